@@ -1,0 +1,175 @@
+"""How the state changes by what happened.  Answers about an abandoned base find no buildset and change nothing."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from headgate.base.ids import derived
+from msgspec.structs import replace
+
+from headgate.gate.change import Change, EventKind, TriggerEvent
+from headgate.gate.enqueue import enqueue, triggers
+from headgate.gate.leave import leave
+from headgate.gate.model import Action, BuildSet, Item, Phase, Queue, State, World, with_item, with_queue
+from headgate.gate.start import abandon, run
+from headgate.gate.work import (
+    Answer,
+    BuildEnded,
+    BuildOutcome,
+    Dequeue,
+    Enqueue,
+    LandAnswer,
+    LayoutChanged,
+    Managed,
+    MergeAnswer,
+    Promote,
+)
+
+
+def absorb(state: State, event: TriggerEvent | Answer | Managed, world: World, asked: list[Action]) -> State:
+    """The state once `event` is known; absorbed twice is as absorbed once."""
+    match event:
+        case TriggerEvent():
+            return triggered(state, event, world, asked)
+        case MergeAnswer() | LandAnswer() | BuildEnded():
+            return answered(state, event, world, asked)
+        case Enqueue(change=change, id=id):
+            return enqueue(state, change, id, world, asked, by_hand=True)
+        case Dequeue(key=key):
+            return dequeued(state, key, world, asked)
+        case Promote(keys=keys, id=id):
+            return promoted(state, keys, id, world, asked)
+        case LayoutChanged():
+            return reconfigured(state, world, asked)
+        case _:
+            assert_never(event)
+
+
+def triggered(state: State, event: TriggerEvent, world: World, asked: list[Action]) -> State:
+    change = event.change
+    if event.kind is EventKind.ABANDONED:
+        state = dequeued(state, change.key, world, asked)
+    elif change.is_change and world.pipeline.dequeue_on_new_patchset:
+        state = _without_old_patchset(state, change, world, asked)
+    if triggers(world.pipeline, event):
+        current = world.standings.get(change.key)
+        if change.is_change and current is not None and current.change.commit != change.commit:
+            return state  # a newer patchset is known already, and brings its own event
+        state = enqueue(state, change, event.id, world, asked)
+    return state
+
+
+def _without_old_patchset(state: State, change: Change, world: World, asked: list[Action]) -> State:
+    found = state.find(change.key)
+    if found is not None and found[1].change.commit != change.commit:
+        return dequeued(state, change.key, world, asked)
+    return state
+
+
+def dequeued(state: State, key: str, world: World, asked: list[Action]) -> State:
+    """Without the live item of this change; builds under way are cancelled."""
+    found = state.find(key)
+    if found is None:
+        return state
+    queue, item = found
+    if item.buildset is not None and item.buildset.landing:
+        return state  # too late to say no: the answer to the landing decides
+    return with_queue(state, leave(queue, item, "DEQUEUED", world, asked, told=item.started))
+
+
+def promoted(state: State, keys: tuple[str, ...], event: str, world: World, asked: list[Action]) -> State:
+    """The named changes at the heads of their queues, in this order; what they displace starts anew behind them.
+    A change that is not here is left out, the rest is moved."""
+    for queue in state.queues:
+        chosen = [i for key in keys for i in queue.items if i.change.key == key and i.live]
+        rest = [i for i in queue.items if i not in chosen]
+        order = chosen + rest
+        fresh: list[Item] = []
+        displaced = False
+        for was, item in zip(queue.items, order, strict=True):
+            displaced = displaced or was.id != item.id
+            if displaced:
+                abandon(item, asked)
+                item = replace(item, id=derived(item.id, "promoted", event), buildset=None, trouble="")
+            fresh.append(item)
+        if displaced:
+            state = with_queue(state, replace(queue, items=tuple(fresh)))
+    return state
+
+
+def reconfigured(state: State, world: World, asked: list[Action]) -> State:
+    """Items whose project takes no part any more leave; those not yet tested are frozen by the new layout."""
+    layout = world.layouts.landed
+    for queue in state.queues:
+        for item in queue.items:
+            change = item.change
+            if item.live and not layout.takes_part(world.pipeline.name, change.project, change.branch):
+                current = next(q for q in state.queues if q.id == queue.id)
+                state = with_queue(state, leave(current, item, "DEQUEUED", world, asked))
+    return state
+
+
+def answered(state: State, answer: Answer, world: World, asked: list[Action]) -> State:
+    for queue, item in state.items():
+        if item.buildset is not None and item.buildset.id == answer.buildset:
+            break
+    else:
+        return state
+    match answer:
+        case MergeAnswer():
+            queue = with_item(queue, replace(item, buildset=_merged(item, item.buildset, answer)))
+        case LandAnswer():
+            queue = _landed(queue, item, item.buildset, answer, world, asked)
+        case BuildEnded():
+            queue = with_item(queue, replace(item, buildset=_built(item, item.buildset, answer, world, asked)))
+        case _:
+            assert_never(answer)
+    return with_queue(state, queue)
+
+
+def _merged(item: Item, buildset: BuildSet, answer: MergeAnswer) -> BuildSet:
+    if buildset.merge is not Phase.RUNNING:
+        return buildset
+    if answer.ok:
+        return replace(buildset, merge=Phase.MERGED, state=answer.state, proposed=answer.config)
+    phase = Phase.CONFLICT if answer.blame in ("", item.id) else Phase.BLOCKED
+    return replace(buildset, merge=phase, error=answer.error)
+
+
+def _landed(
+    queue: Queue, item: Item, buildset: BuildSet, answer: LandAnswer, world: World, asked: list[Action]
+) -> Queue:
+    if not buildset.landing:
+        return queue
+    if answer.ok:
+        return leave(queue, item, "SUCCESS", world, asked, told=False)
+    if answer.moved:  # somebody pushed to the branch: test again on what is there now
+        return with_item(queue, replace(item, buildset=None))
+    return with_item(queue, replace(item, buildset=replace(buildset, landing=False, landing_error=answer.error)))
+
+
+def _built(item: Item, buildset: BuildSet, answer: BuildEnded, world: World, asked: list[Action]) -> BuildSet:
+    build, outcome = buildset.builds.get(answer.job), answer.outcome
+    if build is None or build.id != outcome.build or build.result is not None:
+        return buildset
+    job = next(j for j in buildset.jobs if j.name == answer.job)
+    result = outcome.result
+    if result is None and build.attempt < job.attempts_max:
+        again = run(item, buildset, job, build.attempt + 1, world, asked)
+        return replace(buildset, builds={**buildset.builds, job.name: again})
+    ended = replace(
+        build,
+        result=result or "RETRY_LIMIT",
+        error=outcome.error,
+        start_ms=outcome.start_ms,
+        end_ms=outcome.end_ms,
+        log_url=_log_url(outcome),
+        data=outcome.data,
+    )
+    return replace(buildset, builds={**buildset.builds, job.name: ended})
+
+
+def _log_url(outcome: BuildOutcome) -> str:
+    zuul = outcome.data.get("zuul")
+    url = zuul.get("log_url") if isinstance(zuul, dict) else None
+    return url if isinstance(url, str) else ""

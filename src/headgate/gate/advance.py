@@ -1,0 +1,127 @@
+"""One item's jobs: frozen once merged, started as their dependencies and semaphores allow, skipped when they cannot."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headgate.base.ids import derived
+from msgspec.structs import replace
+
+from headgate.config.model import ConfigError, FrozenJob
+from headgate.gate import graph
+from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Report, State, World
+from headgate.gate.report import start_text
+from headgate.gate.start import run
+from headgate.gate.work import ReportRequest
+
+
+@dataclass(slots=True)
+class Permits:
+    """Semaphores while one turn decides: how many are taken, here and by other pipelines."""
+
+    taken: Counter[str]
+    world: World
+
+    @classmethod
+    def of(cls, state: State, world: World) -> Permits:
+        taken = Counter(dict(world.held))
+        taken.update(name for name, _, _ in holders(state))
+        return cls(taken, world)
+
+    def take(self, job: FrozenJob) -> bool:
+        """All semaphores of the job, or none."""
+        names = [s.name for s in job.semaphores]
+        if any(self.taken[name] >= self.world.layouts.landed.semaphores.get(name, 1) for name in names):
+            return False
+        self.taken.update(names)
+        return True
+
+
+def holders(state: State) -> Iterator[tuple[str, str, str]]:
+    """(semaphore, buildset, job) of every build under way."""
+    for _, item in state.items():
+        buildset = item.buildset
+        for job in buildset.jobs if buildset else ():
+            build = buildset.builds.get(job.name) if buildset and job.semaphores else None
+            if buildset is not None and build is not None and build.result is None:
+                yield from ((s.name, buildset.id, job.name) for s in job.semaphores)
+
+
+def freeze(item: Item, world: World, asked: list[Action]) -> Item:
+    """The item with its job graph, or with what is wrong with its configuration."""
+    buildset, change = item.buildset, item.change
+    assert buildset is not None, "an item is frozen after its buildset merged"
+    layout, errors = world.layouts.landed, ()
+    if buildset.proposed:
+        layout, errors = world.layouts.proposed(buildset.proposed)
+    blocking = tuple(e for e in errors if e.severity == "error")
+    warnings = tuple(e.render() for e in errors if e.severity != "error")
+    if not blocking:
+        frozen = layout.freeze(world.pipeline.name, change.project, change.branch, change.ref, change.files)
+        blocking = frozen.errors
+        buildset = replace(buildset, graph=frozen)
+    buildset = replace(buildset, config_errors=_distinct(blocking), warnings=buildset.warnings + warnings)
+    if blocking:
+        return replace(item, buildset=replace(buildset, graph=None))
+    return _announce(replace(item, buildset=buildset), world, asked)
+
+
+def _distinct(errors: tuple[ConfigError, ...]) -> tuple[ConfigError, ...]:
+    return tuple(dict.fromkeys(errors))
+
+
+def _announce(item: Item, world: World, asked: list[Action]) -> Item:
+    told = world.pipeline.reporters.get("start", ())
+    if item.started or item.change.connection not in told or not item.change.is_change:
+        return item
+    if item.buildset is None or not item.buildset.jobs:
+        return item
+    work = ReportRequest(change=item.change, pipeline=world.pipeline.name, note=start_text(world))
+    asked.append(Report(derived(item.id, "start"), work, world.pipeline.precedence))
+    return replace(item, started=True)
+
+
+def advance_jobs(item: Item, permits: Permits, world: World, asked: list[Action]) -> Item:
+    """Skips and starts until nothing more can be; a job that needs nobody ends at once and frees others."""
+    buildset = item.buildset
+    if buildset is None or buildset.graph is None or buildset.landing:
+        return item
+    for _ in range(len(buildset.jobs) + 1):  # each round settles at least one job, or is the last
+        before = buildset
+        buildset = _round(item, buildset, permits, world, asked)
+        if buildset is before or len(buildset.builds) == len(before.builds):
+            break
+    if buildset is item.buildset:
+        return item
+    return replace(item, buildset=buildset)
+
+
+def _round(item: Item, buildset: BuildSet, permits: Permits, world: World, asked: list[Action]) -> BuildSet:
+    if buildset.graph is not None and buildset.graph.fail_fast and buildset.job_failed:
+        return _stop_the_rest(buildset, asked)
+    builds = dict(buildset.builds)
+    for name, why in graph.skipped(buildset).items():
+        job = next(j for j in buildset.jobs if j.name == name)
+        builds[name] = Build(
+            id=derived(buildset.id, name, "skipped"), job=name, result="SKIPPED", voting=job.voting, error=why
+        )
+    for job in graph.ready(buildset):
+        if job.name not in builds and permits.take(job):
+            builds[job.name] = run(item, buildset, job, 1, world, asked)
+    return replace(buildset, builds=builds) if len(builds) != len(buildset.builds) else buildset
+
+
+def _stop_the_rest(buildset: BuildSet, asked: list[Action]) -> BuildSet:
+    """Fail-fast: the first failure of a voting job decides; what runs is cancelled, what waits is not begun."""
+    builds = dict(buildset.builds)
+    for job in buildset.jobs:
+        build = builds.get(job.name)
+        if build is None:
+            id = derived(buildset.id, job.name, "skipped")
+            builds[job.name] = Build(id=id, job=job.name, result="SKIPPED", voting=job.voting, error="fail-fast")
+        elif build.result is None:
+            asked.append(Cancel(build.id, build=True))
+            builds[job.name] = replace(build, result="CANCELED", error="fail-fast")
+    return replace(buildset, builds=builds)

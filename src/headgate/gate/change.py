@@ -1,0 +1,79 @@
+"""What is proposed: changes, refs, and the events that tell of them.  Pure data."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class EventKind(StrEnum):
+    """Trigger events a pipeline can name in its `trigger`."""
+
+    PROPOSED = "change-proposed"
+    APPROVED = "change-approved"
+    ABANDONED = "change-abandoned"
+    REF_UPDATED = "ref-updated"
+
+
+class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One patchset of a proposed change, or one update of a ref (then `topic` is empty).
+
+    `key` names the change over all its patchsets; `id` one patchset of it.
+    """
+
+    connection: str
+    project: str
+    """Canonical name, `<host>/<path>`; for a git connection the host is the connection's canonical hostname."""
+    branch: str
+    topic: str = ""
+    commit: str = ""
+    """The proposed commit, 40 hex digits (of a ref update: the new head)."""
+    old_commit: str = ""
+    ref: str = ""
+    message: str = ""
+    owner: str = ""
+    url: str = ""
+    files: tuple[str, ...] | None = None
+    """Changed paths against the branch; None is unknown."""
+    needs: tuple[str, ...] = ()
+    """Keys of the changes its Depends-On footers name, in the order written."""
+    unresolved: tuple[str, ...] = ()
+    """Depends-On footers that name no configured project; the text as written."""
+
+    @property
+    def is_change(self) -> bool:
+        return bool(self.topic)
+
+    @property
+    def key(self) -> str:
+        return f"{self.project}/{self.branch}/{self.topic}" if self.topic else f"{self.project}@{self.ref}"
+
+    @property
+    def id(self) -> str:
+        return f"{self.topic},{self.commit[:8]}" if self.topic else self.commit
+
+
+class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the connection knows of a change now: the entry of the change cache."""
+
+    change: Change
+    open: bool = True
+    approved: str = ""
+    """The commit that was approved; approval counts only while it equals `change.commit`."""
+    landed: bool = False
+
+    @property
+    def is_approved(self) -> bool:
+        return self.open and self.approved == self.change.commit
+
+
+class TriggerEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something happened at a connection."""
+
+    kind: EventKind
+    change: Change
+    id: str
+    """Unique, and the same when the same happening is told twice."""
+    at_ms: int = 0
+    """Milliseconds since the epoch, UTC, when it was seen."""

@@ -1,0 +1,147 @@
+"""What each queue should do next: speculative gating in one screen.
+
+Every item is tested on the nearest item ahead that is not failing, and on everything beneath that.  When that
+changes, the item starts anew.  The head lands when all its jobs passed; a failing head is rejected.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headgate.base.ids import derived
+from msgspec.structs import replace
+
+from headgate.gate.advance import Permits, advance_jobs, freeze
+from headgate.gate.leave import active, leave
+from headgate.gate.model import Action, BuildSet, Item, Land, Phase, Queue, State, World, with_queue
+from headgate.gate.needs import trouble
+from headgate.gate.report import result_of, text
+from headgate.gate.start import abandon, merge_item, start
+from headgate.gate.work import LandRequest, MergeItem
+
+
+@dataclass(slots=True)
+class Base:
+    """What the items seen so far, head first, leave for those behind."""
+
+    ahead: str | None = None
+    """The nearest buildset we still believe in."""
+    chain: list[MergeItem] = field(default_factory=list)
+    config: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Projects whose configuration the chain touches -> the paths it is read from."""
+    keys: set[str] = field(default_factory=set)
+    """Keys of the changes ahead."""
+    failing: set[str] = field(default_factory=set)
+    live: int = 0
+    """Live items ahead."""
+
+
+def settle(state: State, world: World, asked: list[Action]) -> State:
+    """Ask for everything every queue wants; settled twice is as settled once."""
+    permits = Permits.of(state, world)
+    for queue in state.queues:
+        settled = settle_queue(queue, permits, world, asked)
+        if settled is not queue:
+            state = with_queue(state, settled)
+    return state
+
+
+def settle_queue(queue: Queue, permits: Permits, world: World, asked: list[Action]) -> Queue:
+    base, kept = Base(), list[Item]()
+    for item in queue.items:  # head to tail
+        works = active(queue, len(kept))
+        if works or item.buildset is not None:
+            item = _look(item, queue.landed, base, works, permits, world, asked)
+            if _finished(item, base):
+                if not _lands(item, world):
+                    queue = leave(queue, item, result_of(item), world, asked)
+                    continue  # gone: those behind rest on what was ahead of it
+                item = _ask_to_land(item, world, asked)
+            _believe(item, base, world)
+        kept.append(item)
+    return _tidy(queue, kept)
+
+
+def _look(
+    item: Item, landed: tuple[str, ...], base: Base, works: bool, permits: Permits, world: World, asked: list[Action]
+) -> Item:
+    """The item after everything that can be done for it on this base."""
+    if not item.live or (item.buildset is not None and item.buildset.landing):
+        return item
+    why = trouble(item.change, base.keys, base.failing, world)
+    if why:
+        abandon(item, asked)
+        return replace(item, trouble=why, buildset=None)
+    if item.buildset is None or not rests_on(item.buildset, base.ahead, landed):
+        if not works:
+            abandon(item, asked)
+            return replace(item, trouble="", buildset=None)
+        item = start(item, base.ahead, tuple(base.chain), base.config | _touched(item, world), world, asked)
+    buildset = item.buildset
+    if buildset is not None and works and buildset.merge is Phase.MERGED and not buildset.config_errors:
+        item = advance_jobs(item if buildset.graph else freeze(item, world, asked), permits, world, asked)
+    return item
+
+
+def rests_on(buildset: BuildSet, ahead: str | None, landed: tuple[str, ...]) -> bool:
+    """Was it started on what we believe in now?  What landed since is no change of base."""
+    return buildset.ahead == ahead or (ahead is None and buildset.ahead in landed)
+
+
+def _finished(item: Item, base: Base) -> bool:
+    """At the head, with nothing more to learn?"""
+    if base.live or not item.live:
+        return False
+    if item.trouble:
+        return True
+    return item.buildset is not None and item.buildset.complete and not item.buildset.landing
+
+
+def _lands(item: Item, world: World) -> bool:
+    change = item.change
+    wants = world.dependent and change.is_change and change.connection in world.pipeline.lands
+    return wants and result_of(item) == "SUCCESS"
+
+
+def _ask_to_land(item: Item, world: World, asked: list[Action]) -> Item:
+    buildset, change = item.buildset, item.change
+    assert buildset is not None and buildset.state is not None, "only a merged buildset can be complete and good"
+    work = LandRequest(
+        buildset=buildset.id,
+        state=buildset.state,
+        change=change,
+        commit=buildset.state.merged[change.project][change.branch],
+        note=text(item, "SUCCESS", world),
+    )
+    asked.append(Land(derived(buildset.id, "land"), work, world.pipeline.precedence))
+    return replace(item, buildset=replace(buildset, landing=True))
+
+
+def _believe(item: Item, base: Base, world: World) -> None:
+    """Those behind bet that this one lands, unless it is failing."""
+    base.keys.add(item.change.key)
+    base.live += item.live
+    if item.failing:
+        base.failing.add(item.change.key)
+        return
+    if item.change.is_change:
+        base.config |= _touched(item, world)
+        base.chain.append(merge_item(item, world))
+    if item.live and item.buildset is not None:
+        base.ahead = item.buildset.id
+
+
+def _touched(item: Item, world: World) -> dict[str, tuple[str, ...]]:
+    layout, change = world.layouts.landed, item.change
+    touches = change.is_change and layout.touches_config(change.project, change.files)
+    return {change.project: layout.config_paths(change.project)} if touches else {}
+
+
+def _tidy(queue: Queue, kept: list[Item]) -> Queue:
+    """Items that were there for another's sake go with it; landed buildsets nobody rests on are forgotten."""
+    while kept and not kept[-1].live:
+        kept.pop()
+    used = {item.buildset.ahead for item in kept if item.buildset is not None}
+    landed = tuple(id for id in queue.landed if id in used)
+    same = len(kept) == len(queue.items) and all(a is b for a, b in zip(kept, queue.items, strict=True))
+    return queue if same and landed == queue.landed else replace(queue, items=tuple(kept), landed=landed)

@@ -1,0 +1,56 @@
+"""An item leaves its queue: cancelled, reported, recorded; the window grows with what lands, shrinks with what fails."""
+
+from __future__ import annotations
+
+from headgate.base.ids import derived
+from msgspec.structs import replace
+
+from headgate.config.model import Window
+from headgate.gate.model import Action, Item, Queue, Record, Report, World
+from headgate.gate.report import reporters, text
+from headgate.gate.start import abandon
+from headgate.gate.work import ReportRequest
+
+
+def leave(queue: Queue, item: Item, result: str, world: World, asked: list[Action], *, told: bool = True) -> Queue:
+    """The queue without `item`.  `told` False: nobody is told (it landed and the landing said so)."""
+    abandon(item, asked)
+    message = text(item, result, world)
+    change = item.change
+    if told and item.live and change.connection in reporters(result, world) and change.is_change:
+        work = ReportRequest(change=change, pipeline=world.pipeline.name, note=message)
+        asked.append(Report(derived(item.id, "report", result), work, world.pipeline.precedence))
+    if item.live:
+        asked.append(Record(item, result, message))
+    return without(queue, item, result, world)
+
+
+def without(queue: Queue, item: Item, result: str, world: World) -> Queue:
+    """The queue once `item` is out of it: its window, and what those behind may still rest on."""
+    items = tuple(i for i in queue.items if i.id != item.id)
+    queue = replace(queue, items=items)
+    if not world.dependent or result == "DEQUEUED":
+        return queue
+    if result == "SUCCESS" and item.buildset is not None:
+        return grown(replace(queue, landed=(*queue.landed, item.buildset.id)), world.pipeline.window)
+    return queue if result == "MERGE_FAILURE" else shrunk(queue, world.pipeline.window)
+
+
+def grown(queue: Queue, window: Window) -> Queue:
+    if queue.window == 0:
+        return queue
+    factor = window.increase_factor
+    size = queue.window + factor if window.increase_type == "linear" else queue.window * factor
+    return replace(queue, window=size if window.ceiling is None else min(size, window.ceiling))
+
+
+def shrunk(queue: Queue, window: Window) -> Queue:
+    if queue.window == 0:
+        return queue
+    factor = window.decrease_factor
+    size = queue.window - factor if window.decrease_type == "linear" else int(queue.window / factor)
+    return replace(queue, window=max(size, window.floor))
+
+
+def active(queue: Queue, position: int) -> bool:
+    return queue.window == 0 or position < queue.window

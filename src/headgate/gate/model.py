@@ -1,0 +1,258 @@
+"""The state of a pipeline: queues of items, each with one buildset, its job graph and builds.  Frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from headgate.config.model import ConfigError, FrozenGraph, FrozenJob, Pipeline
+from headgate.gate.change import Change, Standing
+from headgate.gate.work import BuildSpec, LandRequest, MergeRequest, ReportRequest, RepoState
+
+FINAL_GOOD = frozenset({"SUCCESS", "SKIPPED"})
+
+
+class Phase(StrEnum):
+    """How far the speculative merge of a buildset is."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    MERGED = "merged"
+    CONFLICT = "conflict"
+    """The item's own change does not merge."""
+    BLOCKED = "blocked"
+    """A change ahead does not merge: its own item says so, and ours starts anew without it."""
+
+
+class Build(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The current attempt at one job.  Ended when it has a result."""
+
+    id: str
+    job: str
+    attempt: int = 1
+    result: str | None = None
+    voting: bool = True
+    error: str = ""
+    asked_ms: int = 0
+    start_ms: int = 0
+    end_ms: int = 0
+    log_url: str = ""
+    data: dict[str, object] = {}
+    """What the job returned, and the jobs after it may read."""
+
+    @property
+    def failed(self) -> bool:
+        return self.voting and self.result is not None and self.result not in FINAL_GOOD
+
+
+class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One attempt to test an item on one speculative base.  A new base is a new buildset with a new id."""
+
+    id: str
+    ahead: str | None = None
+    """Buildset directly beneath, believed to land; None: the head of the branch."""
+    merge: Phase = Phase.WAITING
+    error: str = ""
+    state: RepoState | None = None
+    proposed: dict[str, dict[str, dict[str, str]]] = {}
+    """Configuration the chain proposes: project -> branch -> path -> text."""
+    graph: FrozenGraph | None = None
+    builds: Mapping[str, Build] = {}
+    """Job name -> current attempt, of every job that was started or skipped."""
+    config_errors: tuple[ConfigError, ...] = ()
+    warnings: tuple[str, ...] = ()
+    landing: bool = False
+    """Asked the forge to land it; waiting for the answer."""
+    landing_error: str = ""
+
+    @property
+    def jobs(self) -> tuple[FrozenJob, ...]:
+        return self.graph.jobs if self.graph else ()
+
+    @property
+    def job_failed(self) -> bool:
+        return any(build.failed for build in self.builds.values())
+
+    @property
+    def failing(self) -> bool:
+        """Already known that this cannot land."""
+        return self.merge is Phase.CONFLICT or bool(self.config_errors) or bool(self.landing_error) or self.job_failed
+
+    @property
+    def complete(self) -> bool:
+        """Nothing more will be learned from running jobs."""
+        if self.merge is Phase.CONFLICT or self.config_errors or self.landing_error:
+            return True
+        if self.graph is None:
+            return False
+        builds = self.builds
+        return all((build := builds.get(job.name)) is not None and build.result is not None for job in self.jobs)
+
+
+class Item(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A change in a queue."""
+
+    id: str
+    change: Change
+    live: bool = True
+    """False: there only for the sake of the item behind that needs it; never reported, never landed."""
+    event: str = ""
+    """Id of the event that brought it."""
+    enqueued_ms: int = 0
+    resets: int = 0
+    """How often it was started on a base; makes each buildset id new."""
+    started: bool = False
+    """The start was reported."""
+    trouble: str = ""
+    """Why it cannot land although no job said so: a needed change is failing or gone."""
+    buildset: BuildSet | None = None
+
+    @property
+    def failing(self) -> bool:
+        return bool(self.trouble) or (self.buildset is not None and self.buildset.failing)
+
+
+class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of changes that are tested on top of each other, head first."""
+
+    id: str
+    name: str
+    items: tuple[Item, ...] = ()
+    window: int = 20
+    """How many from the head are worked on; 0 is all."""
+    landed: tuple[str, ...] = ()
+    """Buildsets that landed and that items here still rest on."""
+    dynamic: bool = False
+    """Made for one change; goes when empty."""
+
+
+class State(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything a pipeline knows."""
+
+    queues: tuple[Queue, ...] = ()
+    failures: int = 0
+    """Consecutive failures, for `disable-after-consecutive-failures`."""
+    disabled: bool = False
+
+    def items(self) -> Iterator[tuple[Queue, Item]]:
+        for queue in self.queues:
+            for item in queue.items:
+                yield queue, item
+
+    def find(self, key: str, *, live: bool = True) -> tuple[Queue, Item] | None:
+        """The item of the change with this key."""
+        return next(((q, i) for q, i in self.items() if i.change.key == key and (i.live or not live)), None)
+
+
+class Layout(Protocol):
+    """What the gate asks of a configuration (`config.layout.Layout` is one)."""
+
+    @property
+    def semaphores(self) -> Mapping[str, int]: ...
+    def freeze(
+        self, pipeline: str, project: str, branch: str, ref: str = "", files: tuple[str, ...] | None = None
+    ) -> FrozenGraph: ...
+    def queue_of(self, project: str, branch: str, pipeline: str) -> str: ...
+    def merge_mode(self, project: str, branch: str) -> str: ...
+    def takes_part(self, pipeline: str, project: str, branch: str) -> bool: ...
+    def touches_config(self, project: str, files: tuple[str, ...] | None) -> bool: ...
+    def config_paths(self, project: str) -> tuple[str, ...]: ...
+
+
+class Layouts(Protocol):
+    """The tenant's layout, and the one a proposed configuration would make."""
+
+    @property
+    def landed(self) -> Layout: ...
+    def proposed(self, texts: Mapping[str, Mapping[str, Mapping[str, str]]]) -> tuple[Layout, tuple[ConfigError, ...]]:
+        """The layout to use, and the errors the proposal adds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the gate may know besides its own state; the clock and all outside facts arrive here."""
+
+    tenant: str
+    pipeline: Pipeline
+    layouts: Layouts
+    standings: Mapping[str, Standing]
+    """Change key -> what its connection knows of it."""
+    now_ms: int
+    root_url: str = ""
+    """Of the web pages, without a trailing slash; links in reports."""
+    held: Mapping[str, int] = field(default_factory=dict)
+    """Semaphore -> how many other pipelines hold of it."""
+
+    @property
+    def dependent(self) -> bool:
+        return self.pipeline.manager == "dependent"
+
+
+def with_item(queue: Queue, item: Item) -> Queue:
+    return replace(queue, items=tuple(item if i.id == item.id else i for i in queue.items))
+
+
+def with_queue(state: State, queue: Queue) -> State:
+    """`queue` put in place of the one with its id; an empty dynamic queue goes."""
+    if queue.dynamic and not queue.items:
+        return replace(state, queues=tuple(q for q in state.queues if q.id != queue.id))
+    if any(q.id == queue.id for q in state.queues):
+        return replace(state, queues=tuple(queue if q.id == queue.id else q for q in state.queues))
+    return replace(state, queues=(*state.queues, queue))
+
+
+# What a turn wants of the world; each is made durable in the commit that decided it.
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    id: str
+    work: MergeRequest
+    precedence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    id: str
+    spec: BuildSpec
+    precedence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Land:
+    id: str
+    work: LandRequest
+    precedence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    id: str
+    work: ReportRequest
+    precedence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """The build or merge with this id is no longer wanted."""
+
+    id: str
+    build: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The item left the queue with this result: history."""
+
+    item: Item
+    result: str
+    message: str
+
+
+Action = Merge | Run | Land | Report | Cancel | Record

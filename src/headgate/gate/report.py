@@ -1,0 +1,136 @@
+"""What people are told: the result of a buildset, and the text of its report."""
+
+from __future__ import annotations
+
+from headgate.config.model import FrozenJob
+from headgate.gate.change import Change
+from headgate.gate.model import FINAL_GOOD, Build, BuildSet, Item, Phase, World
+
+REPORTER_OF = {
+    "SUCCESS": "success",
+    "FAILURE": "failure",
+    "MERGE_FAILURE": "failure",
+    "MERGE_CONFLICT": "merge-conflict",
+    "CONFIG_ERROR": "config-error",
+    "NO_JOBS": "no-jobs",
+    "DEQUEUED": "dequeue",
+}
+"""Buildset result -> the pipeline's list of reporters."""
+
+
+def result_of(item: Item) -> str:
+    """Result of a complete item; first match wins (gating-behaviour §8)."""
+    buildset = item.buildset
+    if item.trouble or buildset is None:
+        return "FAILURE"
+    if buildset.graph is not None and not buildset.graph.in_pipeline:
+        return "NO_JOBS"
+    if buildset.config_errors:
+        return "CONFIG_ERROR"
+    if buildset.merge is Phase.CONFLICT:
+        return "MERGE_CONFLICT"
+    if buildset.landing_error:
+        return "MERGE_FAILURE"
+    if not buildset.jobs:
+        return "NO_JOBS"
+    results = [b.result for b in buildset.builds.values() if b.voting]
+    good = all(r in FINAL_GOOD for r in results)
+    ran = any(b.result == "SUCCESS" for b in buildset.builds.values())
+    return "SUCCESS" if good and ran else "FAILURE"
+
+
+def reporters(result: str, world: World) -> tuple[str, ...]:
+    """Connections that are told of `result`."""
+    kind = REPORTER_OF[result]
+    told = world.pipeline.reporters.get(kind, ())
+    if not told and kind in ("merge-conflict", "config-error"):
+        return world.pipeline.reporters.get("failure", ())
+    return told
+
+
+def text(item: Item, result: str, world: World) -> str:
+    """The report: what happened, where to look, one line a job."""
+    buildset = item.buildset
+    lines = [_intro(item, result, world)]
+    if world.root_url and buildset is not None:
+        lines.append(f"{world.root_url}/t/{world.tenant}/buildset/{buildset.id}")
+    if buildset is not None:
+        jobs = [_job_line(job, build, world) for job in buildset.jobs if (build := buildset.builds.get(job.name))]
+        if jobs:
+            lines += ["", *jobs]
+        lines += [warning for warning in buildset.warnings]
+    if world.pipeline.footer_message:
+        lines += ["", world.pipeline.footer_message]
+    return "\n".join(lines)
+
+
+def _intro(item: Item, result: str, world: World) -> str:
+    pipeline, buildset = world.pipeline, item.buildset
+    if item.trouble:
+        return f"{pipeline.failure_message}\n\nThis change cannot land: {item.trouble}."
+    if result == "MERGE_CONFLICT" and buildset is not None:
+        return f"{pipeline.merge_conflict_message}\n\n{buildset.error}".rstrip()
+    if result == "CONFIG_ERROR" and buildset is not None:
+        errors = "\n\n".join(error.render() for error in buildset.config_errors)
+        return f"{pipeline.failure_message}\n\nThe configuration has errors; no job was run.\n\n{errors}"
+    if result == "MERGE_FAILURE" and buildset is not None:
+        return f"{pipeline.failure_message}\n\nAll jobs passed but the change could not be landed: {buildset.landing_error}"
+    if result == "NO_JOBS":
+        return pipeline.no_jobs_message or f"No jobs of pipeline {pipeline.name} apply to this change."
+    if result == "DEQUEUED":
+        return pipeline.dequeue_message
+    return pipeline.success_message if result == "SUCCESS" else pipeline.failure_message
+
+
+def _job_line(job: FrozenJob, build: Build, world: World) -> str:
+    word = build.result or "unfinished"
+    if build.result == "SUCCESS" and job.success_message:
+        word = job.success_message
+    elif build.result is not None and build.result not in FINAL_GOOD and job.failure_message:
+        word = job.failure_message
+    url = build_url(build, world)
+    error = f" {build.error}" if build.error else ""
+    took = f" in {duration(build.end_ms - build.start_ms)}" if build.start_ms and build.end_ms else ""
+    voting = "" if job.voting else " (non-voting)"
+    return f"- {job.name}{' ' + url if url else ''} : {word}{error}{took}{voting}"
+
+
+def build_url(build: Build, world: World) -> str:
+    if build.log_url:
+        return build.log_url
+    ran = build.start_ms > 0
+    return f"{world.root_url}/t/{world.tenant}/build/{build.id}" if world.root_url and ran else ""
+
+
+def duration(length_ms: int) -> str:
+    """`1h 02m 03s`; without hours when there are none."""
+    seconds = max(0, length_ms) // 1000
+    hours, minutes, seconds = seconds // 3600, seconds // 60 % 60, seconds % 60
+    return f"{hours}h {minutes:02d}m {seconds:02d}s" if hours else f"{minutes}m {seconds:02d}s"
+
+
+def start_text(world: World) -> str:
+    return world.pipeline.start_message.replace("{pipeline.name}", world.pipeline.name)
+
+
+def refusal(change: Change, problems: tuple[str, ...], world: World) -> str:
+    """Why a change was not even enqueued."""
+    reasons = "\n".join(f"- {problem}" for problem in problems)
+    return f"{change.id} was not enqueued in {world.pipeline.name}:\n\n{reasons}"
+
+
+def failing_reasons(item: Item) -> list[str]:
+    """For the status page."""
+    reasons = [item.trouble] if item.trouble else []
+    buildset: BuildSet | None = item.buildset
+    if buildset is None:
+        return reasons
+    if buildset.merge is Phase.CONFLICT:
+        reasons.append("it has a merge conflict")
+    if buildset.config_errors:
+        reasons.append("it has an invalid configuration")
+    if buildset.landing_error:
+        reasons.append("it could not be landed")
+    if buildset.job_failed:
+        reasons.append("at least one job failed")
+    return reasons

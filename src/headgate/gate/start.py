@@ -1,0 +1,142 @@
+"""Starting an item on a base, and its builds: what is asked of mergers and executors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.base.ids import derived
+from msgspec.structs import replace
+
+from headgate.config.model import FrozenJob
+from headgate.gate.graph import parent_data
+from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Merge, Phase, Run, World
+from headgate.gate.work import BuildSpec, MergeItem, MergeRequest
+
+
+def merge_item(item: Item, world: World) -> MergeItem:
+    change = item.change
+    return MergeItem(
+        item=item.id,
+        project=change.project,
+        connection=change.connection,
+        branch=change.branch,
+        ref=change.ref,
+        commit=change.commit,
+        mode=world.layouts.landed.merge_mode(change.project, change.branch),
+        at_s=item.enqueued_ms // 1000,
+        message=change.message,
+    )
+
+
+def start(
+    item: Item,
+    ahead: str | None,
+    beneath: tuple[MergeItem, ...],
+    paths: dict[str, tuple[str, ...]],
+    world: World,
+    asked: list[Action],
+) -> Item:
+    """A new buildset on the buildset `ahead`; asks for its merge.  `paths` are the config files wanted."""
+    abandon(item, asked)
+    id = derived(item.id, str(item.resets), ahead or "")
+    change = item.change
+    if change.is_change:
+        own = merge_item(item, world)
+        work = MergeRequest(
+            buildset=id, chain=(*beneath, own), projects={change.project: change.connection}, config_paths=paths
+        )
+    else:
+        work = MergeRequest(buildset=id, chain=beneath, projects={change.project: change.connection})
+    asked.append(Merge(derived(id, "merge"), work, world.pipeline.precedence))
+    buildset = BuildSet(id=id, ahead=ahead, merge=Phase.RUNNING)
+    return replace(item, resets=item.resets + 1, buildset=buildset, trouble="")
+
+
+def abandon(item: Item, asked: list[Action]) -> None:
+    """Nobody wants the item's buildset any more: what runs for it is cancelled."""
+    buildset = item.buildset
+    if buildset is None:
+        return
+    if buildset.merge is Phase.RUNNING:
+        asked.append(Cancel(derived(buildset.id, "merge"), build=False))
+    asked.extend(Cancel(build.id, build=True) for build in buildset.builds.values() if build.result is None)
+
+
+def run(item: Item, buildset: BuildSet, job: FrozenJob, attempt: int, world: World, asked: list[Action]) -> Build:
+    """The build of `job`; asks an executor for it, but for the built-in job that needs nobody."""
+    id = derived(buildset.id, job.name, str(attempt))
+    build = Build(id=id, job=job.name, attempt=attempt, voting=job.voting, asked_ms=world.now_ms)
+    if job.noop:
+        return replace(build, result="SUCCESS")
+    spec = BuildSpec(
+        build=id,
+        buildset=buildset.id,
+        tenant=world.tenant,
+        pipeline=world.pipeline.name,
+        item=item.id,
+        job=job,
+        change=item.change,
+        attempt=attempt,
+        zuul=variables(item, buildset, job, build, world),
+        parent_data=parent_data(job, buildset),
+    )
+    asked.append(Run(id, spec, world.pipeline.precedence))
+    return build
+
+
+def variables(item: Item, buildset: BuildSet, job: FrozenJob, build: Build, world: World) -> dict[str, Any]:
+    """The `zuul` variable (gating-behaviour §14.5), as far as the gate knows it.  JSON."""
+    change = item.change
+    host, _, name = change.project.partition("/")
+    project = {
+        "name": name,
+        "short_name": name.rpartition("/")[2],
+        "canonical_hostname": host,
+        "canonical_name": change.project,
+        "src_dir": f"src/{change.project}",
+    }
+    ref: dict[str, Any] = {
+        "branch": change.branch,
+        "ref": change.ref,
+        "commit_id": change.commit,
+        "change_url": change.url,
+    }
+    if change.is_change:
+        ref |= {
+            "change": change.topic,
+            "patchset": change.commit,
+            "change_message": change.message,
+            "topic": change.topic,
+        }
+    else:
+        ref |= {"oldrev": change.old_commit, "newrev": change.commit}
+    return {
+        "build": build.id,
+        "buildset": buildset.id,
+        "pipeline": world.pipeline.name,
+        "post_review": world.pipeline.post_review,
+        "job": job.name,
+        "voting": job.voting,
+        "tenant": world.tenant,
+        "event_id": item.event,
+        "timeout": job.timeout_s,
+        "pre_timeout": job.pre_timeout_s,
+        "post_timeout": job.post_timeout_s,
+        "jobtags": list(job.tags),
+        "attempts": build.attempt,
+        "max_attempts": job.attempts_max,
+        "project": project,
+        "artifacts": _artifacts(buildset, job),
+        **ref,
+    }
+
+
+def _artifacts(buildset: BuildSet, job: FrozenJob) -> list[Any]:
+    """Of the jobs this one depends on directly."""
+    found: list[Any] = []
+    for dependency in job.dependencies:
+        build = buildset.builds.get(dependency.name)
+        zuul = build.data.get("zuul") if build else None
+        if isinstance(zuul, dict):
+            found += zuul.get("artifacts", [])
+    return found

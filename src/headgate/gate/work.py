@@ -1,0 +1,196 @@
+"""What the gate asks of the world and what comes back: the bodies of requests and answers.  Pure data.
+
+Every request carries the buildset (or build) it is for; that id changes whenever the base does, so it is the
+idempotency key, and an answer about an abandoned base is ignored.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from headgate.config.model import FrozenJob
+from headgate.gate.change import Change
+
+
+class MergeItem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One change to merge onto whatever is beneath it."""
+
+    item: str
+    """Id of the queue item; a conflict names it."""
+    project: str
+    connection: str
+    branch: str
+    ref: str
+    commit: str
+    mode: str = "merge"
+    """merge | squash-merge | cherry-pick | rebase"""
+    at_s: int = 0
+    """Author and committer time of commits made for it, seconds since the epoch: same input, same ids."""
+    message: str = ""
+    """Subject and body for the commit made (merge and squash)."""
+
+
+class RepoState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The state every job of a buildset is run on."""
+
+    chain: tuple[MergeItem, ...] = ()
+    """Everything ahead, furthest first, then our own."""
+    heads: dict[str, dict[str, str]] = {}
+    """project -> ref (refs/heads/…) -> commit *before* anything of the chain was merged."""
+    merged: dict[str, dict[str, str]] = {}
+    """project -> branch -> speculative commit after the whole chain."""
+    connections: dict[str, str] = {}
+    """project -> connection it comes from."""
+
+
+class MergeRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="merge"):
+    """Merge `chain` onto the heads; also read the heads of `projects`."""
+
+    buildset: str
+    chain: tuple[MergeItem, ...]
+    projects: dict[str, str]
+    """project -> connection, of every project whose heads are wanted (the chain's are always included)."""
+    config_paths: dict[str, tuple[str, ...]] = {}
+    """project -> paths (files, or directories ending in /) whose text is wanted at the merged state."""
+
+
+class MergeAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="merge"):
+    buildset: str
+    ok: bool
+    blame: str = ""
+    """Item whose change did not merge."""
+    error: str = ""
+    """For people: which files conflict, or what is missing."""
+    state: RepoState | None = None
+    config: dict[str, dict[str, dict[str, str]]] = {}
+    """project -> branch -> path -> text, of `config_paths`, at the merged state."""
+
+
+class CatRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="cat"):
+    """Read configuration files at the head of branches; no merge."""
+
+    project: str
+    connection: str
+    branches: tuple[str, ...] = ()
+    """Empty: every branch."""
+    paths: tuple[str, ...] = ()
+
+
+class CatAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="cat"):
+    project: str
+    ok: bool
+    error: str = ""
+    branches: dict[str, str] = {}
+    """branch -> head commit, of every branch of the project, default branch first."""
+    files: dict[str, dict[str, str]] = {}
+    """branch -> path -> text"""
+
+
+class LandRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
+    """Advance `branch` to exactly the commit that was tested, fast-forward only, and write `note` on the change."""
+
+    buildset: str
+    state: RepoState
+    change: Change
+    commit: str
+    """The tested commit of the change's project and branch."""
+    note: str
+
+
+class LandAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
+    buildset: str
+    ok: bool
+    moved: bool = False
+    """The branch has moved: the item must be tested anew."""
+    error: str = ""
+
+
+class ReportRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
+    """Tell the people of the change; the note replaces an earlier one of the same pipeline."""
+
+    change: Change
+    pipeline: str
+    note: str
+
+
+class ReportAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
+    ok: bool
+    error: str = ""
+
+
+MergerWork = MergeRequest | CatRequest | LandRequest | ReportRequest
+MergerAnswer = MergeAnswer | CatAnswer | LandAnswer | ReportAnswer
+
+
+class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything an executor needs to know of one build, but for the repo state, which the buildset shares."""
+
+    build: str
+    buildset: str
+    tenant: str
+    pipeline: str
+    item: str
+    job: FrozenJob
+    change: Change
+    attempt: int = 1
+    zuul: dict[str, Any] = {}
+    """The `zuul` variable (gating-behaviour §14.5) but for what only the executor knows."""
+    parent_data: dict[str, Any] = {}
+    """Data returned by the jobs this one depends on, later wins."""
+    repo_state: str = ""
+    """Path of the buildset's RepoState."""
+
+
+class BuildOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a build ended.  `result` None means: did not get to run; try again."""
+
+    build: str
+    result: str | None = None
+    """SUCCESS FAILURE POST_FAILURE TIMED_OUT RETRY_LIMIT CANCELED MERGE_CONFLICT DISK_FULL ERROR, or None."""
+    error: str = ""
+    data: dict[str, Any] = {}
+    """What the job returned; `zuul.child_jobs`, `zuul.log_url`, `zuul.artifacts`, `zuul.warnings` are read."""
+    start_ms: int = 0
+    end_ms: int = 0
+    log_path: str = ""
+    """Where the executor keeps the log, local path."""
+
+
+class BuildEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="build"):
+    """An executor's answer."""
+
+    buildset: str
+    job: str
+    outcome: BuildOutcome
+
+
+class Enqueue(msgspec.Struct, frozen=True, omit_defaults=True, tag="enqueue"):
+    """By hand: put a change (or a ref) into the pipeline, its requirements notwithstanding."""
+
+    change: Change
+    id: str
+
+
+class Dequeue(msgspec.Struct, frozen=True, omit_defaults=True, tag="dequeue"):
+    """By hand: take the change with this key out."""
+
+    key: str
+
+
+class Promote(msgspec.Struct, frozen=True, omit_defaults=True, tag="promote"):
+    """By hand: move these changes, by key, to the head of their queue in this order."""
+
+    keys: tuple[str, ...]
+    id: str
+
+
+class LayoutChanged(msgspec.Struct, frozen=True, omit_defaults=True, tag="layout"):
+    """The tenant's configuration is another one now: look at everything again."""
+
+    layout: str
+
+
+Managed = Enqueue | Dequeue | Promote | LayoutChanged
+Answer = MergeAnswer | LandAnswer | BuildEnded

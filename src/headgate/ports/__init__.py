@@ -1,0 +1,1 @@
+"""What the services need from the outside, as small protocols.  `adapters` has the real ones, `testing` the fakes."""

@@ -1,0 +1,141 @@
+"""The words of the store: entries, checks, operations, changes, errors.  Nothing here knows what a gate is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import NewType, Protocol
+
+Lease = NewType("Lease", str)
+
+OPS_MAX = 100
+"""Operations (and, separately, checks) in one commit; etcd refuses more than 128."""
+COMMIT_SIZE_MAX_BYTES = 900_000
+"""Paths and values of one commit together; ZooKeeper's default frame is 1 MiB, etcd's 1.5 MiB."""
+NAME_DIGITS = 10
+"""Digits of the sequence number in the name of an appended child."""
+
+
+class StoreError(Exception):
+    """Base of everything the store raises."""
+
+
+class Conflict(StoreError):
+    """A check did not hold; nothing was written.  `check` is the one that failed."""
+
+    def __init__(self, check: At) -> None:
+        super().__init__(f"{check.path} is not at version {check.version}")
+        self.check = check
+
+
+class SessionLost(StoreError):
+    """The session ended; everything it held is gone.  Drop what it entitled to and start anew."""
+
+
+class TooLarge(StoreError):
+    """A commit or a value over the limits above; nothing was written."""
+
+
+class Unavailable(StoreError):
+    """The store did not answer.  Whether a commit happened is unknown: re-read, never repeat blindly."""
+
+
+class Corrupt(StoreError):
+    """What is stored cannot be read back.  The message names the file or path and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One node as it was at `version`.  `born` is the commit order in which it was created."""
+
+    path: str
+    value: bytes
+    version: int
+    born: int
+    lease: Lease | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Check: `path` is at exactly `version`; None means absent.  The guard of a lock is one of these."""
+
+    path: str
+    version: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Create or replace.  With a lease, the entry goes when the lease goes."""
+
+    path: str
+    value: bytes
+    lease: Lease | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Create `<parent>/<prefix><ten digits>`, born after, and named after, every earlier child of `parent`."""
+
+    parent: str
+    value: bytes
+    lease: Lease | None = None
+    prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove one entry (not what is below it); removing what is absent is no error."""
+
+    path: str
+
+
+Op = Put | Append | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The whole subtree, oldest first.  The first message of a watch, and again after any gap."""
+
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    path: str
+
+
+Change = Snapshot | Changed | Gone
+
+
+class Backend(Protocol):
+    """What a backend provides.  The pure model says what it means; the conformance suite holds all to it.
+
+    Paths are absolute (`/a/b`), the keyspace is flat: a parent need not exist, an entry may have both a
+    value and children.  A subtree is the entry itself and everything below it.
+    """
+
+    async def get(self, path: str) -> Entry | None: ...
+    async def list(self, prefix: str) -> Sequence[Entry]:
+        """The subtree at `prefix`, oldest born first."""
+        ...
+
+    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
+        """All of it, durably, or `Conflict`.  One op per path.  Answers one entry per op (None for Delete)."""
+        ...
+
+    def watch(self, prefix: str) -> AsyncIterator[Change]:
+        """A Snapshot, then every change in commit order.  Ends with Unavailable, never silently."""
+        ...
+
+    async def grant(self, ttl_s: float) -> Lease: ...
+    async def keep_alive(self, lease: Lease) -> None:
+        """Raises SessionLost when the lease is no more."""
+        ...
+
+    async def revoke(self, lease: Lease) -> None: ...
+    async def close(self) -> None: ...
