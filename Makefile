@@ -1,0 +1,41 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
+BIN := .venv/bin
+SIM_SEEDS ?= 1000
+
+.PHONY: demo test check bench docs clean
+
+demo: .venv/.run
+	$(BIN)/headgate demo
+
+test: .venv/.dev check
+	scripts/debian-packages bubblewrap:bwrap chromium:chromium
+	SIM_SEEDS=$(SIM_SEEDS) $(BIN)/pytest -q -n auto --dist worksteal tests
+
+check: .venv/.dev
+	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check -q src tests bench
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: .venv/.dev
+	$(BIN)/python -m bench
+
+docs: .venv/.run
+	$(BIN)/headgate docs
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .hypothesis
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" || { echo "Headgate needs Python 3.11 or newer; none was found. Set PYTHON=/path/to/python." >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/.run: .venv/bin/python pyproject.toml
+	$(BIN)/pip install -q -e .
+	touch $@
+
+.venv/.dev: .venv/bin/python pyproject.toml
+	$(BIN)/pip install -q -e '.[dev]'
+	touch $@ .venv/.run
