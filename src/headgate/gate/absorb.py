@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from headgate.base.ids import derived
 from msgspec.structs import replace
 
+from headgate.base.ids import derived
 from headgate.gate.change import Change, EventKind, TriggerEvent
 from headgate.gate.enqueue import enqueue, triggers
 from headgate.gate.leave import leave
@@ -110,18 +110,17 @@ def reconfigured(state: State, world: World, asked: list[Action]) -> State:
 
 
 def answered(state: State, answer: Answer, world: World, asked: list[Action]) -> State:
-    for queue, item in state.items():
-        if item.buildset is not None and item.buildset.id == answer.buildset:
-            break
-    else:
+    found = next(((q, i, b) for q, i in state.items() if (b := i.buildset) and b.id == answer.buildset), None)
+    if found is None:
         return state
+    queue, item, buildset = found
     match answer:
         case MergeAnswer():
-            queue = with_item(queue, replace(item, buildset=_merged(item, item.buildset, answer)))
+            queue = with_item(queue, replace(item, buildset=_merged(item, buildset, answer)))
         case LandAnswer():
-            queue = _landed(queue, item, item.buildset, answer, world, asked)
+            queue = _landed(queue, item, buildset, answer, world, asked)
         case BuildEnded():
-            queue = with_item(queue, replace(item, buildset=_built(item, item.buildset, answer, world, asked)))
+            queue = with_item(queue, replace(item, buildset=_built(item, buildset, answer, world, asked)))
         case _:
             assert_never(answer)
     return with_queue(state, queue)

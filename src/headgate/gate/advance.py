@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headgate.base.ids import derived
 from msgspec.structs import replace
 
+from headgate.base.ids import derived
 from headgate.config.model import ConfigError, FrozenJob
 from headgate.gate import graph
-from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Report, State, World
+from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Layout, Report, State, World
 from headgate.gate.report import start_text
 from headgate.gate.start import run
 from headgate.gate.work import ReportRequest
@@ -53,7 +53,8 @@ def freeze(item: Item, world: World, asked: list[Action]) -> Item:
     """The item with its job graph, or with what is wrong with its configuration."""
     buildset, change = item.buildset, item.change
     assert buildset is not None, "an item is frozen after its buildset merged"
-    layout, errors = world.layouts.landed, ()
+    layout: Layout = world.layouts.landed
+    errors: tuple[ConfigError, ...] = ()
     if buildset.proposed:
         layout, errors = world.layouts.proposed(buildset.proposed)
     blocking = tuple(e for e in errors if e.severity == "error")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headgate.base.ids import derived
 from msgspec.structs import replace
 
+from headgate.base.ids import derived
 from headgate.gate.advance import Permits, advance_jobs, freeze
 from headgate.gate.leave import active, leave
 from headgate.gate.model import Action, BuildSet, Item, Land, Phase, Queue, State, World, with_queue

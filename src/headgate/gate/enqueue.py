@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re2
-from headgate.base.ids import derived
 from msgspec.structs import replace
 
+from headgate.base.ids import derived
 from headgate.config.model import Pipeline, TriggerFilter
 from headgate.gate.change import Change, Standing, TriggerEvent
 from headgate.gate.model import Action, Item, Queue, Record, Report, State, World, with_queue

@@ -1,10 +1,10 @@
-"""An item leaves its queue: cancelled, reported, recorded; the window grows with what lands, shrinks with what fails."""
+"""An item leaves its queue: cancelled, reported, recorded.  The window grows with what lands, shrinks with failure."""
 
 from __future__ import annotations
 
-from headgate.base.ids import derived
 from msgspec.structs import replace
 
+from headgate.base.ids import derived
 from headgate.config.model import Window
 from headgate.gate.model import Action, Item, Queue, Record, Report, World
 from headgate.gate.report import reporters, text

@@ -74,7 +74,8 @@ def _intro(item: Item, result: str, world: World) -> str:
         errors = "\n\n".join(error.render() for error in buildset.config_errors)
         return f"{pipeline.failure_message}\n\nThe configuration has errors; no job was run.\n\n{errors}"
     if result == "MERGE_FAILURE" and buildset is not None:
-        return f"{pipeline.failure_message}\n\nAll jobs passed but the change could not be landed: {buildset.landing_error}"
+        why = f"All jobs passed but the change could not be landed: {buildset.landing_error}"
+        return f"{pipeline.failure_message}\n\n{why}"
     if result == "NO_JOBS":
         return pipeline.no_jobs_message or f"No jobs of pipeline {pipeline.name} apply to this change."
     if result == "DEQUEUED":

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from headgate.base.ids import derived
 from msgspec.structs import replace
 
+from headgate.base.ids import derived
 from headgate.config.model import FrozenJob
 from headgate.gate.graph import parent_data
 from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Merge, Phase, Run, World

@@ -24,9 +24,11 @@ class Sighting(msgspec.Struct, frozen=True):
 
     The two belong together: they are stored in one commit."""
 
-    standings: tuple[Standing, ...]
+    standings: tuple[Standing, ...] = ()
     """Changed or new; one with open=False is a change that is gone."""
-    events: tuple[TriggerEvent, ...]
+    events: tuple[TriggerEvent, ...] = ()
+    heads: dict[str, dict[str, str]] = {}
+    """project -> ref -> commit, of every project whose branch heads moved."""
 
 
 class Forge(Protocol):
@@ -34,14 +36,9 @@ class Forge(Protocol):
 
     name: str
 
-    def sightings(self, known: Mapping[str, Standing], heads: Mapping[str, Mapping[str, str]]) -> AsyncIterator[Sighting | Heads]:
+    def sightings(
+        self, known: Mapping[str, Standing], heads: Mapping[str, Mapping[str, str]]
+    ) -> AsyncIterator[Sighting]:
         """Compares the world with what is known (key -> standing; project -> ref -> commit), again whenever
         the world moves.  Level-triggered: what happened while nobody looked is found at the first look."""
         ...
-
-
-class Heads(msgspec.Struct, frozen=True):
-    """Branch heads of one project as last seen; stored in the connection's branch cache."""
-
-    project: str
-    refs: dict[str, str]

@@ -7,20 +7,13 @@ then what nobody points to any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-import msgspec
-
-from headgate.config.model import FrozenGraph, FrozenJob
-from headgate.gate.model import Build, BuildSet, Item, Queue, State
-from headgate.gate.work import RepoState
+from headgate.gate.model import BuildSet, Item, Queue, State
 from headgate.map.places import Pipeline as PipelinePlace
-from headgate.map.places import Tenant
 from headgate.map.records import BuildSetRecord, ItemRecord, PipelineRecord, Proposed, QueueRecord
-from headgate.map.tree import Undecodable
 from headgate.recipes import blob
-from headgate.store.types import Delete, Entry, Op, Put
+from headgate.store.types import Delete, Op
 
 
 @dataclass(slots=True)
@@ -35,17 +28,17 @@ class Writes:
         return [*self.fresh, *self.pointers, *self.stale]
 
 
-def pipeline_record(state: State, layout: str) -> PipelineRecord:
+def _pipeline_record(state: State) -> PipelineRecord:
     return PipelineRecord(
-        queues=tuple(q.id for q in state.queues), layout=layout, failures=state.failures, disabled=state.disabled
+        queues=tuple(queue.id for queue in state.queues), failures=state.failures, disabled=state.disabled
     )
 
 
 def writes(place: PipelinePlace, before: State, after: State) -> Writes:
     """What to write so that the records under `place` say `after` instead of `before`."""
     out = Writes()
-    if [q.id for q in before.queues] != [q.id for q in after.queues] or before.failures != after.failures:
-        out.pointers.append(place.record.put(pipeline_record(after, "")))
+    if _pipeline_record(before) != _pipeline_record(after):
+        out.pointers.append(place.record.put(_pipeline_record(after)))
     old = {queue.id: queue for queue in before.queues}
     old_items = {item.id: item for _, item in before.items()}
     for queue in after.queues:
@@ -58,7 +51,8 @@ def writes(place: PipelinePlace, before: State, after: State) -> Writes:
     for id, item in old_items.items():
         if id not in kept:
             _drop_item(place, item, out)
-    out.stale.extend(Delete(place.queue(q.id).path) for q in before.queues if q.id not in {x.id for x in after.queues})
+    left = {queue.id for queue in after.queues}
+    out.stale.extend(place.queue(id).record.delete() for id in old if id not in left)
     return out
 
 
@@ -106,9 +100,9 @@ def _item_record(item: Item) -> ItemRecord:
 def _buildset(place: PipelinePlace, item: str, before: BuildSet | None, new: BuildSet, out: Writes) -> None:
     here = place.item(item).buildset(new.id)
     if new.state is not None and (before is None or before.state is not new.state):
-        out.fresh.append(here.repo_state.put(new.state))
+        out.fresh.extend(here.repo_state.blob(new.state))
     if new.proposed and (before is None or before.proposed is not new.proposed):
-        out.fresh.extend(blob.write_ops(here.proposed.path, here.proposed.encode(Proposed(new.proposed))))
+        out.fresh.extend(here.proposed.blob(Proposed(new.proposed)))
     known = {job.name for job in before.jobs} if before else set()
     for job in new.jobs:
         if job.name not in known:
@@ -119,7 +113,7 @@ def _buildset(place: PipelinePlace, item: str, before: BuildSet | None, new: Bui
             continue
         out.fresh.append(here.job(name).build(build.id).record.put(build))
         if was is not None and was.id != build.id:
-            out.stale.extend(_build_ops(here, was))
+            out.stale.extend(_drop_build(here, was))
     if before is None or _buildset_record(before) != _buildset_record(new):
         out.pointers.append(here.record.put(_buildset_record(new)))
 
@@ -137,8 +131,6 @@ def _buildset_record(buildset: BuildSet) -> BuildSetRecord:
         warnings=buildset.warnings,
         landing=buildset.landing,
         landing_error=buildset.landing_error,
-        has_state=buildset.state is not None,
-        has_proposed=bool(buildset.proposed),
     )
 
 
@@ -151,10 +143,121 @@ def _drop_item(place: PipelinePlace, item: Item, out: Writes) -> None:
 def _drop_buildset(place: PipelinePlace, item: str, buildset: BuildSet, out: Writes) -> None:
     here = place.item(item).buildset(buildset.id)
     for build in buildset.builds.values():
-        out.stale.extend(_build_ops(here, build))
-    out.stale.extend(Delete(here.job(job.name).record.path) for job in buildset.jobs)
+        out.stale.extend(_drop_build(here, build))
+    out.stale.extend(here.job(job.name).record.delete() for job in buildset.jobs)
     if buildset.state is not None:
-        out.stale.append(Delete(here.repo_state.path))
+        out.stale.extend(blob.delete_ops(here.repo_state.path, encode_plain(buildset.state)))
     if buildset.proposed:
-        out.stale.append(Delete(here.proposed.path))
-    out.stale.append(Delete(here.record.path))
+        out.stale.extend(blob.delete_ops(here.proposed.path, encode_plain(Proposed(buildset.proposed))))
+    out.stale.append(here.record.delete())
+
+
+def _drop_build(here: BuildSetPlace, build: Build) -> list[Op]:
+    place = here.job(build.job).build(build.id)
+    return [place.record.delete(), place.parameters.delete()]
+
+
+# --- and back
+
+
+class _Entries:
+    """A listed subtree, looked up by place."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self.all = list(entries)
+        self._by_path = {entry.path: entry for entry in self.all}
+
+    def get(self, address: Address[R]) -> R | None:
+        """The record there; None when there is none.  Raises Undecodable."""
+        entry = self._by_path.get(address.path)
+        return None if entry is None else address.decode(entry.value)
+
+    def blob(self, address: Address[R]) -> R | None:
+        entry = self._by_path.get(address.path)
+        if entry is None:
+            return None
+        try:
+            return address.decode(blob.assemble(entry, self.all))
+        except ValueError as error:
+            raise Undecodable(address.path, str(error)) from error
+
+    def build(self, job: JobPlace) -> Build | None:
+        """The one build of a job."""
+        prefix = f"{job.path}/build/"
+        for path, entry in self._by_path.items():
+            if path.startswith(prefix) and "/" not in path.removeprefix(prefix):
+                return job.build(path.removeprefix(prefix)).record.decode(entry.value)
+        return None
+
+
+def load(place: PipelinePlace, entries: Iterable[Entry]) -> State:
+    """The state the records under `place` say.  What no record points to is not part of it.
+
+    Raises Undecodable for a record that is damaged: nothing is decided on half a state.
+    """
+    found = _Entries(entries)
+    record = found.get(place.record) or PipelineRecord()
+    queues = []
+    for id in record.queues:
+        queue = found.get(place.queue(id).record)
+        if queue is not None:
+            items = tuple(item for i in queue.items if (item := _load_item(place, i, found)) is not None)
+            queues.append(
+                Queue(
+                    id=id, name=queue.name, items=items, window=queue.window, landed=queue.landed, dynamic=queue.dynamic
+                )
+            )
+    return State(queues=tuple(queues), failures=record.failures, disabled=record.disabled)
+
+
+def _load_item(place: PipelinePlace, id: str, found: _Entries) -> Item | None:
+    record = found.get(place.item(id).record)
+    if record is None:
+        return None
+    return Item(
+        id=id,
+        change=record.change,
+        live=record.live,
+        event=record.event,
+        enqueued_ms=record.enqueued_ms,
+        resets=record.resets,
+        started=record.started,
+        trouble=record.trouble,
+        buildset=_load_buildset(place.item(id).buildset(record.buildset), record.buildset, found),
+    )
+
+
+def _load_buildset(here: BuildSetPlace, id: str, found: _Entries) -> BuildSet | None:
+    record = found.get(here.record) if id else None
+    if record is None:
+        return None
+    jobs = tuple(job for name in record.jobs or () if (job := found.get(here.job(name).record)) is not None)
+    builds = {job.name: build for job in jobs if (build := found.build(here.job(job.name))) is not None}
+    proposed = found.blob(here.proposed)
+    return BuildSet(
+        id=id,
+        ahead=record.ahead,
+        merge=record.merge,
+        error=record.error,
+        state=found.blob(here.repo_state),
+        proposed=proposed.files if proposed else {},
+        graph=None if record.jobs is None else FrozenGraph(jobs, record.fail_fast, record.in_pipeline),
+        builds=builds,
+        config_errors=record.config_errors,
+        warnings=record.warnings,
+        landing=record.landing,
+        landing_error=record.landing_error,
+    )
+
+
+def garbage(place: PipelinePlace, entries: Iterable[Entry], state: State) -> list[Op]:
+    """Deletes everything under `place` that `state` does not account for: left by a writer that died half-way."""
+    entries = list(entries)
+    kept = {op.path for op in writes(place, State(), state).ordered() if isinstance(op, Put)}
+    kept |= {
+        place.item(i.id).buildset(i.buildset.id).job(b.job).build(b.id).parameters.path
+        for _, i in state.items()
+        if i.buildset
+        for b in i.buildset.builds.values()
+    }
+    return [Delete(entry.path) for entry in entries if entry.path not in kept and entry.path != place.record.path]

@@ -1,0 +1,1 @@
+"""What everything stands on: ids, clocks, errors for people, supervised tasks."""

@@ -1,0 +1,1 @@
+"""Every place in the store, declared once: what is not here does not exist."""

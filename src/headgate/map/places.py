@@ -1,0 +1,472 @@
+"""The places.  Paths follow the seed map byte for byte; what the gate needs beyond it is marked as ours."""
+
+from __future__ import annotations
+
+from headgate.config.model import FrozenJob
+from headgate.gate.change import Standing, TriggerEvent
+from headgate.gate.model import Build
+from headgate.gate.work import Answer, BuildSpec, Managed, MergerAnswer, MergerWork, RepoState
+from headgate.map.records import (
+    BranchCache,
+    BuildSetRecord,
+    CacheEntry,
+    ComponentRecord,
+    ConfigBranch,
+    Empty,
+    Finished,
+    ItemRecord,
+    LayoutRecord,
+    Management,
+    ManagementResult,
+    PipelineRecord,
+    Proposed,
+    QueueRecord,
+    Raw,
+    SemaphoreRecord,
+    SystemConf,
+)
+from headgate.map.tree import Dir, below, each, place, union
+from headgate.recipes.requests import Request, RequestPlaces
+from headgate.recipes.stream import Stream, StreamEntry
+
+ROOT = "/zuul"
+
+
+class Branches(Dir):
+    """What branches the projects of a connection have."""
+
+    data = place(
+        BranchCache,
+        "Heads of every branch as last seen; pushes made meanwhile are found by comparing.",
+        by="scheduler",
+        node="sharded",
+    )
+    lock = place(Empty, "Readers and writers of the branch cache.", by="scheduler", node="lock")
+
+
+class ConnectionCache(Dir):
+    """What is known of the changes and branches of a connection."""
+
+    branches = below(Branches)
+    cache = place(
+        CacheEntry,
+        "One entry a change, named by the sha256 of its key; it names the data.",
+        by="scheduler",
+        node="keyed",
+    )
+    data = place(
+        Standing,
+        "The change itself: patchset, message, files, whether it is open, approved, landed.",
+        by="scheduler",
+        node="keyed",
+    )
+
+
+class Caches(Dir):
+    """Caches of outside facts."""
+
+    connection = each(ConnectionCache, key="connection")
+
+
+class Cleanup(Dir):
+    """Locks that let only one scheduler at a time sweep."""
+
+    build_requests = place(Empty, "Sweep of build requests.", by="scheduler", node="lock", name="build_requests")
+    connection = place(Empty, "Sweep of the change caches.", by="scheduler", node="lock")
+    general = place(Empty, "Everything else.", by="scheduler", node="lock")
+    merge_requests = place(Empty, "Sweep of merge requests.", by="scheduler", node="lock", name="merge_requests")
+    node_request = place(Empty, "Sweep of node requests.", by="scheduler", node="lock", name="node_request")
+    sempahores = place(Empty, "Sweep of semaphore holders; spelled as in the contract.", by="scheduler", node="lock")
+
+
+class Components(Dir):
+    """Every process announces itself here for as long as it lives."""
+
+    executor = place(ComponentRecord, "Runs builds.", by="executor", node="ephemeral sequence")
+    fingergw = place(ComponentRecord, "Serves logs over finger.", by="fingergw", node="ephemeral sequence")
+    merger = place(ComponentRecord, "Does git work.", by="merger", node="ephemeral sequence")
+    scheduler = place(ComponentRecord, "Decides.", by="scheduler", node="ephemeral sequence")
+    web = place(ComponentRecord, "Serves pages and the API.", by="web", node="ephemeral sequence")
+
+
+class ConfigFile(Dir):
+    """One file."""
+
+    text = place(Raw, "The text of one configuration file, unparsed.", by="scheduler", node="sharded", own=True)
+
+
+class ConfigFiles(Dir):
+    """Configuration files of one branch of one project."""
+
+    record = place(
+        ConfigBranch, "At which commit the files were read, and where they were looked for.", own=True, by="scheduler"
+    )
+    file = each(ConfigFile, key="file", bare=True)
+
+
+class ConfigProject(Dir):
+    """Configuration of one project, by branch."""
+
+    branch = each(ConfigFiles, key="branch", bare=True)
+
+
+class ConfigLock(Dir):
+    """One project."""
+
+    lock = place(
+        Empty, "Readers and writers of the cached configuration of one project.", by="scheduler", node="lock", own=True
+    )
+
+
+class ConfigPlace(Dir):
+    """Configuration as text, so that a layout can be built without asking mergers."""
+
+    cache = each(ConfigProject, key="project")
+    lock = each(ConfigLock, key="project")
+
+
+class ConnectionQueue(Dir):
+    """What happened at a connection, before tenants are told."""
+
+    queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler", node="sequence")
+    data = place(TriggerEvent, "Bodies of events.", by="scheduler", node="keyed")
+    election = place(Empty, "Who moves the events on to the tenants.", by="scheduler", node="lock")
+
+    @property
+    def stream(self) -> Stream[TriggerEvent]:
+        return Stream(self.queue.path, self.data.path, TriggerEvent)
+
+
+class ConnectionEvents(Dir):
+    """Events of one connection."""
+
+    events = below(ConnectionQueue)
+
+
+class ManagementQueue(Dir):
+    """What people and reconfigurations ask of a tenant."""
+
+    queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler, web, cli", node="sequence")
+    data = place(union(Management), "Bodies of events.", by="scheduler, web, cli", node="keyed")
+
+    @property
+    def stream(self) -> Stream[Management]:
+        return Stream(self.queue.path, self.data.path, union(Management))
+
+
+class TriggerQueue(Dir):
+    """What happened, for a tenant or a pipeline to act on."""
+
+    queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler", node="sequence")
+    data = place(TriggerEvent, "Bodies of events.", by="scheduler", node="keyed")
+
+    @property
+    def stream(self) -> Stream[TriggerEvent]:
+        return Stream(self.queue.path, self.data.path, TriggerEvent)
+
+
+class ManagedQueue(Dir):
+    """What people ask of a pipeline."""
+
+    queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler", node="sequence")
+    data = place(union(Managed), "Bodies of events.", by="scheduler", node="keyed")
+
+    @property
+    def stream(self) -> Stream[Managed]:
+        return Stream(self.queue.path, self.data.path, union(Managed))
+
+
+class ResultQueue(Dir):
+    """Answers of mergers and executors."""
+
+    queue = place(StreamEntry, "The order of events; each names its body.", by="merger, executor", node="sequence")
+    data = place(union(Answer), "Bodies of events.", by="merger, executor", node="keyed")
+
+    @property
+    def stream(self) -> Stream[Answer]:
+        return Stream(self.queue.path, self.data.path, union(Answer))
+
+
+class PipelineEvents(Dir):
+    """The three queues of a pipeline."""
+
+    management = below(ManagedQueue)
+    result = below(ResultQueue)
+    trigger = below(TriggerQueue)
+
+
+class TenantEvents(Dir):
+    """Event queues of a tenant."""
+
+    management = below(ManagementQueue)
+    trigger = below(TriggerQueue)
+    pipelines = each(PipelineEvents, key="pipeline")
+
+
+class Events(Dir):
+    """Everything waiting to be acted on."""
+
+    connection = each(ConnectionEvents, key="connection")
+    tenant = each(TenantEvents, key="tenant")
+
+
+class RequestQueue(Dir):
+    """Requests for work, and their answers where somebody waits for them."""
+
+    requests = place(
+        Request, "What is asked; small.  Claimed by a lock of the same name.", by="scheduler, worker", node="keyed"
+    )
+    locks = place(Raw, "Held by the worker while it works; gone when it dies.", by="worker", node="ephemeral keyed")
+    results = place(Raw, "The result is complete; the submitter watches this.", by="worker", node="keyed")
+    waiters = place(Raw, "The submitter still wants the result.", by="scheduler", node="ephemeral keyed")
+
+    @property
+    def places(self) -> RequestPlaces:
+        return RequestPlaces(
+            self.requests.path,
+            self.locks.path,
+            f"{self.path}/params",
+            f"{self.path}/result-data",
+            self.results.path,
+            self.waiters.path,
+        )
+
+
+class BuildRequests(RequestQueue):
+    """Builds for executors."""
+
+    params = place(
+        BuildSpec, "All a worker needs; read once it has claimed the request.", by="scheduler", node="sharded"
+    )
+    result_data = place(
+        Raw,
+        "A result somebody waits for; builds answer by an event instead.",
+        by="executor",
+        node="sharded",
+        name="result-data",
+    )
+
+
+class MergerRequests(RequestQueue):
+    """Git work for mergers: merging, reading files, landing, reporting."""
+
+    params = place(union(MergerWork), "What to do.", by="scheduler", node="sharded")
+    result_data = place(
+        union(MergerAnswer),
+        "The result somebody waits for.",
+        by="merger",
+        node="sharded",
+        name="result-data",
+    )
+
+
+class Executor(Dir):
+    """Requests for executors, by zone."""
+
+    unzoned = below(BuildRequests)
+    zones = each(BuildRequests, key="zone")
+
+
+class TriggerLock(Dir):
+    """One tenant."""
+
+    lock = place(Empty, "Held while trigger events are moved on to pipelines.", by="scheduler", node="lock", own=True)
+
+
+class ManagementLock(Dir):
+    """One tenant."""
+
+    lock = place(Empty, "Held while management events are acted on.", by="scheduler", node="lock", own=True)
+
+
+class EventLocks(Dir):
+    """Who consumes the event queues of a tenant."""
+
+    trigger = each(TriggerLock, key="tenant")
+    management = each(ManagementLock, key="tenant")
+
+
+class PipelineLock(Dir):
+    """One pipeline."""
+
+    lock = place(
+        Empty,
+        "Held by the scheduler that runs the pipeline; the guard of every turn.",
+        by="scheduler",
+        node="lock",
+        own=True,
+    )
+
+
+class PipelineLocks(Dir):
+    """The pipelines of one tenant."""
+
+    pipeline = each(PipelineLock, key="pipeline", bare=True)
+
+
+class TenantLock(Dir):
+    """One tenant."""
+
+    lock = place(
+        Empty,
+        "Written under while the configuration changes; read under while it is taken up.",
+        by="scheduler, web",
+        node="lock",
+        own=True,
+    )
+
+
+class Locks(Dir):
+    """Who may do what."""
+
+    events = below(EventLocks)
+    pipeline = each(PipelineLocks, key="tenant")
+    tenant = each(TenantLock, key="tenant")
+
+
+class LayoutPlace(Dir):
+    """One tenant."""
+
+    record = place(LayoutRecord, "Which configuration is in effect.", by="scheduler", own=True)
+
+
+class Results(Dir):
+    """Outcomes somebody waits for."""
+
+    management = place(
+        ManagementResult,
+        "Outcome of one management event; goes with whoever waits.",
+        by="scheduler",
+        node="ephemeral keyed",
+    )
+
+
+class SchedulerPlace(Dir):
+    """Elections among schedulers."""
+
+    timer_election = place(Empty, "Who fires the timers.", by="scheduler", node="lock", name="timer-election")
+    stats_election = place(
+        Empty, "Who reports figures of the whole system.", by="scheduler", node="lock", name="stats-election"
+    )
+
+
+class SemaphorePlace(Dir):
+    """One semaphore."""
+
+    record = place(SemaphoreRecord, "Who holds it: pipeline, buildset and job.", by="scheduler", own=True)
+
+
+class TenantSemaphores(Dir):
+    """Of one tenant."""
+
+    semaphore = each(SemaphorePlace, key="semaphore", bare=True)
+
+
+class System(Dir):
+    """Configuration of the whole."""
+
+    conf = place(SystemConf, "The tenant file, as every process runs with it.", by="scheduler", node="sharded")
+    conf_lock = place(Empty, "Held while the tenant file is taken up.", by="scheduler", node="lock", name="conf-lock")
+
+
+class BuildPlace(Dir):
+    """One build: there is one a job, the current attempt."""
+
+    record = place(Build, "Result, times, data returned.", by="scheduler", own=True)
+    parameters = place(BuildSpec, "What the executor was told, kept for people to look at.", by="scheduler")
+
+
+class JobPlace(Dir):
+    """One job of a buildset."""
+
+    record = place(FrozenJob, "The job with all variants applied; never changes.", by="scheduler", own=True)
+    build = each(BuildPlace, key="build uuid")
+
+
+class BuildSetPlace(Dir):
+    """One buildset: there is one an item; a new base is a new one."""
+
+    record = place(BuildSetRecord, "Base, merge, job names, errors.", by="scheduler", own=True)
+    repo_state = place(
+        RepoState,
+        "Commits of every repository, before and after the merge; one for all jobs.",
+        by="scheduler",
+        node="sharded",
+        name="repo_state",
+    )
+    proposed = place(
+        Proposed,
+        "Configuration the chain proposes, as text; what it is frozen from after a restart.",
+        by="scheduler",
+        node="sharded",
+        seed=False,
+    )
+    job = each(JobPlace, key="job name")
+
+
+class ItemPlace(Dir):
+    """One item."""
+
+    record = place(ItemRecord, "The change, and which buildset is current.", by="scheduler", own=True)
+    buildset = each(BuildSetPlace, key="buildset uuid")
+
+
+class QueuePlace(Dir):
+    """One queue."""
+
+    record = place(QueueRecord, "Items in order, the window, what landed beneath them.", by="scheduler", own=True)
+
+
+class Pipeline(Dir):
+    """One pipeline."""
+
+    record = place(
+        PipelineRecord, "Queues in order; written only by who holds the pipeline's lock.", by="scheduler", own=True
+    )
+    queue = each(QueuePlace, key="queue uuid")
+    item = each(ItemPlace, key="item uuid")
+
+
+class Tenant(Dir):
+    """One tenant."""
+
+    pipeline = each(Pipeline, key="pipeline")
+
+
+class History(Dir):
+    """Buildsets that ended, on their way into the history database."""
+
+    queue = place(StreamEntry, "Their order; each names its body.", by="scheduler", node="sequence", seed=False)
+    data = place(Finished, "What is to be recorded.", by="scheduler", node="keyed", seed=False)
+    election = place(Empty, "Who records.", by="scheduler", node="lock", seed=False)
+
+    @property
+    def stream(self) -> Stream[Finished]:
+        return Stream(self.queue.path, self.data.path, Finished)
+
+
+class Map(Dir):
+    """Everything.  Remove the whole tree to reset the system: open changes are found again in git."""
+
+    def __init__(self, path: str = ROOT) -> None:
+        super().__init__(path)
+
+    cache = below(Caches)
+    cleanup = below(Cleanup)
+    components = below(Components)
+    config = below(ConfigPlace)
+    events = below(Events)
+    executor = below(Executor)
+    history = below(History, seed=False)
+    layout = each(LayoutPlace, key="tenant")
+    locks = below(Locks)
+    ltime = place(
+        Empty, "Written to learn the store's current version: what is read later is not older.", by="scheduler"
+    )
+    merger = below(MergerRequests)
+    nodepool = place(Empty, "Who turns answered node requests into events.", by="scheduler", node="lock")
+    results = below(Results)
+    scheduler = below(SchedulerPlace)
+    semaphores = each(TenantSemaphores, key="tenant")
+    system = below(System)
+    tenant = each(Tenant, key="tenant")

@@ -1,0 +1,167 @@
+"""The records of the places that are not the gate's own values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from headgate.config.model import ConfigError
+from headgate.gate.change import Change
+from headgate.gate.model import Phase
+from headgate.gate.work import Managed
+
+
+class Empty(msgspec.Struct, frozen=True):
+    """Nothing: the entry itself says it."""
+
+
+class Raw(msgspec.Struct, frozen=True):
+    """Text or bytes that are no record."""
+
+
+class ComponentRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    hostname: str
+    kind: str
+    state: str = "running"
+    version: str = ""
+    pid: int = 0
+    data: dict[str, Any] = {}
+    """What only this kind tells: accepting work, running builds, listening address.  JSON."""
+
+
+class CacheEntry(msgspec.Struct, frozen=True):
+    key: str
+    data_uuid: str
+
+
+class BranchCache(msgspec.Struct, frozen=True):
+    """project -> ref -> commit, as last seen at the connection."""
+
+    projects: dict[str, dict[str, str]]
+
+
+class ConfigBranch(msgspec.Struct, frozen=True):
+    """The configuration files of one branch were read at `commit`, looking at `paths`."""
+
+    commit: str
+    paths: tuple[str, ...]
+
+
+class SystemConf(msgspec.Struct, frozen=True):
+    """The tenant file as last read."""
+
+    text: str
+    path: str
+    digest: str
+
+
+class LayoutRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which configuration a tenant runs with; another uuid is another configuration."""
+
+    uuid: str
+    tenant: str
+    at_ms: int
+    ltime: int
+    """Of the latest reading of configuration it includes: the version of the ltime entry then."""
+    branches: dict[str, dict[str, str]]
+    """project -> branch -> commit its configuration was read at."""
+    errors: int = 0
+
+
+class Holder(msgspec.Struct, frozen=True):
+    pipeline: str
+    buildset: str
+    job: str
+
+
+class SemaphoreRecord(msgspec.Struct, frozen=True):
+    holders: tuple[Holder, ...]
+
+
+class PipelineRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    queues: tuple[str, ...] = ()
+    failures: int = 0
+    disabled: bool = False
+    v: int = 1
+
+
+class QueueRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    name: str
+    items: tuple[str, ...] = ()
+    window: int = 20
+    landed: tuple[str, ...] = ()
+    dynamic: bool = False
+    v: int = 1
+
+
+class ItemRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    change: Change
+    live: bool = True
+    event: str = ""
+    enqueued_ms: int = 0
+    resets: int = 0
+    started: bool = False
+    trouble: str = ""
+    buildset: str = ""
+    v: int = 1
+
+
+class BuildSetRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    ahead: str | None = None
+    merge: Phase = Phase.WAITING
+    error: str = ""
+    jobs: tuple[str, ...] | None = None
+    """None: not frozen yet."""
+    fail_fast: bool = False
+    in_pipeline: bool = True
+    config_errors: tuple[ConfigError, ...] = ()
+    warnings: tuple[str, ...] = ()
+    landing: bool = False
+    landing_error: str = ""
+    v: int = 1
+
+
+class Proposed(msgspec.Struct, frozen=True):
+    """project -> branch -> path -> text of the configuration a chain of changes proposes."""
+
+    files: dict[str, dict[str, dict[str, str]]]
+
+
+class Reconfigure(msgspec.Struct, frozen=True, tag="reconfigure"):
+    """Configuration files of these branches changed."""
+
+    projects: dict[str, tuple[str, ...]]
+    """project -> branches; no branches: all of them."""
+
+
+class ForPipeline(msgspec.Struct, frozen=True, tag="pipeline"):
+    """By hand, for one pipeline; `result` is where the outcome is told, empty when nobody waits."""
+
+    pipeline: str
+    work: Managed
+    result: str = ""
+
+
+Management = Reconfigure | ForPipeline
+
+
+class ManagementResult(msgspec.Struct, frozen=True):
+    done: bool
+    text: str = ""
+
+
+class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A buildset that ended, for the history."""
+
+    buildset: str
+    tenant: str
+    pipeline: str
+    change: Change
+    event: str
+    result: str
+    message: str
+    enqueued_ms: int
+    ended_ms: int
+    builds: tuple[dict[str, Any], ...] = ()
+    """uuid, job_name, result, voting, start_ms, end_ms, log_url, error, artifacts.  JSON."""

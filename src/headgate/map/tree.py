@@ -1,0 +1,244 @@
+"""Declaring where things live: a typed tree of places, readable in both directions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, overload
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from headgate.recipes import blob
+from headgate.recipes.codec import decode, encode
+from headgate.store.types import Delete, Op, Put
+
+R = TypeVar("R")
+D = TypeVar("D", bound="Dir")
+
+
+class Undecodable(ValueError):
+    """A value that is not what its place holds."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path}: cannot be read: {why}")
+
+
+def escape(name: str) -> str:
+    """A name as one path component: itself for `[A-Za-z0-9._-]`, percent-encoded otherwise.  Inverse: `unescape`."""
+    if name in ("", ".", ".."):
+        return "%" if not name else name.replace(".", "%2E")
+    return quote(name, safe="").replace("~", "%7E")
+
+
+def unescape(component: str) -> str:
+    return "" if component == "%" else unquote(component)
+
+
+def union(form: object) -> type[Any]:
+    """A union of record types, to stand where one type does: decoding knows both."""
+    return form  # type: ignore[return-value]  # msgspec takes unions; the type system has no word for them
+
+
+@dataclass(frozen=True, slots=True)
+class Address(Generic[R]):
+    """A path, together with what is stored there."""
+
+    path: str
+    type: type[R]
+
+    def encode(self, record: R) -> bytes:
+        return encode(record)
+
+    def decode(self, value: bytes) -> R:
+        """Raises Undecodable."""
+        try:
+            return decode(value, self.type)
+        except ValueError as error:
+            raise Undecodable(self.path, str(error)) from error
+
+    def put(self, record: R) -> Put:
+        return Put(self.path, encode(record))
+
+    def blob(self, record: R) -> list[Op]:
+        """As `put`, for a value that may be too large for one entry."""
+        return blob.ops(self.path, encode_plain(record))
+
+    def delete(self) -> Delete:
+        return Delete(self.path)
+
+
+def encode_plain(record: object) -> bytes:
+    """Not compressed: a blob does that itself."""
+    return msgspec.json.encode(record)
+
+
+class Dir:
+    """A place with places in it; the class docstring says what it is for."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+
+class place(Generic[R]):
+    """One record of a known type.
+
+    `node`: persistent, ephemeral, sequence (children named by number), sharded (any size), lock (a line of
+    contenders).  `own`: it is the value of the directory itself.  `seed`: one of the places of the contract.
+    """
+
+    def __init__(
+        self,
+        type: type[R],
+        doc: str,
+        *,
+        by: str,
+        node: str = "persistent",
+        own: bool = False,
+        name: str = "",
+        seed: bool = True,
+    ) -> None:
+        self.type, self.doc, self.by, self.node, self.own, self.name, self.seed = type, doc, by, node, own, name, seed
+
+    def __set_name__(self, owner: type[Dir], name: str) -> None:
+        self.name = "" if self.own else self.name or name.replace("_", "-")
+
+    @overload
+    def __get__(self, here: None, owner: type[Dir]) -> place[R]: ...
+    @overload
+    def __get__(self, here: Dir, owner: type[Dir]) -> Address[R]: ...
+    def __get__(self, here: Dir | None, owner: type[Dir]) -> place[R] | Address[R]:
+        if here is None:
+            return self
+        return Address(here.path if self.own else f"{here.path}/{self.name}", self.type)
+
+
+class below(Generic[D]):
+    """One directory of a fixed name."""
+
+    def __init__(self, dir: type[D], *, name: str = "", seed: bool = True) -> None:
+        self.dir, self.name, self.seed = dir, name, seed
+
+    def __set_name__(self, owner: type[Dir], name: str) -> None:
+        self.name = self.name or name.replace("_", "-")
+
+    @overload
+    def __get__(self, here: None, owner: type[Dir]) -> below[D]: ...
+    @overload
+    def __get__(self, here: Dir, owner: type[Dir]) -> D: ...
+    def __get__(self, here: Dir | None, owner: type[Dir]) -> below[D] | D:
+        return self if here is None else self.dir(f"{here.path}/{self.name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Each(Generic[D]):
+    path: str
+    dir: type[D]
+
+    def __call__(self, key: str) -> D:
+        return self.dir(f"{self.path}/{escape(key)}")
+
+
+class each(Generic[D]):
+    """One directory per key, under a name of its own, or (`bare`) directly here."""
+
+    def __init__(self, dir: type[D], *, key: str, name: str = "", bare: bool = False, seed: bool = True) -> None:
+        self.dir, self.key, self.name, self.bare, self.seed = dir, key, name, bare, seed
+
+    def __set_name__(self, owner: type[Dir], name: str) -> None:
+        self.name = "" if self.bare else self.name or name.replace("_", "-")
+
+    @overload
+    def __get__(self, here: None, owner: type[Dir]) -> each[D]: ...
+    @overload
+    def __get__(self, here: Dir, owner: type[Dir]) -> Each[D]: ...
+    def __get__(self, here: Dir | None, owner: type[Dir]) -> each[D] | Each[D]:
+        if here is None:
+            return self
+        return Each(here.path if self.bare else f"{here.path}/{self.name}", self.dir)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the reference page."""
+
+    template: str
+    place: place[Any] | None
+    """None: a directory without a value of its own."""
+    doc: str
+    seed: bool
+
+
+def declared(dir: type[Dir]) -> Iterator[place[Any] | below[Any] | each[Any]]:
+    """Of a directory and of what it is derived from, in the order written."""
+    for owner in reversed(dir.__mro__):
+        yield from (p for p in vars(owner).values() if isinstance(p, place | below | each))
+
+
+def render(dir: type[Dir], path: str, *, seed: bool = True) -> Iterator[Row]:
+    """Every declared place below `path`."""
+    for child in declared(dir):
+        ours = seed and child.seed
+        here = f"{path}/{child.name}" if child.name else path
+        if isinstance(child, place):
+            yield Row(here, child, child.doc, ours)
+            continue
+        if isinstance(child, each):
+            here = f"{here}/<{child.key}>"
+        own = any(isinstance(p, place) and p.own for p in declared(child.dir))
+        if not own:
+            yield Row(here, None, inspect.getdoc(child.dir) or "", ours)
+        yield from render(child.dir, here, seed=ours)
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """What the map says of a raw path."""
+
+    template: str
+    place: place[Any] | None
+    keys: dict[str, str]
+    rest: str = ""
+    """What lies below the place itself: a piece of a blob, a contender in a line, a numbered child."""
+
+
+def locate(dir: type[Dir], root: str, path: str) -> Located | None:
+    """The declaration behind `path`; None when it is off the map."""
+    if path != root and not path.startswith(root + "/"):
+        return None
+    names = path.removeprefix(root).strip("/")
+    return _find(dir, root, names.split("/") if names else [], {})
+
+
+def _find(dir: type[Dir], template: str, names: list[str], keys: dict[str, str]) -> Located | None:
+    children = list(declared(dir))
+    if not names:
+        own = next((p for p in children if isinstance(p, place) and p.own), None)
+        return Located(template, own, keys)
+    for child in children:
+        if isinstance(child, place):
+            if not child.own and child.name == names[0] and (len(names) == 1 or child.node in _WITH_CHILDREN):
+                return Located(f"{template}/{child.name}", child, keys, "/".join(names[1:]))
+            continue
+        rest, here = names, template
+        if child.name:
+            if child.name != names[0]:
+                continue
+            rest, here = names[1:], f"{template}/{child.name}"
+        found = _below(child, here, rest, keys)
+        if found is not None:
+            return found
+    own = next((p for p in children if isinstance(p, place) and p.own and p.node in _WITH_CHILDREN), None)
+    return Located(template, own, keys, "/".join(names)) if own is not None else None
+
+
+_WITH_CHILDREN = ("sharded", "lock", "sequence", "ephemeral sequence", "keyed", "ephemeral keyed")
+
+
+def _below(child: below[Any] | each[Any], here: str, rest: list[str], keys: dict[str, str]) -> Located | None:
+    if isinstance(child, below):
+        return _find(child.dir, here, rest, keys)
+    if not rest:
+        return Located(here, None, keys)
+    return _find(child.dir, f"{here}/<{child.key}>", rest[1:], {**keys, child.key: unescape(rest[0])})

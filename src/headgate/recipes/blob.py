@@ -1,0 +1,99 @@
+"""Values of any size in entries of limited size: one pointer, and pieces it names when the value is large.
+
+Pieces are named by their content and written before the pointer; the pointer is switched in one operation, so a
+reader finds the old value or the new one.  A crash in between leaves pieces that nobody points to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from headgate.recipes.codec import pack, unpack
+from headgate.store.store import Store
+from headgate.store.types import At, Delete, Entry, Op, Put
+
+INLINE_MAX_BYTES = 400_000
+PIECE_SIZE_BYTES = 400_000
+
+
+class Pointer(msgspec.Struct, frozen=True, tag="blob"):
+    """Stands for the value: the pieces are `<path>/<digest>/<ten digits>`."""
+
+    digest: str
+    pieces: int
+    size_bytes: int
+
+
+def ops(path: str, plain: bytes) -> list[Op]:
+    """What writes the value, pieces first; they may be in earlier commits than the last one, the pointer."""
+    value = pack(plain)
+    if len(value) <= INLINE_MAX_BYTES:
+        return [Put(path, value)]
+    pointer = _pointer(value)
+    chunks = [value[i : i + PIECE_SIZE_BYTES] for i in range(0, len(value), PIECE_SIZE_BYTES)]
+    named = zip(_pieces(path, pointer), chunks, strict=True)
+    return [*(Put(name, chunk) for name, chunk in named), Put(path, msgspec.json.encode(pointer))]
+
+
+def delete_ops(path: str, plain: bytes) -> list[Op]:
+    """What removes a value that was `plain`."""
+    value = pack(plain)
+    pieces = _pieces(path, _pointer(value)) if len(value) > INLINE_MAX_BYTES else []
+    return [Delete(path), *(Delete(piece) for piece in pieces)]
+
+
+def assemble(entry: Entry, entries: Iterable[Entry]) -> bytes:
+    """The value at `entry`, its pieces among `entries`.  Raises ValueError when one is missing."""
+    pointer = _read_pointer(entry.value)
+    if pointer is None:
+        return unpack(entry.value)
+    by_path = {e.path: e.value for e in entries}
+    try:
+        whole = b"".join(by_path[name] for name in _pieces(entry.path, pointer))
+    except KeyError as error:
+        raise ValueError(f"piece {error} of {entry.path} is missing") from error
+    return unpack(whole)
+
+
+async def write(store: Store, path: str, plain: bytes, *, guards: Sequence[At] = ()) -> None:
+    """Replaces the value at `path`, of any size; the pieces of the old one go with the switch."""
+    old = await store.get(path)
+    *pieces, pointer = ops(path, plain)
+    for piece in pieces:
+        await store.commit([], [piece], guards=guards)
+    fresh = {op.path for op in pieces if isinstance(op, Put)}
+    was = _read_pointer(old.value) if old else None
+    stale = [Delete(name) for name in (_pieces(path, was) if was else []) if name not in fresh]
+    await store.commit([At(path, old.version if old else None)], [pointer, *stale], guards=guards)
+
+
+async def read(store: Store, path: str) -> bytes | None:
+    """One request when the value is small, two when it has pieces."""
+    entry = await store.get(path)
+    if entry is None:
+        return None
+    return assemble(entry, await store.list(path) if _read_pointer(entry.value) else ())
+
+
+def is_piece(path: str, entry: Entry) -> bool:
+    """Does `entry` lie where the pieces of the value at `path` lie?"""
+    rest = entry.path.removeprefix(path + "/").split("/")
+    return len(rest) == 2 and len(rest[0]) == 32
+
+
+def _pointer(value: bytes) -> Pointer:
+    count = -(-len(value) // PIECE_SIZE_BYTES)
+    return Pointer(hashlib.sha256(value).hexdigest()[:32], count, len(value))
+
+
+def _pieces(path: str, pointer: Pointer) -> list[str]:
+    return [f"{path}/{pointer.digest}/{n:010d}" for n in range(pointer.pieces)]
+
+
+def _read_pointer(value: bytes) -> Pointer | None:
+    if not value.startswith(b'{"type":"blob"'):
+        return None
+    return msgspec.json.decode(value, type=Pointer)

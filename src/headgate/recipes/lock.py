@@ -1,0 +1,106 @@
+"""Locks of every kind, from one idea: a fair line of ephemeral contenders, oldest first.
+
+Holding yields a guard; put it into every commit made under the lock, and the store itself refuses whoever lost it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+
+from headgate.store.store import Session, Store
+from headgate.store.types import Append, At, Changed, Delete, Entry, Gone, SessionLost, Snapshot, StoreError
+
+Rule = Callable[[Sequence[Entry]], bool]
+"""Those ahead of me -> may I go?  The only thing in which the recipes differ."""
+
+_READER = b"r "
+
+
+def alone(ahead: Sequence[Entry]) -> bool:
+    return not ahead
+
+
+def behind_readers_only(ahead: Sequence[Entry]) -> bool:
+    return all(entry.value.startswith(_READER) for entry in ahead)
+
+
+def within(permits: int) -> Rule:
+    return lambda ahead: len(ahead) < permits
+
+
+class Line:
+    """A line of contenders under one path; if one's process dies, the line moves up by itself."""
+
+    def __init__(self, store: Store, session: Session, path: str, rule: Rule = alone, *, reader: bool = False) -> None:
+        self.store, self.session, self.path, self.rule = store, session, path, rule
+        self._ticket = (_READER if reader else b"w ") + session.name.encode()
+
+    @asynccontextmanager
+    async def hold(self) -> AsyncIterator[At]:
+        """Waits for our turn, then yields the guard.  While it is held it costs no request."""
+        me = await self._join()
+        try:
+            await self._wait(me)
+            yield At(me.path, me.version)
+        finally:
+            await self._go(me)
+
+    @asynccontextmanager
+    async def try_hold(self) -> AsyncIterator[At | None]:
+        """The guard, or None when somebody is ahead."""
+        me = await self._join()
+        try:
+            line = await self.store.list(self.path)
+            yield At(me.path, me.version) if self._mine(me, line) else None
+        finally:
+            await self._go(me)
+
+    async def _join(self) -> Entry:
+        (me,) = await self.store.commit([], [Append(self.path, self._ticket, self.session.lease)])
+        assert me is not None, "an append answers with its entry"
+        return me
+
+    async def _go(self, me: Entry) -> None:
+        with suppress(StoreError):  # the lease takes it away when we cannot
+            await self.store.commit([], [Delete(me.path)])
+
+    def _mine(self, me: Entry, line: Sequence[Entry]) -> bool:
+        if not any(entry.path == me.path for entry in line):
+            raise SessionLost(f"{self.session.name} lost its place in {self.path}")
+        return self.rule([entry for entry in line if entry.born < me.born and entry.path != self.path])
+
+    async def _wait(self, me: Entry) -> None:
+        line: dict[str, Entry] = {}
+        watch = self.store.watch(self.path)
+        async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
+            async for change in watch:
+                match change:
+                    case Snapshot(entries):
+                        line = {entry.path: entry for entry in entries}
+                    case Changed(entry):
+                        line[entry.path] = entry
+                    case Gone(path):
+                        line.pop(path, None)
+                if self._mine(me, list(line.values())):
+                    return
+
+
+def lock(store: Store, session: Session, path: str) -> Line:
+    """One holder at a time, in order of arrival.  An election is this, held for a term."""
+    return Line(store, session, path)
+
+
+def read_lock(store: Store, session: Session, path: str) -> Line:
+    """Shared with other readers; behind every writer that came first."""
+    return Line(store, session, path, behind_readers_only, reader=True)
+
+
+def write_lock(store: Store, session: Session, path: str) -> Line:
+    """Alone: behind everybody who came first."""
+    return Line(store, session, path)
+
+
+def semaphore(store: Store, session: Session, path: str, *, permits: int) -> Line:
+    """At most `permits` holders; a waiter goes as soon as one leaves."""
+    return Line(store, session, path, within(permits))

@@ -1,0 +1,199 @@
+"""Work asked for by one process and done by another, exactly one at a time.
+
+A request is small; its parameters lie beside it.  A worker claims it by a lock of its own session: when the worker
+dies the lock goes, and the request may be claimed again.  The answer, and the end of the request, are one commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from headgate.base.ids import fresh
+from headgate.recipes import blob
+from headgate.recipes.codec import decode, encode
+from headgate.recipes.mirror import Mirror
+from headgate.store.store import Session, Store
+from headgate.store.types import At, Changed, Conflict, Delete, Entry, Op, Put, Snapshot
+
+COMPLETE_ATTEMPTS_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPlaces:
+    """The paths of one queue of requests."""
+
+    requests: str
+    locks: str
+    params: str
+    result_data: str
+    results: str
+    waiters: str
+
+
+class Request(msgspec.Struct, frozen=True, omit_defaults=True):
+    id: str
+    precedence: int = 200
+    """Lower goes first."""
+    state: str = "requested"
+    """requested | running"""
+    wanted: str = "run"
+    """run | cancel: what the submitter wants now; the worker compares, it is not told."""
+    waited: bool = False
+    """The submitter waits for the result here; otherwise the answer goes where `meta` says."""
+    owner: dict[str, Any] = {}
+    """Who runs it, and where its log is; JSON for people and the status page."""
+    meta: dict[str, str] = {}
+    """What it belongs to: tenant, pipeline, item, buildset, job…"""
+
+
+@dataclass(slots=True)
+class Claim:
+    """The right to do one request."""
+
+    request: Request
+    guard: At
+    seen: At
+    """The request as we last wrote or read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A request as the mirror shows it."""
+
+    entry: Entry
+    request: Request
+    locked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    store: Store
+    places: RequestPlaces
+    _decoded: dict[str, tuple[int, Request]] = field(default_factory=dict)
+
+    # --- the submitter
+
+    def submit(self, request: Request, params: bytes) -> list[Op]:
+        """For the submitter's own commit: params and request appear together."""
+        return [
+            *blob.ops(self._of(self.places.params, request.id), params),
+            Put(self._path(request.id), encode(request)),
+        ]
+
+    def cancel(self, found: Open) -> tuple[list[At], list[Op]]:
+        """For the submitter's own commit: gone if nobody runs it, else its worker is to stop."""
+        check = At(found.entry.path, found.entry.version)
+        if found.request.state == "requested" and not found.locked:
+            return [check], [Delete(found.entry.path), Delete(self._of(self.places.params, found.request.id))]
+        return [check], [Put(found.entry.path, encode(replace(found.request, wanted="cancel")))]
+
+    async def call(self, session: Session, params: bytes, *, precedence: int, meta: dict[str, str]) -> bytes:
+        """Submits, waits for the result, takes it away.  A cancelled wait leaves nothing behind but the work itself."""
+        request = Request(id=fresh(), precedence=precedence, waited=True, meta=meta)
+        waiter, mark = self._of(self.places.waiters, request.id), self._of(self.places.results, request.id)
+        data = self._of(self.places.result_data, request.id)
+        await self.store.commit([], [Put(waiter, b"", session.lease), *self.submit(request, params)])
+        try:
+            async for change in self.store.watch(mark):
+                if isinstance(change, Changed) or (isinstance(change, Snapshot) and change.entries):
+                    break
+            answer = await blob.read(self.store, data)
+        finally:
+            await self.store.commit([], [Delete(waiter), Delete(mark), Delete(data)])
+        if answer is None:
+            raise Conflict(At(data, None))
+        return answer
+
+    # --- the worker
+
+    def open(self, mirror: Mirror) -> list[Open]:
+        """Every request, oldest first."""
+        found = []
+        for entry in mirror.under(self.places.requests):
+            request = self._decode(entry)
+            found.append(Open(entry, request, mirror.get(self._of(self.places.locks, request.id)) is not None))
+        return found
+
+    def claimable(self, mirror: Mirror) -> list[Open]:
+        """What nobody holds, most urgent first; a running one without a lock lost its worker."""
+        return sorted(
+            (o for o in self.open(mirror) if not o.locked), key=lambda o: (o.request.precedence, o.entry.born)
+        )
+
+    async def claim(self, found: Open, session: Session, owner: dict[str, Any]) -> Claim | None:
+        """One commit; None when somebody else was quicker."""
+        request = replace(found.request, state="running", owner=owner)
+        lock = self._of(self.places.locks, request.id)
+        checks = [At(found.entry.path, found.entry.version), At(lock, None)]
+        ops = [Put(lock, session.name.encode(), session.lease), Put(found.entry.path, encode(request))]
+        try:
+            held, written = await self.store.commit(checks, ops)
+        except Conflict:
+            return None
+        assert held is not None and written is not None, "a put answers with its entry"
+        return Claim(request, At(lock, held.version), At(written.path, written.version))
+
+    async def params(self, claim: Claim) -> bytes:
+        """Raises ValueError when they are gone or damaged."""
+        value = await blob.read(self.store, self._of(self.places.params, claim.request.id))
+        if value is None:
+            raise ValueError(f"the parameters of request {claim.request.id} are missing")
+        return value
+
+    async def complete(self, claim: Claim, answer: Sequence[Op], result: bytes | None = None) -> bool:
+        """The answer, and the end of the request, in one commit.  False: nobody wants the answer any more."""
+        id, path = claim.request.id, self._path(claim.request.id)
+        end: list[Op] = [Delete(path), Delete(self._of(self.places.params, id)), Delete(claim.guard.path)]
+        if claim.request.waited and result is not None:
+            *pieces, pointer = blob.ops(self._of(self.places.result_data, id), result)
+            for piece in pieces:
+                await self.store.commit([], [piece], guards=[claim.guard])
+            end += [pointer, Put(self._of(self.places.results, id), b"ready")]
+        for _ in range(COMPLETE_ATTEMPTS_MAX):
+            try:
+                await self.store.commit([claim.seen], [*answer, *end], guards=[claim.guard])
+                return True
+            except Conflict as conflict:
+                if conflict.check != claim.seen:
+                    raise
+                entry = await self.store.get(path)  # its `wanted` changed, or it was withdrawn
+                if entry is None:
+                    await self.store.commit([], [Delete(claim.guard.path)], guards=[claim.guard])
+                    return False
+                claim.seen = At(path, entry.version)
+        raise Conflict(claim.seen)
+
+    async def release(self, claim: Claim) -> None:
+        """Hands it back undone: somebody else may take it at once."""
+        back = replace(claim.request, state="requested", owner={})
+        entry = await self.store.get(claim.seen.path)
+        ops: list[Op] = [Delete(claim.guard.path)]
+        if entry is not None:
+            back = replace(back, wanted=self._decode(entry).wanted)
+            ops.append(Put(entry.path, encode(back)))
+        await self.store.commit([At(claim.seen.path, entry.version if entry else None)], ops, guards=[claim.guard])
+
+    def wanted(self, claim: Claim, mirror: Mirror) -> str:
+        """run | cancel, as far as the mirror knows."""
+        entry = mirror.get(claim.seen.path)
+        return "cancel" if entry is None else self._decode(entry).wanted
+
+    def _decode(self, entry: Entry) -> Request:
+        known = self._decoded.get(entry.path)
+        if known is None or known[0] != entry.version:
+            if len(self._decoded) > 10_000:
+                self._decoded.clear()
+            known = self._decoded[entry.path] = (entry.version, decode(entry.value, Request))
+        return known[1]
+
+    def _path(self, id: str) -> str:
+        return self._of(self.places.requests, id)
+
+    @staticmethod
+    def _of(place: str, id: str) -> str:
+        return f"{place}/{id}"

@@ -1,0 +1,1 @@
+"""The scheduler: moves events, keeps configurations, runs the turns of pipelines."""

@@ -1,0 +1,1 @@
+"""A tree of small values with atomic commits, sessions and watches; it knows trees, not gates."""

@@ -1,0 +1,298 @@
+"""A store in one SQLite file: durable when `commit` returns, readable by other processes while it runs.
+
+One process owns the file and writes; its reads and watches come from memory.  Commits that arrive while the disk
+is busy go into the next transaction together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import apsw
+
+from headgate.store.leases import Leases
+from headgate.store.tree import Staged, Tree
+from headgate.store.types import (
+    At,
+    Change,
+    Corrupt,
+    Delete,
+    Entry,
+    Lease,
+    Op,
+    SessionLost,
+    Snapshot,
+    StoreError,
+    Unavailable,
+)
+
+FORMAT = 1
+BATCH_MAX = 200
+"""Commits made durable together."""
+
+_SCHEMA = """
+create table entry (path text primary key, value blob not null, version integer not null, born integer not null,
+    lease text) without rowid;
+create table appended (parent text primary key, count integer not null) without rowid;
+create table meta (name text primary key, value integer not null) without rowid;
+"""
+
+
+class Locked(StoreError):
+    """Another process owns the file."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    checks: Sequence[At]
+    ops: Sequence[Op]
+    done: asyncio.Future[Sequence[Entry | None]]
+
+
+_Queue = list[_Waiting]
+_Staged = list[tuple[_Waiting, Sequence[Entry | None]]]
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """What SQLite says of a damaged file, said for people."""
+    try:
+        yield
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        raise Corrupt(
+            f"{path}: this file is damaged or not a Headgate store ({error}); "
+            f"move it away and restore a copy, or start without it: open changes are found again in git"
+        ) from error
+    except apsw.CantOpenError as error:
+        raise StoreError(
+            f"{path}: cannot be opened ({error}); does its directory exist, and may you write there?"
+        ) from error
+
+
+def _connect(path: Path, *, read_only: bool) -> apsw.Connection:
+    flags = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    connection = apsw.Connection(str(path), flags=flags)
+    connection.set_busy_timeout(5_000)
+    return connection
+
+
+def _format(connection: apsw.Connection, path: Path) -> int:
+    (found,) = next(connection.execute("pragma user_version"))
+    if found > FORMAT:
+        raise StoreError(f"{path}: written by a newer Headgate (format {found}, this one knows {FORMAT}); upgrade")
+    return int(found)
+
+
+def _load(connection: apsw.Connection) -> Tree:
+    rows = connection.execute("select path, value, version, born, lease from entry")
+    entries = [Entry(p, v, n, b, None if e is None else Lease(e)) for p, v, n, b, e in rows]
+    appended = {parent: count for parent, count in connection.execute("select parent, count from appended")}
+    revision = next(connection.execute("select value from meta where name = 'revision'"), (0,))[0]
+    return Tree(entries, appended, revision)
+
+
+class SqliteBackend:
+    """Use `await SqliteBackend.open(path)`."""
+
+    def __init__(self, path: Path, lock: IO[str], connection: apsw.Connection, tree: Tree) -> None:
+        self.path, self.tree = path, tree
+        self._lock, self._connection = lock, connection
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._leases = Leases(self._expired)
+        self._waiting: _Queue = []
+        self._writer: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @classmethod
+    async def open(cls, path: str | Path) -> SqliteBackend:
+        """Creates the file if need be.  Raises Locked, Corrupt or StoreError with what to do."""
+        file = Path(path)
+        with _readable(file):
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                lock = _take(file)
+            except OSError as error:
+                raise StoreError(f"{file}: cannot be created: {error.strerror}") from error
+            connection = _connect(file, read_only=False)
+            if file.stat().st_size and next(connection.execute("pragma quick_check"))[0] != "ok":
+                raise Corrupt(f"{file}: this file is damaged; move it away and restore a copy, or start without it")
+            connection.execute("pragma journal_mode = wal; pragma synchronous = full; pragma wal_autocheckpoint = 2000")
+            if _format(connection, file) == 0:
+                connection.execute(f"begin immediate; {_SCHEMA} pragma user_version = {FORMAT}; commit")
+            connection.execute("delete from entry where lease is not null")  # their owners are gone
+            return cls(file, lock, connection, _load(connection))
+
+    async def get(self, path: str) -> Entry | None:
+        return self.tree.entries.get(path)
+
+    async def list(self, prefix: str) -> Sequence[Entry]:
+        return self.tree.under(prefix)
+
+    def watch(self, prefix: str) -> AsyncIterator[Change]:
+        return self.tree.watch(prefix)
+
+    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
+        if self._closed:
+            raise Unavailable(f"{self.path} is closed")
+        for op in ops:
+            if not isinstance(op, Delete) and op.lease is not None and not self._leases.known(op.lease):
+                raise SessionLost(f"the lease {op.lease} has run out")
+        waiting = _Waiting(checks, ops, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.ensure_future(self._write())
+        return await asyncio.shield(waiting.done)
+
+    async def grant(self, ttl_s: float) -> Lease:
+        return self._leases.grant(ttl_s)
+
+    async def keep_alive(self, lease: Lease) -> None:
+        self._leases.keep_alive(lease)
+
+    async def revoke(self, lease: Lease) -> None:
+        self._leases.revoke(lease)
+        held = [Delete(p) for p, e in self.tree.entries.items() if e.lease == lease]
+        for start in range(0, len(held), 100):
+            await self.commit([], held[start : start + 100])
+
+    async def close(self) -> None:
+        """Waits for what was begun; later commits are refused."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._writer is not None:
+            await self._writer
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._connection.close)
+        self._thread.shutdown()
+        self._lock.close()
+
+    def _expired(self, lease: Lease) -> None:
+        """On the loop's timer: the deletion is queued like any commit."""
+        held = [Delete(p) for p, e in self.tree.entries.items() if e.lease == lease]
+        loop = asyncio.get_running_loop()
+        for start in range(0, len(held), 100):
+            self._waiting.append(_Waiting([], held[start : start + 100], loop.create_future()))
+        if held and not self._closed and (self._writer is None or self._writer.done()):
+            self._writer = asyncio.ensure_future(self._write())
+
+    async def _write(self) -> None:
+        """Until nobody waits: stage what waits, make it durable in one transaction, show it."""
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            batch, self._waiting = self._waiting[:BATCH_MAX], self._waiting[BATCH_MAX:]
+            staged, good = self._stage(batch)
+            if not good:
+                continue
+            try:
+                await loop.run_in_executor(self._thread, self._persist, staged)
+            except (apsw.Error, OSError) as error:
+                for waiting, _ in good:
+                    waiting.done.set_exception(Unavailable(f"{self.path}: not written: {error}"))
+                continue
+            self.tree.apply(staged)
+            for waiting, written in good:
+                if not waiting.done.done():
+                    waiting.done.set_result(written)
+
+    def _stage(self, batch: _Queue) -> tuple[Staged, _Staged]:
+        staged = self.tree.stage()
+        good: _Staged = []
+        for waiting in batch:
+            try:
+                good.append((waiting, staged.commit(waiting.checks, waiting.ops)))
+            except (StoreError, ValueError) as error:
+                waiting.done.set_exception(error)
+                waiting.done.exception()  # its caller may be gone: that is no fault
+        return staged, good
+
+    def _persist(self, staged: Staged) -> None:
+        connection = self._connection
+        connection.execute("begin immediate")
+        try:
+            for path, entry in staged.entries.items():
+                if entry is None:
+                    connection.execute("delete from entry where path = ?", (path,))
+                else:
+                    row = (entry.path, entry.value, entry.version, entry.born, entry.lease)
+                    connection.execute("insert or replace into entry values (?, ?, ?, ?, ?)", row)
+            for appended in staged.appended.items():
+                connection.execute("insert or replace into appended values (?, ?)", appended)
+            connection.execute("insert or replace into meta values ('revision', ?)", (staged.revision,))
+            connection.execute("commit")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("rollback")
+            raise
+
+
+def _take(file: Path) -> IO[str]:
+    """The right to write; held until the process ends."""
+    lock = open(file.with_name(file.name + ".owner"), "a+")  # noqa: SIM115 - held open: that is the lock
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        lock.seek(0)
+        owner = lock.read().strip() or "unknown"
+        lock.close()
+        raise Locked(f"{file} is in use by process {owner}; only one Headgate writes to it at a time") from error
+    lock.truncate(0)
+    lock.write(str(os.getpid()))
+    lock.flush()
+    return lock
+
+
+class SqliteReader:
+    """The file of a running (or stopped) Headgate, to look at; it cannot be written through this."""
+
+    LOOK_INTERVAL_S = 0.1
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not self.path.exists():
+            raise StoreError(f"{self.path}: there is no store; has Headgate been started here?")
+        with _readable(self.path):
+            self._connection = _connect(self.path, read_only=True)
+            _format(self._connection, self.path)
+
+    async def get(self, path: str) -> Entry | None:
+        return self._tree().entries.get(path)
+
+    async def list(self, prefix: str) -> Sequence[Entry]:
+        return self._tree().under(prefix)
+
+    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
+        raise StoreError(f"{self.path} was opened to read only")
+
+    async def watch(self, prefix: str) -> AsyncIterator[Change]:
+        """A snapshot whenever the file has changed: SQLite tells other processes no more than that."""
+        seen = None
+        while True:
+            (version,) = next(self._connection.execute("pragma data_version"))
+            if version != seen:
+                seen = version
+                yield Snapshot(self._tree().under(prefix))
+            await asyncio.sleep(self.LOOK_INTERVAL_S)
+
+    async def grant(self, ttl_s: float) -> Lease:
+        raise StoreError(f"{self.path} was opened to read only")
+
+    async def keep_alive(self, lease: Lease) -> None:
+        raise StoreError(f"{self.path} was opened to read only")
+
+    async def revoke(self, lease: Lease) -> None:
+        raise StoreError(f"{self.path} was opened to read only")
+
+    async def close(self) -> None:
+        self._connection.close()
+
+    def _tree(self) -> Tree:
+        with _readable(self.path):
+            return _load(self._connection)

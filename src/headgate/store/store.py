@@ -1,0 +1,192 @@
+"""What the rest of the program uses: a backend, and everything that is the same on all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from headgate.store.model import check_commit
+from headgate.store.types import (
+    Append,
+    At,
+    Backend,
+    Change,
+    Conflict,
+    Delete,
+    Entry,
+    Lease,
+    Op,
+    Put,
+    SessionLost,
+    StoreError,
+)
+
+T = TypeVar("T")
+
+ATTEMPTS_MAX = 16
+TTL_S = 15.0
+
+
+class GuardLost(Conflict):
+    """The check that failed was a guard: the lock is no longer ours, and trying again would be wrong."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Requests made of the backend; keep-alives apart."""
+
+    reads: int = 0
+    commits: int = 0
+    watches: int = 0
+    ops: int = 0
+    written_bytes: int = 0
+    keep_alives: int = 0
+
+    @property
+    def requests(self) -> int:
+        return self.reads + self.commits
+
+
+@dataclass(slots=True)
+class Session:
+    """A lease kept alive.  `lost` is set when it must be considered gone."""
+
+    lease: Lease
+    name: str
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def check(self) -> None:
+        if self.lost.is_set():
+            raise SessionLost(f"the session of {self.name} has ended")
+
+
+class Txn:
+    """Reads become checks, writes are kept until the end; the last write to a path counts."""
+
+    def __init__(self, store: Store, guards: Sequence[At]) -> None:
+        self._store = store
+        self.checks: dict[str, At] = {guard.path: guard for guard in guards}
+        self._puts: dict[str, Op] = {}
+        self._appends: list[Append] = []
+
+    async def get(self, path: str) -> Entry | None:
+        entry = await self._store.get(path)
+        self.checks.setdefault(path, At(path, entry.version if entry else None))
+        return entry
+
+    def do(self, *ops: Op) -> None:
+        for op in ops:
+            if isinstance(op, Append):
+                self._appends.append(op)
+            else:
+                self._puts[op.path] = op
+
+    def put(self, path: str, value: bytes) -> None:
+        self.do(Put(path, value))
+
+    def delete(self, path: str) -> None:
+        self.do(Delete(path))
+
+    @property
+    def ops(self) -> list[Op]:
+        return [*self._puts.values(), *self._appends]
+
+
+class Store:
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.counts = Counts()
+
+    async def get(self, path: str) -> Entry | None:
+        self.counts.reads += 1
+        return await self.backend.get(path)
+
+    async def list(self, prefix: str) -> Sequence[Entry]:
+        self.counts.reads += 1
+        return await self.backend.list(prefix)
+
+    async def commit(
+        self, checks: Sequence[At], ops: Sequence[Op], *, guards: Sequence[At] = ()
+    ) -> Sequence[Entry | None]:
+        """All or nothing.  Raises Conflict, or GuardLost when a guard no longer holds; Unavailable: outcome unknown."""
+        every = [*guards, *checks]
+        check_commit(every, ops)
+        self.counts.commits += 1
+        self.counts.ops += len(ops)
+        self.counts.written_bytes += sum(len(op.value) for op in ops if not isinstance(op, Delete))
+        try:
+            return await self.backend.commit(every, ops)
+        except Conflict as conflict:
+            if conflict.check in guards:
+                raise GuardLost(conflict.check) from None
+            raise
+
+    async def watch(self, prefix: str) -> AsyncIterator[Change]:
+        self.counts.watches += 1
+        async for change in self.backend.watch(prefix):
+            yield change
+
+    async def transact(self, body: Callable[[Txn], Awaitable[T]], *, guards: Sequence[At] = ()) -> T:
+        """Runs `body` until what it read and wrote commits as one step.
+
+        `body` may run several times: no effects outside its transaction.  Raises GuardLost at once, Conflict
+        after ATTEMPTS_MAX tries, Unavailable when the outcome is unknown.
+        """
+        for attempt in range(ATTEMPTS_MAX):
+            txn = Txn(self, guards)
+            result = await body(txn)
+            checks = [check for check in txn.checks.values() if check not in guards]
+            if not txn.ops:
+                return result
+            try:
+                await self.commit(checks, txn.ops, guards=guards)
+                return result
+            except GuardLost:
+                raise
+            except Conflict:
+                if attempt == ATTEMPTS_MAX - 1:
+                    raise
+        raise AssertionError("the loop returns or raises")
+
+    @asynccontextmanager
+    async def session(self, name: str, *, ttl_s: float = TTL_S) -> AsyncIterator[Session]:
+        """A lease for as long as the block runs; when it is lost the block is cancelled and SessionLost raised."""
+        session = Session(await self.backend.grant(ttl_s), name)
+        body = asyncio.current_task()
+        assert body is not None, "a session is opened in a task"
+        keeper = asyncio.ensure_future(self._keep(session, ttl_s, body))
+        try:
+            yield session
+        except asyncio.CancelledError:
+            if session.lost.is_set() and body.uncancel() == 0:
+                raise SessionLost(f"the session of {name} has ended") from None
+            raise
+        finally:
+            keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
+            if not session.lost.is_set():
+                session.lost.set()
+                with suppress(StoreError):  # it runs out by itself
+                    await self.backend.revoke(session.lease)
+
+    async def _keep(self, session: Session, ttl_s: float, body: asyncio.Task[object]) -> None:
+        """Renews the lease each third of its life; without an answer for two thirds, it counts as lost."""
+        loop = asyncio.get_running_loop()
+        good_until = loop.time() + ttl_s * 2 / 3
+        while True:
+            await asyncio.sleep(ttl_s / 3)
+            try:
+                self.counts.keep_alives += 1
+                async with asyncio.timeout_at(good_until):
+                    await self.backend.keep_alive(session.lease)
+                good_until = loop.time() + ttl_s * 2 / 3
+            except SessionLost:
+                break
+            except (StoreError, TimeoutError):
+                if loop.time() >= good_until:
+                    break
+        session.lost.set()
+        body.cancel()

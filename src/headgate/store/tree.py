@@ -1,0 +1,167 @@
+"""The entries in memory: quick to look up, to list by subtree, and to watch.  Memory and SQLite stand on it."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from headgate.store.model import check_commit, inside
+from headgate.store.types import (
+    NAME_DIGITS,
+    Append,
+    At,
+    Change,
+    Changed,
+    Conflict,
+    Delete,
+    Entry,
+    Gone,
+    Op,
+    Put,
+    Snapshot,
+)
+
+BACKLOG_MAX = 10_000
+"""Changes kept for one watcher that does not read; then it gets a fresh snapshot instead."""
+
+
+@dataclass(slots=True)
+class Staged:
+    """What commits not yet applied would leave: an overlay on the tree."""
+
+    tree: Tree
+    revision: int
+    entries: dict[str, Entry | None] = field(default_factory=dict)
+    appended: dict[str, int] = field(default_factory=dict)
+
+    def get(self, path: str) -> Entry | None:
+        return self.entries[path] if path in self.entries else self.tree.entries.get(path)
+
+    def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> tuple[Entry | None, ...]:
+        """Stages it all, or raises Conflict and stages nothing.  Entries written, one per op."""
+        check_commit(checks, ops)
+        for check in checks:
+            entry = self.get(check.path)
+            if (entry.version if entry else None) != check.version:
+                raise Conflict(check)
+        return tuple(self._stage(op) for op in ops)
+
+    def _stage(self, op: Op) -> Entry | None:
+        self.revision += 1
+        now = self.revision
+        match op:
+            case Put(path, value, lease):
+                old = self.get(path)
+                entry = Entry(path, value, now, old.born if old else now, lease)
+            case Append(parent, value, lease, prefix):
+                count = self.appended.get(parent, self.tree.appended.get(parent, 0))
+                self.appended[parent] = count + 1
+                entry = Entry(f"{parent}/{prefix}{count:0{NAME_DIGITS}d}", value, now, now, lease)
+            case Delete(path):
+                self.entries[path] = None
+                return None
+            case _:
+                assert_never(op)
+        self.entries[entry.path] = entry
+        return entry
+
+
+class Watcher:
+    """Changes under one prefix, in order, for one reader."""
+
+    def __init__(self, tree: Tree, prefix: str) -> None:
+        self.tree, self.prefix = tree, prefix
+        self._changes: deque[Change] = deque()
+        self._some = asyncio.Event()
+        self.gap()
+
+    def gap(self) -> None:
+        """Start over with a snapshot at the next read."""
+        self._changes.clear()
+        self._whole = True
+        self._some.set()
+
+    def tell(self, change: Change, path: str) -> None:
+        if self._whole or not inside(path, self.prefix):
+            return
+        if len(self._changes) >= BACKLOG_MAX:
+            self.gap()
+            return
+        self._changes.append(change)
+        self._some.set()
+
+    async def next(self) -> Change:
+        while not (self._changes or self._whole):
+            self._some.clear()
+            await self._some.wait()
+        if self._whole:
+            self._whole = False
+            return Snapshot(self.tree.under(self.prefix))
+        return self._changes.popleft()
+
+
+class Tree:
+    """Entries by path.  Commits are staged, made durable by whoever owns the tree, then applied."""
+
+    def __init__(
+        self, entries: Iterable[Entry] = (), appended: Mapping[str, int] | None = None, revision: int = 0
+    ) -> None:
+        self.entries = {entry.path: entry for entry in entries}
+        self.appended = dict(appended or {})
+        self.revision = revision
+        self._paths = sorted(self.entries)
+        self._watchers: list[Watcher] = []
+
+    def stage(self) -> Staged:
+        return Staged(self, self.revision)
+
+    def apply(self, staged: Staged) -> None:
+        """Makes what was staged visible, and tells the watchers."""
+        self.revision = staged.revision
+        self.appended |= staged.appended
+        for path, entry in staged.entries.items():
+            if entry is not None:
+                self.put(entry)
+            else:
+                self.remove(path)
+
+    def put(self, entry: Entry) -> None:
+        if entry.path not in self.entries:
+            insort(self._paths, entry.path)
+        self.entries[entry.path] = entry
+        self._tell(Changed(entry), entry.path)
+
+    def remove(self, path: str) -> None:
+        if self.entries.pop(path, None) is not None:
+            del self._paths[bisect_left(self._paths, path)]
+            self._tell(Gone(path), path)
+
+    def under(self, prefix: str) -> tuple[Entry, ...]:
+        """The subtree at `prefix`, oldest born first; costs what it holds, not what the tree holds."""
+        low, high = bisect_left(self._paths, prefix + "/"), bisect_left(self._paths, prefix + "0")
+        found = [self.entries[path] for path in self._paths[low:high]]
+        if (own := self.entries.get(prefix)) is not None:
+            found.append(own)
+        return tuple(sorted(found, key=lambda entry: entry.born))
+
+    async def watch(self, prefix: str) -> AsyncIterator[Change]:
+        watcher = Watcher(self, prefix)
+        self._watchers.append(watcher)
+        try:
+            while True:
+                yield await watcher.next()
+        finally:
+            self._watchers.remove(watcher)
+
+    def gap(self) -> None:
+        """Every watcher starts over: changes may have been missed."""
+        for watcher in self._watchers:
+            watcher.gap()
+
+    def _tell(self, change: Change, path: str) -> None:
+        for watcher in self._watchers:
+            watcher.tell(change, path)
