@@ -7,13 +7,20 @@ then what nobody points to any more.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from headgate.gate.model import BuildSet, Item, Queue, State
+from headgate.config.model import FrozenGraph
+from headgate.gate.model import Build, BuildSet, Item, Queue, State
+from headgate.map.places import BuildSetPlace, JobPlace
 from headgate.map.places import Pipeline as PipelinePlace
 from headgate.map.records import BuildSetRecord, ItemRecord, PipelineRecord, Proposed, QueueRecord
+from headgate.map.tree import Address, Undecodable, encode_plain
 from headgate.recipes import blob
-from headgate.store.types import Delete, Op
+from headgate.store.types import Delete, Entry, Op, Put
+
+R = TypeVar("R")
 
 
 @dataclass(slots=True)
