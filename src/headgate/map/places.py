@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from headgate.config.model import FrozenJob
-from headgate.gate.change import Standing, TriggerEvent
+from headgate.gate.change import Standing
 from headgate.gate.model import Build
-from headgate.gate.work import Answer, BuildSpec, Managed, MergerAnswer, MergerWork, RepoState
+from headgate.gate.work import BuildSpec, RepoState
+from headgate.map.queues import (
+    BuildRequests,
+    ConnectionQueue,
+    ManagedQueue,
+    ManagementQueue,
+    MergerRequests,
+    ResultQueue,
+    TriggerQueue,
+)
 from headgate.map.records import (
     BranchCache,
     BuildSetRecord,
@@ -16,7 +25,6 @@ from headgate.map.records import (
     Finished,
     ItemRecord,
     LayoutRecord,
-    Management,
     ManagementResult,
     PipelineRecord,
     Proposed,
@@ -25,8 +33,7 @@ from headgate.map.records import (
     SemaphoreRecord,
     SystemConf,
 )
-from headgate.map.tree import Dir, below, each, place, union
-from headgate.recipes.requests import Request, RequestPlaces
+from headgate.map.tree import Dir, below, each, place
 from headgate.recipes.stream import Stream, StreamEntry
 
 ROOT = "/zuul"
@@ -76,7 +83,9 @@ class Cleanup(Dir):
     general = place(Empty, "Everything else.", by="scheduler", node="lock")
     merge_requests = place(Empty, "Sweep of merge requests.", by="scheduler", node="lock", name="merge_requests")
     node_request = place(Empty, "Sweep of node requests.", by="scheduler", node="lock", name="node_request")
-    sempahores = place(Empty, "Sweep of semaphore holders; spelled as in the contract.", by="scheduler", node="lock")
+    sempahores = place(
+        Empty, "Sweep of semaphore holders; the spelling is part of the contract.", by="scheduler", node="lock"
+    )
 
 
 class Components(Dir):
@@ -125,66 +134,10 @@ class ConfigPlace(Dir):
     lock = each(ConfigLock, key="project")
 
 
-class ConnectionQueue(Dir):
-    """What happened at a connection, before tenants are told."""
-
-    queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler", node="sequence")
-    data = place(TriggerEvent, "Bodies of events.", by="scheduler", node="keyed")
-    election = place(Empty, "Who moves the events on to the tenants.", by="scheduler", node="lock")
-
-    @property
-    def stream(self) -> Stream[TriggerEvent]:
-        return Stream(self.queue.path, self.data.path, TriggerEvent)
-
-
 class ConnectionEvents(Dir):
     """Events of one connection."""
 
     events = below(ConnectionQueue)
-
-
-class ManagementQueue(Dir):
-    """What people and reconfigurations ask of a tenant."""
-
-    queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler, web, cli", node="sequence")
-    data = place(union(Management), "Bodies of events.", by="scheduler, web, cli", node="keyed")
-
-    @property
-    def stream(self) -> Stream[Management]:
-        return Stream(self.queue.path, self.data.path, union(Management))
-
-
-class TriggerQueue(Dir):
-    """What happened, for a tenant or a pipeline to act on."""
-
-    queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler", node="sequence")
-    data = place(TriggerEvent, "Bodies of events.", by="scheduler", node="keyed")
-
-    @property
-    def stream(self) -> Stream[TriggerEvent]:
-        return Stream(self.queue.path, self.data.path, TriggerEvent)
-
-
-class ManagedQueue(Dir):
-    """What people ask of a pipeline."""
-
-    queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler", node="sequence")
-    data = place(union(Managed), "Bodies of events.", by="scheduler", node="keyed")
-
-    @property
-    def stream(self) -> Stream[Managed]:
-        return Stream(self.queue.path, self.data.path, union(Managed))
-
-
-class ResultQueue(Dir):
-    """Answers of mergers and executors."""
-
-    queue = place(StreamEntry, "The order of events; each names its body.", by="merger, executor", node="sequence")
-    data = place(union(Answer), "Bodies of events.", by="merger, executor", node="keyed")
-
-    @property
-    def stream(self) -> Stream[Answer]:
-        return Stream(self.queue.path, self.data.path, union(Answer))
 
 
 class PipelineEvents(Dir):
@@ -208,56 +161,6 @@ class Events(Dir):
 
     connection = each(ConnectionEvents, key="connection")
     tenant = each(TenantEvents, key="tenant")
-
-
-class RequestQueue(Dir):
-    """Requests for work, and their answers where somebody waits for them."""
-
-    requests = place(
-        Request, "What is asked; small.  Claimed by a lock of the same name.", by="scheduler, worker", node="keyed"
-    )
-    locks = place(Raw, "Held by the worker while it works; gone when it dies.", by="worker", node="ephemeral keyed")
-    results = place(Raw, "The result is complete; the submitter watches this.", by="worker", node="keyed")
-    waiters = place(Raw, "The submitter still wants the result.", by="scheduler", node="ephemeral keyed")
-
-    @property
-    def places(self) -> RequestPlaces:
-        return RequestPlaces(
-            self.requests.path,
-            self.locks.path,
-            f"{self.path}/params",
-            f"{self.path}/result-data",
-            self.results.path,
-            self.waiters.path,
-        )
-
-
-class BuildRequests(RequestQueue):
-    """Builds for executors."""
-
-    params = place(
-        BuildSpec, "All a worker needs; read once it has claimed the request.", by="scheduler", node="sharded"
-    )
-    result_data = place(
-        Raw,
-        "A result somebody waits for; builds answer by an event instead.",
-        by="executor",
-        node="sharded",
-        name="result-data",
-    )
-
-
-class MergerRequests(RequestQueue):
-    """Git work for mergers: merging, reading files, landing, reporting."""
-
-    params = place(union(MergerWork), "What to do.", by="scheduler", node="sharded")
-    result_data = place(
-        union(MergerAnswer),
-        "The result somebody waits for.",
-        by="merger",
-        node="sharded",
-        name="result-data",
-    )
 
 
 class Executor(Dir):
@@ -373,7 +276,11 @@ class BuildPlace(Dir):
     """One build: there is one a job, the current attempt."""
 
     record = place(Build, "Result, times, data returned.", by="scheduler", own=True)
-    parameters = place(BuildSpec, "What the executor was told, kept for people to look at.", by="scheduler")
+    parameters = place(
+        BuildSpec,
+        "What the executor was told, kept for people to look at; other programs keep it only with the request.",
+        by="scheduler",
+    )
 
 
 class JobPlace(Dir):
@@ -389,7 +296,7 @@ class BuildSetPlace(Dir):
     record = place(BuildSetRecord, "Base, merge, job names, errors.", by="scheduler", own=True)
     repo_state = place(
         RepoState,
-        "Commits of every repository, before and after the merge; one for all jobs.",
+        "Commits of every repository, before and after the merge; one for all jobs (others had two nodes).",
         by="scheduler",
         node="sharded",
         name="repo_state",
@@ -464,7 +371,12 @@ class Map(Dir):
         Empty, "Written to learn the store's current version: what is read later is not older.", by="scheduler"
     )
     merger = below(MergerRequests)
-    nodepool = place(Empty, "Who turns answered node requests into events.", by="scheduler", node="lock")
+    nodepool = place(
+        Empty,
+        "Who turns answered node requests into events; other programs have the election in a child `election`.",
+        by="scheduler",
+        node="lock",
+    )
     results = below(Results)
     scheduler = below(SchedulerPlace)
     semaphores = each(TenantSemaphores, key="tenant")

@@ -23,6 +23,7 @@ class Undecodable(ValueError):
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"{path}: cannot be read: {why}")
+        self.path, self.why = path, why
 
 
 def escape(name: str) -> str:
@@ -84,8 +85,9 @@ class Dir:
 class place(Generic[R]):
     """One record of a known type.
 
-    `node`: persistent, ephemeral, sequence (children named by number), sharded (any size), lock (a line of
-    contenders).  `own`: it is the value of the directory itself.  `seed`: one of the places of the contract.
+    `node`: persistent, sequence (children named by number), keyed (children named by their writer), sharded (any
+    size, in pieces), lock (a line of contenders); "ephemeral" before it: gone with its writer.
+    `own`: it is the value of the directory itself.  `seed`: one of the places of the contract.
     """
 
     def __init__(
@@ -233,7 +235,7 @@ def _find(dir: type[Dir], template: str, names: list[str], keys: dict[str, str])
     return Located(template, own, keys, "/".join(names)) if own is not None else None
 
 
-_WITH_CHILDREN = ("sharded", "lock", "sequence", "ephemeral sequence", "keyed", "ephemeral keyed")
+_WITH_CHILDREN = ("sharded", "lock", "sequence", "ephemeral sequence", "keyed", "ephemeral keyed", "keyed sharded")
 
 
 def _below(child: below[Any] | each[Any], here: str, rest: list[str], keys: dict[str, str]) -> Located | None:
@@ -241,4 +243,6 @@ def _below(child: below[Any] | each[Any], here: str, rest: list[str], keys: dict
         return _find(child.dir, here, rest, keys)
     if not rest:
         return Located(here, None, keys)
+    if escape(unescape(rest[0])) != rest[0]:
+        return None
     return _find(child.dir, f"{here}/<{child.key}>", rest[1:], {**keys, child.key: unescape(rest[0])})

@@ -1,0 +1,161 @@
+"""Holding a live store against the map: what is not on it, what cannot be read, which places are in use."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from headgate.map.places import Map
+from headgate.map.records import Empty, Raw
+from headgate.map.tree import Located, Undecodable, locate, render
+from headgate.recipes import blob
+from headgate.recipes.codec import decode, unpack
+from headgate.store.types import NAME_DIGITS, Entry
+
+_NUMBERED = re.compile(rf"[^/]*[0-9]{{{NAME_DIGITS}}}")
+_PIECE = re.compile(r"[0-9a-f]{32}/[0-9]{10}")
+_KEYED = re.compile(r"[^/]+")
+_KEYED_PIECE = re.compile(rf"[^/]+/{_PIECE.pattern}")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    path: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Part of a value in pieces; it is read where its pointer is."""
+
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An entry, its declaration, and what it says: a record, text, None for nothing, or Piece.
+
+    `trouble` is empty when the entry is what the map says.
+    """
+
+    entry: Entry
+    located: Located | None
+    value: object
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    unknown: tuple[Finding, ...]
+    undecodable: tuple[Finding, ...]
+    alive: frozenset[str]
+    """Templates of the contract's places with an entry in or below them."""
+    seeds: frozenset[str]
+    """Templates of all the contract's places."""
+
+    @property
+    def good(self) -> bool:
+        return not self.unknown and not self.undecodable
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        return tuple(sorted(self.seeds - self.alive))
+
+    def also(self, other: Findings) -> Findings:
+        """Both looks at a store together: locks and requests are seldom all there at once."""
+        return Findings(
+            tuple(dict.fromkeys(self.unknown + other.unknown)),
+            tuple(dict.fromkeys(self.undecodable + other.undecodable)),
+            self.alive | other.alive,
+            self.seeds | other.seeds,
+        )
+
+    def text(self, *, every: bool = False) -> str:
+        """For people; `every` also lists the contract's places without an entry."""
+        lines = [f"{f.path}: not on the map: {f.why}" for f in self.unknown]
+        lines += [f"{f.path}: cannot be read: {f.why}" for f in self.undecodable]
+        if every:
+            lines += [f"{template}: no entry now" for template in self.unused]
+        lines.append(f"{len(self.alive)} of {len(self.seeds)} seed places alive")
+        return "\n".join(lines)
+
+
+def check(entries: Iterable[Entry], root: str = Map().path) -> Findings:
+    """`entries` are all below the root (others are reported as unknown)."""
+    seeds = frozenset(row.template for row in render(Map, root) if row.seed)
+    unknown: list[Finding] = []
+    undecodable: list[Finding] = []
+    used: set[str] = set()
+    for found in survey(entries, root):
+        if found.located is None:
+            unknown.append(Finding(found.entry.path, found.trouble))
+            continue
+        if found.trouble:
+            undecodable.append(Finding(found.entry.path, found.trouble))
+        used.update(_above(found.located.template))
+    return Findings(tuple(unknown), tuple(undecodable), seeds & used, seeds)
+
+
+def survey(entries: Iterable[Entry], root: str = Map().path) -> Iterator[Found]:
+    """Every entry with its meaning, by path; nothing is raised for a bad one."""
+    ordered = sorted(entries, key=lambda entry: entry.path)
+    paths = [entry.path for entry in ordered]
+    for entry in ordered:
+        located = locate(Map, root, entry.path)
+        why = "no such place" if located is None else _misplaced(located)
+        if located is None or why:
+            yield Found(entry, None, None, why)
+            continue
+        below = ordered[bisect_left(paths, entry.path + "/") : bisect_left(paths, entry.path + "0")]
+        try:
+            yield Found(entry, located, _read(located, entry, below))
+        except Undecodable as error:
+            yield Found(entry, located, None, error.why)
+
+
+def _above(template: str) -> Iterator[str]:
+    names = template.split("/")
+    return ("/".join(names[:count]) for count in range(2, len(names) + 1))
+
+
+def _misplaced(located: Located) -> str:
+    """Why nothing may lie there, empty when it may."""
+    if located.place is None:
+        return "a directory, which has no value"
+    shape = {
+        "lock": _NUMBERED,
+        "sequence": _NUMBERED,
+        "keyed": _KEYED,
+        "sharded": _PIECE,
+        "keyed sharded": re.compile(f"{_KEYED.pattern}|{_KEYED_PIECE.pattern}"),
+    }.get(located.place.node.removeprefix("ephemeral "))
+    if not located.rest:
+        node = located.place.node
+        return "" if node in ("persistent", "sharded", "lock") else f"a directory of {node} entries, which has no value"
+    if shape is None or not shape.fullmatch(located.rest):
+        return f"nothing of this name belongs below {located.template} ({located.place.node})"
+    return ""
+
+
+def _read(located: Located, entry: Entry, below: list[Entry]) -> Any:  # a record of any of the declared types
+    """Raises Undecodable."""
+    place = located.place
+    if place is None:
+        return None
+    sharded = place.node in ("sharded", "keyed sharded")
+    if sharded and _PIECE.fullmatch("/".join(located.rest.split("/")[-2:])):
+        return Piece(len(entry.value))
+    try:
+        if place.node == "lock":
+            return entry.value.decode()
+        if place.type is Empty and not entry.value:
+            return None
+        plain = blob.assemble(entry, below) if sharded else entry.value
+        return unpack(plain).decode() if place.type is Raw else decode(plain, place.type)
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise Undecodable(entry.path, str(error)) from error

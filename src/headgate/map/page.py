@@ -1,0 +1,55 @@
+"""The reference page of the map, made from its declarations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from headgate.map.places import ROOT, Map
+from headgate.map.records import Empty, Raw
+from headgate.map.tree import Row, render
+
+_HEAD = """# The map
+
+Everything that is kept in the store, and who writes it. This page is made from the declarations the program itself
+uses (`headgate map`); `headgate map tree` shows the entries of a live store by it, and `headgate map check` holds
+a live store against it.
+
+Names in `<angle brackets>` are keys: letters, digits, `.`, `_` and `-` stand for themselves, everything else is
+percent-encoded. Values are JSON; above 2,000 bytes they are compressed with zstd.
+
+The kind of a node says what lies there:
+
+- *persistent*: one value.
+- *sharded*: one value of any size; a large one is kept in pieces below its node.
+- *keyed*: one child per entry, named by its writer; *keyed sharded*: and each of them of any size.
+- *sequence*: one child per entry, numbered in the order written.
+- *lock*: a line of contenders, numbered; the lowest holds it.
+- *ephemeral*: gone with the session that wrote it.
+
+Places marked *ours* are Headgate's own additions to the map it follows. "Others" in the notes below are other
+programs that keep this map: where they depart from it, Headgate does not.
+
+| Place | Kind | Record | Written by | Purpose |
+|---|---|---|---|---|
+"""
+
+
+def page(root: str = ROOT) -> str:
+    return _HEAD + "".join(f"{line}\n" for line in _rows(root))
+
+
+def _rows(root: str) -> Iterator[str]:
+    for row in (Row(root, None, Map.__doc__ or "", True), *render(Map, root)):
+        place = row.place
+        kind, record, by = (place.node, _record(place.type), place.by) if place else ("directory", "", "")
+        doc = " ".join(row.doc.split()).replace("|", "\\|")
+        yield f"| `{row.template}`{'' if row.seed else ' *ours*'} | {kind} | {record} | {by} | {doc} |"
+
+
+def _record(type: Any) -> str:  # a record type or a union of them
+    if type is Empty:
+        return ""
+    if type is Raw:
+        return "text"
+    return " or ".join(part.__name__ for part in get_args(type)) or str(type.__name__)

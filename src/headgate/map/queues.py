@@ -1,0 +1,121 @@
+"""The queues: of events, and of requests for work."""
+
+from __future__ import annotations
+
+from headgate.gate.change import TriggerEvent
+from headgate.gate.work import Answer, BuildSpec, Managed, MergerAnswer, MergerWork
+from headgate.map.records import Empty, Management, Raw
+from headgate.map.tree import Dir, place, union
+from headgate.recipes.requests import Request, RequestPlaces
+from headgate.recipes.stream import Stream, StreamEntry
+
+
+class ConnectionQueue(Dir):
+    """What happened at a connection, before tenants are told."""
+
+    queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler", node="sequence")
+    data = place(TriggerEvent, "Bodies of events.", by="scheduler", node="keyed")
+    election = place(
+        Empty,
+        "Who moves the events on to the tenants; others have it beside `events`.",
+        by="scheduler",
+        node="lock",
+    )
+
+    @property
+    def stream(self) -> Stream[TriggerEvent]:
+        return Stream(self.queue.path, self.data.path, TriggerEvent)
+
+
+class ManagementQueue(Dir):
+    """What people and reconfigurations ask of a tenant."""
+
+    queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler, web, cli", node="sequence")
+    data = place(union(Management), "Bodies of events.", by="scheduler, web, cli", node="keyed")
+
+    @property
+    def stream(self) -> Stream[Management]:
+        return Stream(self.queue.path, self.data.path, union(Management))
+
+
+class TriggerQueue(Dir):
+    """What happened, for a tenant or a pipeline to act on."""
+
+    queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler", node="sequence")
+    data = place(TriggerEvent, "Bodies of events.", by="scheduler", node="keyed")
+
+    @property
+    def stream(self) -> Stream[TriggerEvent]:
+        return Stream(self.queue.path, self.data.path, TriggerEvent)
+
+
+class ManagedQueue(Dir):
+    """What people ask of a pipeline."""
+
+    queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler", node="sequence")
+    data = place(union(Managed), "Bodies of events.", by="scheduler", node="keyed")
+
+    @property
+    def stream(self) -> Stream[Managed]:
+        return Stream(self.queue.path, self.data.path, union(Managed))
+
+
+class ResultQueue(Dir):
+    """Answers of mergers and executors."""
+
+    queue = place(StreamEntry, "The order of events; each names its body.", by="merger, executor", node="sequence")
+    data = place(union(Answer), "Bodies of events.", by="merger, executor", node="keyed")
+
+    @property
+    def stream(self) -> Stream[Answer]:
+        return Stream(self.queue.path, self.data.path, union(Answer))
+
+
+class RequestQueue(Dir):
+    """Requests for work, and their answers where somebody waits for them."""
+
+    requests = place(
+        Request, "What is asked; small.  Claimed by a lock of the same name.", by="scheduler, worker", node="keyed"
+    )
+    locks = place(Raw, "Held by the worker while it works; gone when it dies.", by="worker", node="ephemeral keyed")
+    results = place(Raw, "The result is complete; the submitter watches this.", by="worker", node="keyed")
+    waiters = place(Raw, "The submitter still wants the result.", by="scheduler", node="ephemeral keyed")
+
+    @property
+    def places(self) -> RequestPlaces:
+        return RequestPlaces(
+            self.requests.path,
+            self.locks.path,
+            f"{self.path}/params",
+            f"{self.path}/result-data",
+            self.results.path,
+            self.waiters.path,
+        )
+
+
+class BuildRequests(RequestQueue):
+    """Builds for executors."""
+
+    params = place(
+        BuildSpec, "All a worker needs; read once it has claimed the request.", by="scheduler", node="keyed sharded"
+    )
+    result_data = place(
+        Raw,
+        "A result somebody waits for; builds answer by an event instead.",
+        by="executor",
+        node="keyed sharded",
+        name="result-data",
+    )
+
+
+class MergerRequests(RequestQueue):
+    """Git work for mergers: merging, reading files, landing, reporting."""
+
+    params = place(union(MergerWork), "What to do.", by="scheduler", node="keyed sharded")
+    result_data = place(
+        union(MergerAnswer),
+        "The result somebody waits for.",
+        by="merger",
+        node="keyed sharded",
+        name="result-data",
+    )

@@ -1,0 +1,67 @@
+"""The entries of a live store as a tree for people: what each is, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from headgate.map.check import Found, Piece, survey
+from headgate.map.places import Map
+from headgate.map.records import Raw
+from headgate.map.tree import unescape
+from headgate.store.types import Entry
+
+VALUE_MAX_CHARS = 160
+
+
+def show(entries: Iterable[Entry], root: str = Map().path, prefix: str = "") -> Iterator[str]:
+    """Lines, indented by depth; only what is at or below `prefix` (with or without the root; empty: all)."""
+    wanted = _absolute(prefix, root)
+    above: list[str] = []
+    for found in survey(entries, root):
+        path = found.entry.path
+        if (path != wanted and not path.startswith(wanted.rstrip("/") + "/")) or isinstance(found.value, Piece):
+            continue
+        names = path.strip("/").split("/")
+        known = _shared(above, names)
+        for depth in range(known, len(names) - 1):
+            yield f"{'  ' * depth}{unescape(names[depth])}/"
+        yield f"{'  ' * (len(names) - 1)}{unescape(names[-1])}{_meaning(found)}"
+        above = names
+
+
+def _absolute(prefix: str, root: str) -> str:
+    name = prefix.strip("/")
+    inside = f"/{name}"
+    if not name:
+        return root
+    return inside if inside == root or inside.startswith(root + "/") else f"{root}/{name}"
+
+
+def _shared(one: list[str], other: list[str]) -> int:
+    """How many leading names are the same."""
+    for count, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left != right:
+            return count
+    return min(len(one), len(other))
+
+
+def _meaning(found: Found) -> str:
+    mark = "  (ephemeral)" if found.entry.lease is not None else ""
+    if found.located is None or found.located.place is None:
+        return f"{mark}  !! not on the map: {found.trouble}"
+    if found.trouble:
+        return f"{mark}  !! cannot be read: {found.trouble}"
+    place = found.located.place
+    if found.value is None:
+        return mark
+    if place.type is Raw and place.node == "sharded":
+        return f"{mark}  text of {len(str(found.value))} characters"
+    text = found.value if isinstance(found.value, str) else msgspec.json.encode(found.value).decode()
+    return f"{mark}  {_short(text)}"
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= VALUE_MAX_CHARS else f"{line[: VALUE_MAX_CHARS - 1]}…"
