@@ -66,7 +66,7 @@ def writes(place: PipelinePlace, before: State, after: State) -> Writes:
 def _queue(place: PipelinePlace, before: Queue | None, queue: Queue, out: Writes) -> None:
     record = _queue_record(queue)
     if before is None or _queue_record(before) != record:
-        out.pointers.append(place.queue(queue.id).put(record))
+        out.pointers.append(place.queue(queue.id).record.put(record))
 
 
 def _queue_record(queue: Queue) -> QueueRecord:

@@ -1,0 +1,1 @@
+"""The configuration language: text to checked records.  Pure; every error says project, branch, file and line."""
