@@ -56,6 +56,11 @@ def freeze(layout: Layout, pipeline: str, project: str, branch: str, files: tupl
             entries.setdefault(name, []).append((section.stanza, stanza))
     extra = _project_vars(layout, project, branch)
     graph, errors = Graph({}, set()), list[ConfigError]()
+    for using in layout.stanzas(project):
+        for missing in as_list(using.body.get("templates")):
+            if missing not in layout.templates:
+                text = f"there is no project-template {missing!r}"
+                errors.append(using.error("Template Not Found", text, "templates"))
     for name, attached in entries.items():
         try:
             _freeze_job(layout, pipeline, project, branch, name, attached, extra, files, graph)
@@ -101,9 +106,9 @@ def _freeze_job(
         variants = _collect(layout, name, branch, [], top=True)
         if not variants:
             return
-        for job, variant in variants:
-            mix.apply(variant, base_name=job)
-            mix.abstract = _abstract(mix.abstract, job, variant, variants)
+        for owner, variant in variants:
+            mix.apply(variant, base_name=owner)
+            mix.abstract = _abstract(mix.abstract, owner, variant, variants)
     for stanza, body in fitting:
         mix.apply(Stanza("job", body, stanza.source, body.line, stanza.pragma), base_name=name, attaching=True)
     nodesets = {n: s.body for n, s in layout.singles["nodeset"].items()}
@@ -114,6 +119,9 @@ def _freeze_job(
         return
     if name != "noop":
         _runnable(layout, pipeline, project, mix)
+        most, nodes = layout.tenant.max_nodes_per_job, sum(len(n.name) for n in job.nodeset.nodes)
+        if 0 <= most < nodes:
+            raise Refused(f"job {name} wants {nodes} nodes; this tenant allows {most}")
 
 
 def _noop(job: FrozenJob) -> FrozenJob:

@@ -93,6 +93,9 @@ class Mix:
     """Where it was made final."""
     controlled: dict[str, str] = field(default_factory=dict)
     abstract: bool = False
+    intermediate: str = ""
+    """The intermediate job the last variant was of."""
+    last_name: str = ""
     protected_by: str = ""
     post_review: bool = False
     inheritance: list[str] = field(default_factory=list)
@@ -101,7 +104,7 @@ class Mix:
         """One more variant; `base_name` is the job it is of (a child's differs from its parent's).  Raises Refused."""
         body = stanza.body
         where = f"{stanza.source.project} {stanza.source.branch} {stanza.source.path}:{stanza.line}"
-        self._allow(stanza, where)
+        self._allow(stanza, where, base_name)
         level = len(self.inheritance)
         self.inheritance.append(f"{base_name} {where}")
         for key, name in _SCALARS.items():
@@ -115,11 +118,16 @@ class Mix:
         self._playbooks(stanza, level)
         self._vars(body)
         self._places(stanza, attaching)
-        self._flags(body, where, stanza.source.project)
+        self._flags(body, where, stanza.source.project, base_name)
 
-    def _allow(self, stanza: Stanza, where: str) -> None:
+    def _allow(self, stanza: Stanza, where: str, base_name: str) -> None:
         body = stanza.body
         changes = sorted(key for key in body if key not in CONTEXT)
+        child = bool(self.last_name) and base_name != self.last_name
+        if child and self.intermediate and not body.get("abstract"):
+            raise Refused(f"job {self.last_name} is intermediate; its child {base_name} ({where}) must be abstract")
+        if child and (self.final or (self.protected_by and stanza.source.project != self.protected_by)):
+            changes = [*changes, "parent"]
         if self.final and changes:
             raise Refused(f"job {self.name} is final ({self.final}); {where} may not change {', '.join(changes)}")
         if self.protected_by and changes and stanza.source.project != self.protected_by:
@@ -209,11 +217,16 @@ class Mix:
             names = {p.project for n in allowed if (p := self.tenant.find(n)) is not None}
             self.allowed = names if self.allowed is None else self.allowed & names
 
-    def _flags(self, body: dict[str, Any], where: str, project: str) -> None:
+    def _flags(self, body: dict[str, Any], where: str, project: str, base_name: str) -> None:
+        if base_name != self.last_name:
+            self.intermediate = ""
+        self.last_name = base_name
+        if body.get("intermediate"):
+            self.intermediate = base_name
         if body.get("final"):
             self.final = where
         for key, rule in (plain(body.get("attribute-control")) or {}).items():
-            if rule.get("final"):
+            if isinstance(rule, dict) and rule.get("final"):
                 self.controlled[key] = where
         if body.get("protected"):
             self.protected_by = project
@@ -242,7 +255,9 @@ class Mix:
             group_vars=self.vars.get("group-vars", {}),
             post_review=self.post_review,
             inheritance=tuple(self.inheritance),
-            **{key: tuple(sorted(value)) for key, value in self.unions.items()},
+            tags=tuple(sorted(self.unions["tags"])),
+            provides=tuple(sorted(self.unions["provides"])),
+            requires=tuple(sorted(self.unions["requires"])),
             **self.scalars,
         )
 
