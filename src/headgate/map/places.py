@@ -130,8 +130,8 @@ class ConfigLock(Dir):
 class ConfigPlace(Dir):
     """Configuration as text, so that a layout can be built without asking mergers."""
 
-    cache = each(ConfigProject, key="project")
-    lock = each(ConfigLock, key="project")
+    cache = each(ConfigProject, key="project", doc="Texts by project, branch and file name.")
+    lock = each(ConfigLock, key="project", doc="Who reads or replaces those texts.")
 
 
 class ConnectionEvents(Dir):
@@ -153,7 +153,7 @@ class TenantEvents(Dir):
 
     management = below(ManagementQueue)
     trigger = below(TriggerQueue)
-    pipelines = each(PipelineEvents, key="pipeline")
+    pipelines = each(PipelineEvents, key="pipeline", doc="The queues of every pipeline.")
 
 
 class Events(Dir):
@@ -223,8 +223,8 @@ class Locks(Dir):
     """Who may do what."""
 
     events = below(EventLocks)
-    pipeline = each(PipelineLocks, key="tenant")
-    tenant = each(TenantLock, key="tenant")
+    pipeline = each(PipelineLocks, key="tenant", doc="Who runs the pipelines.")
+    tenant = each(TenantLock, key="tenant", doc="Who changes, or takes up, a configuration.")
 
 
 class LayoutPlace(Dir):
@@ -330,7 +330,7 @@ class Pipeline(Dir):
     record = place(
         PipelineRecord, "Queues in order; written only by who holds the pipeline's lock.", by="scheduler", own=True
     )
-    queue = each(QueuePlace, key="queue uuid")
+    queue = each(QueuePlace, key="queue uuid", doc="Queues; items refer to none, queues to items.")
     item = each(ItemPlace, key="item uuid")
 
 

@@ -143,10 +143,15 @@ class Each(Generic[D]):
 
 
 class each(Generic[D]):
-    """One directory per key, under a name of its own, or (`bare`) directly here."""
+    """One directory per key, under a name of its own, or (`bare`) directly here.
 
-    def __init__(self, dir: type[D], *, key: str, name: str = "", bare: bool = False, seed: bool = True) -> None:
-        self.dir, self.key, self.name, self.bare, self.seed = dir, key, name, bare, seed
+    `doc` says what the directory above the keys is for, when it is a place in its own right.
+    """
+
+    def __init__(
+        self, dir: type[D], *, key: str, doc: str = "", name: str = "", bare: bool = False, seed: bool = True
+    ) -> None:
+        self.dir, self.key, self.doc, self.name, self.bare, self.seed = dir, key, doc, name, bare, seed
 
     def __set_name__(self, owner: type[Dir], name: str) -> None:
         self.name = "" if self.bare else self.name or name.replace("_", "-")
@@ -187,6 +192,8 @@ def render(dir: type[Dir], path: str, *, seed: bool = True) -> Iterator[Row]:
             yield Row(here, child, child.doc, ours)
             continue
         if isinstance(child, each):
+            if child.doc:
+                yield Row(here, None, child.doc, ours)
             here = f"{here}/<{child.key}>"
         own = any(isinstance(p, place) and p.own for p in declared(child.dir))
         if not own:

@@ -1,0 +1,1 @@
+"""Commands: the only place that reads arguments and the environment."""

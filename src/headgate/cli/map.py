@@ -1,0 +1,74 @@
+"""`headgate map`: what is kept in the store, as declared and as it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from headgate.map.check import check
+from headgate.map.page import page
+from headgate.map.places import ROOT
+from headgate.map.show import show
+from headgate.store.sqlite import SqliteReader
+from headgate.store.types import Entry, StoreError
+
+_store = click.option(
+    "--store",
+    "store",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="The store's file; a running Headgate is not disturbed.",
+)
+_root = click.option("--root", default=ROOT, show_default=True, help="Where in the store the map begins.")
+
+
+@click.group(name="map", invoke_without_command=True)
+@click.pass_context
+def command(context: click.Context) -> None:
+    """Prints the reference page of everything kept in the store."""
+    if context.invoked_subcommand is None:
+        click.echo(page(), nl=False)
+
+
+@command.command()
+@_store
+@_root
+@click.argument("prefix", default="")
+def tree(store: Path, root: str, prefix: str) -> None:
+    """Shows the entries at and below PREFIX, with what they say."""
+    lines = list(show(_entries(store, root), root, prefix))
+    if not lines:
+        raise click.ClickException(f"nothing is stored at or below {prefix or root}; `headgate map` lists the places")
+    for line in lines:
+        click.echo(line)
+
+
+@command.command("check")
+@_store
+@_root
+@click.option("--all", "every", is_flag=True, help="Also list the places of the contract without an entry now.")
+@click.pass_context
+def check_(context: click.Context, store: Path, root: str, every: bool) -> None:
+    """Reports entries that are not on the map or cannot be read; the exit status is 1 if there are any."""
+    findings = check(_entries(store, root), root)
+    click.echo(findings.text(every=every))
+    context.exit(0 if findings.good else 1)
+
+
+def _entries(store: Path, root: str) -> Sequence[Entry]:
+    """All of one moment, below the root."""
+    try:
+        return asyncio.run(_listed(store, root))
+    except StoreError as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def _listed(store: Path, root: str) -> Sequence[Entry]:
+    reader = SqliteReader(store)
+    try:
+        return await reader.list(root)
+    finally:
+        await reader.close()

@@ -1,0 +1,151 @@
+"""A store held against the map: everything in its place is fine, everything else is told."""
+
+import asyncio
+import random
+
+import pytest
+from click.testing import CliRunner
+
+from headgate.cli.map import command
+from headgate.config.model import FrozenJob
+from headgate.gate.change import Change
+from headgate.gate.work import RepoState
+from headgate.map.check import check
+from headgate.map.places import Map
+from headgate.map.records import Finished, ItemRecord, PipelineRecord
+from headgate.map.show import show
+from headgate.recipes import blob
+from headgate.store.sqlite import SqliteBackend
+from headgate.store.types import Append, Entry, Lease, Put
+
+MAP = Map()
+GATE = MAP.tenant("acme").pipeline("gate")
+BUILDSET = GATE.item("i1").buildset("b1")
+
+
+FINISHED = Finished("b1", "acme", "gate", Change("git", "host/p", "main"), "e1", "success", "", 1, 2)
+
+
+def entries(*ops):
+    return [Entry(op.path, op.value, 1, born, op.lease) for born, op in enumerate(ops)]
+
+
+def line(path, ticket=b"w me"):
+    return Put(f"{path}/0000000007", ticket, Lease("l"))
+
+
+def large_state():
+    rng = random.Random(1)
+    heads = {f"refs/heads/{n}": f"{rng.getrandbits(160):040x}" for n in range(30_000)}
+    return RepoState(heads={"host/p": heads})
+
+
+def test_what_is_in_its_place_is_no_finding():
+    findings = check(
+        entries(
+            GATE.record.put(PipelineRecord(queues=("q",))),
+            GATE.item("i1").record.put(ItemRecord(change=Change("git", "host/p", "main"))),
+            BUILDSET.job("unit/py").record.put(FrozenJob("unit/py")),
+            *BUILDSET.repo_state.blob(RepoState()),
+            line(MAP.cleanup.sempahores.path),
+            line(MAP.config.lock("host/p").lock.path, b"r me"),
+            Put(MAP.ltime.path, b""),
+            *blob.ops(MAP.config.cache("host/p").branch("main").file("zuul.d/jobs.yaml").text.path, b"- job:\n"),
+            Put(f"{MAP.merger.places.params}/r1", b'{"type":"cat","project":"p","connection":"git"}'),
+        )
+    )
+    assert findings.good, findings.text()
+    assert f"{len(findings.alive)} of {len(findings.seeds)} seed places alive" in findings.text()
+
+
+def test_a_value_in_pieces_is_read_whole():
+    ops = BUILDSET.repo_state.blob(large_state())
+    assert len(ops) > 2, "too small to be in pieces"
+    assert check(entries(*ops)).good
+    (missing,) = check(entries(*ops[1:])).undecodable
+    assert missing.path == BUILDSET.repo_state.path and "missing" in missing.why
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/zuul/cleanup/semaphores/0000000001",
+        "/zuul/tenant/acme",
+        "/zuul/cleanup/general/mine",
+        "/zuul/events/connection/git/events/queue/first",
+        "/zuul/merger/requests/r1/more",
+        "/zuul/merger/requests",
+        "/zuul/system/conf/piece",
+        "/other",
+    ],
+)
+def test_what_has_no_place_is_unknown(path):
+    findings = check(entries(Put(path, b"{}")))
+    assert [f.path for f in findings.unknown] == [path] and not findings.good
+    assert f"{path}: not on the map" in findings.text()
+
+
+def test_what_cannot_be_read_is_told_with_its_path():
+    findings = check(entries(Put(GATE.record.path, b'{"queues":"x"}')))
+    assert [f.path for f in findings.undecodable] == [GATE.record.path]
+    assert f"{GATE.record.path}: cannot be read" in findings.text()
+
+
+def test_a_place_is_alive_when_something_is_in_or_below_it():
+    findings = check(entries(GATE.record.put(PipelineRecord()), MAP.history.stream.append(FINISHED)[0]))
+    assert findings.alive == {"/zuul/tenant/<tenant>", "/zuul/tenant/<tenant>/pipeline/<pipeline>"}
+    assert "/zuul/ltime: no entry now" in findings.text(every=True)
+
+
+def test_looks_at_different_times_add_up():
+    first, second = check(entries(Put(MAP.ltime.path, b""))), check(entries(line(MAP.nodepool.path)))
+    assert {"/zuul/ltime", "/zuul/nodepool"} <= first.also(second).alive
+
+
+def test_shown_by_depth_with_values_and_troubles():
+    shown = list(
+        show(
+            entries(
+                GATE.record.put(PipelineRecord(failures=3)),
+                MAP.tenant("acme").pipeline("a/b").record.put(PipelineRecord()),
+                Put("/zuul/tenant/stray", b""),
+                *BUILDSET.repo_state.blob(large_state()),
+            ),
+            prefix="tenant",
+        )
+    )
+    assert '        gate  {"failures":3}' in shown
+    assert any(s.strip().startswith("a/b") for s in shown)
+    assert any("stray  !! not on the map" in s for s in shown)
+    assert sum("repo_state" in s for s in shown) == 1 and max(map(len, shown)) < 220
+
+
+async def written(file, ops):
+    backend = await SqliteBackend.open(file)
+    await backend.commit([], ops)
+    await backend.close()
+
+
+def run(*words):
+    return CliRunner().invoke(command, [str(word) for word in words])
+
+
+def test_the_command_reads_a_store(tmp_path):
+    file = tmp_path / "store"
+    asyncio.run(written(file, [GATE.record.put(PipelineRecord()), Append(MAP.nodepool.path, b"w me")]))
+    assert (looked := run("check", "--store", file)).exit_code == 0 and "seed places alive" in looked.output
+    assert "gate" in run("tree", "--store", file, "tenant/acme").output
+    assert "nodepool" not in run("tree", "--store", file, "tenant").output
+    assert run("tree", "--store", file, "tenant/nobody").exit_code == 1
+    asyncio.run(written(file, [Put("/zuul/stray", b"")]))
+    assert (looked := run("check", "--store", file, "--all")).exit_code == 1
+    assert "/zuul/stray: not on the map" in looked.output and "/zuul/ltime: no entry now" in looked.output
+
+
+def test_the_command_says_when_there_is_no_store(tmp_path):
+    looked = run("check", "--store", tmp_path / "none")
+    assert looked.exit_code == 1 and "there is no store" in looked.output
+
+
+def test_the_command_prints_the_reference():
+    assert "| `/zuul/ltime` |" in run().output
