@@ -46,6 +46,16 @@ class Mirror:
             await self._moved.wait()
         return self.moves
 
+    async def gone(self, path: str) -> None:
+        """Waits until the entry is no longer seen: for whoever deleted it, to have seen its own commit."""
+        while self.get(path) is not None:
+            await self.moved(self.moves)
+
+    async def seen(self, path: str) -> None:
+        """Waits until the entry is there: for whoever wrote it, to have seen its own commit."""
+        while self.get(path) is None:
+            await self.moved(self.moves)
+
     def get(self, path: str) -> Entry | None:
         return self._tree.entries.get(path)
 

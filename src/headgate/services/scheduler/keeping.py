@@ -1,8 +1,7 @@
 """A pipeline's state as records in the store, and back.
 
 The state is written as the difference of two frozen values: what did not change is the same object and costs
-nothing.  Order makes every prefix of a long write harmless: what is new first, then the records that point to it,
-then what nobody points to any more.
+nothing.
 """
 
 from __future__ import annotations
@@ -25,14 +24,17 @@ R = TypeVar("R")
 
 @dataclass(slots=True)
 class Writes:
-    """The operations that turn one state into another, in the order they must be made."""
+    """The operations that turn one state into another."""
 
     fresh: list[Op] = field(default_factory=list)
-    pointers: list[Op] = field(default_factory=list)
+    """What nothing points to until an item's record does."""
+    builds: dict[str, list[Op]] = field(default_factory=dict)
+    """Build -> its record; goes together with the request for it."""
+    items: dict[str, list[Op]] = field(default_factory=dict)
+    """Item -> its record and its buildset's; goes together with the request to merge it."""
+    queues: list[Op] = field(default_factory=list)
     stale: list[Op] = field(default_factory=list)
-
-    def ordered(self) -> list[Op]:
-        return [*self.fresh, *self.pointers, *self.stale]
+    """Deletions of what nothing points to any more."""
 
 
 def _pipeline_record(state: State) -> PipelineRecord:
@@ -45,7 +47,7 @@ def writes(place: PipelinePlace, before: State, after: State) -> Writes:
     """What to write so that the records under `place` say `after` instead of `before`."""
     out = Writes()
     if _pipeline_record(before) != _pipeline_record(after):
-        out.pointers.append(place.record.put(_pipeline_record(after)))
+        out.queues.append(place.record.put(_pipeline_record(after)))
     old = {queue.id: queue for queue in before.queues}
     old_items = {item.id: item for _, item in before.items()}
     for queue in after.queues:
@@ -66,7 +68,7 @@ def writes(place: PipelinePlace, before: State, after: State) -> Writes:
 def _queue(place: PipelinePlace, before: Queue | None, queue: Queue, out: Writes) -> None:
     record = _queue_record(queue)
     if before is None or _queue_record(before) != record:
-        out.pointers.append(place.queue(queue.id).record.put(record))
+        out.queues.append(place.queue(queue.id).record.put(record))
 
 
 def _queue_record(queue: Queue) -> QueueRecord:
@@ -83,7 +85,7 @@ def _item(place: PipelinePlace, before: Item | None, item: Item, out: Writes) ->
     here = place.item(item.id)
     old, new = before.buildset if before else None, item.buildset
     if before is None or _item_record(before) != _item_record(item):
-        out.pointers.append(here.record.put(_item_record(item)))
+        out.items.setdefault(item.id, []).append(here.record.put(_item_record(item)))
     if old is not None and (new is None or new.id != old.id):
         _drop_buildset(place, item.id, old, out)
         old = None
@@ -118,11 +120,11 @@ def _buildset(place: PipelinePlace, item: str, before: BuildSet | None, new: Bui
         was = before.builds.get(name) if before else None
         if was is build:
             continue
-        out.fresh.append(here.job(name).build(build.id).record.put(build))
+        out.builds[build.id] = [here.job(name).build(build.id).record.put(build)]
         if was is not None and was.id != build.id:
             out.stale.extend(_drop_build(here, was))
     if before is None or _buildset_record(before) != _buildset_record(new):
-        out.pointers.append(here.record.put(_buildset_record(new)))
+        out.items.setdefault(item, []).append(here.record.put(_buildset_record(new)))
 
 
 def _buildset_record(buildset: BuildSet) -> BuildSetRecord:
@@ -260,7 +262,9 @@ def _load_buildset(here: BuildSetPlace, id: str, found: _Entries) -> BuildSet | 
 def garbage(place: PipelinePlace, entries: Iterable[Entry], state: State) -> list[Op]:
     """Deletes everything under `place` that `state` does not account for: left by a writer that died half-way."""
     entries = list(entries)
-    kept = {op.path for op in writes(place, State(), state).ordered() if isinstance(op, Put)}
+    diff = writes(place, State(), state)
+    every = [*diff.fresh, *diff.queues, *(op for ops in (*diff.builds.values(), *diff.items.values()) for op in ops)]
+    kept = {op.path for op in every if isinstance(op, Put)}
     kept |= {
         place.item(i.id).buildset(i.buildset.id).job(b.job).build(b.id).parameters.path
         for _, i in state.items()

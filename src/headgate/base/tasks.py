@@ -1,0 +1,27 @@
+"""Tasks with parents: they start together, the first failure stops the rest, and an event stops them all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+async def run_until(stop: asyncio.Event, *works: Coroutine[Any, Any, None]) -> None:
+    """Runs `works` together until all have ended or `stop` is set; then what still runs is cancelled and awaited.
+
+    A failure cancels the rest and is raised alone; cancelling the caller cancels them all.
+    """
+    tasks = [asyncio.ensure_future(work) for work in works]
+    stopper = asyncio.ensure_future(stop.wait())
+    try:
+        pending = set(tasks)
+        while pending and not stopper.done():
+            done, _ = await asyncio.wait({*pending, stopper}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stopper}:
+                await task
+            pending -= done
+    finally:
+        for task in (*tasks, stopper):
+            task.cancel()
+        await asyncio.gather(*tasks, stopper, return_exceptions=True)

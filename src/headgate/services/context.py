@@ -1,0 +1,68 @@
+"""What every service is given."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from headgate import __version__
+from headgate.base.tasks import run_until
+from headgate.map.places import Map
+from headgate.map.records import ComponentRecord
+from headgate.recipes.codec import encode
+from headgate.recipes.mirror import Mirror
+from headgate.recipes.requests import Requests
+from headgate.store.store import Session, Store
+from headgate.store.types import Append, SessionLost
+
+log = logging.getLogger("headgate")
+
+
+@dataclass(slots=True)
+class Context:
+    """One process: its store, its mirror, its clock."""
+
+    store: Store
+    mirror: Mirror
+    now_ms: Callable[[], int]
+    map: Map = field(default_factory=Map)
+    hostname: str = field(default_factory=socket.gethostname)
+    root_url: str = ""
+
+    @property
+    def builds(self) -> Requests:
+        return Requests(self.store, self.map.executor.unzoned.places)
+
+    @property
+    def merges(self) -> Requests:
+        return Requests(self.store, self.map.merger.places)
+
+
+Body = Callable[[Session], Awaitable[None]]
+
+
+async def serve(context: Context, kind: str, body: Body, stop: asyncio.Event) -> None:
+    """Runs `body` as a component of this kind until `stop`.  A lost session ends it, and it joins anew."""
+    while not stop.is_set():
+        try:
+            async with context.store.session(f"{kind}@{context.hostname}:{os.getpid()}") as session:
+                await _register(context, session, kind)
+                await context.mirror.ready()
+                await run_until(stop, _as_coroutine(body, session))
+                return
+        except SessionLost as lost:
+            log.warning("%s: %s; joining anew", kind, lost)
+
+
+async def _as_coroutine(body: Body, session: Session) -> None:
+    await body(session)
+
+
+async def _register(context: Context, session: Session, kind: str) -> None:
+    record = ComponentRecord(context.hostname, kind, version=__version__, pid=os.getpid())
+    place = getattr(context.map.components, kind)
+    await context.store.commit([], [Append(place.path, encode(record), session.lease, context.hostname)])

@@ -1,0 +1,85 @@
+"""The executor: runs builds, as many at a time as it is allowed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from headgate.gate.work import BuildEnded, BuildOutcome, BuildSpec, RepoState
+from headgate.ports.runner import Runner
+from headgate.recipes import blob
+from headgate.recipes.codec import decode
+from headgate.recipes.requests import Claim
+from headgate.services.context import Context
+from headgate.services.worker import Worker
+from headgate.store.store import Session
+
+log = logging.getLogger("headgate.executor")
+
+STATES_MAX = 100
+"""Repository states kept, so that the builds of one buildset read it once."""
+
+
+class Executor:
+    """One component; `run` is its body."""
+
+    def __init__(self, context: Context, runner: Runner, *, builds_max: int) -> None:
+        self._context, self._runner, self._builds_max = context, runner, builds_max
+        self._states: dict[str, asyncio.Future[RepoState]] = {}
+
+    async def run(self, session: Session) -> None:
+        owner = {"hostname": self._context.hostname, "start_ms": 0}
+        worker = Worker(
+            self._context.builds, self._context.mirror, session, self._do, jobs_max=self._builds_max, owner=owner
+        )
+        await worker.run()
+
+    async def _do(self, claim: Claim) -> None:
+        requests = self._context.builds
+        spec = decode(await requests.params(claim), BuildSpec)
+        log.info("build %s: %s of %s for %s", spec.build, spec.job.name, spec.pipeline, spec.change.id)
+        outcome = await self._run(claim, spec)
+        log.info("build %s: %s %s", spec.build, outcome.result or "to be tried again", outcome.error)
+        events = self._context.map.events.tenant(spec.tenant).pipelines(spec.pipeline)
+        answer = BuildEnded(buildset=spec.buildset, job=spec.job.name, outcome=outcome)
+        await requests.complete(claim, events.result.stream.append(answer))
+
+    async def _run(self, claim: Claim, spec: BuildSpec) -> BuildOutcome:
+        cancel = asyncio.Event()
+        watch = asyncio.ensure_future(self._watch(claim, cancel))
+        try:
+            state = await self._state(spec.repo_state)
+            if state is None:
+                return BuildOutcome(build=spec.build, result="CANCELED", error="the buildset is gone")
+            return await self._runner.run(spec, state, cancel)
+        finally:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+
+    async def _watch(self, claim: Claim, cancel: asyncio.Event) -> None:
+        """Level-triggered: what is wanted now is compared after every move, however it was missed."""
+        while not cancel.is_set():
+            seen = self._context.mirror.moves
+            if self._context.builds.wanted(claim, self._context.mirror) == "cancel":
+                cancel.set()
+                return
+            await self._context.mirror.moved(seen)
+
+    async def _state(self, path: str) -> RepoState | None:
+        """Of the buildset; read once for all its builds."""
+        known = self._states.get(path)
+        if known is None:
+            if len(self._states) >= STATES_MAX:
+                self._states.clear()
+            known = self._states[path] = asyncio.ensure_future(self._read(path))
+        try:
+            return await asyncio.shield(known)
+        except LookupError:
+            self._states.pop(path, None)
+            return None
+
+    async def _read(self, path: str) -> RepoState:
+        value = await blob.read(self._context.store, path)
+        if value is None:
+            raise LookupError(path)
+        return decode(value, RepoState)

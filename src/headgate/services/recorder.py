@@ -1,0 +1,50 @@
+"""The recorder: moves finished buildsets from the store into the history database."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol
+
+from headgate.map.records import Finished
+from headgate.recipes.lock import lock
+from headgate.recipes.stream import consumed
+from headgate.services.context import Context
+from headgate.store.store import Session
+
+log = logging.getLogger("headgate.recorder")
+
+BATCH_MAX = 20
+RETRY_S = 5.0
+
+
+class HistoryWriter(Protocol):
+    async def record(self, finished: Finished) -> None:
+        """Durable when it returns; recording the same buildset again changes nothing."""
+        ...
+
+
+class Recorder:
+    """`run` is the body; one process at a time records."""
+
+    def __init__(self, context: Context, history: HistoryWriter) -> None:
+        self._context, self._history = context, history
+
+    async def run(self, session: Session) -> None:
+        place, mirror = self._context.map.history, self._context.mirror
+        async with lock(self._context.store, session, place.election.path).hold() as guard:
+            while True:
+                seen = mirror.moves
+                waiting = place.stream.waiting(mirror, limit=BATCH_MAX)
+                if not waiting:
+                    await mirror.moved(seen)
+                    continue
+                try:
+                    for event in waiting:
+                        await self._history.record(event.event)
+                except OSError as error:
+                    log.error("the history database cannot be written, trying again in %s s: %s", RETRY_S, error)
+                    await asyncio.sleep(RETRY_S)
+                    continue
+                await self._context.store.commit([], consumed(waiting), guards=[guard])
+                await mirror.gone(waiting[-1].entry)

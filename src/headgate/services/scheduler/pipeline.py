@@ -1,0 +1,174 @@
+"""One pipeline, driven by whoever holds its lock."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from headgate.config.dynamic import Layouts
+from headgate.gate.absorb import absorb
+from headgate.gate.advance import holders
+from headgate.gate.change import Standing, TriggerEvent
+from headgate.gate.decide import settle
+from headgate.gate.model import Action, State, World
+from headgate.gate.work import Answer, LayoutChanged, Managed
+from headgate.map.places import PipelineEvents
+from headgate.map.records import Holder, SemaphoreRecord
+from headgate.recipes.lock import lock
+from headgate.recipes.stream import Waiting, consumed
+from headgate.services.context import Context
+from headgate.services.scheduler.keeping import garbage, load
+from headgate.services.scheduler.turn import Piece, Turn, packed
+from headgate.store.store import GuardLost, Session
+from headgate.store.types import At, Conflict, Op
+
+log = logging.getLogger("headgate.pipeline")
+
+EVENTS_MAX = 20
+"""Events absorbed in one turn."""
+
+Event = TriggerEvent | Answer | Managed
+
+
+class PipelineRunner:
+    """`layouts` and `standings` are asked for anew at every turn; `facts` grows when what they say has changed."""
+
+    def __init__(
+        self,
+        context: Context,
+        tenant: str,
+        name: str,
+        layouts: Callable[[], Layouts],
+        standings: Callable[[], Mapping[str, Standing]],
+        facts: Callable[[], int],
+    ) -> None:
+        self._context, self.tenant, self.name = context, tenant, name
+        self._layouts, self._standings, self._facts = layouts, standings, facts
+        self._state = State()
+        self._events: PipelineEvents = context.map.events.tenant(tenant).pipelines(name)
+        self._place = context.map.tenant(tenant).pipeline(name)
+        self._looked: tuple[object, ...] = ()
+        self._layout: Layouts | None = None
+
+    async def run(self, session: Session) -> None:
+        """Until cancelled, or until the lock is lost."""
+        path = self._context.map.locks.pipeline(self.tenant).pipeline(self.name).lock.path
+        async with lock(self._context.store, session, path).hold() as guard:
+            await self._take_over(guard)
+            while True:
+                seen = self._context.mirror.moves
+                if not await self._turn(guard):
+                    await self._context.mirror.moved(seen)
+
+    async def _take_over(self, guard: At) -> None:
+        """The state as the last holder left it; what it left half-written goes."""
+        entries = await self._context.store.list(self._place.path)
+        self._state = load(self._place, entries)
+        for commit in packed(Piece([op]) for op in garbage(self._place, entries, self._state)):
+            await self._context.store.commit([], commit.ops, guards=[guard])
+        self._looked = ()
+
+    async def _turn(self, guard: At) -> bool:
+        """One turn; False when there is nothing to do."""
+        events, facts, layouts = self._waiting(), self._facts_now(), self._layouts()
+        if (not events and facts == self._looked) or self.name not in layouts.landed.pipelines:
+            return False
+        world = self._world(layouts)
+        after, asked = self._state, list[Action]()
+        if layouts is not self._layout:
+            after = absorb(after, LayoutChanged(layout=""), world, asked)
+        for event in events:
+            after = absorb(after, event.event, world, asked)
+        after = settle(after, world, asked)
+        try:
+            await self._record(after, asked, events, guard)
+        except GuardLost:
+            raise
+        except Conflict as conflict:
+            log.info("%s/%s: %s; deciding again", self.tenant, self.name, conflict)
+            await self._take_over(guard)
+            return True
+        self._state, self._looked, self._layout = after, facts, layouts
+        for event in events[-1:]:
+            await self._context.mirror.gone(event.entry)
+        return True
+
+    def _waiting(self) -> list[Waiting[Event]]:
+        """Management first, as people are waiting; then results, which free resources; then what is new."""
+        mirror, found = self._context.mirror, list[Waiting[Event]]()
+        for queue in (self._events.management, self._events.result, self._events.trigger):
+            found += queue.stream.waiting(mirror, limit=EVENTS_MAX - len(found))  # type: ignore[arg-type]  # of a union
+        return found
+
+    def _world(self, layouts: Layouts) -> World:
+        return World(
+            tenant=self.tenant,
+            pipeline=layouts.landed.pipelines[self.name],
+            layouts=layouts,
+            standings=self._standings(),
+            now_ms=self._context.now_ms(),
+            root_url=self._context.root_url,
+            held=self._held(layouts),
+        )
+
+    def _held(self, layouts: Layouts) -> Counter[str]:
+        """Semaphore -> holders in other pipelines."""
+        held: Counter[str] = Counter()
+        for name in self._semaphore_names(layouts, self._state):
+            held[name] = sum(h.pipeline != self.name for h in self._semaphore(name).holders)
+        return held
+
+    def _semaphore_names(self, layouts: Layouts, state: State) -> set[str]:
+        jobs = (job for _, item in state.items() if item.buildset for job in item.buildset.jobs)
+        return {*layouts.landed.semaphores, *(s.name for job in jobs for s in job.semaphores)}
+
+    def _semaphore(self, name: str) -> SemaphoreRecord:
+        address = self._context.map.semaphores(self.tenant).semaphore(name).record
+        entry = self._context.mirror.get(address.path)
+        return address.decode(entry.value) if entry else SemaphoreRecord(())
+
+    def _facts_now(self) -> tuple[object, ...]:
+        """Changes whenever anything outside our own state that a decision may rest on has changed."""
+        semaphores = self._context.mirror.under(self._context.map.semaphores(self.tenant).path)
+        return self._facts(), *(entry.version for entry in semaphores)
+
+    def _holding(self, after: State) -> Piece:
+        """The semaphores as this pipeline holds them after the turn; others' holders stay."""
+        piece = Piece()
+        before_of, after_of = _by_name(self._state), _by_name(after)
+        for name in sorted({*before_of, *after_of}):
+            if before_of.get(name) == after_of.get(name):
+                continue
+            address = self._context.map.semaphores(self.tenant).semaphore(name).record
+            entry = self._context.mirror.get(address.path)
+            others = tuple(h for h in self._semaphore(name).holders if h.pipeline != self.name)
+            ours = tuple(Holder(self.name, buildset, job) for buildset, job in after_of.get(name, ()))
+            piece.checks.append(At(address.path, entry.version if entry else None))
+            piece.ops.append(address.put(SemaphoreRecord(others + ours)))
+        return piece
+
+    async def _record(self, after: State, asked: list[Action], events: list[Waiting[Event]], guard: At) -> None:
+        context = self._context
+        turn = Turn(
+            map=context.map,
+            tenant=self.tenant,
+            pipeline=self.name,
+            builds=context.builds,
+            merges=context.merges,
+            asked_builds={o.request.id: o for o in context.builds.open(context.mirror)} if asked else {},
+            asked_merges={o.request.id: o for o in context.merges.open(context.mirror)} if asked else {},
+            now_ms=context.now_ms(),
+            root_url=context.root_url,
+        )
+        end: list[Op] = consumed(events)
+        pieces = [self._holding(after), *turn.pieces(self._state, after, asked, end)]
+        for commit in packed(piece for piece in pieces if piece.ops):
+            await context.store.commit(commit.checks, commit.ops, guards=[guard])
+
+
+def _by_name(state: State) -> dict[str, list[tuple[str, str]]]:
+    found: dict[str, list[tuple[str, str]]] = {}
+    for name, buildset, job in holders(state):
+        found.setdefault(name, []).append((buildset, job))
+    return found

@@ -1,0 +1,79 @@
+"""What the connections know of changes, decoded once for each that moves."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from headgate.gate.change import Standing
+from headgate.map.places import Map
+from headgate.map.records import CacheEntry
+from headgate.recipes.codec import decode, encode
+from headgate.recipes.mirror import Mirror
+from headgate.store.types import Delete, Op, Put
+
+
+class Standings:
+    """A view of the change caches in the mirror."""
+
+    def __init__(self, map: Map, mirror: Mirror, connections: tuple[str, ...]) -> None:
+        self._map, self._mirror, self._connections = map, mirror, connections
+        self._seen = -1
+        self._versions: dict[str, tuple[int, str]] = {}
+        self._known: dict[str, Standing] = {}
+        self.moves = 0
+        """Grows whenever a standing changed."""
+
+    def now(self) -> Mapping[str, Standing]:
+        """Change key -> standing."""
+        if self._mirror.moves != self._seen:
+            self._seen = self._mirror.moves
+            for connection in self._connections:
+                self._look(connection)
+        return self._known
+
+    def counted(self) -> int:
+        self.now()
+        return self.moves
+
+    def _look(self, connection: str) -> None:
+        place = self._map.cache.connection(connection)
+        present = set()
+        for entry in self._mirror.under(place.cache.path):
+            present.add(entry.path)
+            if self._versions.get(entry.path, (-1, ""))[0] == entry.version:
+                continue
+            cached = place.cache.decode(entry.value)
+            data = self._mirror.get(f"{place.data.path}/{cached.data_uuid}")
+            if data is not None:
+                self._known[cached.key] = place.data.decode(data.value)
+                self._versions[entry.path] = (entry.version, cached.key)
+                self.moves += 1
+        prefix = place.cache.path + "/"
+        for path in [p for p in self._versions if p.startswith(prefix) and p not in present]:
+            self._known.pop(self._versions.pop(path)[1], None)
+            self.moves += 1
+
+
+def remember(map: Map, mirror: Mirror, standing: Standing, id: str) -> list[Op]:
+    """Replaces what is known of the change: a new body under `id`, the entry switched to it, the old body gone."""
+    place = map.cache.connection(standing.change.connection)
+    path = f"{place.cache.path}/{hashlib.sha256(standing.change.key.encode()).hexdigest()}"
+    old = mirror.get(path)
+    ops: list[Op] = [
+        Put(f"{place.data.path}/{id}", encode(standing)),
+        Put(path, encode(CacheEntry(standing.change.key, id))),
+    ]
+    if old is not None:
+        ops.append(Delete(f"{place.data.path}/{decode(old.value, CacheEntry).data_uuid}"))
+    return ops
+
+
+def forget(map: Map, mirror: Mirror, standing: Standing) -> list[Op]:
+    """Nothing is known of the change any more."""
+    place = map.cache.connection(standing.change.connection)
+    path = f"{place.cache.path}/{hashlib.sha256(standing.change.key.encode()).hexdigest()}"
+    old = mirror.get(path)
+    if old is None:
+        return []
+    return [Delete(path), Delete(f"{place.data.path}/{decode(old.value, CacheEntry).data_uuid}")]

@@ -1,0 +1,168 @@
+"""A pipeline's turn: absorb what happened, decide, record it all.
+
+Normally one commit.  A turn too large for one is several, cut only where every prefix is a state the next turn can
+go on from: what nobody points to yet, then whole builds, then whole items, then the queue and the end of the events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+import msgspec
+from msgspec.structs import replace
+
+from headgate.gate.model import Action, Cancel, Item, Land, Merge, Record, Report, Run, State
+from headgate.map.places import Map
+from headgate.map.records import Finished
+from headgate.recipes.requests import Open, Request, Requests
+from headgate.services.scheduler.keeping import writes
+from headgate.store.types import COMMIT_SIZE_MAX_BYTES, OPS_MAX, Append, At, Delete, Op
+
+SIZE_MAX_BYTES = COMMIT_SIZE_MAX_BYTES * 2 // 3
+
+
+@dataclass(slots=True)
+class Piece:
+    """Operations, and the checks under which they hold, that must not be torn apart."""
+
+    ops: list[Op] = field(default_factory=list)
+    checks: list[At] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Turn:
+    """One pipeline's turn on its way to the store."""
+
+    map: Map
+    tenant: str
+    pipeline: str
+    builds: Requests
+    merges: Requests
+    asked_builds: dict[str, Open]
+    """Requests as the mirror shows them, by id: to cancel what is no longer wanted."""
+    asked_merges: dict[str, Open]
+    now_ms: int
+    root_url: str = ""
+
+    def pieces(self, before: State, after: State, asked: Sequence[Action], consumed: list[Op]) -> list[Piece]:
+        """What to commit, in order."""
+        place = self.map.tenant(self.tenant).pipeline(self.pipeline)
+        diff = writes(place, before, after)
+        runs = {action.id: action for action in asked if isinstance(action, Run)}
+        cancelled = {action.id for action in asked if isinstance(action, Cancel)}
+        out = [Piece([op]) for op in diff.fresh]
+        out += [Piece(self._build(ops, runs.get(id), id in cancelled)) for id, ops in diff.builds.items()]
+        items = {id: Piece(ops) for id, ops in diff.items.items()}
+        last = Piece(diff.queues)
+        for action in asked:
+            self._add(action, items, last, cancelled)
+        out += [*items.values()]
+        last.ops += consumed
+        out.append(last)
+        out += [Piece([op]) for op in diff.stale]
+        return [piece for piece in out if piece.ops]
+
+    def _build(self, record: list[Op], action: Run | None, cancelled: bool) -> list[Op]:
+        """A build's record, and with it the request that makes it true."""
+        if action is None or cancelled:
+            return record
+        spec = action.spec
+        here = self.map.tenant(self.tenant).pipeline(self.pipeline).item(spec.item).buildset(spec.buildset)
+        spec = replace(spec, repo_state=here.repo_state.path)
+        parameters = here.job(spec.job.name).build(spec.build).parameters
+        meta = {"item": spec.item, "buildset": spec.buildset, "job": spec.job.name, "change": spec.change.id}
+        request = self._request(action.id, action.precedence, meta)
+        return [*record, parameters.put(spec), *self.builds.submit(request, msgspec.json.encode(spec))]
+
+    def _request(self, id: str, precedence: int, meta: dict[str, str]) -> Request:
+        return Request(id, precedence, meta={"tenant": self.tenant, "pipeline": self.pipeline, **meta})
+
+    def _add(self, action: Action, items: dict[str, Piece], last: Piece, cancelled: set[str]) -> None:
+        match action:
+            case Run():
+                pass  # goes with its build's record
+            case Merge(id, work, precedence):
+                if id not in cancelled:
+                    piece = items.setdefault(work.chain[-1].item if work.chain else work.buildset, Piece())
+                    request = self._request(id, precedence, {"buildset": work.buildset})
+                    piece.ops += self.merges.submit(request, msgspec.json.encode(work))
+            case Land(id, work, precedence):
+                request = self._request(id, precedence, {"buildset": work.buildset, "change": work.change.id})
+                last.ops += self.merges.submit(request, msgspec.json.encode(work))
+            case Report(id, work, precedence):
+                request = self._request(id, precedence, {"change": work.change.id})
+                last.ops += self.merges.submit(request, msgspec.json.encode(work))
+            case Record(item, result, message):
+                finished = self._finished(item, result, message)
+                last.ops += self.map.history.stream.append(finished)
+            case Cancel(id, build):
+                found = (self.asked_builds if build else self.asked_merges).get(id)
+                if found is not None:
+                    checks, ops = (self.builds if build else self.merges).cancel(found)
+                    last.checks += checks
+                    last.ops += ops
+            case _:
+                assert_never(action)
+
+    def _finished(self, item: Item, result: str, message: str) -> Finished:
+        buildset = item.buildset
+        builds = tuple(buildset.builds.values()) if buildset else ()
+        return Finished(
+            buildset=buildset.id if buildset else item.id,
+            tenant=self.tenant,
+            pipeline=self.pipeline,
+            change=item.change,
+            event=item.event,
+            result=result,
+            message=message,
+            enqueued_ms=item.enqueued_ms,
+            ended_ms=self.now_ms,
+            builds=tuple(
+                {
+                    "uuid": build.id,
+                    "job_name": build.job,
+                    "result": build.result or "CANCELED",
+                    "voting": build.voting,
+                    "start_ms": build.start_ms,
+                    "end_ms": build.end_ms,
+                    "log_url": build.log_url,
+                    "error": build.error,
+                }
+                for build in builds
+            ),
+        )
+
+
+def packed(pieces: Iterable[Piece]) -> list[Piece]:
+    """As few commits as hold the pieces, in order, none torn."""
+    commits: list[Piece] = []
+    size_bytes = 0
+    for piece in pieces:
+        more_bytes = sum(len(op.value) + 200 for op in piece.ops if not isinstance(op, Delete))
+        full = commits and (
+            len(commits[-1].ops) + len(piece.ops) > OPS_MAX - 4
+            or len(commits[-1].checks) + len(piece.checks) > OPS_MAX - 4
+            or size_bytes + more_bytes > SIZE_MAX_BYTES
+        )
+        if not commits or full:
+            commits.append(Piece())
+            size_bytes = 0
+        commits[-1].ops += piece.ops
+        commits[-1].checks += piece.checks
+        size_bytes += more_bytes
+    return [_folded(commit) for commit in commits]
+
+
+def _folded(piece: Piece) -> Piece:
+    """One operation a path: a put outdoes the deletion of what it replaces, the later put the earlier."""
+    by_path: dict[str, Op] = {}
+    rest: list[Op] = []
+    for op in piece.ops:
+        if isinstance(op, Append):
+            rest.append(op)
+        elif not (isinstance(op, Delete) and op.path in by_path):
+            by_path[op.path] = op
+    checks = {check.path: check for check in piece.checks}
+    return Piece([*by_path.values(), *rest], list(checks.values()))
