@@ -112,6 +112,7 @@ def _ask_to_land(item: Item, world: World, asked: list[Action]) -> Item:
         change=change,
         commit=buildset.state.merged[change.project][change.branch],
         note=text(item, "SUCCESS", world),
+        pipeline=world.pipeline.name,
     )
     asked.append(Land(derived(buildset.id, "land"), work, world.pipeline.precedence))
     return replace(item, buildset=replace(buildset, landing=True))

@@ -97,6 +97,7 @@ class LandRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
     commit: str
     """The tested commit of the change's project and branch."""
     note: str
+    pipeline: str = ""
 
 
 class LandAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):

@@ -1,0 +1,1 @@
+"""Plain git: speculative merging in bare repositories, and a merge queue driven by `git push` alone."""

@@ -1,0 +1,28 @@
+"""Repositories for a build, at the state it is to be tested on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from headgate.gate.work import RepoState
+
+
+class CheckoutError(Exception):
+    """The repository cannot be had.  `conflict`: it did not merge, and never will on this base."""
+
+    def __init__(self, message: str, *, conflict: bool = False) -> None:
+        super().__init__(message)
+        self.conflict = conflict
+
+
+class Checkout(Protocol):
+    async def checkout(
+        self, state: RepoState, project: str, branch: str, dest: Path, *, speculative: bool = True
+    ) -> str:
+        """A work tree of `project` at `dest`, on `branch`; the commit it is at.
+
+        `speculative`: with the changes of the chain; otherwise as the branch was before them.  The branches of the
+        project are there by name, there is no remote.  Raises CheckoutError, OSError.
+        """
+        ...
