@@ -6,8 +6,9 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
 from headgate import __version__
 from headgate.base.tasks import run_until
@@ -42,7 +43,7 @@ class Context:
         return Requests(self.store, self.map.merger.places)
 
 
-Body = Callable[[Session], Awaitable[None]]
+Body = Callable[[Session], Coroutine[Any, Any, None]]
 
 
 async def serve(context: Context, kind: str, body: Body, stop: asyncio.Event) -> None:
@@ -52,14 +53,10 @@ async def serve(context: Context, kind: str, body: Body, stop: asyncio.Event) ->
             async with context.store.session(f"{kind}@{context.hostname}:{os.getpid()}") as session:
                 await _register(context, session, kind)
                 await context.mirror.ready()
-                await run_until(stop, _as_coroutine(body, session))
+                await run_until(stop, body(session))
                 return
         except SessionLost as lost:
             log.warning("%s: %s; joining anew", kind, lost)
-
-
-async def _as_coroutine(body: Body, session: Session) -> None:
-    await body(session)
 
 
 async def _register(context: Context, session: Session, kind: str) -> None:

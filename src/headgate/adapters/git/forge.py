@@ -13,6 +13,7 @@ from watchfiles import awatch
 
 from headgate.adapters.git.command import GitError, git
 from headgate.adapters.git.engine import GitConnection, GitEngine
+from headgate.adapters.git.landing import NOTES, landed_line
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.base.ids import derived
 from headgate.config.tenants import TenantProject
@@ -101,7 +102,9 @@ class GitForge:
         except (GitError, OSError) as error:
             wait_s = min(self._connection.poll_interval_s, RETRY_MAX_S)
             log.error("%s cannot be read, looking again in %.0f s: %s", project, wait_s, error)
-            asyncio.get_running_loop().call_later(wait_s, lambda: (stirred.set(), wake.set()))
+            loop = asyncio.get_running_loop()
+            loop.call_later(wait_s, stirred.set)
+            loop.call_later(wait_s, wake.set)
             return None
 
     def resolve(self, footer: str) -> str:
@@ -225,12 +228,11 @@ class _Look:
     async def _landed(self, change: Change, head: str | None) -> bool:
         if head is not None and self.mirror.has(change.commit) and self.mirror.contains(head, change.commit):
             return True
-        notes = "refs/notes/headgate"
-        if notes not in self.refs or head is None:
+        if NOTES not in self.refs or head is None:
             return False
-        await git("fetch", "-q", "--no-write-fetch-head", "origin", f"+{notes}:{notes}-seen", at=self.mirror.path)
-        code, note = await git("notes", f"--ref={notes}-seen", "show", change.commit, at=self.mirror.path, ok=(0, 1))
-        return code == 0 and f"Landed on {change.branch} as " in note
+        await git("fetch", "-q", "--no-write-fetch-head", "origin", f"+{NOTES}:{NOTES}-seen", at=self.mirror.path)
+        code, note = await git("notes", f"--ref={NOTES}-seen", "show", change.commit, at=self.mirror.path, ok=(0, 1))
+        return code == 0 and landed_line(change.branch, "") in note
 
     async def _branches(self, old: Mapping[str, str], new: Mapping[str, str]) -> None:
         for ref in sorted({*old, *new}):
@@ -253,5 +255,6 @@ class _Look:
             self._tell(EventKind.REF_UPDATED, change, before)
 
     def _tell(self, kind: EventKind, change: Change, before: str) -> None:
-        id = derived(kind, self.project, change.ref, before, change.commit)
-        self.events.append(TriggerEvent(kind, change, id, int(time.time() * 1000)))
+        at_ms = int(time.time() * 1000)
+        id = derived(kind, self.project, change.ref, before, change.commit, str(at_ms))
+        self.events.append(TriggerEvent(kind, change, id, at_ms))

@@ -31,7 +31,8 @@ async def land(mirror: MirrorRepository, change: Change, expected: str, commit: 
                 return False
             if head != expected:
                 return True
-            await _note(mirror, change.commit, pipeline, note, refs.get(NOTES, ""))
+            told = f"{note}\n\n{landed_line(change.branch, commit)}"
+            await _note(mirror, change.commit, pipeline, told, refs.get(NOTES, ""))
             leases = {branch: expected, NOTES: refs.get(NOTES, "")}
             specs = [f"{commit}:{branch}", f"{NOTES}:{NOTES}"]
             for ref in ours:
@@ -41,6 +42,11 @@ async def land(mirror: MirrorRepository, change: Change, expected: str, commit: 
             if await _push(mirror, leases, specs):
                 return False
     raise GitError(("push",), 1, f"{mirror.url}: pushed by others each of {ATTEMPTS_MAX} times")
+
+
+def landed_line(branch: str, commit: str) -> str:
+    """By this line of its note a change that is gone is known to have landed, whatever its mode of merging."""
+    return f"Landed on {branch} as {commit}"
 
 
 async def report(mirror: MirrorRepository, commit: str, pipeline: str, note: str) -> None:

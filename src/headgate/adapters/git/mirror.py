@@ -15,6 +15,8 @@ from headgate.gate.work import MergeItem
 IDENTITY = ("Headgate", "headgate@localhost")
 MEMO_MAX = 5_000
 """Merges remembered."""
+_CONFIG = {"gc.auto": "0", "maintenance.auto": "false", "fetch.writeCommitGraph": "true"}
+"""Merged commits have no ref until they land: nothing may collect them; the commit graph makes merging quick."""
 _REFSPECS = ("+refs/heads/*:refs/heads/*", "+refs/for/*:refs/for/*")
 
 

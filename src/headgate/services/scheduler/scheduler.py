@@ -9,7 +9,7 @@ import msgspec
 
 from headgate.base.tasks import run_until
 from headgate.config.parse import ParseCache
-from headgate.config.tenants import Connection, Tenant, parse_tenants
+from headgate.config.tenants import Tenant
 from headgate.map.records import SystemConf
 from headgate.ports.git import Forge
 from headgate.recipes import blob
@@ -31,11 +31,10 @@ class Scheduler:
 
     @classmethod
     def of(
-        cls, context: Context, text: str, path: str, connections: dict[str, Connection], forges: dict[str, Forge]
+        cls, context: Context, text: str, tenants: dict[str, Tenant], path: str, forges: dict[str, Forge]
     ) -> Scheduler:
-        """From the text of the tenant file.  Raises ConfigErrors."""
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        return cls(context, parse_tenants(text, path, connections), forges, SystemConf(text, path, digest))
+        """`text` is the tenant file that `tenants` were read from."""
+        return cls(context, tenants, forges, SystemConf(text, path, hashlib.sha256(text.encode()).hexdigest()))
 
     async def run(self, session: Session) -> None:
         await self._publish(session)

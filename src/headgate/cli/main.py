@@ -1,0 +1,58 @@
+"""The command line.  Commands are imported when they are used, so that `headgate --help` is quick."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from headgate import __version__
+from headgate.base.errors import UserError
+
+COMMANDS = {
+    "init": ("headgate.cli.init:command", "Write an example configuration, with comments."),
+    "run": ("headgate.cli.run:command", "Start everything in one process."),
+    "check": ("headgate.cli.check:command", "Check a configuration from local repositories, without a server."),
+    "freeze": ("headgate.cli.freeze:command", "Print the jobs a change would run."),
+    "status": ("headgate.cli.status:command", "Show the queues, live."),
+    "enqueue": ("headgate.cli.control:enqueue", "Put a change into a pipeline."),
+    "dequeue": ("headgate.cli.control:dequeue", "Take a change out of a pipeline."),
+    "promote": ("headgate.cli.control:promote", "Move changes to the head of their queue."),
+    "approve": ("headgate.cli.control:approve", "Approve a proposed change, by pushing its approval."),
+    "map": ("headgate.cli.map:command", "What is kept where: reference, live tree, check."),
+    "demo": ("headgate.cli.demo:command", "A gate at work on four small repositories."),
+    "docs": ("headgate.cli.docs:command", "Write the generated reference pages."),
+}
+"""Name -> where it is, and what it does."""
+
+
+class Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, name = COMMANDS[cmd_name][0].split(":")
+        found = getattr(importlib.import_module(module), name)
+        assert isinstance(found, click.Command), "the table names commands"
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, doc) for name, (_, doc) in COMMANDS.items()])
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="headgate")
+def group() -> None:
+    """Headgate keeps the heads of your branches green."""
+
+
+def main() -> None:
+    try:
+        group()
+    except UserError as error:
+        click.echo(f"headgate: {error}", err=True)
+        sys.exit(1)
