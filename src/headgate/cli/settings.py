@@ -29,7 +29,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
     },
     "store": {
         "url": Option(
-            "text", "", "`sqlite:///FILE`, or `memory:` to forget everything at the end. Default: in state_dir."
+            "text", "", "`sqlite:///FILE`, or `memory:` to forget everything. Default: in state_dir."
         ),
     },
     "connection *": {
@@ -47,7 +47,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "log_dir": Option("path", "", "Logs of builds. Default: in state_dir."),
         "builds": Option("number", "", "Builds at a time. Default: twice the number of processors."),
         "sandbox": Option(
-            "choice:auto,bwrap,none", "auto", "Whether jobs run in bubblewrap; auto: when it can be used."
+            "choice:auto,bwrap,none", "auto", "Whether jobs run in bubblewrap; auto: where it works."
         ),
         "log_size_max_mb": Option("number", "100", "What a job writes beyond this is discarded, and the log says so."),
         "default_timeout": Option("seconds", "10800", "For jobs that set no timeout."),

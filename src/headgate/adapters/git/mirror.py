@@ -30,6 +30,7 @@ class MirrorRepository:
     def __init__(self, path: Path, url: str) -> None:
         self.path, self.url = path, url
         self.lock = asyncio.Lock()
+        self._making = asyncio.Lock()
         self._repository: pygit2.Repository | None = None
         self._merged: OrderedDict[tuple[str, str, str, int], str] = OrderedDict()
         self.merges = 0
@@ -37,19 +38,14 @@ class MirrorRepository:
 
     async def ready(self) -> None:
         """Raises GitError when there is no such repository."""
-        if self._repository is None:
-            if not (self.path / "HEAD").exists():
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                await git("init", "-q", "--bare", str(self.path))
-                await git("remote", "add", "origin", self.url, at=self.path)
-                for name, value in (
-                    ("gc.auto", "0"),
-                    ("maintenance.auto", "false"),
-                    ("fetch.writeCommitGraph", "true"),
-                ):
+        async with self._making:
+            if self._repository is None:
+                if not (self.path / "HEAD").exists():
+                    self.path.parent.mkdir(parents=True, exist_ok=True)
+                    await git("init", "-q", "--bare", str(self.path))
+                for name, value in {**_CONFIG, "remote.origin.url": self.url}.items():
                     await git("config", name, value, at=self.path)
-            await git("remote", "set-url", "origin", self.url, at=self.path)
-            self._repository = pygit2.Repository(str(self.path))
+                self._repository = pygit2.Repository(str(self.path))
 
     async def fetch(self) -> dict[str, str]:
         """Brings branches and proposed changes up to date; branch ref -> commit."""

@@ -29,6 +29,8 @@ from headgate.store.types import At, Op, Put
 log = logging.getLogger("headgate.tenant")
 
 EVENTS_MAX = 15
+UNREAD_RETRY_S = 30.0
+"""When a project whose configuration could not be read is asked for again."""
 
 
 class TenantRunner:
@@ -45,6 +47,7 @@ class TenantRunner:
         connections = tuple(dict.fromkeys(p.connection for p in tenant.projects))
         self._standings = Standings(context.map, context.mirror, connections)
         self._pipelines: dict[str, asyncio.Task[None]] = {}
+        self._unread: set[str] = set()
         self.loaded = asyncio.Event()
 
     @property
@@ -73,9 +76,15 @@ class TenantRunner:
                 continue
             moved = asyncio.ensure_future(mirror.moved(seen))
             try:
-                await asyncio.wait({moved, *self._pipelines.values()}, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait(
+                    {moved, *self._pipelines.values()},
+                    timeout=UNREAD_RETRY_S if self._unread else None,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
             finally:
                 moved.cancel()
+            if not done:
+                await self._reconfigure({project: () for project in self._unread}, session)
 
     # --- pipelines
 
@@ -208,7 +217,9 @@ class TenantRunner:
 
     async def _take(self, source: TenantProject, answer: CatAnswer, guard: At) -> None:
         """Into the cache and into use; a project that cannot be read keeps what was read of it last."""
+        self._unread.discard(source.project)
         if not answer.ok:
+            self._unread.add(source.project)
             log.error(
                 "tenant %s: %s: %s; going on with what was read last", self.tenant.name, source.name, answer.error
             )

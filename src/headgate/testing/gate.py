@@ -1,0 +1,105 @@
+"""A whole gate in one process, with jobs that are functions."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headgate.adapters.git.engine import GitConnection, GitEngine
+from headgate.adapters.git.forge import GitForge
+from headgate.base.tasks import run_until
+from headgate.config.tenants import Connection, parse_tenants
+from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.map.records import Finished
+from headgate.recipes.mirror import Mirror
+from headgate.services.context import Body, Context, serve
+from headgate.services.executor import Executor
+from headgate.services.merger import Merger
+from headgate.services.recorder import Recorder
+from headgate.services.scheduler.scheduler import Scheduler
+from headgate.store.store import Store
+from headgate.store.types import Backend
+
+DEADLINE_S = 30.0
+
+Job = Callable[[BuildSpec, RepoState], BuildOutcome]
+
+
+@dataclass(slots=True)
+class FunctionRunner:
+    """Runs each build by calling a function; unknown jobs succeed."""
+
+    jobs: Mapping[str, Job] = field(default_factory=dict)
+    ran: list[BuildSpec] = field(default_factory=list)
+
+    async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event) -> BuildOutcome:
+        self.ran.append(spec)
+        job = self.jobs.get(spec.job.name)
+        return job(spec, state) if job else BuildOutcome(build=spec.build, result="SUCCESS")
+
+
+@dataclass(slots=True)
+class Remembered:
+    """A history in memory."""
+
+    finished: dict[str, Finished] = field(default_factory=dict)
+    told: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def record(self, finished: Finished) -> None:
+        self.finished[finished.buildset] = finished
+        self.told.set()
+
+    async def result_of(self, topic: str, pipeline: str) -> Finished:
+        """Waits for it."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                for one in self.finished.values():
+                    if one.change.topic == topic and one.pipeline == pipeline:
+                        return one
+                self.told.clear()
+                await self.told.wait()
+
+
+@dataclass(slots=True)
+class Gate:
+    context: Context
+    scheduler: Scheduler
+    runner: FunctionRunner
+    history: Remembered
+
+
+@asynccontextmanager
+async def gate(
+    root: Path, hub: Path, backend: Backend, tenant_file: str, jobs: Mapping[str, Job] | None = None
+) -> AsyncIterator[Gate]:
+    """Every component at work on the repositories below `hub`, under the connection name `local`."""
+    store = Store(backend)
+    context = Context(store, Mirror(store, "/zuul"), lambda: int(time.time() * 1000))
+    at = {"local": GitConnection("local", str(hub), "git.example")}
+    engine = GitEngine(root / "git", at)
+    tenants = parse_tenants(tenant_file, "tenants.yaml", {"local": Connection("local", "git.example")})
+    projects = {p.project: p for t in tenants.values() for p in t.projects}
+    scheduler = Scheduler.of(context, tenant_file, tenants, "tenants.yaml", {"local": GitForge(at["local"], engine, projects)})
+    runner, history, stop = FunctionRunner(jobs or {}), Remembered(), asyncio.Event()
+    bodies: dict[str, Body] = {
+        "merger": Merger(context, engine).run,
+        "executor": Executor(context, runner, builds_max=8).run,
+        "scheduler": scheduler.run,
+        "web": Recorder(context, history).run,
+    }
+    works = [serve(context, kind, body, stop) for kind, body in bodies.items()]
+    task = asyncio.ensure_future(run_until(stop, context.mirror.run(), *works))
+    try:
+        loaded = asyncio.ensure_future(asyncio.gather(*(t.loaded.wait() for t in scheduler.tenants.values())))
+        async with asyncio.timeout(DEADLINE_S):
+            await asyncio.wait({task, loaded}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            await task
+        yield Gate(context, scheduler, runner, history)
+    finally:
+        stop.set()
+        await task

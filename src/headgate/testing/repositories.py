@@ -1,0 +1,93 @@
+"""Real repositories to propose changes to, as a person would: with git."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+_ENVIRONMENT = {
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_AUTHOR_NAME": "Ada",
+    "GIT_AUTHOR_EMAIL": "ada@example.org",
+    "GIT_COMMITTER_NAME": "Ada",
+    "GIT_COMMITTER_EMAIL": "ada@example.org",
+}
+
+
+def run_git(*args: str, at: Path) -> str:
+    """Standard output; raises CalledProcessError with what git said."""
+    environment = {**{k: v for k, v in os.environ.items() if not k.startswith("GIT_")}, **_ENVIRONMENT}
+    done = subprocess.run(["git", "-C", str(at), *args], capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        raise RuntimeError(f"git {' '.join(args)} in {at}: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+class Repositories:
+    """Bare repositories under `root`/hub, and one clone of each to work in."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.hub = root / "hub"
+        self.hub.mkdir(parents=True, exist_ok=True)
+
+    def create(self, name: str, files: Mapping[str, str], branch: str = "master") -> None:
+        bare = self.hub / name
+        bare.mkdir(parents=True)
+        run_git("init", "-q", "--bare", "-b", branch, at=bare)
+        work = self.work(name)
+        work.mkdir(parents=True)
+        run_git("init", "-q", "-b", branch, at=work)
+        run_git("remote", "add", "origin", str(bare), at=work)
+        self.write(name, files)
+        run_git("commit", "-q", "-m", "Begin", at=work)
+        run_git("push", "-q", "origin", branch, at=work)
+
+    def work(self, name: str) -> Path:
+        return self.root / "work" / name
+
+    def write(self, name: str, files: Mapping[str, str]) -> None:
+        """Into the clone, and staged.  What begins with `#!` is made executable."""
+        for path, text in files.items():
+            file = self.work(name) / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+            if text.startswith("#!"):
+                file.chmod(0o755)
+        run_git("add", "-A", at=self.work(name))
+
+    def propose(
+        self, name: str, topic: str, files: Mapping[str, str], message: str = "", branch: str = "master"
+    ) -> str:
+        """A change on the current head of the branch, pushed to refs/for; its commit."""
+        work = self.work(name)
+        run_git("fetch", "-q", "origin", at=work)
+        run_git("checkout", "-q", "--detach", f"origin/{branch}", at=work)
+        self.write(name, files)
+        run_git("commit", "-q", "--allow-empty", "-m", message or topic, at=work)
+        run_git("push", "-q", "-f", "origin", f"HEAD:refs/for/{branch}/{topic}", at=work)
+        return run_git("rev-parse", "HEAD", at=work)
+
+    def approve(self, name: str, topic: str, branch: str = "master") -> None:
+        bare = self.hub / name
+        commit = run_git("rev-parse", f"refs/for/{branch}/{topic}", at=bare)
+        run_git("push", "-q", "-f", "origin", f"{commit}:refs/approved/{branch}/{topic}", at=self.work(name))
+
+    def abandon(self, name: str, topic: str, branch: str = "master") -> None:
+        run_git("push", "-q", "origin", f":refs/for/{branch}/{topic}", at=self.work(name))
+
+    def head(self, name: str, branch: str = "master") -> str:
+        return run_git("rev-parse", f"refs/heads/{branch}", at=self.hub / name)
+
+    def note(self, name: str, commit: str) -> str:
+        """What Headgate wrote on the commit; empty when nothing."""
+        try:
+            return run_git("notes", "--ref=headgate", "show", commit, at=self.hub / name)
+        except RuntimeError:
+            return ""
+
+    def show(self, name: str, path: str, branch: str = "master") -> str:
+        return run_git("show", f"{branch}:{path}", at=self.hub / name)

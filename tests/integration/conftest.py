@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headgate.testing.repositories import Repositories
+
+PIPELINES = """
+- pipeline:
+    name: check
+    manager: independent
+    trigger:
+      local:
+        - event: change-proposed
+    success:
+      local: {}
+    failure:
+      local: {}
+
+- pipeline:
+    name: gate
+    manager: dependent
+    trigger:
+      local:
+        - event: change-approved
+    require:
+      local:
+        approved: true
+    success:
+      local:
+        land: true
+    failure:
+      local: {}
+
+- job:
+    name: base
+    parent: null
+    abstract: true
+
+- job:
+    name: unit
+    run: jobs/unit
+
+- project:
+    name: ^code/.*
+    queue: integrated
+    check:
+      jobs: [unit]
+    gate:
+      jobs: [unit]
+"""
+
+TENANTS = """
+- tenant:
+    name: example
+    source:
+      local:
+        config-projects:
+          - config
+        untrusted-projects:
+          - code/api
+          - code/lib
+"""
+
+
+@pytest.fixture
+def repositories(tmp_path: Path) -> Repositories:
+    """A config project and two code projects that share a queue."""
+    found = Repositories(tmp_path)
+    found.create("config", {"zuul.yaml": PIPELINES, "jobs/unit": "#!/bin/sh\nexit 0\n"})
+    found.create("code/api", {"README": "api\n"})
+    found.create("code/lib", {"README": "lib\n"})
+    return found
