@@ -1,0 +1,1 @@
+"""Running builds as processes of this machine."""

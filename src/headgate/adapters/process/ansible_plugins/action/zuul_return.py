@@ -1,0 +1,25 @@
+"""Runs on the executor whatever host the task is for: the data goes to the build, not to the node."""
+
+import json
+import os
+from pathlib import Path
+
+from ansible.plugins.action import ActionBase
+
+from headgate.adapters.process.returning import RESULT_VARIABLE, add
+
+
+class ActionModule(ActionBase):
+    """Arguments: `data` (a mapping), `file` (JSON to read it from), `path` (where results are kept)."""
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        arguments = self._task.args
+        data = dict(arguments.get("data") or {})
+        try:
+            if arguments.get("file"):
+                data = {**json.loads(Path(arguments["file"]).read_text()), **data}
+            add(Path(arguments.get("path") or os.environ[RESULT_VARIABLE]), data)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            return {**result, "failed": True, "msg": f"zuul_return: {error}"}
+        return {**result, "changed": True}
