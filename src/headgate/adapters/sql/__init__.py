@@ -1,0 +1,1 @@
+"""The history of builds in an SQL database."""
