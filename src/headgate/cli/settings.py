@@ -28,9 +28,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "state_dir": Option("path", "state", "Where everything is kept that no other option puts elsewhere."),
     },
     "store": {
-        "url": Option(
-            "text", "", "`sqlite:///FILE`, or `memory:` to forget everything. Default: in state_dir."
-        ),
+        "url": Option("text", "", "`sqlite:///FILE`, or `memory:` to forget everything. Default: in state_dir."),
     },
     "connection *": {
         "driver": Option("choice:git", "git", "The kind of the connection."),
@@ -46,9 +44,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "job_dir": Option("path", "", "Work directories of builds. Default: in state_dir."),
         "log_dir": Option("path", "", "Logs of builds. Default: in state_dir."),
         "builds": Option("number", "", "Builds at a time. Default: twice the number of processors."),
-        "sandbox": Option(
-            "choice:auto,bwrap,none", "auto", "Whether jobs run in bubblewrap; auto: where it works."
-        ),
+        "sandbox": Option("choice:auto,bwrap,none", "auto", "Whether jobs run in bubblewrap; auto: where it works."),
         "log_size_max_mb": Option("number", "100", "What a job writes beyond this is discarded, and the log says so."),
         "default_timeout": Option("seconds", "10800", "For jobs that set no timeout."),
     },

@@ -28,7 +28,11 @@ class Executor:
         self._states: dict[str, asyncio.Future[RepoState]] = {}
 
     async def run(self, session: Session) -> None:
-        owner = {"hostname": self._context.hostname, "start_ms": 0}
+        context = self._context
+
+        def owner() -> dict[str, object]:
+            return {"hostname": context.hostname, "start_ms": context.now_ms()}
+
         worker = Worker(
             self._context.builds, self._context.mirror, session, self._do, jobs_max=self._builds_max, owner=owner
         )

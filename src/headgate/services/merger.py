@@ -28,7 +28,9 @@ class Merger:
         self._context, self._git, self._jobs_max = context, git, jobs_max
 
     async def run(self, session: Session) -> None:
-        owner = {"hostname": self._context.hostname}
+        def owner() -> dict[str, object]:
+            return {"hostname": self._context.hostname}
+
         worker = Worker(
             self._context.merges, self._context.mirror, session, self._do, jobs_max=self._jobs_max, owner=owner
         )

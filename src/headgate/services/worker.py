@@ -22,7 +22,14 @@ class Worker:
     """`do` is called for each claim.  When the loop is cancelled, what it held is handed back."""
 
     def __init__(
-        self, requests: Requests, mirror: Mirror, session: Session, do: Do, *, jobs_max: int, owner: dict[str, Any]
+        self,
+        requests: Requests,
+        mirror: Mirror,
+        session: Session,
+        do: Do,
+        *,
+        jobs_max: int,
+        owner: Callable[[], dict[str, Any]],
     ) -> None:
         self._requests, self._mirror, self._session, self._do = requests, mirror, session, do
         self._jobs_max, self._owner = jobs_max, owner
@@ -70,7 +77,7 @@ class Worker:
             if claim is not None:
                 await self._requests.complete(claim, [])
             return None
-        return await self._requests.claim(found, self._session, self._owner)
+        return await self._requests.claim(found, self._session, self._owner())
 
     async def _work(self, claim: Claim) -> None:
         id = claim.request.id

@@ -83,7 +83,9 @@ async def gate(
     engine = GitEngine(root / "git", at)
     tenants = parse_tenants(tenant_file, "tenants.yaml", {"local": Connection("local", "git.example")})
     projects = {p.project: p for t in tenants.values() for p in t.projects}
-    scheduler = Scheduler.of(context, tenant_file, tenants, "tenants.yaml", {"local": GitForge(at["local"], engine, projects)})
+    scheduler = Scheduler.of(
+        context, tenant_file, tenants, "tenants.yaml", {"local": GitForge(at["local"], engine, projects)}
+    )
     runner, history, stop = FunctionRunner(jobs or {}), Remembered(), asyncio.Event()
     bodies: dict[str, Body] = {
         "merger": Merger(context, engine).run,

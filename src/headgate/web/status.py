@@ -111,7 +111,7 @@ class Status:
         running: Mapping[str, Request],
     ) -> dict[str, Any]:
         change = item.change
-        host, _, name = change.project.partition("/")
+        _, _, name = change.project.partition("/")
         jobs = self._jobs(item, pipeline, running)
         return {
             "id": item.id,
