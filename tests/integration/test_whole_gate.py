@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
-import pytest
-
-from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.store.memory import MemoryBackend
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
@@ -15,7 +11,9 @@ from headgate.testing.repositories import Repositories
 from .conftest import TENANTS
 
 
-async def test_a_proposed_change_is_checked_and_an_approved_one_lands(tmp_path: Path, repositories: Repositories) -> None:
+async def test_a_proposed_change_is_checked_and_an_approved_one_lands(
+    tmp_path: Path, repositories: Repositories
+) -> None:
     async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS) as running:
         before = repositories.head("code/api")
         commit = repositories.propose("code/api", "greet", {"hello": "hi\n"}, "Greet people")

@@ -94,11 +94,12 @@ async def gate(
         "web": Recorder(context, history).run,
     }
     works = [serve(context, kind, body, stop) for kind, body in bodies.items()]
-    task = asyncio.ensure_future(run_until(stop, context.mirror.run(), *works))
+    task: asyncio.Future[object] = asyncio.ensure_future(run_until(stop, context.mirror.run(), *works))
     try:
-        loaded = asyncio.ensure_future(asyncio.gather(*(t.loaded.wait() for t in scheduler.tenants.values())))
         async with asyncio.timeout(DEADLINE_S):
-            await asyncio.wait({task, loaded}, return_when=asyncio.FIRST_COMPLETED)
+            for tenant in scheduler.tenants.values():
+                loaded: asyncio.Future[object] = asyncio.ensure_future(tenant.loaded.wait())
+                await asyncio.wait([task, loaded], return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             await task
         yield Gate(context, scheduler, runner, history)

@@ -1,0 +1,1 @@
+"""The gate, pure: what happened changes the state, the state says what to do next."""
