@@ -6,7 +6,7 @@ SIM_SEEDS ?= 1000
 
 .PHONY: demo test check bench docs clean
 
-demo: .venv/.run
+demo: .venv/.demo
 	$(BIN)/headgate demo
 
 test: .venv/.dev check
@@ -34,6 +34,10 @@ clean:
 
 .venv/.run: .venv/bin/python pyproject.toml
 	$(BIN)/pip install -q -e .
+	touch $@
+
+.venv/.demo: .venv/bin/python pyproject.toml
+	$(BIN)/pip install -q -e '.[ansible]'
 	touch $@
 
 .venv/.dev: .venv/bin/python pyproject.toml

@@ -30,7 +30,7 @@ class Base:
     config: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Projects whose configuration the chain touches -> the paths it is read from."""
     keys: set[str] = field(default_factory=set)
-    """Keys of the changes ahead."""
+    """Keys of the changes ahead, and of those that landed just now."""
     failing: set[str] = field(default_factory=set)
     live: int = 0
     """Live items ahead."""
@@ -47,7 +47,7 @@ def settle(state: State, world: World, asked: list[Action]) -> State:
 
 
 def settle_queue(queue: Queue, permits: Permits, world: World, asked: list[Action]) -> Queue:
-    base, kept = Base(), list[Item]()
+    base, kept = Base(keys=set(queue.landed_keys)), list[Item]()
     for item in queue.items:  # head to tail
         works = active(queue, len(kept))
         if works or item.buildset is not None:
@@ -144,5 +144,9 @@ def _tidy(queue: Queue, kept: list[Item]) -> Queue:
         kept.pop()
     used = {item.buildset.ahead for item in kept if item.buildset is not None}
     landed = tuple(id for id in queue.landed if id in used)
+    needed = {key for item in kept for key in item.change.needs}
+    keys = tuple(key for key in queue.landed_keys if key in needed)
     same = len(kept) == len(queue.items) and all(a is b for a, b in zip(kept, queue.items, strict=True))
-    return queue if same and landed == queue.landed else replace(queue, items=tuple(kept), landed=landed)
+    if same and landed == queue.landed and keys == queue.landed_keys:
+        return queue
+    return replace(queue, items=tuple(kept), landed=landed, landed_keys=keys)

@@ -32,7 +32,8 @@ def without(queue: Queue, item: Item, result: str, world: World) -> Queue:
     if not world.dependent or result == "DEQUEUED":
         return queue
     if result == "SUCCESS" and item.buildset is not None:
-        return grown(replace(queue, landed=(*queue.landed, item.buildset.id)), world.pipeline.window)
+        landed, keys = (*queue.landed, item.buildset.id), (*queue.landed_keys, item.change.key)
+        return grown(replace(queue, landed=landed, landed_keys=keys), world.pipeline.window)
     return queue if result == "MERGE_FAILURE" else shrunk(queue, world.pipeline.window)
 
 

@@ -127,6 +127,8 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
     """How many from the head are worked on; 0 is all."""
     landed: tuple[str, ...] = ()
     """Buildsets that landed and that items here still rest on."""
+    landed_keys: tuple[str, ...] = ()
+    """Changes that landed from here and that items here need: known before their connection tells."""
     dynamic: bool = False
     """Made for one change; goes when empty."""
 

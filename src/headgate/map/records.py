@@ -91,6 +91,7 @@ class QueueRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     items: tuple[str, ...] = ()
     window: int = 20
     landed: tuple[str, ...] = ()
+    landed_keys: tuple[str, ...] = ()
     dynamic: bool = False
     v: int = 1
 

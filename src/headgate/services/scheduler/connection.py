@@ -18,13 +18,14 @@ from headgate.recipes.lock import lock
 from headgate.recipes.stream import consumed
 from headgate.services.context import Context
 from headgate.services.scheduler.standings import Standings, remember
-from headgate.store.store import Session
-from headgate.store.types import At, Op
+from headgate.store.store import GuardLost, Session
+from headgate.store.types import At, Conflict, Op
 
 log = logging.getLogger("headgate.connection")
 
 EVENTS_MAX = 15
 """Events moved on in one commit."""
+ATTEMPTS_MAX = 10
 SIGHTED_MAX = 10
 """Changes and events recorded in one commit."""
 
@@ -61,23 +62,36 @@ class ConnectionRunner:
 
     async def _store(self, sighting: Sighting, guard: At) -> None:
         """Standings, heads and events in one commit; a very large sighting in several, heads last."""
-        pieces: list[list[Op]] = []
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                await self._try(sighting, guard)
+                return
+            except GuardLost:
+                raise
+            except Conflict:
+                if attempt == ATTEMPTS_MAX - 1:
+                    raise
+                await asyncio.sleep(0)  # a landing was recorded: once the mirror shows it, again
+
+    async def _try(self, sighting: Sighting, guard: At) -> None:
+        pieces: list[tuple[list[At], list[Op]]] = []
         latest = ""
         for standing in sighting.standings:
             latest = fresh()
-            pieces.append(remember(self._context.map, self._context.mirror, standing, latest))
-        pieces += [self._events.stream.append(event) for event in sighting.events]
+            check, ops = remember(self._context.map, self._context.mirror, standing, latest)
+            pieces.append(([check], ops))
+        pieces += [([], self._events.stream.append(event)) for event in sighting.events]
         if sighting.heads:
             self._heads.update(sighting.heads)
             heads = BranchCache({project: refs for project, refs in self._heads.items() if refs})
-            pieces.append(blob.ops(self._branches, msgspec.json.encode(heads)))
+            pieces.append(([], blob.ops(self._branches, msgspec.json.encode(heads))))
         for start in range(0, len(pieces), SIGHTED_MAX):
-            ops = [op for piece in pieces[start : start + SIGHTED_MAX] for op in piece]
-            await self._context.store.commit([], ops, guards=[guard])
+            part = pieces[start : start + SIGHTED_MAX]
+            checks, ops = [c for cs, _ in part for c in cs], [op for _, found in part for op in found]
+            await self._context.store.commit(checks, ops, guards=[guard])
         if latest:
-            await self._context.mirror.seen(
-                f"{self._context.map.cache.connection(self._forge.name).data.path}/{latest}"
-            )
+            data = self._context.map.cache.connection(self._forge.name).data.path
+            await self._context.mirror.seen(f"{data}/{latest}")
 
     async def _forward(self, guard: At) -> None:
         """Each event to every tenant that has its project; the move is one commit."""

@@ -77,6 +77,7 @@ def _queue_record(queue: Queue) -> QueueRecord:
         items=tuple(item.id for item in queue.items),
         window=queue.window,
         landed=queue.landed,
+        landed_keys=queue.landed_keys,
         dynamic=queue.dynamic,
     )
 

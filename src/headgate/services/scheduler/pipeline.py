@@ -158,8 +158,8 @@ class PipelineRunner:
             merges=context.merges,
             asked_builds={o.request.id: o for o in context.builds.open(context.mirror)} if asked else {},
             asked_merges={o.request.id: o for o in context.merges.open(context.mirror)} if asked else {},
+            mirror=context.mirror,
             now_ms=context.now_ms(),
-            root_url=context.root_url,
         )
         end: list[Op] = consumed(events)
         pieces = [self._holding(after), *turn.pieces(self._state, after, asked, end)]

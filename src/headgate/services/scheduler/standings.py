@@ -10,7 +10,7 @@ from headgate.map.places import Map
 from headgate.map.records import CacheEntry
 from headgate.recipes.codec import decode, encode
 from headgate.recipes.mirror import Mirror
-from headgate.store.types import Delete, Op, Put
+from headgate.store.types import At, Delete, Op, Put
 
 
 class Standings:
@@ -55,8 +55,9 @@ class Standings:
             self.moves += 1
 
 
-def remember(map: Map, mirror: Mirror, standing: Standing, id: str) -> list[Op]:
-    """Replaces what is known of the change: a new body under `id`, the entry switched to it, the old body gone."""
+def remember(map: Map, mirror: Mirror, standing: Standing, id: str) -> tuple[At, list[Op]]:
+    """Replaces what is known of the change: a new body under `id`, the entry switched to it, the old body gone.
+    Holds under the check only: others know of landings, too."""
     place = map.cache.connection(standing.change.connection)
     path = f"{place.cache.path}/{hashlib.sha256(standing.change.key.encode()).hexdigest()}"
     old = mirror.get(path)
@@ -66,14 +67,4 @@ def remember(map: Map, mirror: Mirror, standing: Standing, id: str) -> list[Op]:
     ]
     if old is not None:
         ops.append(Delete(f"{place.data.path}/{decode(old.value, CacheEntry).data_uuid}"))
-    return ops
-
-
-def forget(map: Map, mirror: Mirror, standing: Standing) -> list[Op]:
-    """Nothing is known of the change any more."""
-    place = map.cache.connection(standing.change.connection)
-    path = f"{place.cache.path}/{hashlib.sha256(standing.change.key.encode()).hexdigest()}"
-    old = mirror.get(path)
-    if old is None:
-        return []
-    return [Delete(path), Delete(f"{place.data.path}/{decode(old.value, CacheEntry).data_uuid}")]
+    return At(path, old.version if old else None), ops

@@ -13,11 +13,15 @@ from typing import assert_never
 import msgspec
 from msgspec.structs import replace
 
+from headgate.base.ids import fresh
+from headgate.gate.change import Standing
 from headgate.gate.model import Action, Cancel, Item, Land, Merge, Record, Report, Run, State
 from headgate.map.places import Map
 from headgate.map.records import Finished
+from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Open, Request, Requests
 from headgate.services.scheduler.keeping import writes
+from headgate.services.scheduler.standings import remember
 from headgate.store.types import COMMIT_SIZE_MAX_BYTES, OPS_MAX, Append, At, Delete, Op
 
 SIZE_MAX_BYTES = COMMIT_SIZE_MAX_BYTES * 2 // 3
@@ -43,8 +47,8 @@ class Turn:
     asked_builds: dict[str, Open]
     """Requests as the mirror shows them, by id: to cancel what is no longer wanted."""
     asked_merges: dict[str, Open]
+    mirror: Mirror
     now_ms: int
-    root_url: str = ""
 
     def pieces(self, before: State, after: State, asked: Sequence[Action], consumed: list[Op]) -> list[Piece]:
         """What to commit, in order."""
@@ -97,6 +101,11 @@ class Turn:
             case Record(item, result, message):
                 finished = self._finished(item, result, message)
                 last.ops += self.map.history.stream.append(finished)
+                if result == "SUCCESS" and item.buildset is not None and item.buildset.landing:
+                    standing = Standing(item.change, open=False, approved=item.change.commit, landed=True)
+                    check, ops = remember(self.map, self.mirror, standing, fresh())
+                    last.checks.append(check)
+                    last.ops += ops
             case Cancel(id, build):
                 found = (self.asked_builds if build else self.asked_merges).get(id)
                 if found is not None:

@@ -1,0 +1,101 @@
+"""`headgate demo`: a gate at work on four small repositories, from nothing, in a directory of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.live import Live
+
+from headgate.cli.board import board
+from headgate.cli.process import Everything, everything
+from headgate.cli.scenario import files
+from headgate.cli.scenario.play import Play
+from headgate.cli.settings import read
+from headgate.web.status import Status
+
+REFRESH_S = 0.2
+
+
+@click.command()
+@click.option("--keep", is_flag=True, help="Go on serving the pages afterwards, until interrupted.")
+@click.option("--directory", type=click.Path(file_okay=False, path_type=Path), help="Where to play; must be empty.")
+def command(keep: bool, directory: Path | None) -> None:
+    """Play a scenario that shows why gating matters.  Exit status 0 only if all is as expected."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    with tempfile.TemporaryDirectory(prefix="headgate-demo-", ignore_cleanup_errors=True) as name:
+        sys.exit(asyncio.run(_demo(directory or Path(name), keep)))
+
+
+async def _demo(root: Path, keep: bool) -> int:
+    console = Console()
+    play = Play(root, lambda text: console.print(f"[bold]»[/] {text}", highlight=False, soft_wrap=True))
+    console.print(
+        f"Creating one repository of configuration and three of code in {root}", highlight=False, soft_wrap=True
+    )
+    await asyncio.to_thread(play.build)
+    (root / "headgate.conf").write_text(files.SETTINGS)
+    (root / "tenants.yaml").write_text(files.TENANTS)
+    stop, served = asyncio.Event(), asyncio.Event()
+    async with everything(read(root / "headgate.conf")) as whole:
+
+        def bound(port: int) -> None:
+            whole.context.root_url = f"http://127.0.0.1:{port}"
+            served.set()
+
+        running = asyncio.ensure_future(whole.run(stop, bound))
+        try:
+            scenario = asyncio.ensure_future(_scenario(play, whole, served, console))
+            await asyncio.wait([running, scenario], return_when=asyncio.FIRST_COMPLETED)
+            if not scenario.done():
+                scenario.cancel()
+                await running
+            good = await scenario
+            if keep:
+                console.print(
+                    f"The pages stay at {whole.context.root_url}/ until you press Ctrl-C",
+                    highlight=False,
+                    soft_wrap=True,
+                )
+                await running
+        finally:
+            stop.set()
+            await running
+    return _verdict(play, good, console)
+
+
+async def _scenario(play: Play, whole: Everything, served: asyncio.Event, console: Console) -> bool:
+    await served.wait()
+    await asyncio.gather(*(tenant.loaded.wait() for tenant in whole.scheduler.tenants.values()))
+    console.print(f"Headgate runs; watch the queues at {whole.context.root_url}/", highlight=False, soft_wrap=True)
+    await asyncio.to_thread(play.propose)
+    await asyncio.to_thread(play.approve)
+    status = Status(whole.context, whole.scheduler)
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        outcomes = asyncio.ensure_future(play.outcomes())
+        while not outcomes.done():
+            live.update(board(status.of("demo") or {"pipelines": []}), refresh=True)
+            await asyncio.wait([outcomes], timeout=REFRESH_S)
+        await outcomes
+    return await asyncio.to_thread(play.heads_pass)
+
+
+def _verdict(play: Play, heads_good: bool, console: Console) -> int:
+    """Says why each rejected change was, and the counts; the exit status."""
+    for change in play.changes:
+        if change.outcome == "rejected":
+            console.print(
+                f"\n{change.project} {change.topic} was rejected:", style="bold", highlight=False, soft_wrap=True
+            )
+            console.print(change.note, markup=False, highlight=False, soft_wrap=True)
+    wrong = [change for change in play.changes if change.outcome != change.expected]
+    for change in wrong:
+        console.print(f"\n{change.project} {change.topic}: {change.outcome}, expected {change.expected}", style="red")
+    counts = {word: sum(c.outcome == word for c in play.changes) for word in ("landed", "rejected", "lost")}
+    print("\ndemo: " + ", ".join(f"{word} {count}" for word, count in counts.items()), flush=True)
+    return 0 if heads_good and not wrong else 1

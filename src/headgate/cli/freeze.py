@@ -1,0 +1,58 @@
+"""`headgate freeze`: the jobs a change of a project would run."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from headgate.base.errors import UserError
+from headgate.cli.offline import layouts
+from headgate.cli.settings import find, read
+from headgate.config.model import FrozenJob
+
+
+@click.command()
+@click.option("--config", metavar="FILE", help="The settings file.")
+@click.option("--tenant", required=True)
+@click.option("--pipeline", required=True)
+@click.option("--project", required=True)
+@click.option("--branch", default="master", show_default=True)
+@click.option("--file", "files", multiple=True, help="A file the change touches; may be given often.")
+@click.option("--json", "as_json", is_flag=True, help="Everything, as JSON.")
+def command(
+    config: str | None, tenant: str, pipeline: str, project: str, branch: str, files: tuple[str, ...], as_json: bool
+) -> None:
+    """Print the frozen job graph, from the repositories as they are."""
+    known = layouts(read(find(config)))
+    if tenant not in known:
+        raise UserError(f"there is no tenant {tenant!r}; there are {', '.join(known)}")
+    source = known[tenant][0].find(project)
+    layout = known[tenant][1].landed
+    if source is None:
+        raise UserError(f"tenant {tenant} has no project {project!r}")
+    if pipeline not in layout.pipelines:
+        raise UserError(f"tenant {tenant} has no pipeline {pipeline!r}; there are {', '.join(layout.pipelines)}")
+    graph = layout.freeze(pipeline, source.project, branch, files=files or None)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(graph), indent=1).decode())
+    elif graph.jobs:
+        Console().print(_table(graph.jobs))
+    for error in graph.errors:
+        click.echo(error.render())
+    if graph.errors:
+        sys.exit(1)
+    if not graph.jobs and not as_json:
+        click.echo(f"{project} runs no jobs in {pipeline} on {branch}")
+
+
+def _table(jobs: tuple[FrozenJob, ...]) -> Table:
+    table = Table("job", "after", "runs", "voting", box=None, pad_edge=False)
+    for job in jobs:
+        after = ", ".join(d.name + (" (soft)" if d.soft else "") for d in job.dependencies)
+        books = ", ".join(book.path for book in (*job.pre_run, *job.run, *job.post_run))
+        table.add_row(job.name, after, books, "yes" if job.voting else "no")
+    return table

@@ -1,0 +1,1 @@
+"""What `headgate demo` plays."""

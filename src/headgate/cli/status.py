@@ -1,0 +1,72 @@
+"""`headgate status`: the queues, live, from a running Headgate."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.live import Live
+
+from headgate.base.errors import UserError
+from headgate.cli.board import board
+from headgate.cli.settings import find, read
+
+INTERVAL_S = 0.5
+TIMEOUT_S = 10.0
+
+
+@click.command()
+@click.option("--config", metavar="FILE", help="The settings file.")
+@click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
+@click.option("--tenant", help="By default the only one.")
+@click.option("--once", is_flag=True, help="Print it once and end.")
+def command(config: str | None, url: str | None, tenant: str | None, once: bool) -> None:
+    """Show the queues of a running Headgate."""
+    base = address(config, url)
+    names = [found["name"] for found in fetch(f"{base}/api/tenants")]
+    if tenant is None and len(names) != 1:
+        raise UserError(f"there are several tenants; name one with --tenant: {', '.join(names)}")
+    place = f"{base}/api/tenant/{tenant or names[0]}/status"
+    console = Console()
+    if once:
+        console.print(board(fetch(place)))
+        return
+    with Live(board(fetch(place)), console=console, auto_refresh=False, screen=console.is_terminal) as live:
+        try:
+            while True:
+                live.update(board(fetch(place)), refresh=True)
+                time.sleep(INTERVAL_S)
+        except KeyboardInterrupt:
+            return
+
+
+def address(config: str | None, url: str | None) -> str:
+    """Of the pages, without a trailing slash."""
+    if url:
+        return url.rstrip("/")
+    settings = read(find(config))
+    root = settings.get("web", "root")
+    return root.rstrip("/") or f"http://{settings.get('web', 'listen_address')}:{settings.get('web', 'port')}"
+
+
+def fetch(url: str, body: dict[str, Any] | None = None, token: str = "") -> Any:  # JSON
+    """The answer; with a body it is a POST.  Raises UserError."""
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+    request = urllib.request.Request(url, data, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        try:
+            said = json.load(error).get("detail", error.reason)
+        except ValueError:
+            said = error.reason
+        raise UserError(f"{url}: {said}") from error
+    except OSError as error:
+        raise UserError(f"{url}: no Headgate answers there ({error}); is `headgate run` running?") from error
