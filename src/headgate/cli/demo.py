@@ -33,8 +33,8 @@ def command(keep: bool, directory: Path | None) -> None:
 
 
 async def _demo(root: Path, keep: bool) -> int:
-    console = Console()
-    play = Play(root, lambda text: console.print(f"[bold]»[/] {text}", highlight=False, soft_wrap=True))
+    console = Console(highlight=False, soft_wrap=True)
+    play = Play(root, lambda text: console.print(f"[bold]»[/] {text}"))
     console.print(
         f"Creating one repository of configuration and three of code in {root}", highlight=False, soft_wrap=True
     )
@@ -72,7 +72,7 @@ async def _demo(root: Path, keep: bool) -> int:
 async def _scenario(play: Play, whole: Everything, served: asyncio.Event, console: Console) -> bool:
     await served.wait()
     await asyncio.gather(*(tenant.loaded.wait() for tenant in whole.scheduler.tenants.values()))
-    console.print(f"Headgate runs; watch the queues at {whole.context.root_url}/", highlight=False, soft_wrap=True)
+    console.print(f"Headgate runs; watch the queues at {whole.context.root_url}/")
     await asyncio.to_thread(play.propose)
     await asyncio.to_thread(play.approve)
     status = Status(whole.context, whole.scheduler)
@@ -92,7 +92,7 @@ def _verdict(play: Play, heads_good: bool, console: Console) -> int:
             console.print(
                 f"\n{change.project} {change.topic} was rejected:", style="bold", highlight=False, soft_wrap=True
             )
-            console.print(change.note, markup=False, highlight=False, soft_wrap=True)
+            console.print(change.note, markup=False)
     wrong = [change for change in play.changes if change.outcome != change.expected]
     for change in wrong:
         console.print(f"\n{change.project} {change.topic}: {change.outcome}, expected {change.expected}", style="red")

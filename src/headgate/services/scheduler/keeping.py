@@ -214,7 +214,13 @@ def load(place: PipelinePlace, entries: Iterable[Entry]) -> State:
             items = tuple(item for i in queue.items if (item := _load_item(place, i, found)) is not None)
             queues.append(
                 Queue(
-                    id=id, name=queue.name, items=items, window=queue.window, landed=queue.landed, dynamic=queue.dynamic
+                    id=id,
+                    name=queue.name,
+                    items=items,
+                    window=queue.window,
+                    landed=queue.landed,
+                    landed_keys=queue.landed_keys,
+                    dynamic=queue.dynamic,
                 )
             )
     return State(queues=tuple(queues), failures=record.failures, disabled=record.disabled)

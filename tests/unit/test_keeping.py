@@ -1,0 +1,71 @@
+"""A pipeline's state survives being written and read."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from headgate.config.model import FrozenGraph, FrozenJob
+from headgate.gate.change import Change
+from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State
+from headgate.gate.work import MergeItem, RepoState
+from headgate.map.places import Map
+from headgate.services.scheduler.keeping import garbage, load, writes
+from headgate.services.scheduler.turn import Piece, packed
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+
+PLACE = Map().tenant("a/b").pipeline("gate")
+
+
+def state() -> State:
+    change = Change(connection="local", project="h/p", branch="master", topic="t", commit="1" * 40)
+    jobs = (FrozenJob(name="unit"), FrozenJob(name="a/b c"))
+    buildset = BuildSet(
+        id="b1",
+        ahead="b0",
+        merge=Phase.MERGED,
+        state=RepoState(
+            (MergeItem("i1", "h/p", "local", "master", "r", "1" * 40),), {"h/p": {"refs/heads/master": "2"}}
+        ),
+        proposed={"h/p": {"master": {"zuul.yaml": "x" * 900_000}}},
+        graph=FrozenGraph(jobs, fail_fast=True),
+        builds={"unit": Build(id="u1", job="unit", result="SUCCESS", data={"a": 1})},
+    )
+    items = (Item(id="i1", change=change, buildset=buildset, resets=2, event="e"), Item(id="i2", change=change))
+    queue = Queue(id="q", name="shared", items=items, window=7, landed=("b0",), landed_keys=("h/p/master/x",))
+    return State(queues=(queue,), failures=1)
+
+
+async def write(store: Store, before: State, after: State) -> None:
+    diff = writes(PLACE, before, after)
+    every = [diff.fresh, *diff.builds.values(), *diff.items.values(), diff.queues, diff.stale]
+    for commit in packed(Piece([op]) for ops in every for op in ops):
+        await store.commit([], commit.ops)
+
+
+async def test_what_is_written_is_read_again() -> None:
+    store = Store(MemoryBackend())
+    await write(store, State(), state())
+    assert load(PLACE, await store.list(PLACE.path)) == state()
+
+
+async def test_the_difference_of_two_states_is_all_that_is_written() -> None:
+    store, first = Store(MemoryBackend()), state()
+    await write(store, State(), first)
+    before = store.counts.ops
+    queue = first.queues[0]
+    second = replace(first, queues=(replace(queue, items=queue.items[1:]),))
+    await write(store, first, second)
+    assert load(PLACE, await store.list(PLACE.path)) == second
+    assert store.counts.ops - before <= 9
+    assert not garbage(PLACE, await store.list(PLACE.path), second)
+
+
+async def test_what_a_dying_writer_left_is_swept() -> None:
+    store = Store(MemoryBackend())
+    diff = writes(PLACE, State(), state())
+    for op in diff.fresh:
+        await store.commit([], [op])
+    entries = await store.list(PLACE.path)
+    assert load(PLACE, entries) == State()
+    assert {op.path for op in garbage(PLACE, entries, State())} == {entry.path for entry in entries}
