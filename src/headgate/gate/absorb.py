@@ -132,7 +132,7 @@ def _merged(item: Item, buildset: BuildSet, answer: MergeAnswer) -> BuildSet:
     if answer.ok:
         return replace(buildset, merge=Phase.MERGED, state=answer.state, proposed=answer.config)
     phase = Phase.CONFLICT if answer.blame in ("", item.id) else Phase.BLOCKED
-    return replace(buildset, merge=phase, error=answer.error)
+    return replace(buildset, merge=phase, error=answer.error, blame=answer.blame)
 
 
 def _landed(

@@ -72,7 +72,7 @@ def _look(
     if why:
         abandon(item, asked)
         return replace(item, trouble=why, buildset=None)
-    if item.buildset is None or not rests_on(item.buildset, base.ahead, landed):
+    if item.buildset is None or not rests_on(item.buildset, base.ahead, landed) or _unblocked(item.buildset, base):
         if not works:
             abandon(item, asked)
             return replace(item, trouble="", buildset=None)
@@ -86,6 +86,11 @@ def _look(
 def rests_on(buildset: BuildSet, ahead: str | None, landed: tuple[str, ...]) -> bool:
     """Was it started on what we believe in now?  What landed since is no change of base."""
     return buildset.ahead == ahead or (ahead is None and buildset.ahead in landed)
+
+
+def _unblocked(buildset: BuildSet, base: Base) -> bool:
+    """Is the change that kept it from merging no longer beneath it?"""
+    return buildset.merge is Phase.BLOCKED and all(item.item != buildset.blame for item in base.chain)
 
 
 def _finished(item: Item, base: Base) -> bool:

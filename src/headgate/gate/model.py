@@ -58,6 +58,8 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True):
     """Buildset directly beneath, believed to land; None: the head of the branch."""
     merge: Phase = Phase.WAITING
     error: str = ""
+    blame: str = ""
+    """Item whose change did not merge."""
     state: RepoState | None = None
     proposed: dict[str, dict[str, dict[str, str]]] = {}
     """Configuration the chain proposes: project -> branch -> path -> text."""

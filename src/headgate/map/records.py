@@ -112,6 +112,7 @@ class BuildSetRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ahead: str | None = None
     merge: Phase = Phase.WAITING
     error: str = ""
+    blame: str = ""
     jobs: tuple[str, ...] | None = None
     """None: not frozen yet."""
     fail_fast: bool = False

@@ -14,6 +14,8 @@ from headgate.store.types import Conflict, StoreError
 
 log = logging.getLogger("headgate.worker")
 
+RETRY_S = 5.0
+
 Do = Callable[[Claim], Awaitable[None]]
 """Does the work and completes the claim."""
 
@@ -92,7 +94,8 @@ class Worker:
         except (Conflict, StoreError) as error:
             log.warning("request %s: the answer was not taken: %s", id, error)
         except Exception:
-            log.exception("request %s failed in a way nobody foresaw; it will be tried again", id)
+            log.exception("request %s failed in a way nobody foresaw; it is tried again in %s s", id, RETRY_S)
+            await asyncio.sleep(RETRY_S)
             await self._requests.release(claim)
         finally:
             self._running.pop(id, None)

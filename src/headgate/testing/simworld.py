@@ -146,7 +146,8 @@ class SimGit:
         results: dict[str, dict[str, str]] = {}
         for item in work.chain:
             head = results.get(item.project, {}).get("master", self.world.heads[item.project])
-            if any(item.commit in pair and pair & set(head.split("+")) for pair in self.world.unmergeable):
+            there = set(head.split("+"))
+            if item.commit not in there and any(item.commit in p and p & there for p in self.world.unmergeable):
                 return MergeAnswer(work.buildset, False, item.item, f"conflicts in {item.commit}")
             results[item.project] = {"master": merged(head, item)}
         connections = dict.fromkeys(projects, "sim")
@@ -157,14 +158,14 @@ class SimGit:
         head = world.heads[change.project]
         if work.commit in (head, *_history(head)):
             return LandAnswer(work.buildset, True)
+        if change.key not in world.open or world.open[change.key].change.commit != change.commit:
+            return LandAnswer(work.buildset, False, error="the change is no longer proposed")
         own = next(item for item in work.state.chain if item.commit == change.commit)
         if merged(head, own) != work.commit:
             return LandAnswer(work.buildset, False, moved=True)
         missing = set(world.jobs) - world.tested.get(tested_key(work.state), set())
         if missing:
             raise Broken(f"{change.key} lands as {work.commit} but {sorted(missing)} never passed on it")
-        if change.key not in world.open:
-            raise Broken(f"{change.key} lands although it was withdrawn or has landed")
         world.heads[change.project] = work.commit
         world.landed.append(change.key)
         world.pushes[change.key] = world.pushes.get(change.key, 0) + 1

@@ -29,6 +29,8 @@ async def land(mirror: MirrorRepository, change: Change, expected: str, commit: 
                 raise GitError(("push",), 1, f"the branch {change.branch} is gone")
             if mirror.has(head) and mirror.contains(head, commit):
                 return False
+            if refs.get(ours[0]) != change.commit:
+                raise GitError(("push",), 1, f"{ours[0]} was withdrawn or replaced while it was being landed")
             if head != expected:
                 return True
             told = f"{note}\n\n{landed_line(change.branch, commit)}"

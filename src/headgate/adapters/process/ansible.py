@@ -24,6 +24,7 @@ def command(program: str, workspace: Workspace, playbook: Path, number: int) -> 
     """The command line, and what it needs in the environment."""
     here = workspace.root / f"ansible_{number}"
     here.mkdir(parents=True, exist_ok=True)
+    scratch = workspace.root / "work" / "tmp"
     inventory, variables, config = here / "inventory.json", here / "vars.json", here / "ansible.cfg"
     inventory.write_text(json.dumps(_inventory(workspace)))
     variables.write_text(json.dumps(workspace.variables()))
@@ -33,7 +34,7 @@ def command(program: str, workspace: Workspace, playbook: Path, number: int) -> 
         "[defaults]\n"
         f"inventory = {inventory}\nroles_path = {':'.join(str(r) for r in roles if r.is_dir()) or here}\n"
         f"library = {PLUGINS / 'modules'}\naction_plugins = {PLUGINS / 'action'}\n"
-        f"local_tmp = {here}/local\nremote_tmp = {here}/remote\nfact_caching = memory\n"
+        f"local_tmp = {scratch}/local\nremote_tmp = {scratch}/remote\nfact_caching = memory\n"
         "host_key_checking = False\nretry_files_enabled = False\nnocows = True\ninterpreter_python = auto_silent\n"
         "gathering = explicit\n"
     )

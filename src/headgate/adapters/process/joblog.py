@@ -39,16 +39,21 @@ class JobLog:
     def _lines(self, lines: list[bytes]) -> None:
         if self._full or not lines:
             return
-        out = b"".join(_stamped(line[i : i + LINE_SIZE_MAX_BYTES]) for line in lines for i in _starts(line))
-        self._size_bytes += len(out)
+        for line in lines:
+            for start in range(0, max(1, len(line)), LINE_SIZE_MAX_BYTES):
+                if not self._fits(_stamped(line[start : start + LINE_SIZE_MAX_BYTES])):
+                    return
+
+    def _fits(self, line: bytes) -> bool:
+        """Writes it, or says, once, that no more is written."""
+        self._size_bytes += len(line)
         if self._size_bytes <= self._size_max_bytes:
-            self._file.write(out)
-            return
+            self._file.write(line)
+            return True
         self._full = True
         limit = f"{self._size_max_bytes / 1_000_000:g} MB"
-        self._file.write(
-            _stamped(f"The log has reached {limit}; what the job writes from here on is discarded".encode())
-        )
+        self._file.write(_stamped(f"The log has reached {limit}; what follows of the output is discarded".encode()))
+        return False
 
     def _flush(self) -> None:
         if self._rest:
@@ -60,10 +65,6 @@ class JobLog:
             self._flush()
         finally:
             self._file.close()
-
-
-def _starts(line: bytes) -> range:
-    return range(0, max(1, len(line)), LINE_SIZE_MAX_BYTES)
 
 
 def _stamped(line: bytes) -> bytes:

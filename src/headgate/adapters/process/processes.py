@@ -32,32 +32,36 @@ async def run(
 
     Raises OSError when it cannot be started, or the log cannot be written.
     """
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        cwd=directory,
-        env={**environment, BUILD_VARIABLE: build},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
-    )
-    assert process.stdout is not None, "it is a pipe"
-    reader = asyncio.ensure_future(_copy(process.stdout, log))
+    source, sink = os.pipe()  # our own: to asyncio a process with a pipe ends only when the pipe does
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            cwd=directory,
+            env={**environment, BUILD_VARIABLE: build},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(source)
+        raise
+    finally:
+        os.close(sink)
+    reader = asyncio.ensure_future(_copy(source, log))
     ended = asyncio.ensure_future(process.wait())
     cancelled = asyncio.ensure_future(cancel.wait())
+    failed = asyncio.ensure_future(_failure(reader))
+    tasks = (reader, ended, cancelled, failed)
     try:
-        await asyncio.wait({ended, cancelled, reader}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        if reader.done() and not ended.done() and reader.exception() is None:
-            await asyncio.wait({ended, cancelled}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        why: int | str = "cancel" if cancelled.done() and not ended.done() else "timeout"
+        await asyncio.wait({ended, cancelled, failed}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        why: int | str = "cancel" if cancelled.done() else "timeout"
         if ended.done():
             why = ended.result()
         else:
             await _end(process)
         await kill_build(build)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(GRACE_S):
-                await asyncio.shield(reader)
+        await asyncio.wait({reader}, timeout=GRACE_S)
         if reader.done():
             reader.result()
         return why
@@ -65,14 +69,30 @@ async def run(
         if process.returncode is None:
             _signal(process.pid, signal.SIGKILL)
         await kill_build(build)
-        for task in (reader, ended, cancelled):
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(reader, ended, cancelled, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _copy(source: asyncio.StreamReader, log: JobLog) -> None:
-    while chunk := await source.read(CHUNK_SIZE_BYTES):
-        log.write(chunk)
+async def _copy(source: int, log: JobLog) -> None:
+    """Until every holder of the other end has closed it.  Raises OSError when the log cannot be written."""
+    stream = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(source, "rb", 0)
+    )
+    try:
+        while chunk := await stream.read(CHUNK_SIZE_BYTES):
+            log.write(chunk)
+    finally:
+        transport.close()
+
+
+async def _failure(reader: asyncio.Task[None]) -> None:
+    """Ends only when the reader failed: then the process is ended, too."""
+    await asyncio.wait({reader})
+    if reader.exception() is None:
+        await asyncio.Event().wait()
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -134,16 +134,16 @@ class _Run:
             status, error = await self._playbook("PRE-RUN", book, pre_end - loop.time())
             if status in ("timeout", "cancel"):
                 return ("TIMED_OUT" if status == "timeout" else "CANCELED"), error, book.nesting
-            if status == "unusable":
-                return "ERROR", error, book.nesting
+            if status in _NEVER:
+                return _NEVER[str(status)], error, book.nesting
             if status != 0:
                 return None, error or f"pre-run failed: {book.path}", book.nesting
         for book in job.run:
             status, error = await self._playbook("RUN", book, end - loop.time())
             if status != 0:
-                words = {"timeout": "TIMED_OUT", "cancel": "CANCELED", "unusable": "ERROR"}
+                words = {"timeout": "TIMED_OUT", "cancel": "CANCELED", **_NEVER}
                 return words.get(str(status), "FAILURE"), error, 1 << 30
-        return "SUCCESS", "", 1 << 30
+        return ("CANCELED" if self._cancel.is_set() else "SUCCESS"), "", 1 << 30
 
     async def _post(self, result: str | None, error: str, reached: int) -> tuple[str | None, str]:
         """All of them, whatever failed; after a cancel only those that clean up."""
@@ -170,18 +170,22 @@ class _Run:
             command, extra = self._command(await self._workspace.playbook(book))
         except (CheckoutError, _Unusable) as error:
             self._log.say(f"{phase} END: {error}")
-            return "unusable", str(error)
+            return ("conflict" if isinstance(error, CheckoutError) and error.conflict else "unusable"), str(error)
         workspace = self._workspace
         never = asyncio.Event()
-        status = await run(
-            self._runner.sandbox.wrap(command, [workspace.root, workspace.logs], workspace.readable()),
-            build=self._spec.build,
-            environment={**workspace.environment(), **extra},
-            directory=workspace.home if workspace.home.is_dir() else workspace.root,
-            log=self._log,
-            cancel=self._cancel if heed_cancel else never,
-            timeout_s=max(0.0, limit_s),
-        )
+        try:
+            status = await run(
+                self._runner.sandbox.wrap(command, [workspace.root / "work", workspace.logs], workspace.readable()),
+                build=self._spec.build,
+                environment={**workspace.environment(), **extra},
+                directory=workspace.home if workspace.home.is_dir() else workspace.root,
+                log=self._log,
+                cancel=self._cancel if heed_cancel else never,
+                timeout_s=max(0.0, limit_s),
+            )
+        except (FileNotFoundError, PermissionError) as error:
+            self._log.say(f"{phase} END: {error}")
+            return "unusable", f"{book.path} cannot be started: {error.strerror} ({error.filename})"
         words = {"timeout": f"ended after its time was up ({limit_s:.0f} s)", "cancel": "cancelled"}
         self._log.say(f"{phase} END: {words.get(str(status), f'exit status {status}')} [{book.path}]")
         return status, words.get(str(status), "")
@@ -199,6 +203,10 @@ class _Run:
         if first.startswith(b"#!"):
             return [*first[2:].decode(errors="replace").split(), str(path)], {}
         raise _Unusable(f"{path.name} is neither a playbook (.yaml) nor executable, and does not begin with #!")
+
+
+_NEVER = {"unusable": "ERROR", "conflict": "MERGE_CONFLICT"}
+"""What trying again would not mend."""
 
 
 class _Unusable(Exception):

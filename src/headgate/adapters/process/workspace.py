@@ -85,7 +85,7 @@ class Workspace:
                 / book.project
                 / book.branch.replace("/", "%2F")
             )
-            dest.mkdir(parents=True)
+            dest.mkdir(parents=True, exist_ok=True)
             await self.checkout.checkout(self.state, book.project, book.branch, dest, speculative=not book.trusted)
             self._books[key] = dest
         path = self._books[key] / book.path
@@ -130,7 +130,7 @@ class Workspace:
             if (alternates := tree / ".git/objects/info/alternates").exists()
             for line in alternates.read_text().splitlines()
         ]
-        return [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[2], *dict.fromkeys(shared)]
+        return [self.root, Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[2], *dict.fromkeys(shared)]
 
     def environment(self) -> Mapping[str, str]:
         """Nothing of ours but what a job needs."""
