@@ -1,0 +1,88 @@
+"""`headgate run` as a process of its own, on real repositories."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from headgate.testing.repositories import Repositories
+
+DEADLINE_S = 60.0
+
+SETTINGS = """
+[scheduler]
+tenant_config = tenants.yaml
+state_dir = state
+[connection local]
+driver = git
+baseurl = hub
+canonical_hostname = git.example
+[web]
+port = 0
+[executor]
+builds = 8
+"""
+
+
+def wait_for(what: str, holds: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
+    """What `holds` answers once it is true."""
+    end = time.monotonic() + deadline_s
+    while time.monotonic() < end:
+        if found := holds():
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"not within {deadline_s} s: {what}")
+
+
+class Headgate:
+    def __init__(self, repositories: Repositories, tenants: str) -> None:
+        self.root, self.repositories = repositories.root, repositories
+        (self.root / "headgate.conf").write_text(SETTINGS)
+        (self.root / "tenants.yaml").write_text(tenants)
+        self.log = self.root / "headgate.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.url = ""
+
+    def start(self) -> None:
+        mark = self.log.stat().st_size if self.log.exists() else 0
+        with open(self.log, "ab") as out:
+            command = [str(Path(sys.executable).with_name("headgate")), "run", "--config", "headgate.conf"]
+            environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+            self.process = subprocess.Popen(command, cwd=self.root, stdout=out, stderr=out, env=environment)
+
+        def address() -> str:
+            assert self.process is not None and self.process.poll() is None, self.log.read_text()
+            found = re.search(r"pages are at (http://\S+)/", self.log.read_text()[mark:])
+            return found.group(1) if found else ""
+
+        self.url = wait_for("headgate run serves its pages", address)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> int:
+        """Exit status after a polite request."""
+        if self.process is None or self.process.poll() is not None:
+            return -1
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(20)
+
+    def get(self, path: str) -> Any:
+        with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+            return json.load(answer)
+
+    def items(self, pipeline: str) -> list[dict[str, Any]]:
+        status = self.get("/api/tenant/example/status")
+        queues = [q for p in status["pipelines"] if p["name"] == pipeline for q in p["change_queues"]]
+        return [item for q in queues for head in q["heads"] for item in head]

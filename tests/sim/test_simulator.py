@@ -1,0 +1,109 @@
+"""Random schedules and deaths, many times over; and proof that the simulator would notice."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headgate.gate import decide
+from headgate.gate.model import BuildSet
+from headgate.recipes.requests import Requests
+from headgate.services.scheduler import pipeline, turn
+from headgate.store.store import Store
+from headgate.testing.simulator import Simulation, simulate
+from headgate.testing.simworld import Broken
+
+SEEDS = int(os.environ.get("SIM_SEEDS", "1000"))
+CHUNK = 50
+KEPT = (109, 166, 177, 184, 243)
+"""Seeds that found a defect once."""
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_the_gate_survives_deaths_at_any_request(first: int) -> None:
+    assert simulate(first, min(CHUNK, SEEDS - first)) > 0, "a chunk without a single death tests nothing"
+
+
+@pytest.mark.parametrize("seed", KEPT)
+def test_a_defect_found_once_stays_mended(seed: int) -> None:
+    Simulation(seed).run()
+
+
+Mutant = Callable[[pytest.MonkeyPatch], None]
+
+
+def base_check_removed(patch: pytest.MonkeyPatch) -> None:
+    def always(buildset: BuildSet, ahead: str | None, landed: tuple[str, ...]) -> bool:
+        return True
+
+    patch.setattr(decide, "rests_on", always)
+
+
+def failing_items_stay_in_the_chain(patch: pytest.MonkeyPatch) -> None:
+    believe = decide._believe
+
+    def blind(item: Any, base: Any, world: Any) -> None:
+        before = set(base.failing)
+        believe(item, base, world)
+        if item.failing and item.buildset is not None:
+            base.failing = before
+            base.ahead = item.buildset.id
+            base.chain.append(decide.merge_item(item, world))
+
+    patch.setattr(decide, "_believe", blind)
+
+
+def events_not_consumed_in_the_turns_commit(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(pipeline, "consumed", lambda events: [])
+
+
+def requests_not_part_of_the_turns_commit(patch: pytest.MonkeyPatch) -> None:
+    real = turn.Turn._build
+
+    def forgetful(self: turn.Turn, record: Any, action: Any, cancelled: bool) -> Any:
+        return real(self, record, None, cancelled)
+
+    patch.setattr(turn.Turn, "_build", forgetful)
+
+
+def claims_outlive_their_worker(patch: pytest.MonkeyPatch) -> None:
+    real = Requests.claimable
+
+    def only_fresh(self: Requests, mirror: Any) -> Any:
+        return [found for found in real(self, mirror) if found.request.state == "requested"]
+
+    patch.setattr(Requests, "claimable", only_fresh)
+
+
+def locks_not_tied_to_a_lease(patch: pytest.MonkeyPatch) -> None:
+    real = Store.commit
+
+    async def leaseless(self: Store, checks: Any, ops: Any, *, guards: Any = ()) -> Any:
+        from headgate.store.types import Append
+
+        ops = [Append(op.parent, op.value, None, op.prefix) if isinstance(op, Append) else op for op in ops]
+        return await real(self, checks, ops, guards=guards)
+
+    patch.setattr(Store, "commit", leaseless)
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    base_check_removed,
+    failing_items_stay_in_the_chain,
+    events_not_consumed_in_the_turns_commit,
+    requests_not_part_of_the_turns_commit,
+    claims_outlive_their_worker,
+    locks_not_tied_to_a_lease,
+)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_the_simulator_finds(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.testing.simulator.TIME_MAX_S", 200.0)
+    monkeypatch.setattr("headgate.recipes.mirror.RETRY_MAX_S", 10.0)
+    mutant(monkeypatch)
+    with pytest.raises((Broken, TimeoutError)):
+        simulate(0, 60)

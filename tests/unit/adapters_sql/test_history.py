@@ -1,0 +1,57 @@
+"""What ended is kept once, per tenant; a file that is no database is refused by name."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.adapters.sql.history import HistoryError, SqlHistory
+from headgate.gate.change import Change
+from headgate.map.records import Finished
+
+ENDED = Finished(
+    buildset="bs1",
+    tenant="acme",
+    pipeline="gate",
+    change=Change(connection="forge", project="git.example/app", branch="main", topic="t1", commit="a" * 40),
+    event="ev1",
+    result="SUCCESS",
+    message="landed",
+    enqueued_ms=1_000,
+    ended_ms=9_000,
+    builds=(
+        {"uuid": "b1", "job_name": "unit", "result": "SUCCESS", "voting": True, "start_ms": 2_000, "end_ms": 8_000},
+    ),
+)
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[SqlHistory]:
+    opened = SqlHistory(f"sqlite:///{tmp_path / 'history.db'}")
+    yield opened
+    opened.close()
+
+
+async def test_recording_twice_keeps_one(history: SqlHistory) -> None:
+    await history.record(ENDED)
+    await history.record(ENDED)
+    assert [(row["uuid"], row["job_name"], row["result"]) for row in await history.builds("acme")] == [
+        ("b1", "unit", "SUCCESS")
+    ]
+    buildset = await history.buildset("acme", "bs1")
+    assert buildset is not None
+    assert [row["uuid"] for row in buildset["builds"]] == ["b1"]
+
+
+async def test_another_tenant_sees_nothing(history: SqlHistory) -> None:
+    await history.record(ENDED)
+    assert await history.builds("other") == []
+    assert await history.build("other", "b1") is None
+    assert await history.buildset("other", "bs1") is None
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.db"
+    broken.write_bytes(b"this is no database" * 100)
+    with pytest.raises(HistoryError, match="broken.db"):
+        SqlHistory(f"sqlite:///{broken}")
