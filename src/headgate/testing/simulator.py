@@ -112,6 +112,8 @@ class Simulation:
         loop = asyncio.get_running_loop()
         while not (story.done() and _quiet(world, backend, notes)):
             await asyncio.sleep(LOOK_INTERVAL_S)
+            if world.broken is not None:
+                raise world.broken
             for task in tasks:
                 if task.done():
                     task.result()

@@ -58,6 +58,8 @@ class World:
     pushes: dict[str, int] = field(default_factory=dict)
     """Change key -> how often it was landed."""
     stirred: list[asyncio.Event] = field(default_factory=list)
+    broken: Broken | None = None
+    """What was seen that must not be."""
     foreign: int = 0
     """Pushes by others, past the gate."""
 
@@ -132,7 +134,11 @@ class SimGit:
             case MergeRequest():
                 return self._merge(work)
             case LandRequest():
-                return self._land(work)
+                try:
+                    return self._land(work)
+                except Broken as broken:
+                    self.world.broken = broken
+                    raise
             case CatRequest():
                 text = self.world.config if work.project.endswith("/config") else ""
                 files = {"master": {"zuul.yaml": text}} if text else {"master": {}}
@@ -162,6 +168,8 @@ class SimGit:
             return LandAnswer(work.buildset, False, error="the change is no longer proposed")
         own = next(item for item in work.state.chain if item.commit == change.commit)
         if merged(head, own) != work.commit:
+            if not world.foreign:
+                raise Broken(f"{change.key} is to land as {work.commit}, but nobody else moved the head from {head}")
             return LandAnswer(work.buildset, False, moved=True)
         missing = set(world.jobs) - world.tested.get(tested_key(work.state), set())
         if missing:

@@ -53,5 +53,5 @@ async def test_another_tenant_sees_nothing(history: SqlHistory) -> None:
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     broken = tmp_path / "broken.db"
     broken.write_bytes(b"this is no database" * 100)
-    with pytest.raises(HistoryError, match="broken.db"):
+    with pytest.raises(HistoryError, match=r"broken\.db"):
         SqlHistory(f"sqlite:///{broken}")

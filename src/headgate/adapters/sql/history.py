@@ -126,7 +126,8 @@ class SqlHistory:
         found = await self.buildsets(tenant, {"uuid": uuid}, limit=1)
         if not found:
             return None
-        query = sa.select(_BUILDS, *_named()).where(_BUILDS.c.buildset == uuid, _BUILDSETS.c.uuid == uuid)
+        joined = _BUILDS.join(_BUILDSETS, _BUILDS.c.buildset == _BUILDSETS.c.uuid)
+        query = sa.select(_BUILDS, *_named()).select_from(joined).where(_BUILDSETS.c.uuid == uuid)
         return {**found[0], "builds": [_build(row) for row in await self._rows(query.order_by(_BUILDS.c.start_ms))]}
 
     def close(self) -> None:

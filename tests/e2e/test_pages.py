@@ -1,0 +1,71 @@
+"""The pages, in a real browser, of a real gate at work."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+
+from headgate.testing.repositories import run_git
+
+from .headgate import Headgate, wait_for
+
+SHOTS = os.environ.get("HEADGATE_SCREENSHOTS", "")
+"""A directory to leave pictures of the pages in, for people to look at."""
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        yield browser.new_page(viewport={"width": 1200, "height": 800})
+        browser.close()
+
+
+def shoot(page: Page, name: str) -> None:
+    if SHOTS:
+        page.screenshot(path=str(Path(SHOTS) / f"{name}.png"))
+
+
+SLOW = """#!/bin/sh
+for n in $(seq 300); do echo "tick $n"; sleep 0.1; done
+"""
+
+
+def test_the_status_moves_by_itself_and_a_log_is_live(headgate: Headgate, page: Page) -> None:
+    repositories = headgate.repositories
+    page.goto(headgate.url + "/")
+    expect(page.locator("h2", has_text="gate")).to_be_visible()
+    expect(page.locator("#link")).to_have_text("live")
+    repositories.propose("code/api", "evil", {"a": "1\n"}, "<img src=x onerror=document.title='hacked'>")
+    repositories.approve("code/api", "evil")
+    item = page.locator(".item", has_text="onerror").first
+    expect(item).to_be_visible()
+    expect(item.locator(".job .name").first).to_have_text("unit")
+    shoot(page, "status")
+    expect(page.locator(".item")).to_have_count(0, timeout=20_000)
+    assert "hacked" not in page.title()
+
+
+def test_a_log_streams_while_it_is_written(headgate: Headgate, page: Page) -> None:
+    repositories = headgate.repositories
+    repositories.write("config", {"jobs/unit": SLOW})
+    run_git("commit", "-q", "-m", "Slow", at=repositories.work("config"))
+    run_git("push", "-q", "origin", "master", at=repositories.work("config"))
+    repositories.propose("code/api", "slow", {"a": "1\n"}, "Take a while")
+    page.goto(headgate.url + "/")
+    page.locator(".job a", has_text="unit").first.click(timeout=20_000)
+    log = page.locator("#log")
+    expect(log).to_contain_text("tick 3", timeout=20_000)
+    expect(page.locator("h1")).to_contain_text("running")
+    expect(log).to_contain_text("tick 12")
+    shoot(page, "build")
+    repositories.abandon("code/api", "slow")
+    expect(log).to_contain_text("cancelled", timeout=20_000)
+    wait_for("the build is history", lambda: headgate.get("/api/tenant/example/builds"))
+    page.goto(headgate.url + "/t/example/builds")
+    expect(page.locator("tbody tr").first).to_contain_text("unit")
+    shoot(page, "builds")
