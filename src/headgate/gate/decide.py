@@ -14,9 +14,9 @@ from headgate.base.ids import derived
 from headgate.gate.advance import Permits, advance_jobs, freeze
 from headgate.gate.leave import active, leave
 from headgate.gate.model import Action, BuildSet, Item, Land, Phase, Queue, State, World, with_queue
-from headgate.gate.needs import trouble
+from headgate.gate.needs import trouble, withdrawn
 from headgate.gate.report import result_of, text
-from headgate.gate.start import abandon, merge_item, start
+from headgate.gate.start import abandon, merge_item, start, stopped
 from headgate.gate.work import LandRequest, MergeItem
 
 
@@ -49,6 +49,10 @@ def settle(state: State, world: World, asked: list[Action]) -> State:
 def settle_queue(queue: Queue, permits: Permits, world: World, asked: list[Action]) -> Queue:
     base, kept = Base(keys=set(queue.landed_keys)), list[Item]()
     for item in queue.items:  # head to tail
+        landing = item.buildset is not None and item.buildset.landing
+        if item.live and not landing and withdrawn(item.change, world):
+            queue = leave(queue, item, "DEQUEUED", world, asked, told=item.started)
+            continue
         works = active(queue, len(kept))
         if works or item.buildset is not None:
             item = _look(item, queue.landed, base, works, permits, world, asked)
@@ -70,9 +74,9 @@ def _look(
         return item
     why = trouble(item.change, base.keys, base.failing, world)
     if why:
-        abandon(item, asked)
-        return replace(item, trouble=why, buildset=None)
-    if item.buildset is None or not rests_on(item.buildset, base.ahead, landed) or _unblocked(item.buildset, base):
+        return replace(item if item.trouble else stopped(item, asked), trouble=why)
+    stale = item.buildset is None or not rests_on(item.buildset, base.ahead, landed) or _unblocked(item.buildset, base)
+    if stale or item.trouble:
         if not works:
             abandon(item, asked)
             return replace(item, trouble="", buildset=None)

@@ -60,12 +60,6 @@ def needed_by(key: str, world: World) -> list[Change]:
 
 def trouble(change: Change, ahead: Set[str], failing: Set[str], world: World) -> str:
     """Why `change` cannot land behind the changes `ahead`, of which `failing` are failing (keys); empty: it can."""
-    own = world.standings.get(change.key)
-    if change.is_change and own is not None and not own.landed:
-        if not own.open:
-            return "it was abandoned"
-        if own.change.commit != change.commit and world.pipeline.dequeue_on_new_patchset:
-            return f"a newer patchset was proposed, {own.change.id}"
     for key in () if world.pipeline.ignore_dependencies else change.needs:
         if key in failing:
             return f"the needed change {key} is failing"
@@ -73,3 +67,11 @@ def trouble(change: Change, ahead: Set[str], failing: Set[str], world: World) ->
         if key not in ahead and not (standing is not None and standing.landed):
             return f"the needed change {key} has not landed and is not ahead"
     return ""
+
+
+def withdrawn(change: Change, world: World) -> bool:
+    """Was it abandoned, or replaced by a newer patchset?  Known here even before the event that tells of it."""
+    own = world.standings.get(change.key)
+    if not change.is_change or own is None or own.landed:
+        return False
+    return not own.open or (own.change.commit != change.commit and world.pipeline.dequeue_on_new_patchset)

@@ -62,6 +62,16 @@ def abandon(item: Item, asked: list[Action]) -> None:
     asked.extend(Cancel(build.id, build=True) for build in buildset.builds.values() if build.result is None)
 
 
+def stopped(item: Item, asked: list[Action]) -> Item:
+    """As abandoned, but what it had come to is still there to be reported."""
+    abandon(item, asked)
+    buildset = item.buildset
+    if buildset is None:
+        return item
+    ended = {n: b if b.result else replace(b, result="CANCELED") for n, b in buildset.builds.items()}
+    return replace(item, buildset=replace(buildset, builds=ended))
+
+
 def run(item: Item, buildset: BuildSet, job: FrozenJob, attempt: int, world: World, asked: list[Action]) -> Build:
     """The build of `job`; asks an executor for it, but for the built-in job that needs nobody."""
     id = derived(buildset.id, job.name, str(attempt))
