@@ -1,0 +1,22 @@
+"""Counts are exact where times are noisy: what one item may cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headgate.testing.measure import cost_of_item
+
+
+async def test_an_item_with_ten_jobs_costs_at_most_sixty_requests(tmp_path: Path) -> None:
+    cost = await cost_of_item(tmp_path, 10)
+    assert cost.requests <= 60, cost
+
+
+async def test_each_further_job_costs_at_most_four_requests(tmp_path: Path) -> None:
+    one, many = await cost_of_item(tmp_path / "1", 1), await cost_of_item(tmp_path / "50", 50)
+    assert many.requests - one.requests <= 4 * 49, (one, many)
+
+
+async def test_an_item_with_a_hundred_jobs_writes_under_a_megabyte(tmp_path: Path) -> None:
+    cost = await cost_of_item(tmp_path, 100)
+    assert cost.written_bytes < 1_000_000, cost
