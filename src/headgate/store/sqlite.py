@@ -188,30 +188,32 @@ class SqliteBackend:
         loop = asyncio.get_running_loop()
         while self._waiting:
             batch, self._waiting = self._waiting[:BATCH_MAX], self._waiting[BATCH_MAX:]
-            staged, good = self._stage(batch)
-            if not good:
-                continue
+            staged, good, refused = self._stage(batch)
             try:
-                await loop.run_in_executor(self._thread, self._persist, staged)
+                if good:
+                    await loop.run_in_executor(self._thread, self._persist, staged)
+                    self.tree.apply(staged)
             except (apsw.Error, OSError) as error:
-                for waiting, _ in good:
-                    waiting.done.set_exception(Unavailable(f"{self.path}: not written: {error}"))
-                continue
-            self.tree.apply(staged)
+                refused += [(waiting, Unavailable(f"{self.path}: not written: {error}")) for waiting, _ in good]
+                good = []
             for waiting, written in good:
                 if not waiting.done.done():
                     waiting.done.set_result(written)
+            for waiting, why in refused:  # only now: who reads again sees what it lost against
+                if not waiting.done.done():
+                    waiting.done.set_exception(why)
+                    waiting.done.exception()  # its caller may be gone: that is no fault
 
-    def _stage(self, batch: _Queue) -> tuple[Staged, _Staged]:
+    def _stage(self, batch: _Queue) -> tuple[Staged, _Staged, list[tuple[_Waiting, Exception]]]:
         staged = self.tree.stage()
         good: _Staged = []
+        refused: list[tuple[_Waiting, Exception]] = []
         for waiting in batch:
             try:
                 good.append((waiting, staged.commit(waiting.checks, waiting.ops)))
             except (StoreError, ValueError) as error:
-                waiting.done.set_exception(error)
-                waiting.done.exception()  # its caller may be gone: that is no fault
-        return staged, good
+                refused.append((waiting, error))
+        return staged, good, refused
 
     def _persist(self, staged: Staged) -> None:
         connection = self._connection
