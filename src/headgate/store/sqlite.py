@@ -59,6 +59,7 @@ class _Waiting:
 
 _Queue = list[_Waiting]
 _Staged = list[tuple[_Waiting, Sequence[Entry | None]]]
+_Refused = list[tuple[_Waiting, Exception]]
 
 
 @contextmanager
@@ -204,10 +205,10 @@ class SqliteBackend:
                     waiting.done.set_exception(why)
                     waiting.done.exception()  # its caller may be gone: that is no fault
 
-    def _stage(self, batch: _Queue) -> tuple[Staged, _Staged, list[tuple[_Waiting, Exception]]]:
+    def _stage(self, batch: _Queue) -> tuple[Staged, _Staged, _Refused]:
         staged = self.tree.stage()
         good: _Staged = []
-        refused: list[tuple[_Waiting, Exception]] = []
+        refused: _Refused = []
         for waiting in batch:
             try:
                 good.append((waiting, staged.commit(waiting.checks, waiting.ops)))
