@@ -13,15 +13,15 @@ from headgate.base.errors import UserError
 COMMANDS = {
     "init": ("headgate.cli.init:command", "Write an example configuration, with comments."),
     "run": ("headgate.cli.run:command", "Start everything in one process."),
-    "check": ("headgate.cli.check:command", "Check a configuration from local repositories, without a server."),
-    "freeze": ("headgate.cli.freeze:command", "Print the jobs a change would run."),
+    "check": ("headgate.cli.offline.check:command", "Check a configuration from local repositories, without a server."),
+    "freeze": ("headgate.cli.offline.freeze:command", "Print the jobs a change would run."),
     "status": ("headgate.cli.status:command", "Show the queues, live."),
     "enqueue": ("headgate.cli.control:enqueue", "Put a change into a pipeline."),
     "dequeue": ("headgate.cli.control:dequeue", "Take a change out of a pipeline."),
     "promote": ("headgate.cli.control:promote", "Move changes to the head of their queue."),
     "approve": ("headgate.cli.control:approve", "Approve a proposed change, by pushing its approval."),
     "map": ("headgate.cli.map:command", "What is kept where: reference, live tree, check."),
-    "demo": ("headgate.cli.demo:command", "A gate at work on four small repositories."),
+    "demo": ("headgate.cli.scenario.command:command", "A gate at work on four small repositories."),
     "docs": ("headgate.cli.docs:command", "Write the generated reference pages."),
 }
 """Name -> where it is, and what it does."""

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.base.errors import UserError
-from headgate.cli.offline import layouts
+from headgate.cli.offline.reading import layouts
 from headgate.cli.settings import find, read
 from headgate.config.model import FrozenJob
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from headgate.base.errors import UserError
-from headgate.cli.offline import layouts
+from headgate.cli.offline.reading import layouts
 from headgate.cli.process import connections, tenants
 from headgate.cli.settings import find, read
 

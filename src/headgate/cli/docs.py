@@ -1,0 +1,31 @@
+"""`headgate docs`: the generated reference pages."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from headgate.cli.settings import reference
+from headgate.map.page import page
+
+
+def pages() -> dict[str, str]:
+    """Path in the repository -> text."""
+    found = {"docs/reference/map.md": page(), "docs/reference/settings.md": reference()}
+    return {path: text.rstrip() + "\n" for path, text in found.items()}
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Write nothing; exit status 1 if a page is not as it would be written.")
+def command(check: bool) -> None:
+    """Write the generated pages below docs/reference."""
+    for path, text in pages().items():
+        file = Path(path)
+        if check and (not file.exists() or file.read_text() != text):
+            click.echo(f"{path} has drifted; run: make docs", err=True)
+            sys.exit(1)
+        if not check:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)

@@ -1,0 +1,149 @@
+"""The repository reads itself: budgets, purity, names, paths."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.cli.docs import pages
+from headgate.cli.main import COMMANDS, group
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "headgate"
+MODULES = sorted(p for p in SOURCE.rglob("*.py") if "ansible_plugins" not in p.parts)
+BANNED_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "handler", "handlers", "common", "misc"}
+IMPURE = {"asyncio", "time", "random", "os", "socket", "logging", "threading", "subprocess"}
+TASKS = {
+    "adapters/git/forge.py": "watchers end with the loop that reads them",
+    "adapters/process/processes.py": "a process, its output, its cancellation: one of them ends the others",
+    "base/tasks.py": "this is where tasks get their parents",
+    "cli/scenario/command.py": "the gate and the play",
+    "services/executor.py": "the watch for a cancel ends with its build",
+    "services/scheduler/tenant.py": "pipelines come and go with the layout",
+    "services/worker.py": "claims end with their worker",
+    "store/sqlite.py": "one writer at a time",
+    "store/store.py": "the keeper of a session",
+    "testing/gate.py": "the gate under test",
+    "testing/simulator.py": "processes of the simulation",
+    "web/serve.py": "the server ends with its caller",
+}
+"""Modules that make tasks by hand, each ended where it was begun, and why."""
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(SOURCE))
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def test_modules_have_at_most_400_lines() -> None:
+    assert not [name(p) for p in MODULES if p.read_text().count("\n") > 400]
+
+
+def test_packages_have_at_most_12_modules() -> None:
+    packages = {p.parent for p in MODULES}
+    counts = {str(k): sum(p.parent == k and p.name != "__init__.py" for p in MODULES) for k in packages}
+    assert not {k: n for k, n in counts.items() if n > 12}
+
+
+def test_functions_have_at_most_60_lines() -> None:
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    functions = [(p, n) for p in MODULES for n in ast.walk(tree(p)) if isinstance(n, kinds)]
+    assert not [f"{name(p)} {n.name}" for p, n in functions if (n.end_lineno or 0) - n.lineno + 1 > 60]
+
+
+def test_classes_have_at_most_15_public_methods() -> None:
+    def methods(node: ast.ClassDef) -> int:
+        kinds = ast.FunctionDef | ast.AsyncFunctionDef
+        return sum(isinstance(n, kinds) and not n.name.startswith("_") for n in node.body)
+
+    classes = [(p, n) for p in MODULES for n in ast.walk(tree(p)) if isinstance(n, ast.ClassDef)]
+    suites = {"Conformance"}
+    assert not [f"{name(p)} {n.name}" for p, n in classes if methods(n) > 15 and n.name not in suites]
+
+
+def _depth(node: ast.AST, depth: int = 0) -> int:
+    nests = ast.For | ast.AsyncFor | ast.While | ast.If | ast.With | ast.AsyncWith | ast.Try
+    deepest = depth
+    for field, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                chained = isinstance(node, ast.If) and field == "orelse" and isinstance(child, ast.If)
+                deepest = max(deepest, _depth(child, depth + (isinstance(child, nests) and not chained)))
+    return deepest
+
+
+def test_nesting_is_at_most_4() -> None:
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    functions = [(p, n) for p in MODULES for n in ast.walk(tree(p)) if isinstance(n, kinds)]
+    assert not [f"{name(p)} {n.name} {_depth(n)}" for p, n in functions if _depth(n) > 4]
+
+
+def test_no_module_has_a_name_that_says_nothing() -> None:
+    assert not [name(p) for p in MODULES if p.stem in BANNED_NAMES]
+
+
+@pytest.mark.parametrize("package", ["gate", "config"])
+def test_the_core_is_pure(package: str) -> None:
+    def imported(path: Path) -> Iterator[str]:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.Import):
+                yield from (alias.name.split(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                yield node.module.split(".")[0]
+
+    assert not [(name(p), m) for p in (SOURCE / package).rglob("*.py") for m in imported(p) if m in IMPURE]
+
+
+def test_paths_of_the_store_are_written_in_the_map_alone() -> None:
+    literal = re.compile(r"^/?(zuul|mozilla)/|^/(zuul|mozilla)$")
+    outside = [p for p in MODULES if p.parent.name not in ("map", "testing")]
+    strings = [(p, n) for p in outside for n in ast.walk(tree(p)) if isinstance(n, ast.Constant)]
+    assert not [f"{name(p)}:{n.lineno}" for p, n in strings if isinstance(n.value, str) and literal.match(n.value)]
+
+
+def test_tasks_are_made_where_the_list_says() -> None:
+    makes = re.compile(r"\b(ensure_future|create_task)\(")
+    assert {name(p) for p in MODULES if makes.search(p.read_text())} == set(TASKS)
+
+
+def test_nothing_is_left_for_later() -> None:
+    words = re.compile(r"\b(TODO|FIXME|XXX|HACK|NotImplementedError)\b")
+    assert not [name(p) for p in MODULES if words.search(p.read_text())]
+
+
+def test_unit_tests_do_not_sleep_or_patch() -> None:
+    bad = re.compile(r"mock\.patch|time\.sleep|asyncio\.sleep\([^0)]")
+    assert not [str(p) for p in (ROOT / "tests" / "unit").rglob("*.py") if bad.search(p.read_text())]
+
+
+def test_every_dependency_has_its_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = {
+        re.split(r"[><=\[]", d)[0] for d in (*project["dependencies"], *project["optional-dependencies"]["ansible"])
+    }
+    table = (ROOT / "ARCHITECTURE.md").read_text()
+    assert not [n for n in names if n not in table]
+
+
+def test_the_readme_names_only_commands_that_exist() -> None:
+    named = set(re.findall(r"^headgate (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE))
+    assert named <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_can_be_loaded(command: str) -> None:
+    import click
+
+    assert group.get_command(click.Context(group), command) is not None  # type: ignore[attr-defined]
+
+
+def test_generated_pages_are_as_they_would_be_written() -> None:
+    assert not [path for path, text in pages().items() if (ROOT / path).read_text() != text]
