@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import hashlib
-import hmac
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from litestar import Litestar, Request, Response, WebSocket, get, post, websocket
 from litestar.datastructures import State as AppState
 from litestar.exceptions import HTTPException, NotFoundException, WebSocketDisconnect
 from litestar.response import File, Redirect, ServerSentEvent
 
 from headgate import __version__
-from headgate.adapters.sql.history import FILTERS, SqlHistory
+from headgate.adapters.sql.history import FILTERS, LIMIT_MAX, SqlHistory
 from headgate.base.ids import fresh
-from headgate.gate.change import Change
-from headgate.gate.work import Dequeue, Enqueue, Managed, Promote
-from headgate.map.records import ForPipeline
+from headgate.gate.work import Dequeue, Enqueue, Promote
 from headgate.services.context import Context
 from headgate.services.scheduler.scheduler import Scheduler
-from headgate.services.scheduler.standings import Standings
-from headgate.web.status import Status
+from headgate.web.site import Follow, Site, Wanted, site_of
 
 STATIC = Path(__file__).parent / "static"
 EVENT_INTERVAL_S = 0.1
@@ -34,75 +30,10 @@ PING_INTERVAL_S = 20.0
 FIRST_MESSAGE_TIMEOUT_S = 10.0
 PAGES = ("status", "builds", "build", "buildset")
 
-Follow = Callable[[Path, Callable[[], bool], int], AsyncIterator[bytes]]
-
-
-class Wanted(msgspec.Struct):
-    """Body of enqueue and dequeue; of promote with `changes`."""
-
-    pipeline: str
-    change: str = ""
-    """`<topic>` or `<branch>/<topic>` of the project in the URL."""
-    changes: list[str] = []
-    """For promote: keys of changes, `<project>/<branch>/<topic>`."""
-
-
-class Site:
-    """What the routes share."""
-
-    def __init__(
-        self, context: Context, scheduler: Scheduler, history: SqlHistory, log_root: Path, token: str, follow: Follow
-    ) -> None:
-        self.context, self.scheduler, self.history = context, scheduler, history
-        self.log_root, self.token, self.follow = log_root, token, follow
-        self.status = Status(context, scheduler)
-
-    def tenant(self, name: str) -> str:
-        if name not in self.scheduler.tenants:
-            raise NotFoundException(f"there is no tenant {name!r}; there are {', '.join(self.scheduler.tenants)}")
-        return name
-
-    def encoded(self, tenant: str) -> bytes:
-        return msgspec.json.encode(self.status.of(self.tenant(tenant)))
-
-    def allow(self, request: Request[Any, Any, Any]) -> None:
-        """A token where one is set, else only this machine.  Raises 401, 403."""
-        if self.token:
-            given = request.headers.get("authorization", "").removeprefix("Bearer ")
-            if not hmac.compare_digest(given, self.token):
-                raise HTTPException("a bearer token is needed; it is [web] token of the settings", status_code=401)
-        elif request.client is None or request.client.host not in ("127.0.0.1", "::1"):
-            raise HTTPException("from another machine only with a token; set [web] token", status_code=403)
-
-    async def ask(self, tenant: str, pipeline: str, work: Managed) -> None:
-        if pipeline not in self.scheduler.tenants[tenant].layouts.landed.pipelines:
-            raise NotFoundException(f"tenant {tenant} has no pipeline {pipeline!r}")
-        stream = self.context.map.events.tenant(tenant).management.stream
-        await self.context.store.commit([], stream.append(ForPipeline(pipeline, work)))
-
-    def find(self, tenant: str, project: str, change: str) -> Change:
-        """A known change of a project, by topic or branch and topic.  Raises 404."""
-        source = self.scheduler.tenants[self.tenant(tenant)].tenant.find(project)
-        if source is None:
-            raise NotFoundException(f"tenant {tenant} has no project {project!r}")
-        standings = Standings(self.context.map, self.context.mirror, (source.connection,)).now()
-        for standing in standings.values():
-            found = standing.change
-            names = (found.topic, f"{found.branch}/{found.topic}", found.id)
-            if found.project == source.project and standing.open and change in names:
-                return found
-        raise NotFoundException(f"{project} has no open change {change!r}")
-
-
-def _site(state: AppState) -> Site:
-    site = state["site"]
-    assert isinstance(site, Site), "set by create_app"
-    return site
-
 
 @get("/health")
 async def health(state: AppState) -> dict[str, Any]:
-    loaded = {name: runner.loaded.is_set() for name, runner in _site(state).scheduler.tenants.items()}
+    loaded = {name: runner.loaded.is_set() for name, runner in site_of(state).scheduler.tenants.items()}
     return {"ok": all(loaded.values()), "tenants": loaded}
 
 
@@ -114,17 +45,17 @@ async def info() -> dict[str, Any]:
 
 @get("/api/tenants")
 async def tenants(state: AppState) -> list[dict[str, str]]:
-    return [{"name": name} for name in _site(state).status.tenants()]
+    return [{"name": name} for name in site_of(state).status.tenants()]
 
 
 @get("/api/components")
 async def components(state: AppState) -> dict[str, Any]:
-    return _site(state).status.components()
+    return site_of(state).status.components()
 
 
 @get("/api/tenant/{tenant:str}/status")
 async def status(state: AppState, request: Request[Any, Any, Any], tenant: str) -> Response[bytes]:
-    body = _site(state).encoded(tenant)
+    body = site_of(state).encoded(tenant)
     tag = f'"{hashlib.sha256(body).hexdigest()[:24]}"'
     if request.headers.get("if-none-match") == tag:
         return Response(b"", status_code=304, headers={"ETag": tag})
@@ -133,14 +64,14 @@ async def status(state: AppState, request: Request[Any, Any, Any], tenant: str) 
 
 @get("/api/tenant/{tenant:str}/status/change/{id:str}")
 async def status_change(state: AppState, tenant: str, id: str) -> list[dict[str, Any]]:
-    whole = _site(state).status.of(_site(state).tenant(tenant)) or {}
+    whole = site_of(state).status.of(site_of(state).tenant(tenant)) or {}
     items = (i for p in whole["pipelines"] for q in p["change_queues"] for head in q["heads"] for i in head)
     return [item for item in items if id in (item["refs"][0]["id"], item["refs"][0]["topic"])]
 
 
 @get("/api/tenant/{tenant:str}/events")
 async def events(state: AppState, tenant: str) -> ServerSentEvent:
-    site = _site(state)
+    site = site_of(state)
     site.tenant(tenant)
 
     async def moves() -> AsyncIterator[dict[str, str]]:
@@ -161,20 +92,24 @@ def _filters(request: Request[Any, Any, Any]) -> tuple[dict[str, str], int, int]
     query = request.query_params
     wanted = {k: query[k] for k in (*FILTERS, "uuid", "job_name", "result") if query.get(k)}
     try:
-        return wanted, int(query.get("limit", 50)), int(query.get("skip", 0))
-    except ValueError as error:
-        raise HTTPException("limit and skip are whole numbers", status_code=400) from error
+        limit, skip = int(query.get("limit", 50)), int(query.get("skip", 0))
+    except ValueError:
+        limit = skip = -1
+    if not (0 <= limit <= LIMIT_MAX and 0 <= skip < 1 << 31):
+        raise HTTPException(f"limit is a whole number to {LIMIT_MAX}, skip one of at least 0", status_code=400)
+    return wanted, limit, skip
 
 
 @get("/api/tenant/{tenant:str}/builds")
 async def builds(state: AppState, request: Request[Any, Any, Any], tenant: str) -> list[dict[str, Any]]:
     wanted, limit, skip = _filters(request)
-    return await _site(state).history.builds(_site(state).tenant(tenant), wanted, limit=limit, skip=skip)
+    site = site_of(state)
+    return await site.history.builds(site.tenant(tenant), site.canonical(tenant, wanted), limit=limit, skip=skip)
 
 
 @get("/api/tenant/{tenant:str}/build/{uuid:str}")
 async def build(state: AppState, tenant: str, uuid: str) -> dict[str, Any]:
-    site = _site(state)
+    site = site_of(state)
     found = await site.history.build(site.tenant(tenant), uuid) or _running_build(site, tenant, uuid)
     if found is None:
         raise NotFoundException(f"there is no build {uuid}")
@@ -202,12 +137,13 @@ def _running_build(site: Site, tenant: str, uuid: str) -> dict[str, Any] | None:
 @get("/api/tenant/{tenant:str}/buildsets")
 async def buildsets(state: AppState, request: Request[Any, Any, Any], tenant: str) -> list[dict[str, Any]]:
     wanted, limit, skip = _filters(request)
-    return await _site(state).history.buildsets(_site(state).tenant(tenant), wanted, limit=limit, skip=skip)
+    site = site_of(state)
+    return await site.history.buildsets(site.tenant(tenant), site.canonical(tenant, wanted), limit=limit, skip=skip)
 
 
 @get("/api/tenant/{tenant:str}/buildset/{uuid:str}")
 async def buildset(state: AppState, tenant: str, uuid: str) -> dict[str, Any]:
-    found = await _site(state).history.buildset(_site(state).tenant(tenant), uuid)
+    found = await site_of(state).history.buildset(site_of(state).tenant(tenant), uuid)
     if found is None:
         raise NotFoundException(f"there is no buildset {uuid} in the history (yet)")
     return found
@@ -215,7 +151,7 @@ async def buildset(state: AppState, tenant: str, uuid: str) -> dict[str, Any]:
 
 @get("/api/tenant/{tenant:str}/config-errors")
 async def config_errors(state: AppState, tenant: str) -> list[dict[str, Any]]:
-    layout = _site(state).scheduler.tenants[_site(state).tenant(tenant)].layouts.landed
+    layout = site_of(state).scheduler.tenants[site_of(state).tenant(tenant)].layouts.landed
     return [
         {
             "source_context": {"project": e.project, "branch": e.branch, "path": e.path, "line": e.line},
@@ -230,13 +166,13 @@ async def config_errors(state: AppState, tenant: str) -> list[dict[str, Any]]:
 
 @get("/api/tenant/{tenant:str}/pipelines")
 async def pipelines(state: AppState, tenant: str) -> list[dict[str, Any]]:
-    layout = _site(state).scheduler.tenants[_site(state).tenant(tenant)].layouts.landed
+    layout = site_of(state).scheduler.tenants[site_of(state).tenant(tenant)].layouts.landed
     return [{"name": n, "manager": p.manager, "description": p.description} for n, p in layout.pipelines.items()]
 
 
 @get("/api/tenant/{tenant:str}/jobs")
 async def jobs(state: AppState, tenant: str) -> list[dict[str, Any]]:
-    layout = _site(state).scheduler.tenants[_site(state).tenant(tenant)].layouts.landed
+    layout = site_of(state).scheduler.tenants[site_of(state).tenant(tenant)].layouts.landed
     return [
         {
             "name": n,
@@ -250,7 +186,7 @@ async def jobs(state: AppState, tenant: str) -> list[dict[str, Any]]:
 
 @get("/api/tenant/{tenant:str}/projects")
 async def projects(state: AppState, tenant: str) -> list[dict[str, Any]]:
-    found = _site(state).scheduler.tenants[_site(state).tenant(tenant)].tenant.projects
+    found = site_of(state).scheduler.tenants[site_of(state).tenant(tenant)].tenant.projects
     return [
         {
             "name": p.name,
@@ -264,29 +200,36 @@ async def projects(state: AppState, tenant: str) -> list[dict[str, Any]]:
 
 @get("/api/tenant/{tenant:str}/semaphores")
 async def semaphores(state: AppState, tenant: str) -> list[dict[str, Any]]:
-    return _site(state).status.semaphores(_site(state).tenant(tenant))
+    return site_of(state).status.semaphores(site_of(state).tenant(tenant))
 
 
-@get("/api/tenant/{tenant:str}/freeze-jobs")
-async def freeze_jobs(state: AppState, tenant: str, pipeline: str, project: str, branch: str) -> list[dict[str, Any]]:
-    site = _site(state)
+@get("/api/tenant/{tenant:str}/pipeline/{pipeline:str}/project/{rest:path}")
+async def freeze_jobs(state: AppState, tenant: str, pipeline: str, rest: str) -> list[dict[str, Any]]:
+    """`rest` is `<project>/branch/<branch>/freeze-jobs`; both names may hold slashes."""
+    project, _, tail = rest.strip("/").partition("/branch/")
+    branch, _, verb = tail.rpartition("/")
+    if verb != "freeze-jobs":
+        raise NotFoundException("what can be asked of a project in a pipeline is .../branch/<branch>/freeze-jobs")
+    site = site_of(state)
     runner = site.scheduler.tenants[site.tenant(tenant)]
     source = runner.tenant.find(project)
     if source is None:
         raise NotFoundException(f"tenant {tenant} has no project {project!r}")
+    if pipeline not in runner.layouts.landed.pipelines:
+        raise NotFoundException(f"tenant {tenant} has no pipeline {pipeline!r}")
     graph = runner.layouts.landed.freeze(pipeline, source.project, branch)
     return [
         {"name": j.name, "dependencies": [{"name": d.name, "soft": d.soft} for d in j.dependencies]} for j in graph.jobs
     ]
 
 
-@post("/api/tenant/{tenant:str}/project/{project:path}/{verb:str}", status_code=200)
-async def control(
-    state: AppState, request: Request[Any, Any, Any], tenant: str, project: str, verb: str, data: Wanted
-) -> bool:
-    site = _site(state)
+@post("/api/tenant/{tenant:str}/project/{rest:path}", status_code=200)
+async def control(state: AppState, request: Request[Any, Any, Any], tenant: str, rest: str, data: Wanted) -> bool:
+    """`rest` is `<project>/enqueue` or `<project>/dequeue`; a project's name may hold slashes."""
+    site = site_of(state)
     site.allow(request)
-    change = site.find(tenant, project.strip("/"), data.change)
+    project, _, verb = rest.strip("/").rpartition("/")
+    change = site.find(tenant, project, data.change)
     if verb == "enqueue":
         await site.ask(tenant, data.pipeline, Enqueue(change, fresh()))
     elif verb == "dequeue":
@@ -298,7 +241,7 @@ async def control(
 
 @post("/api/tenant/{tenant:str}/promote", status_code=200)
 async def promote(state: AppState, request: Request[Any, Any, Any], tenant: str, data: Wanted) -> bool:
-    site = _site(state)
+    site = site_of(state)
     site.allow(request)
     await site.ask(site.tenant(tenant), data.pipeline, Promote(tuple(data.changes), fresh()))
     return True
@@ -306,7 +249,7 @@ async def promote(state: AppState, request: Request[Any, Any, Any], tenant: str,
 
 @get("/logs/{path:path}")
 async def logs(state: AppState, path: str) -> File:
-    root = _site(state).log_root.resolve()
+    root = site_of(state).log_root.resolve()
     file = (root / path.lstrip("/")).resolve()
     if not file.is_relative_to(root) or not file.is_file():
         raise NotFoundException("there is no such log")
@@ -316,7 +259,7 @@ async def logs(state: AppState, path: str) -> File:
 @websocket("/api/tenant/{tenant:str}/console-stream")
 async def console(socket: WebSocket[Any, Any, Any], state: AppState, tenant: str) -> None:
     """The client names a build; its log is sent as it is written, then the connection is closed."""
-    site = _site(state)
+    site = site_of(state)
     await socket.accept()
     try:
         async with asyncio.timeout(FIRST_MESSAGE_TIMEOUT_S):
@@ -328,6 +271,9 @@ async def console(socket: WebSocket[Any, Any, Any], state: AppState, tenant: str
     except WebSocketDisconnect:
         return
     path = site.log_root / uuid / "job-output.txt"
+    if tenant not in site.scheduler.tenants:
+        await socket.close(4011, f"there is no tenant {tenant}")
+        return
     if not uuid.isalnum() or not (path.exists() or _running_build(site, tenant, uuid)):
         await socket.close(4011, f"there is no log of build {uuid}")
         return
@@ -335,9 +281,10 @@ async def console(socket: WebSocket[Any, Any, Any], state: AppState, tenant: str
     def finished() -> bool:
         return site.context.mirror.get(f"{site.context.map.executor.unzoned.requests.path}/{uuid}") is None
 
+    text = codecs.getincrementaldecoder("utf-8")("replace")
     try:
         async for chunk in site.follow(path, finished, 0):
-            await socket.send_text(chunk.decode(errors="replace"))
+            await socket.send_text(text.decode(chunk))
         await socket.close(1000)
     except WebSocketDisconnect:
         return
@@ -345,13 +292,13 @@ async def console(socket: WebSocket[Any, Any, Any], state: AppState, tenant: str
 
 @get("/")
 async def index(state: AppState) -> Redirect | File:
-    names = _site(state).status.tenants()
+    names = site_of(state).status.tenants()
     return Redirect(f"/t/{names[0]}/status") if len(names) == 1 else _page("tenants.html")
 
 
 @get(["/t/{tenant:str}/{page:str}", "/t/{tenant:str}/{page:str}/{uuid:str}"])
 async def page(state: AppState, tenant: str, page: str, uuid: str = "") -> File:
-    _site(state).tenant(tenant)
+    site_of(state).tenant(tenant)
     if page not in PAGES:
         raise NotFoundException(f"there is no page {page!r}")
     return _page(f"{page}.html")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -84,8 +85,9 @@ class SqlHistory:
         except (sa.exc.SQLAlchemyError, OSError, ImportError) as error:
             self._thread.shutdown()
             said = str(getattr(error, "orig", None) or error)
+            shown = re.sub(r"(://[^:@/]*):[^@]*@", r"\1:***@", dburi)
             raise HistoryError(
-                f"[database] dburi {dburi}: cannot be used ({said}); mend it, or move it away to begin a new history"
+                f"[database] dburi {shown}: cannot be used ({said}); mend it, or move it away to begin a new history"
             ) from error
 
     async def record(self, finished: Finished) -> None:

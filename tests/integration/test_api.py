@@ -1,0 +1,111 @@
+"""The REST API over a gate at work."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from litestar import Litestar
+from litestar.testing import AsyncTestClient
+
+from headgate.adapters.process.tail import follow
+from headgate.adapters.sql.history import SqlHistory
+from headgate.store.memory import MemoryBackend
+from headgate.testing.gate import Gate, gate
+from headgate.testing.repositories import Repositories
+from headgate.web.app import create_app
+
+from .conftest import TENANTS
+
+Client = AsyncTestClient[Litestar]
+TENANT = "/api/tenant/example"
+TOKEN = {"Authorization": "Bearer secret"}
+
+
+@pytest.fixture
+async def running(tmp_path: Path, repositories: Repositories) -> AsyncIterator[Gate]:
+    async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS) as found:
+        yield found
+
+
+@pytest.fixture
+async def client(tmp_path: Path, running: Gate) -> AsyncIterator[Client]:
+    history = SqlHistory(f"sqlite:///{tmp_path}/history.sqlite")
+    app = create_app(running.context, running.scheduler, history, tmp_path / "logs", "secret", follow)
+    async with AsyncTestClient(app) as found:
+        yield found
+    history.close()
+
+
+async def seen(running: Gate, topic: str) -> None:
+    place = running.context.map.cache.connection("local").data.path
+    async with asyncio.timeout(10):
+        while not any(topic.encode() in entry.value for entry in running.context.mirror.under(place)):
+            await running.context.mirror.moved(running.context.mirror.moves)
+
+
+async def test_a_change_is_enqueued_by_hand_and_lands(
+    client: Client, running: Gate, repositories: Repositories
+) -> None:
+    repositories.propose("code/api", "byhand", {"a": "1\n"})
+    await seen(running, "byhand")
+    body = {"pipeline": "gate", "change": "byhand"}
+    answer = await client.post(f"{TENANT}/project/code/api/enqueue", json=body, headers=TOKEN)
+    assert answer.status_code == 200, answer.text
+    assert (await running.history.result_of("byhand", "gate")).result == "SUCCESS"
+    assert repositories.show("code/api", "a") == "1"
+
+
+async def test_without_the_token_nothing_is_done(client: Client) -> None:
+    body = {"pipeline": "gate", "change": "x"}
+    url = f"{TENANT}/project/code/api/dequeue"
+    assert (await client.post(url, json=body)).status_code == 401
+    text = {**TOKEN, "Content-Type": "text/plain"}
+    assert (await client.post(url, content=json.dumps(body), headers=text)).status_code == 415
+    answer = await client.post(url, json=body, headers=TOKEN)
+    assert answer.status_code == 404 and "no open change 'x'" in answer.json()["detail"]
+
+
+async def test_status_has_an_etag(client: Client) -> None:
+    answer = await client.get(f"{TENANT}/status")
+    names = [pipeline["name"] for pipeline in answer.json()["pipelines"]]
+    assert names == ["check", "gate"]
+    again = await client.get(f"{TENANT}/status", headers={"If-None-Match": answer.headers["etag"]})
+    assert again.status_code == 304
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("/api/tenant/nobody/status", "no tenant 'nobody'"),
+        (f"{TENANT}/build/xyz", "no build xyz"),
+        (f"{TENANT}/pipeline/gate/project/code/none/branch/master/freeze-jobs", "no project 'code/none'"),
+        ("/logs/../../etc/passwd", ""),
+        ("/static/..%2fapp.py", ""),
+    ],
+)
+async def test_what_is_not_there_is_said(client: Client, url: str, words: str) -> None:
+    answer = await client.get(url)
+    assert answer.status_code == 404 and words in answer.text
+
+
+async def test_what_can_be_asked_is_answered(client: Client) -> None:
+    async def ask(url: str) -> Any:
+        answer = await client.get(url)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    assert await ask("/api/tenants") == [{"name": "example"}]
+    assert set(await ask("/api/components")) == {"scheduler", "merger", "executor", "web"}
+    frozen = await ask(f"{TENANT}/pipeline/gate/project/code/api/branch/master/freeze-jobs")
+    assert frozen == [{"name": "unit", "dependencies": []}]
+    assert [job["name"] for job in await ask(f"{TENANT}/jobs")] == ["base", "unit"]
+    assert len(await ask(f"{TENANT}/projects")) == 3
+    assert (
+        await ask(f"{TENANT}/config-errors") == await ask(f"{TENANT}/semaphores") == await ask(f"{TENANT}/builds") == []
+    )
+    assert (await client.get(f"{TENANT}/builds?limit=-1")).status_code == 400
