@@ -1,0 +1,252 @@
+"""The gate as a play: people act, mergers and jobs answer, and the stage shows what the gate made of it.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from headgate.config.model import ConfigError, FrozenGraph, FrozenJob, Pipeline, TriggerFilter, Window
+from headgate.gate.absorb import absorb
+from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
+from headgate.gate.decide import settle
+from headgate.gate.model import Action, Cancel, Item, Land, Layout, Merge, Record, Report, Run, State, World
+from headgate.gate.work import (
+    Answer,
+    BuildEnded,
+    BuildOutcome,
+    LandAnswer,
+    Managed,
+    MergeAnswer,
+    RepoState,
+)
+
+ALL_KINDS = ("success", "failure", "start", "merge-conflict", "config-error", "no-jobs", "dequeue")
+
+
+@dataclass(slots=True)
+class PlayLayout:
+    """A configuration: the same jobs for every project, one shared queue unless told otherwise."""
+
+    jobs: tuple[FrozenJob, ...]
+    fail_fast: bool = False
+    queues: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+    absent: frozenset[str] = frozenset()
+    freezes: int = 0
+
+    @property
+    def semaphores(self) -> Mapping[str, int]:
+        return self.limits
+
+    def freeze(
+        self, pipeline: str, project: str, branch: str, ref: str = "", files: tuple[str, ...] | None = None
+    ) -> FrozenGraph:
+        self.freezes += 1
+        return FrozenGraph(self.jobs, self.fail_fast)
+
+    def queue_of(self, project: str, branch: str, pipeline: str) -> str:
+        return self.queues.get(project, "shared")
+
+    def merge_mode(self, project: str, branch: str) -> str:
+        return "merge"
+
+    def takes_part(self, pipeline: str, project: str, branch: str) -> bool:
+        return project not in self.absent
+
+    def touches_config(self, project: str, files: tuple[str, ...] | None) -> bool:
+        return files is not None and "zuul.yaml" in files
+
+    def config_paths(self, project: str) -> tuple[str, ...]:
+        return ("zuul.yaml",)
+
+
+@dataclass(slots=True)
+class PlayLayouts:
+    """A proposed configuration whose text is `broken` has an error; any other gives the job it names."""
+
+    landed: Layout
+
+    def proposed(self, texts: Mapping[str, Mapping[str, Mapping[str, str]]]) -> tuple[Layout, tuple[ConfigError, ...]]:
+        words = " ".join(text for b in texts.values() for files in b.values() for text in files.values())
+        if "broken" in words:
+            return self.landed, (ConfigError("Syntax Error", "it is broken", "p", "master", "zuul.yaml", 3),)
+        return PlayLayout(tuple(FrozenJob(name=word) for word in words.split())), ()
+
+
+class Play:
+    """`act` is what people do; `merges`, `passes`, `fails` answer; the rest is there to be looked at."""
+
+    def __init__(
+        self, *jobs: FrozenJob | str, manager: str = "dependent", window: int = 20, layout: PlayLayout | None = None
+    ) -> None:
+        made = tuple(FrozenJob(name=j) if isinstance(j, str) else j for j in jobs or ("unit",))
+        self.layout = layout or PlayLayout(made)
+        reporters: dict[str, tuple[str, ...]] = {kind: ("git",) for kind in ALL_KINDS}
+        event = (EventKind.APPROVED if manager == "dependent" else EventKind.PROPOSED).value
+        self.pipeline = Pipeline(
+            name="gate",
+            manager=manager,
+            triggers=(TriggerFilter("git", (event,)),),
+            require_approved=("git",) if manager == "dependent" else (),
+            reporters=reporters,
+            lands=("git",) if manager == "dependent" else (),
+            window=Window(size=window, floor=1),
+        )
+        self.state, self.standings = State(), dict[str, Standing]()
+        self.held: dict[str, int] = {}
+        self.merging: dict[str, Merge] = {}
+        self.running: dict[str, Run] = {}
+        self.landing: dict[str, Land] = {}
+        self.reports: list[Report] = []
+        self.ended: dict[str, str] = {}
+        self.said: dict[str, str] = {}
+        self._clock = 0
+
+    # --- people
+
+    def change(
+        self, name: str, *needs: str, project: str = "p", files: tuple[str, ...] = ("f",), commit: str = ""
+    ) -> Change:
+        keys = tuple(self._key(need) for need in needs)
+        number = commit or (name * 40)[:40]
+        return Change("git", project, "master", name, number, ref=f"refs/for/master/{name}", files=files, needs=keys)
+
+    def propose(self, change: Change) -> None:
+        self.standings[change.key] = Standing(change)
+        self.event(EventKind.PROPOSED, change)
+
+    def approve(self, *names: str) -> None:
+        """Proposes them first if need be, on project `p`."""
+        for name in names:
+            if self._find(name) is None:
+                self.propose(self.change(name))
+            standing = self._standing(name)
+            self.standings[standing.change.key] = replace(standing, approved=standing.change.commit)
+            self.event(EventKind.APPROVED, standing.change)
+
+    def abandon(self, name: str) -> None:
+        standing = self._standing(name)
+        self.standings[standing.change.key] = replace(standing, open=False)
+        self.event(EventKind.ABANDONED, standing.change)
+
+    def event(self, kind: EventKind, change: Change) -> None:
+        self._clock += 1
+        self.act(TriggerEvent(kind, change, f"event{self._clock}"))
+
+    def act(self, *events: TriggerEvent | Answer | Managed) -> None:
+        """One turn."""
+        self._clock += 1000
+        asked: list[Action] = []
+        for event in events:
+            self.state = absorb(self.state, event, self.world, asked)
+        self.state = settle(self.state, self.world, asked)
+        for action in asked:
+            self._take(action)
+
+    # --- answers
+
+    def merges(self, *names: str) -> None:
+        """All that are asked for, when none is named."""
+        for name in names or tuple(self.merging_names):
+            id = next(i for i, m in self.merging.items() if self._topic(m.work.chain[-1].commit) == name)
+            work = self.merging.pop(id).work
+            merged = {item.project: {"master": "+".join(i.commit for i in work.chain)} for item in work.chain}
+            texts = {p: {"master": {"zuul.yaml": self.texts.get(p, "")}} for p in work.config_paths}
+            state = RepoState(work.chain, {}, merged)
+            self.act(MergeAnswer(work.buildset, True, state=state, config=texts))
+
+    texts: Mapping[str, str] = {}
+    """project -> text of its proposed zuul.yaml"""
+
+    def conflicts(self, name: str, blame: str = "") -> None:
+        id = next(i for i, m in self.merging.items() if self._topic(m.work.chain[-1].commit) == name)
+        work = self.merging.pop(id).work
+        guilty = next(i.item for i in work.chain if self._topic(i.commit) == (blame or name))
+        self.act(MergeAnswer(work.buildset, False, guilty, "conflicts in f"))
+
+    def ends(self, name: str, job: str, result: str | None, **data: object) -> None:
+        id = next(i for i, r in self.running.items() if (r.spec.change.topic, r.spec.job.name) == (name, job))
+        spec = self.running.pop(id).spec
+        outcome = BuildOutcome(build=id, result=result, data=dict(data), start_ms=1_000, end_ms=63_000)
+        self.act(BuildEnded(spec.buildset, job, outcome))
+
+    def passes(self, name: str, *jobs: str) -> None:
+        """All its running jobs, when none is named."""
+        for job in jobs or tuple(j for n, j in self.builds if n == name):
+            self.ends(name, job, "SUCCESS")
+
+    def fails(self, name: str, job: str = "unit") -> None:
+        self.ends(name, job, "FAILURE")
+
+    def lands(self, name: str, *, moved: bool = False, error: str = "") -> None:
+        id = next(i for i, action in self.landing.items() if action.work.change.topic == name)
+        work = self.landing.pop(id).work
+        if not moved and not error:
+            standing = self._standing(name)
+            self.standings[standing.change.key] = replace(standing, open=False, landed=True)
+        self.act(LandAnswer(work.buildset, not (moved or error), moved, error))
+
+    # --- the stage
+
+    @property
+    def world(self) -> World:
+        return World("t", self.pipeline, PlayLayouts(self.layout), self.standings, self._clock, "http://h", self.held)
+
+    @property
+    def queue(self) -> list[str]:
+        return [item.change.topic for _, item in self.state.items()]
+
+    @property
+    def builds(self) -> list[tuple[str, str]]:
+        return [(run.spec.change.topic, run.spec.job.name) for run in self.running.values()]
+
+    @property
+    def merging_names(self) -> list[str]:
+        return [self._topic(m.work.chain[-1].commit) for m in self.merging.values()]
+
+    @property
+    def landing_names(self) -> list[str]:
+        return [action.work.change.topic for action in self.landing.values()]
+
+    def beneath(self, name: str) -> list[str]:
+        """The changes `name` is tested on, furthest first."""
+        item = self.item(name)
+        assert item.buildset is not None and item.buildset.state is not None, f"{name} has not merged"
+        return [self._topic(i.commit) for i in item.buildset.state.chain[:-1]]
+
+    def item(self, name: str) -> Item:
+        return next(item for _, item in self.state.items() if item.change.topic == name and item.live)
+
+    def _take(self, action: Action) -> None:
+        match action:
+            case Merge():
+                self.merging[action.id] = action
+            case Run():
+                self.running[action.id] = action
+            case Land():
+                self.landing[action.id] = action
+            case Report():
+                self.reports.append(action)
+            case Cancel(id):
+                self.running.pop(id, None)
+                self.merging.pop(id, None)
+            case Record(item, result, message):
+                self.ended[item.change.topic] = result
+                self.said[item.change.topic] = message
+
+    def _topic(self, commit: str) -> str:
+        return next(s.change.topic for s in self.standings.values() if s.change.commit == commit)
+
+    def _find(self, name: str) -> Standing | None:
+        return next((s for s in self.standings.values() if s.change.topic == name), None)
+
+    def _standing(self, name: str) -> Standing:
+        found = self._find(name)
+        assert found is not None, f"nobody proposed {name}"
+        return found
+
+    def _key(self, name: str) -> str:
+        found = self._find(name)
+        return found.change.key if found else f"p/master/{name}"

@@ -1,0 +1,370 @@
+"""What the gate does, told as plays."""
+
+from __future__ import annotations
+
+from headgate.config.model import FrozenJob, JobDependency, JobSemaphore
+from headgate.gate.change import EventKind
+from headgate.gate.work import BuildEnded, BuildOutcome, Dequeue, Enqueue, Promote
+from headgate.testing.plays import Play, PlayLayout
+
+AFTER_UNIT = FrozenJob(name="deploy", dependencies=(JobDependency("unit"),))
+SOFTLY = FrozenJob(name="docs", dependencies=(JobDependency("unit", soft=True),))
+
+
+def test_an_approved_change_that_passes_lands() -> None:
+    play = Play()
+    play.approve("A")
+    play.merges("A")
+    assert play.builds == [("A", "unit")]
+    play.passes("A")
+    assert play.landing_names == ["A"]
+    play.lands("A")
+    assert play.ended == {"A": "SUCCESS"} and play.queue == []
+
+
+def test_a_and_b_are_approved__a_fails__b_restarts_without_a() -> None:
+    play = Play()
+    play.approve("A", "B")
+    play.merges()
+    assert play.beneath("B") == ["A"]
+    play.fails("A")
+    assert play.merging_names == ["B"] and ("B", "unit") not in play.builds
+    play.merges("B")
+    assert play.beneath("B") == []
+    play.passes("B")
+    play.lands("B")
+    assert play.ended == {"A": "FAILURE", "B": "SUCCESS"}
+
+
+def test_a_failing_change_waits_for_the_head_and_those_behind_are_tested_as_if_it_were_absent() -> None:
+    play = Play()
+    play.approve("A", "B", "C")
+    play.merges()
+    play.fails("B")
+    play.merges("C")
+    assert play.queue == ["A", "B", "C"] and play.beneath("C") == ["A"]
+    play.passes("A")
+    play.lands("A")
+    assert play.ended == {"A": "SUCCESS", "B": "FAILURE"}
+    assert ("C", "unit") in play.builds, "C goes on: what it rests on has landed"
+    play.passes("C")
+    play.lands("C")
+    assert play.ended["C"] == "SUCCESS"
+
+
+def test_success_behind_waits_for_the_head() -> None:
+    play = Play()
+    play.approve("A", "B")
+    play.merges()
+    play.passes("B")
+    assert play.landing_names == []
+    play.passes("A")
+    assert play.landing_names == ["A"]
+    play.lands("A")
+    assert play.landing_names == ["B"]
+
+
+def test_the_window_bounds_the_work_and_moves_with_success_and_failure() -> None:
+    play = Play(window=2)
+    play.approve("A", "B", "C", "D")
+    assert play.merging_names == ["A", "B"]
+    play.merges()
+    play.passes("A")
+    play.lands("A")
+    assert play.state.queues[0].window == 3 and play.merging_names == ["C", "D"]
+    play.merges()
+    play.fails("B")
+    assert play.state.queues[0].window == 1, "halved, not below the floor"
+
+
+def test_a_branch_that_moved_has_the_head_and_all_behind_tested_again() -> None:
+    play = Play()
+    play.approve("A", "B")
+    play.merges()
+    play.passes("A")
+    play.lands("A", moved=True)
+    assert play.merging_names == ["A", "B"] and play.builds == []
+
+
+def test_a_landing_that_is_refused_is_a_merge_failure() -> None:
+    play = Play()
+    play.approve("A")
+    play.merges()
+    play.passes("A")
+    play.lands("A", error="hook declined")
+    assert play.ended == {"A": "MERGE_FAILURE"} and "hook declined" in play.said["A"]
+
+
+def test_a_conflict_of_ones_own_is_reported_at_the_head() -> None:
+    play = Play()
+    play.approve("A")
+    play.conflicts("A")
+    assert play.ended == {"A": "MERGE_CONFLICT"} and "conflicts in f" in play.said["A"]
+
+
+def test_a_conflict_of_a_change_ahead_blocks_only_while_it_is_ahead() -> None:
+    play = Play()
+    play.approve("A", "B")
+    play.conflicts("B", blame="A")
+    assert play.ended == {} and play.merging_names == ["A"]
+    play.conflicts("A")
+    assert play.ended == {"A": "MERGE_CONFLICT"} and play.merging_names == ["B"]
+
+
+def test_what_a_change_needs_goes_first_in_the_gate() -> None:
+    play = Play()
+    play.propose(play.change("A"))
+    play.propose(play.change("B", "A", project="q"))
+    play.approve("A", "B")
+    assert play.queue == ["A", "B"]
+    play.merges()
+    assert play.beneath("B") == ["A"]
+
+
+def test_b_waits_for_a_to_be_approved_and_says_so() -> None:
+    play = Play()
+    play.propose(play.change("A"))
+    play.propose(play.change("B", "A"))
+    play.approve("B")
+    assert play.queue == [] and "is not approved; this change will be enqueued once it is" in play.said["B"]
+    play.approve("A")
+    assert play.queue == ["A", "B"]
+
+
+def test_b_cannot_land_when_the_a_it_needs_fails() -> None:
+    play = Play()
+    play.propose(play.change("A"))
+    play.propose(play.change("B", "A"))
+    play.approve("A", "B")
+    play.merges()
+    play.fails("A")
+    assert play.ended == {"A": "FAILURE", "B": "FAILURE"} and "p/master/A" in play.said["B"]
+
+
+def test_b_lands_after_the_a_it_needs() -> None:
+    play = Play()
+    play.propose(play.change("A"))
+    play.propose(play.change("B", "A"))
+    play.approve("A", "B")
+    play.merges()
+    play.passes("A")
+    play.passes("B")
+    play.lands("A")
+    play.lands("B")
+    assert play.ended == {"A": "SUCCESS", "B": "SUCCESS"}
+
+
+def test_depends_on_nowhere_and_in_a_circle_is_reported_not_hung() -> None:
+    play = Play()
+    play.propose(play.change("A", "ghost"))
+    play.approve("A")
+    assert play.ended == {"A": "FAILURE"} and "there is no such change" in play.said["A"]
+    play.propose(play.change("B", "C"))
+    play.propose(play.change("C", "B"))
+    play.approve("C")
+    assert "goes in a circle: p/master/C -> p/master/B -> p/master/C" in play.said["C"]
+
+
+def test_a_needed_change_of_another_queue_must_land_first() -> None:
+    play = Play(layout=PlayLayout((FrozenJob(name="unit"),), queues={"q": "other"}))
+    play.propose(play.change("A", project="q"))
+    play.approve("A")
+    play.propose(play.change("B", "A"))
+    play.approve("B")
+    assert "it is in another queue (other)" in play.said["B"]
+
+
+def test_in_check_what_is_needed_is_beneath_but_not_reported() -> None:
+    play = Play(manager="independent")
+    play.standings["p/master/A"] = play.standings.get("p/master/A") or _standing(play, "A")
+    play.propose(play.change("B", "A"))
+    play.merges("B")
+    assert play.beneath("B") == ["A"]
+    play.passes("B")
+    assert play.ended == {"B": "SUCCESS"} and play.queue == []
+
+
+def _standing(play: Play, name: str):  # type: ignore[no-untyped-def]
+    from headgate.gate.change import Standing
+
+    return Standing(play.change(name))
+
+
+def test_checks_do_not_wait_for_one_another() -> None:
+    play = Play(manager="independent")
+    play.propose(play.change("A"))
+    play.propose(play.change("B"))
+    play.merges()
+    play.passes("B")
+    assert play.ended == {"B": "SUCCESS"} and play.beneath("A") == []
+
+
+def test_a_new_patchset_takes_the_place_of_the_old() -> None:
+    play = Play()
+    play.approve("A", "B")
+    play.merges()
+    play.propose(play.change("A", commit="2" * 40))
+    assert play.ended == {"A": "DEQUEUED"} and play.queue == ["B"]
+    assert play.merging_names == ["B"], "B was tested on the old patchset"
+    play.approve("A")
+    assert play.queue == ["B", "A"]
+
+
+def test_an_abandoned_change_leaves_with_its_builds() -> None:
+    play = Play()
+    play.approve("A")
+    play.merges()
+    play.abandon("A")
+    assert play.ended == {"A": "DEQUEUED"} and play.builds == []
+
+
+def test_enqueue_and_dequeue_by_hand() -> None:
+    play = Play()
+    play.propose(play.change("A"))
+    play.act(Enqueue(play.change("A"), "by-hand"))
+    assert play.queue == ["A"], "not approved, but asked for"
+    play.act(Dequeue("p/master/A"))
+    assert play.queue == [] and play.merging == {}
+
+
+def test_promote_moves_to_the_head_and_restarts_what_it_displaces() -> None:
+    play = Play()
+    play.approve("A", "B", "C")
+    play.merges()
+    play.act(Promote(("p/master/C",), "now"))
+    assert play.queue == ["C", "A", "B"] and play.builds == []
+    play.merges()
+    assert play.beneath("B") == ["C", "A"]
+
+
+def test_a_job_waits_for_the_job_it_depends_on_and_is_skipped_when_that_fails() -> None:
+    play = Play("unit", AFTER_UNIT, SOFTLY)
+    play.approve("A")
+    play.merges()
+    assert play.builds == [("A", "unit")]
+    play.fails("A")
+    assert play.ended == {"A": "FAILURE"}
+    assert "- deploy : SKIPPED Skipped due to failed job unit" in play.said["A"]
+
+
+def test_child_jobs_leave_the_others_out() -> None:
+    play = Play("unit", AFTER_UNIT, FrozenJob(name="extra", dependencies=(JobDependency("unit"),)))
+    play.approve("A")
+    play.merges()
+    play.ends("A", "unit", "SUCCESS", zuul={"child_jobs": ["extra"]})
+    assert play.builds == [("A", "extra")]
+    play.passes("A")
+    assert play.landing_names == ["A"], "skipped jobs do not stand in the way"
+
+
+def test_a_build_that_did_not_get_to_run_is_tried_again_and_then_given_up() -> None:
+    play = Play(FrozenJob(name="unit", attempts_max=2))
+    play.approve("A")
+    play.merges()
+    play.ends("A", "unit", None)
+    assert play.builds == [("A", "unit")]
+    play.ends("A", "unit", None)
+    assert play.ended == {"A": "FAILURE"} and "RETRY_LIMIT" in play.said["A"]
+
+
+def test_a_job_without_a_vote_decides_nothing() -> None:
+    play = Play("unit", FrozenJob(name="style", voting=False))
+    play.approve("A")
+    play.merges()
+    play.fails("A", "style")
+    play.passes("A", "unit")
+    play.lands("A")
+    assert play.ended == {"A": "SUCCESS"} and "- style http" in play.said["A"]
+    assert "FAILURE in 1m 02s (non-voting)" in play.said["A"]
+
+
+def test_fail_fast_stops_the_rest() -> None:
+    play = Play(layout=PlayLayout((FrozenJob(name="unit"), FrozenJob(name="slow")), fail_fast=True))
+    play.approve("A")
+    play.merges()
+    play.fails("A")
+    assert play.builds == [] and play.ended == {"A": "FAILURE"} and "slow : CANCELED" in play.said["A"]
+
+
+def test_a_semaphore_lets_as_many_run_as_it_has_places() -> None:
+    job = FrozenJob(name="unit", semaphores=(JobSemaphore("one"),))
+    play = Play(layout=PlayLayout((job,), limits={"one": 2}))
+    play.held = {"one": 1}
+    play.approve("A", "B")
+    play.merges()
+    assert play.builds == [("A", "unit")], "another pipeline holds the other place"
+    play.passes("A")
+    assert play.builds == [("B", "unit")]
+
+
+def test_a_built_in_job_needs_nobody() -> None:
+    play = Play(FrozenJob(name="noop", noop=True))
+    play.approve("A")
+    play.merges()
+    assert play.landing_names == ["A"]
+
+
+def test_broken_configuration_is_reported_with_its_line_and_harms_nobody_behind() -> None:
+    play = Play()
+    play.texts = {"p": "broken"}
+    play.propose(play.change("A", files=("zuul.yaml",)))
+    play.approve("A", "B")
+    play.merges("A")
+    assert play.ended == {"A": "CONFIG_ERROR"} and "zuul.yaml:3: error: it is broken" in play.said["A"]
+    assert play.merging_names == ["B"]
+
+
+def test_proposed_configuration_counts_for_its_change_and_those_behind() -> None:
+    play = Play()
+    play.texts = {"p": "brandnew"}
+    play.propose(play.change("A", files=("zuul.yaml",)))
+    play.approve("A", "B")
+    play.merges()
+    assert play.builds == [("A", "brandnew"), ("B", "brandnew")]
+
+
+def test_an_answer_about_an_abandoned_base_changes_nothing() -> None:
+    play = Play()
+    play.approve("A", "B")
+    play.merges()
+    stale = next(run.spec for run in play.running.values() if run.spec.change.topic == "B")
+    play.fails("A")
+    before = play.state
+    play.act(BuildEnded(stale.buildset, "unit", BuildOutcome(stale.build, "FAILURE")))
+    assert play.state == before
+
+
+def test_settling_twice_is_as_settling_once() -> None:
+    play = Play(window=3)
+    play.approve(*"ABCDE")
+    play.merges()
+    play.fails("B")
+    before = (play.state, dict(play.running), dict(play.merging))
+    play.act()
+    assert (play.state, play.running, play.merging) == before
+
+
+def test_a_turn_looks_at_the_window_not_at_the_queue() -> None:
+    play = Play(window=3)
+    play.approve(*(f"c{n}" for n in range(100)))
+    assert len(play.merging) == 3
+    play.merges()
+    assert play.layout.freezes == 3
+
+
+def test_a_ref_that_moved_is_an_item_too() -> None:
+    play = Play(manager="independent")
+    play.pipeline = _post(play)
+    change = play.change("x")
+    from msgspec.structs import replace
+
+    play.event(EventKind.REF_UPDATED, replace(change, topic="", ref="refs/heads/master", old_commit="1" * 40))
+    assert len(play.merging) == 1
+
+
+def _post(play: Play):  # type: ignore[no-untyped-def]
+    from msgspec.structs import replace
+
+    from headgate.config.model import TriggerFilter
+
+    return replace(play.pipeline, triggers=(TriggerFilter("git", ("ref-updated",), refs=("^refs/heads/.*$",)),))

@@ -1,0 +1,240 @@
+"""Coordination on a store in memory, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from headgate.recipes import blob
+from headgate.recipes.codec import decode, encode
+from headgate.recipes.lock import lock, read_lock, semaphore, write_lock
+from headgate.recipes.mirror import Mirror
+from headgate.recipes.requests import Request, RequestPlaces, Requests
+from headgate.recipes.stream import Stream, consumed
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import GuardLost, Session, Store
+from headgate.store.types import Conflict, Delete, Put, SessionLost
+from headgate.testing.loop import run_virtual
+
+PLACES = RequestPlaces("/q/requests", "/q/locks", "/q/params", "/q/result-data", "/q/results", "/q/waiters")
+
+
+def virtual(main: Coroutine[Any, Any, None]) -> None:
+    run_virtual(main)
+
+
+def test_a_lock_is_exclusive_and_fair() -> None:
+    async def main() -> None:
+        store, order = Store(MemoryBackend()), list[int]()
+
+        async def worker(n: int, session: Session) -> None:
+            async with lock(store, session, "/l").hold():
+                order.append(n)
+                await asyncio.sleep(1)
+
+        async with store.session("me") as session, asyncio.TaskGroup() as group:
+            for n in range(5):
+                group.create_task(worker(n, session))
+                await asyncio.sleep(0)
+        assert order == [0, 1, 2, 3, 4] and not await store.list("/l")
+
+    virtual(main())
+
+
+def test_readers_share_and_writers_are_alone() -> None:
+    async def main() -> None:
+        store, inside, peak = Store(MemoryBackend()), {"r": 0, "w": 0}, {"r": 0}
+
+        async def enter(kind: str, session: Session) -> None:
+            line = (read_lock if kind == "r" else write_lock)(store, session, "/l")
+            async with line.hold():
+                inside[kind] += 1
+                peak["r"] = max(peak["r"], inside["r"])
+                assert inside["w"] == 0 or inside == {"r": 0, "w": 1}
+                await asyncio.sleep(1)
+                inside[kind] -= 1
+
+        async with store.session("me") as session, asyncio.TaskGroup() as group:
+            for kind in "rrwrrwr":
+                group.create_task(enter(kind, session))
+                await asyncio.sleep(0)
+        assert peak["r"] == 2
+
+    virtual(main())
+
+
+def test_a_semaphore_has_so_many_places() -> None:
+    async def main() -> None:
+        store, now, peak = Store(MemoryBackend()), 0, 0
+
+        async def enter(session: Session) -> None:
+            nonlocal now, peak
+            async with semaphore(store, session, "/s", permits=3).hold():
+                now += 1
+                peak = max(peak, now)
+                await asyncio.sleep(1)
+                now -= 1
+
+        async with store.session("me") as session, asyncio.TaskGroup() as group:
+            for _ in range(10):
+                group.create_task(enter(session))
+        assert peak == 3
+
+    virtual(main())
+
+
+def test_a_holder_that_lost_its_session_is_stopped_and_its_guard_refused() -> None:
+    async def main() -> None:
+        backend = MemoryBackend()
+        store, guards = Store(backend), []
+        with pytest.raises(SessionLost):
+            async with store.session("me", ttl_s=3) as session, lock(store, session, "/l").hold() as guard:
+                guards.append(guard)
+                await backend.revoke(session.lease)
+                await asyncio.sleep(60)
+        with pytest.raises(GuardLost):
+            await store.commit([], [Put("/x", b"")], guards=guards)
+        assert await store.get("/x") is None
+
+    virtual(main())
+
+
+@pytest.mark.parametrize("size", [0, 10, 5_000, 1_500_000])
+def test_a_blob_of_any_size_is_switched_in_one_step(size: int) -> None:
+    async def main() -> None:
+        store = Store(MemoryBackend())
+        first, second = bytes(range(256)) * (size // 256), b"second"
+        await blob.write(store, "/b", first)
+        assert await blob.read(store, "/b") == first
+        await blob.write(store, "/b", second)
+        assert await blob.read(store, "/b") == second and len(await store.list("/b")) == 1
+
+    virtual(main())
+
+
+def test_an_event_is_consumed_in_the_consumers_own_commit() -> None:
+    async def main() -> None:
+        store = Store(MemoryBackend())
+        stream, mirror = Stream("/e/queue", "/e/data", int), Mirror(store, "/e")
+        task = asyncio.ensure_future(mirror.run())
+        for n in range(3):
+            await store.commit([], stream.append(n))
+        await mirror.ready()
+        while stream.length(mirror) < 3:
+            await mirror.moved(mirror.moves)
+        waiting = stream.waiting(mirror, limit=2)
+        assert [event.event for event in waiting] == [0, 1]
+        await store.commit([], [*consumed(waiting), Put("/done", b"")])
+        await mirror.gone(waiting[-1].entry)
+        assert [event.event for event in stream.waiting(mirror, limit=9)] == [2]
+        task.cancel()
+
+    virtual(main())
+
+
+class Office:
+    """Submitters and workers of one queue."""
+
+    def __init__(self) -> None:
+        self.backend = MemoryBackend()
+        self.store = Store(self.backend)
+        self.requests = Requests(self.store, PLACES)
+        self.mirror = Mirror(self.store, "/q")
+        self.task = asyncio.ensure_future(self.mirror.run())
+
+    async def submit(self, id: str, precedence: int = 200) -> None:
+        await self.store.commit([], self.requests.submit(Request(id, precedence), b'"params"'))
+        await self.mirror.seen(f"{PLACES.requests}/{id}")
+
+
+def test_the_most_urgent_request_goes_to_one_worker() -> None:
+    async def main() -> None:
+        office = Office()
+        await office.submit("later")
+        await office.submit("urgent", 100)
+        async with office.store.session("one") as one, office.store.session("two") as two:
+            found = office.requests.claimable(office.mirror)[0]
+            claims = [await office.requests.claim(found, session, {}) for session in (one, two)]
+            assert found.request.id == "urgent" and claims[0] is not None and claims[1] is None
+            assert await office.requests.params(claims[0]) == b'"params"'
+            assert await office.requests.complete(claims[0], [Put("/answer", b"")])
+            assert [e.path for e in await office.store.list("/q")] == ["/q/params/later", "/q/requests/later"]
+        office.task.cancel()
+
+    virtual(main())
+
+
+def test_a_dead_workers_request_is_free_again_and_its_late_answer_refused() -> None:
+    async def main() -> None:
+        office = Office()
+        await office.submit("r")
+        lease = await office.backend.grant(5)
+        dead = await office.requests.claim(office.requests.claimable(office.mirror)[0], Session(lease, "dead"), {})
+        assert dead is not None
+        await office.backend.revoke(lease)
+        await office.mirror.gone(f"{PLACES.locks}/r")
+        async with office.store.session("alive") as session:
+            claim = await office.requests.claim(office.requests.claimable(office.mirror)[0], session, {})
+            assert claim is not None
+            with pytest.raises(Conflict):
+                await office.requests.complete(dead, [Put("/answer", b"late")])
+            assert await office.requests.complete(claim, [Put("/answer", b"right")])
+        entry = await office.store.get("/answer")
+        assert entry is not None and entry.value == b"right"
+        office.task.cancel()
+
+    virtual(main())
+
+
+def test_what_is_cancelled_is_withdrawn_or_its_worker_sees_it() -> None:
+    async def main() -> None:
+        office = Office()
+        await office.submit("free")
+        await office.submit("taken")
+        async with office.store.session("one") as session:
+            by_id = {found.request.id: found for found in office.requests.open(office.mirror)}
+            claim = await office.requests.claim(by_id["taken"], session, {})
+            assert claim is not None
+            while not {f.request.id: f for f in office.requests.open(office.mirror)}["taken"].locked:
+                await office.mirror.moved(office.mirror.moves)
+            for found in office.requests.open(office.mirror):
+                checks, ops = office.requests.cancel(found)
+                await office.store.commit(checks, ops)
+            await office.mirror.gone(f"{PLACES.requests}/free")
+            while office.requests.wanted(claim, office.mirror) != "cancel":
+                await office.mirror.moved(office.mirror.moves)
+            assert await office.requests.complete(claim, [Delete("/nothing")])
+        office.task.cancel()
+
+    virtual(main())
+
+
+def test_a_caller_gets_the_result_and_leaves_nothing() -> None:
+    async def main() -> None:
+        office = Office()
+
+        async def work(session: Session) -> None:
+            while not (found := office.requests.claimable(office.mirror)):
+                await office.mirror.moved(office.mirror.moves)
+            claim = await office.requests.claim(found[0], session, {})
+            assert claim is not None
+            await office.requests.complete(claim, [], b"result" * 200_000)
+
+        async with office.store.session("caller") as session:
+            worker = asyncio.ensure_future(work(session))
+            assert await office.requests.call(session, b"{}", precedence=1, meta={}) == b"result" * 200_000
+            await worker
+            assert not await office.store.list("/q")
+        office.task.cancel()
+
+    virtual(main())
+
+
+def test_a_record_survives_large_and_small_and_damage_is_told() -> None:
+    for value in ("x", "x" * 10_000):
+        assert decode(encode(value), str) == value
+    with pytest.raises(ValueError, match="damaged"):
+        decode(encode("x" * 10_000)[:-5], str)
