@@ -174,6 +174,7 @@ def test_a_dead_workers_request_is_free_again_and_its_late_answer_refused() -> N
         lease = await office.backend.grant(5)
         dead = await office.requests.claim(office.requests.claimable(office.mirror)[0], Session(lease, "dead"), {})
         assert dead is not None
+        await office.mirror.seen(f"{PLACES.locks}/r")
         await office.backend.revoke(lease)
         await office.mirror.gone(f"{PLACES.locks}/r")
         async with office.store.session("alive") as session:
