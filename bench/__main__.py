@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench.gate import gate_of, latency
 from bench.merge import measure
 from headgate.testing.measure import cost_of_item
 
@@ -52,7 +53,31 @@ def merging() -> Table:
     return table
 
 
+def running() -> Table:
+    found = latency()
+    table = Table("measure", "here", "aim", title="headgate run, embedded store, one process")
+    table.add_row("push of an approval to first build, p50", f"{found['p50_s'] * 1000:.0f} ms", "300 ms")
+    table.add_row("the slowest of 20", f"{found['p99_s'] * 1000:.0f} ms", "")
+    table.add_row("resident memory, idle", f"{found['memory_mb']:.0f} MB", "120 MB")
+    return table
+
+
+def growth() -> Table:
+    table = Table(
+        "changes x 5 jobs", "wall s", "wall s a change", "CPU s a change", "memory", title="A gate of no-time jobs"
+    )
+    for changes in (20, 60, 180):
+        found = gate_of(changes)
+        per = (found["wall_s"] / changes, found["cpu_s"] / changes)
+        table.add_row(
+            str(changes), f"{found['wall_s']:.1f}", *(f"{x:.3f}" for x in per), f"{found['memory_mb']:.0f} MB"
+        )
+    return table
+
+
 if __name__ == "__main__":
     console = Console()
+    console.print(running())
+    console.print(growth())
     console.print(items())
     console.print(merging())
