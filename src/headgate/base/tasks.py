@@ -24,4 +24,7 @@ async def run_until(stop: asyncio.Event, *works: Coroutine[Any, Any, None]) -> N
     finally:
         for task in (*tasks, stopper):
             task.cancel()
-        await asyncio.gather(*tasks, stopper, return_exceptions=True)
+        ends = await asyncio.gather(*tasks, stopper, return_exceptions=True)
+    for end in ends:  # what failed while it wound down
+        if isinstance(end, Exception):
+            raise end
