@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
@@ -49,7 +50,7 @@ class TenantProject(msgspec.Struct, frozen=True, omit_defaults=True):
         return (*STANDARD_PATHS, *self.extra_config_paths)
 
 
-class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
+class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     name: str
     projects: tuple[TenantProject, ...]
     connections: tuple[str, ...] = ()
@@ -63,9 +64,19 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def find(self, name: str) -> TenantProject | None:
         """By canonical or short name; None when unknown, or when two connections have the short name."""
-        exact = next((p for p in self.projects if p.project == name), None)
-        short = [p for p in self.projects if p.name == name]
-        return exact or (short[0] if len(short) == 1 else None)
+        short = self._by_short_name.get(name, ())
+        return self._by_name.get(name) or (short[0] if len(short) == 1 else None)
+
+    @cached_property
+    def _by_name(self) -> dict[str, TenantProject]:
+        return {p.project: p for p in reversed(self.projects)}
+
+    @cached_property
+    def _by_short_name(self) -> dict[str, list[TenantProject]]:
+        found: dict[str, list[TenantProject]] = {}
+        for p in self.projects:
+            found.setdefault(p.name, []).append(p)
+        return found
 
 
 def parse_tenants(text: str, path: str, connections: Mapping[str, Connection]) -> dict[str, Tenant]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterator
 from pathlib import Path
 
 import pygit2
 
 from headgate.adapters.git.command import GitError, git
+from headgate.adapters.git.texts import texts
 from headgate.gate.work import MergeItem
 
 IDENTITY = ("Headgate", "headgate@localhost")
@@ -150,20 +150,4 @@ class MirrorRepository:
 
     def texts(self, commit: str, paths: tuple[str, ...]) -> dict[str, str]:
         """Files named, and the `*.yaml` files (and `.zuul.ignore`) below the directories named; path -> text."""
-        tree = self.commit(commit).tree
-        found: dict[str, str] = {}
-        for path in paths:
-            try:
-                entry = tree[path.rstrip("/")]
-            except KeyError:
-                continue
-            found |= dict(_texts(entry, path.rstrip("/"), named=True))
-        return found
-
-
-def _texts(entry: pygit2.Object, path: str, *, named: bool = False) -> Iterator[tuple[str, str]]:
-    if isinstance(entry, pygit2.Tree):
-        for child in entry:
-            yield from _texts(child, f"{path}/{child.name}")
-    elif isinstance(entry, pygit2.Blob) and (named or path.endswith((".yaml", "/.zuul.ignore"))):
-        yield path, entry.data.decode(errors="replace")
+        return texts(self.commit(commit).tree, paths)

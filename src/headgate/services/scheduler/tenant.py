@@ -7,9 +7,9 @@ import logging
 from collections.abc import Iterable
 
 import msgspec
-import re2
 
 from headgate.base.ids import fresh
+from headgate.config.branches import included
 from headgate.config.dynamic import Layouts
 from headgate.config.parse import ParseCache, ParsedBranch
 from headgate.config.tenants import Tenant, TenantProject
@@ -230,7 +230,7 @@ class TenantRunner:
         wanted = {
             branch: (ConfigBranch(commit, source.config_paths), answer.files.get(branch, {}))
             for branch, commit in answer.branches.items()
-            if _included(source, branch)
+            if included(source, branch)
         }
         await self._files.remember(source, wanted, guard)
         self._use(source, wanted)
@@ -239,11 +239,3 @@ class TenantRunner:
         parsed = {branch: self._cache.parse(source, branch, files) for branch, (_, files) in found.items()}
         self._branches[source.project] = parsed
         self._commits[source.project] = {branch: record.commit for branch, (record, _) in found.items()}
-
-
-def _included(source: TenantProject, branch: str) -> bool:
-    if source.trusted:
-        return branch == source.load_branch
-    if source.include_branches:
-        return any(re2.fullmatch(p, branch) for p in source.include_branches)
-    return not any(re2.fullmatch(p, branch) for p in source.exclude_branches)
