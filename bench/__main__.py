@@ -11,6 +11,8 @@ from rich.table import Table
 
 from bench.gate import gate_of, latency
 from bench.merge import measure
+from bench.tenant import REPOSITORIES
+from bench.tenant import measure as offline
 from headgate.testing.measure import cost_of_item
 
 REFERENCE = {1: 278, 10: 871, 50: 3551, 100: 6901}
@@ -75,9 +77,17 @@ def growth() -> Table:
     return table
 
 
+def large() -> Table:
+    table = Table("command", "seconds", title=f"A tenant of {REPOSITORIES:,} repositories with two branches each")
+    for command, seconds in offline().items():
+        table.add_row(f"headgate {command}", f"{seconds:.1f}")
+    return table
+
+
 if __name__ == "__main__":
     console = Console()
     console.print(running())
     console.print(growth())
     console.print(items())
     console.print(merging())
+    console.print(large())

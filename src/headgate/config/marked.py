@@ -12,6 +12,8 @@ from headgate.config.model import ConfigError
 
 CONTEXT_LINES = 3
 """Lines shown above and below the one an error is about."""
+KNOWN_MAX = 60
+"""More names are not listed, and compared only when they begin alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,11 @@ def _table(node: yaml.MappingNode) -> Table:
 
 
 def nearest(word: str, known: list[str]) -> str:
-    """`; did you mean X?`, or what there is."""
-    close = get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(sorted(known))}"
+    """`; did you mean X?`, or what there is, or how much."""
+    likely = known
+    if len(known) > KNOWN_MAX:
+        likely = [k for k in known if k[:1] == word[:1] and abs(len(k) - len(word)) <= 3]
+    close = get_close_matches(word, likely, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; known are {', '.join(sorted(known))}" if len(known) <= KNOWN_MAX else f"; there are {len(known)} others"

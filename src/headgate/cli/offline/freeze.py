@@ -10,28 +10,24 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.base.errors import UserError
-from headgate.cli.offline.reading import layouts
-from headgate.cli.settings import find, read
+from headgate.cli.offline.reading import Given, given
 from headgate.config.model import FrozenJob
 
 
 @click.command()
-@click.option("--config", metavar="FILE", help="The settings file.")
-@click.option("--tenant", required=True)
+@given
 @click.option("--pipeline", required=True)
 @click.option("--project", required=True)
 @click.option("--branch", default="master", show_default=True)
 @click.option("--file", "files", multiple=True, help="A file the change touches; may be given often.")
 @click.option("--json", "as_json", is_flag=True, help="Everything, as JSON.")
-def command(
-    config: str | None, tenant: str, pipeline: str, project: str, branch: str, files: tuple[str, ...], as_json: bool
-) -> None:
+def command(given: Given, pipeline: str, project: str, branch: str, files: tuple[str, ...], as_json: bool) -> None:
     """Print the frozen job graph, from the repositories as they are."""
-    known = layouts(read(find(config)))
-    if tenant not in known:
-        raise UserError(f"there is no tenant {tenant!r}; there are {', '.join(known)}")
-    source = known[tenant][0].find(project)
-    layout = known[tenant][1].landed
+    tenants = given.load()
+    if len(tenants) != 1:
+        raise UserError(f"say which tenant with --tenant; there are {', '.join(tenants)}")
+    ((tenant, loaded),) = tenants.items()
+    source, layout = loaded.tenant.find(project), loaded.layout
     if source is None:
         raise UserError(f"tenant {tenant} has no project {project!r}")
     if pipeline not in layout.pipelines:

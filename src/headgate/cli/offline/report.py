@@ -1,0 +1,102 @@
+"""What is wrong with a configuration, as JSON and as a good compiler would print it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+import click
+
+from headgate.cli.offline.reading import Loaded
+from headgate.config.model import ConfigError
+
+_HINT = re.compile(r"; (did you mean .*|known are .*|there (?:is|are) .*)$", re.DOTALL)
+_QUOTED = re.compile(r"'([^']+)'")
+_SNIPPET = re.compile(r"^[> ] +(\d+) \| ?(.*)$")
+HINT_MAX_CHARS = 160
+_COLOURS = {"error": "red", "warning": "yellow"}
+
+
+def as_json(loaded: Loaded) -> dict[str, object]:
+    """What `headgate check --json` says of a tenant."""
+    return {"errors": [error_as_json(error) for error in loaded.errors], "counts": counts(loaded)}
+
+
+def error_as_json(error: ConfigError) -> dict[str, object]:
+    return {
+        "severity": error.severity,
+        "name": error.name,
+        "project": error.project,
+        "branch": error.branch,
+        "path": error.path,
+        "line": error.line,
+        "message": error.text,
+    }
+
+
+def counts(loaded: Loaded) -> dict[str, int]:
+    layout = loaded.layout
+    return {
+        "projects": len(loaded.tenant.projects),
+        "jobs": sum(bool(variants) for variants in layout.jobs.values()),
+        "templates": len(layout.templates),
+        "pipelines": len(layout.pipelines),
+        "nodesets": len(layout.singles["nodeset"]),
+        "errors": sum(error.severity == "error" for error in loaded.errors),
+        "warnings": sum(error.severity != "error" for error in loaded.errors),
+    }
+
+
+def summary(name: str, found: dict[str, int]) -> str:
+    said = [_many(found[what], what) for what in ("projects", "jobs", "templates", "pipelines", "nodesets")]
+    wrong = [_many(found[what], what) for what in ("errors", "warnings") if found[what]]
+    verdict = click.style(", ".join(wrong), fg="red" if found["errors"] else "yellow", bold=True)
+    return f"tenant {name}: {', '.join(said)}: {verdict if wrong else click.style('no errors', fg='green')}"
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what if count != 1 else what[:-1]}"
+
+
+def as_text(errors: Iterable[ConfigError]) -> Iterator[str]:
+    """One block an error; the same one on several branches of a project is shown once."""
+    alike: dict[tuple[str, ...], list[ConfigError]] = {}
+    for error in errors:
+        key = (error.project, error.path, str(error.line), error.name, error.text, error.snippet)
+        alike.setdefault(key, []).append(error)
+    for found in alike.values():
+        yield "\n".join(_block(found[0], [e.branch for e in found[1:]]))
+
+
+def _block(error: ConfigError, branches: Sequence[str]) -> Iterator[str]:
+    hint = _HINT.search(error.text)
+    text = error.text[: hint.start()] if hint else error.text
+    kind = click.style(f"{error.severity}[{error.name}]", fg=_COLOURS[error.severity], bold=True)
+    yield f"{kind}: {click.style(text, bold=True)}"
+    lines = [m.groups() for row in error.snippet.splitlines() if (m := _SNIPPET.match(row))]
+    width = max((len(number) for number, _ in lines), default=1)
+    bar = click.style(f"{'':{width}} |", fg="blue")
+    place = f"{error.path}:{error.line}" if error.line else error.path
+    where = " ".join(x for x in (error.project, error.branch, place) if x)
+    if where:
+        yield f"{'':{width}}{click.style('-->', fg='blue')} {where}"
+    for number, line in lines:
+        yield f"{click.style(f'{number:>{width}} |', fg='blue')} {line}"
+        if int(number) == error.line:
+            start, length = _span(line, text)
+            yield f"{bar} {' ' * start}{click.style('^' * length, fg=_COLOURS[error.severity], bold=True)}"
+    if hint:
+        said = " ".join(hint[1].split())
+        short = said if len(said) <= HINT_MAX_CHARS else f"{said[:HINT_MAX_CHARS].rsplit(', ', 1)[0]}, …"
+        yield f"{'':{width}} {click.style('=', fg='blue')} help: {short}"
+    if branches:
+        yield f"{'':{width}} {click.style('=', fg='blue')} the same on {', '.join(branches)}"
+
+
+def _span(line: str, text: str) -> tuple[int, int]:
+    """First column (from 0) and length of what to underline: a word the text quotes, else all of the line."""
+    for word in _QUOTED.findall(text):
+        if (start := line.find(word)) >= 0:
+            return start, len(word)
+    bare = line.lstrip()
+    return len(line) - len(bare), max(1, len(bare.rstrip()))

@@ -1,0 +1,80 @@
+"""Configuration files read straight from directories: work trees, bare repositories, or neither."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pygit2
+
+from headgate.adapters.git.texts import texts
+
+Files = dict[str, dict[str, str]]
+"""branch -> path -> text; the default branch first, the others by name"""
+_REMOTE = "refs/remotes/origin/"
+
+
+class Unreadable(Exception):
+    """There is no such repository, or nothing can be read of it."""
+
+
+def place_of(root: Path, connection: str, hostname: str, project: str) -> Path:
+    """Where the project (by its short name) lies below `root`.  Raises Unreadable."""
+    names = [f"{above}{project}{end}" for above in (f"{connection}/", f"{hostname}/", "") for end in ("", ".git")]
+    found = next((place for name in names if (place := root / name).is_dir()), None)
+    if found is None:
+        raise Unreadable(
+            f"no repository of {project} below {root}: neither {connection}/{project} nor {project} is there"
+        )
+    return found
+
+
+def read(place: Path, paths: tuple[str, ...], branch: str = "") -> Files:
+    """The files named by `paths` (directories end in a slash) of every branch, or of just `branch`.
+
+    The branch checked out in a work tree is read from the files as they are now, the others as committed; branches
+    of the remote `origin` count as well.  A plain directory is one branch, `branch` or master.  Raises Unreadable.
+    """
+    bare = not (place / ".git").exists()
+    if bare and not ((place / "HEAD").is_file() and (place / "objects").is_dir()):
+        name = branch or "master"
+        return {name: on_disk(place, paths)}
+    try:
+        return _repository(place, bare, paths, branch)
+    except (pygit2.GitError, OSError, KeyError, ValueError) as error:
+        raise Unreadable(f"{place} cannot be read as a repository: {error}") from error
+
+
+def _repository(place: Path, bare: bool, paths: tuple[str, ...], only: str) -> Files:
+    repository = pygit2.Repository(str(place))
+    refs = [ref for ref in repository.references if ref != f"{_REMOTE}HEAD"]
+    commits: dict[str, str] = {}
+    for start in (_REMOTE, "refs/heads/"):
+        commits |= {ref.removeprefix(start): ref for ref in refs if ref.startswith(start)}
+    head = repository.lookup_reference("HEAD").target
+    current = str(head).removeprefix("refs/heads/") if isinstance(head, str) else ""
+    edited = current if not bare and any(entry.name != ".git" for entry in place.iterdir()) else ""
+    names = sorted({*commits, *([edited] if edited else [])}, key=lambda name: (name != current, name))
+    found: Files = {}
+    for name in names:
+        if only and name != only:
+            continue
+        if name == edited:
+            found[name] = on_disk(place, paths)
+        else:
+            found[name] = texts(repository.references[commits[name]].peel(pygit2.Tree), paths)
+    return found
+
+
+def on_disk(root: Path, paths: tuple[str, ...]) -> dict[str, str]:
+    return {name: text for path in paths for name, text in _files(root, path)}
+
+
+def _files(root: Path, path: str) -> Iterator[tuple[str, str]]:
+    place = root / path
+    if place.is_file():
+        yield path, place.read_text(errors="replace")
+    elif place.is_dir():
+        for file in sorted(place.rglob("*")):
+            if file.is_file() and (file.suffix == ".yaml" or file.name == ".zuul.ignore"):
+                yield str(file.relative_to(root)), file.read_text(errors="replace")

@@ -1,0 +1,110 @@
+"""`headgate check` of a tenant file and a directory of repositories, without a server."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+from click import unstyle
+from msgspec.structs import replace
+
+from headgate.cli.offline.report import as_text
+from headgate.config.model import ConfigError
+
+WRONG = """
+- job:
+    name: unit
+    run: unit.yaml
+    nodeset: smal
+- project:
+    gate:
+      jobs: [unit]
+"""
+COUNTS = {"projects": 3, "jobs": 2, "templates": 0, "pipelines": 2, "nodesets": 1, "errors": 0, "warnings": 0}
+
+
+def test_a_good_tenant_is_counted(offline):
+    assert offline().json("check") == {"acme": {"errors": [], "counts": COUNTS}}
+    assert offline().run("check").exit_code == 0
+
+
+def test_an_error_has_its_place_and_what_was_meant(offline):
+    broken = offline(app=WRONG)
+    error = {
+        "severity": "error",
+        "name": "Nodeset Not Found",
+        "project": "hub/app",
+        "branch": "master",
+        "path": "zuul.yaml",
+        "line": 5,
+        "message": "the nodeset 'smal' is not defined; did you mean 'small'?",
+    }
+    assert broken.json("check") == {"acme": {"errors": [error], "counts": {**COUNTS, "errors": 1}}}
+    assert broken.run("check").exit_code == 1
+
+
+def test_for_people_it_is_printed_as_a_compiler_would(offline):
+    assert offline(app=WRONG).run("check").stdout == dedent("""\
+        error[Nodeset Not Found]: the nodeset 'smal' is not defined
+         --> hub/app master zuul.yaml:5
+        2 | - job:
+        3 |     name: unit
+        4 |     run: unit.yaml
+        5 |     nodeset: smal
+          |              ^^^^
+        6 | - project:
+        7 |     gate:
+        8 |       jobs: [unit]
+          = help: did you mean 'small'?
+
+        tenant acme: 3 projects, 2 jobs, 0 templates, 2 pipelines, 1 nodeset: 1 error
+        """)
+
+
+def test_the_same_error_on_several_branches_is_shown_once():
+    one = ConfigError("Template Not Found", "there is no project-template 'x'", "hub/app", "master", "zuul.yaml", 4)
+    (block,) = as_text([one, replace(one, branch="stable"), replace(one, branch="old")])
+    assert unstyle(block).endswith("hub/app master zuul.yaml:4\n  = the same on stable, old")
+
+
+def test_a_missing_repository_is_an_error_of_its_project_and_the_others_are_read(offline):
+    made = offline()
+    (made.repos / "hub/lib/zuul.yaml").unlink()
+    (made.repos / "hub/lib").rmdir()
+    (error,) = made.json("check")["acme"]["errors"]
+    assert (error["name"], error["project"], error["branch"]) == ("Repository Not Found", "hub/lib", "")
+    assert made.json("check")["acme"]["counts"]["jobs"] == 2
+
+
+def test_warnings_alone_are_no_failure(offline):
+    made = offline()
+    made.write("hub/app", {".zuul.yaml": APP_AGAIN})
+    found = made.json("check")["acme"]
+    assert [(e["severity"], e["name"]) for e in found["errors"]] == [("warning", "Multiple Project Configurations")]
+    assert made.run("check").exit_code == 0
+
+
+APP_AGAIN = "- job: {name: other, run: other.yaml}\n"
+
+
+def test_a_broken_tenant_file_is_told_with_its_line(offline):
+    made = offline(tenants="- tenant:\n    name: acme\n    sauce: {}\n")
+    (error,) = made.json("check")[""]["errors"]
+    assert (error["line"], error["message"]) == (3, "a tenant has no key 'sauce'; did you mean 'source'?")
+    assert made.run("check").exit_code == 1
+
+
+def test_what_cannot_be_checked_at_all_is_bad_usage(offline):
+    made = offline()
+    assert made.run("check", "--tenant", "other").exit_code == 2
+    assert made.run("check", "--with", "nothing").exit_code == 2
+    (made.root / "tenants.yaml").unlink()
+    assert made.run("check").exit_code == 2
+
+
+def test_connections_of_any_ini_file_give_the_host_names(offline):
+    made = offline()
+    config = made.root / "zuul.conf"
+    config.write_text("[statsd]\nserver=x\n[connection hub]\ndriver=gerrit\nserver=review.example.org\n")
+    (made.repos / "hub").rename(made.repos / "review.example.org")
+    found = made.json("check", "--config", str(config))["acme"]
+    assert found["counts"] == COUNTS
