@@ -12,6 +12,7 @@ from headgate.map.check import check
 from headgate.map.page import page
 from headgate.map.places import ROOT
 from headgate.map.show import show
+from headgate.map.trees import Tree, trees
 from headgate.store.sqlite import SqliteReader
 from headgate.store.types import Entry, StoreError
 
@@ -22,7 +23,7 @@ _store = click.option(
     required=True,
     help="The store's file; a running Headgate is not disturbed.",
 )
-_root = click.option("--root", default=ROOT, show_default=True, help="Where in the store the map begins.")
+_root = click.option("--root", default=ROOT, show_default=True, help="Where in the store the gate's tree is.")
 
 
 @click.group(name="map", invoke_without_command=True)
@@ -39,7 +40,7 @@ def command(context: click.Context) -> None:
 @click.argument("prefix", default="")
 def tree(store: Path, root: str, prefix: str) -> None:
     """Shows the entries at and below PREFIX, with what they say."""
-    lines = list(show(_entries(store, root), root, prefix))
+    lines = list(show(_entries(store, trees(root)), trees(root), prefix))
     if not lines:
         raise click.ClickException(f"nothing is stored at or below {prefix or root}; `headgate map` lists the places")
     for line in lines:
@@ -53,22 +54,22 @@ def tree(store: Path, root: str, prefix: str) -> None:
 @click.pass_context
 def check_(context: click.Context, store: Path, root: str, every: bool) -> None:
     """Reports entries that are not on the map or cannot be read; the exit status is 1 if there are any."""
-    findings = check(_entries(store, root), root)
+    findings = check(_entries(store, trees(root)), trees(root))
     click.echo(findings.text(every=every))
     context.exit(0 if findings.good else 1)
 
 
-def _entries(store: Path, root: str) -> Sequence[Entry]:
-    """All of one moment, below the root."""
+def _entries(store: Path, among: Sequence[Tree]) -> Sequence[Entry]:
+    """Of all trees, each as of one moment."""
     try:
-        return asyncio.run(_listed(store, root))
+        return asyncio.run(_listed(store, among))
     except StoreError as error:
         raise click.ClickException(str(error)) from error
 
 
-async def _listed(store: Path, root: str) -> Sequence[Entry]:
+async def _listed(store: Path, among: Sequence[Tree]) -> Sequence[Entry]:
     reader = SqliteReader(store)
     try:
-        return await reader.list(root)
+        return [entry for tree in among for entry in await reader.list(tree.root)]
     finally:
         await reader.close()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from headgate.map.places import Map
 from headgate.map.records import Empty, Raw
-from headgate.map.tree import Located, Undecodable, locate, render
+from headgate.map.tree import Located, Undecodable
+from headgate.map.trees import Tree, find, trees
 from headgate.recipes import blob
 from headgate.recipes.codec import decode, unpack
 from headgate.store.types import NAME_DIGITS, Entry
@@ -85,13 +85,13 @@ class Findings:
         return "\n".join(lines)
 
 
-def check(entries: Iterable[Entry], root: str = Map().path) -> Findings:
-    """`entries` are all below the root (others are reported as unknown)."""
-    seeds = frozenset(row.template for row in render(Map, root) if row.seed)
+def check(entries: Iterable[Entry], among: Sequence[Tree] = trees()) -> Findings:
+    """`entries` are all in these trees (others are reported as unknown)."""
+    seeds = frozenset(row.template for tree in among for row in tree.rows()[1:] if row.seed)
     unknown: list[Finding] = []
     undecodable: list[Finding] = []
     used: set[str] = set()
-    for found in survey(entries, root):
+    for found in survey(entries, among):
         if found.located is None:
             unknown.append(Finding(found.entry.path, found.trouble))
             continue
@@ -101,12 +101,12 @@ def check(entries: Iterable[Entry], root: str = Map().path) -> Findings:
     return Findings(tuple(unknown), tuple(undecodable), seeds & used, seeds)
 
 
-def survey(entries: Iterable[Entry], root: str = Map().path) -> Iterator[Found]:
+def survey(entries: Iterable[Entry], among: Sequence[Tree] = trees()) -> Iterator[Found]:
     """Every entry with its meaning, by path; nothing is raised for a bad one."""
     ordered = sorted(entries, key=lambda entry: entry.path)
     paths = [entry.path for entry in ordered]
     for entry in ordered:
-        located = locate(Map, root, entry.path)
+        located = find(among, entry.path)
         why = "no such place" if located is None else _misplaced(located)
         if located is None or why:
             yield Found(entry, None, None, why)

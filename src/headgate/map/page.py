@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, get_args
 
-from headgate.map.places import ROOT, Map
+from headgate.map.places import ROOT
 from headgate.map.records import Empty, Raw
-from headgate.map.tree import Row, render
+from headgate.map.trees import trees
 
 _HEAD = """# The map
 
@@ -40,7 +40,7 @@ def page(root: str = ROOT) -> str:
 
 
 def _rows(root: str) -> Iterator[str]:
-    for row in (Row(root, None, Map.__doc__ or "", True), *render(Map, root)):
+    for row in (row for tree in trees(root) for row in tree.rows()):
         place = row.place
         kind, record, by = (place.node, _record(place.type), place.by) if place else ("directory", "", "")
         doc = " ".join(row.doc.split()).replace("|", "\\|")

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from headgate.map.check import Found, Piece, survey
-from headgate.map.places import Map
 from headgate.map.records import Raw
 from headgate.map.tree import unescape
+from headgate.map.trees import Tree, trees
 from headgate.store.types import Entry
 
 VALUE_MAX_CHARS = 160
 
 
-def show(entries: Iterable[Entry], root: str = Map().path, prefix: str = "") -> Iterator[str]:
-    """Lines, indented by depth; only what is at or below `prefix` (with or without the root; empty: all)."""
-    wanted = _absolute(prefix, root)
+def show(entries: Iterable[Entry], among: Sequence[Tree] = trees(), prefix: str = "") -> Iterator[str]:
+    """Lines, indented by depth; only what is at or below `prefix` (with or without the first root; empty: all)."""
+    wanted = _absolute(prefix, [tree.root for tree in among])
     above: list[str] = []
-    for found in survey(entries, root):
+    for found in survey(entries, among):
         path = found.entry.path
         if (path != wanted and not path.startswith(wanted.rstrip("/") + "/")) or isinstance(found.value, Piece):
             continue
@@ -31,12 +31,13 @@ def show(entries: Iterable[Entry], root: str = Map().path, prefix: str = "") -> 
         above = names
 
 
-def _absolute(prefix: str, root: str) -> str:
+def _absolute(prefix: str, roots: Sequence[str]) -> str:
     name = prefix.strip("/")
     inside = f"/{name}"
     if not name:
-        return root
-    return inside if inside == root or inside.startswith(root + "/") else f"{root}/{name}"
+        return ""
+    known = any(inside == root or inside.startswith(root + "/") for root in roots)
+    return inside if known else f"{roots[0]}/{name}"
 
 
 def _shared(one: list[str], other: list[str]) -> int:

@@ -11,6 +11,7 @@ from headgate.config.model import FrozenJob
 from headgate.gate.change import Change
 from headgate.gate.work import RepoState
 from headgate.map.check import check
+from headgate.map.keys import KeyStorage, ProjectKeyPairs
 from headgate.map.places import Map
 from headgate.map.records import Finished, ItemRecord, PipelineRecord
 from headgate.map.show import show
@@ -149,3 +150,12 @@ def test_the_command_says_when_there_is_no_store(tmp_path):
 
 def test_the_command_prints_the_reference():
     assert "| `/zuul/ltime` |" in run().output
+
+
+def test_every_tree_of_the_store_is_on_the_map():
+    keys = KeyStorage().connection("hub").project("org/app").secrets
+    assert keys.path.endswith("/hub/org%2Fapp/secrets")
+    good, bad = keys.put(ProjectKeyPairs(())), Put(f"{KeyStorage().path}/hub/app/other", b"")
+    findings = check(entries(good, bad, Put(MAP.ltime.path, b"")))
+    assert [f.path for f in findings.unknown] == [bad.path]
+    assert [line.strip() for line in show(entries(good), prefix=KeyStorage().path)][-1].startswith("secrets")

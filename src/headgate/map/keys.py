@@ -1,0 +1,51 @@
+"""The places of the key store: outside the gate's tree, so that removing that tree loses no key."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headgate.map.tree import Dir, each, place
+
+KEYS_ROOT = "/keystorage"
+
+
+class KeyPair(msgspec.Struct, frozen=True):
+    version: int
+    """Counts up from 1; a rotation makes the next."""
+    created_ms: int
+    public: str
+    """PEM."""
+    private: str
+    """PEM, PKCS #8, encrypted with the password of the key store."""
+
+
+class ProjectKeyPairs(msgspec.Struct, frozen=True):
+    pairs: tuple[KeyPair, ...]
+    """Newest first: it encrypts; what was encrypted with an older one is still opened."""
+    v: int = 1
+
+
+class ProjectKeys(Dir):
+    """One project, by its name within the connection."""
+
+    secrets = place(
+        ProjectKeyPairs,
+        "RSA keys for the secrets of the project; the private halves are encrypted with `[keystore] password`.",
+        by="web, keys command",
+        seed=False,
+    )
+
+
+class ConnectionKeys(Dir):
+    """One connection."""
+
+    project = each(ProjectKeys, key="project", bare=True, seed=False)
+
+
+class KeyStorage(Dir):
+    """Keys of projects.  Back it up with `headgate keys export`: what they encrypt, nothing else opens."""
+
+    def __init__(self, path: str = KEYS_ROOT) -> None:
+        super().__init__(path)
+
+    connection = each(ConnectionKeys, key="connection", bare=True, seed=False)
