@@ -216,7 +216,7 @@ def _verify(world: World, notes: Notes, backend: MemoryBackend) -> None:
         times = {f.change.key: f.enqueued_ms for f in notes.finished.values() if f.result == "SUCCESS"}
         if times[one] > times[other]:
             raise Broken(f"{other} was before {one} in the queue and landed after it")
-    findings = check(backend.tree.under(Map().path), Map().path)
+    findings = check(backend.tree.under(Map().path))
     if findings.unknown or findings.undecodable:
         raise Broken(f"off the map: {findings.unknown} {findings.undecodable}")
 
