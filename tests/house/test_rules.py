@@ -90,7 +90,7 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
     assert not [name(p) for p in MODULES if p.stem in BANNED_NAMES]
 
 
-@pytest.mark.parametrize("package", ["gate", "config"])
+@pytest.mark.parametrize("package", ["gate", "config", "queueing"])
 def test_the_core_is_pure(package: str) -> None:
     def imported(path: Path) -> Iterator[str]:
         for node in ast.walk(tree(path)):

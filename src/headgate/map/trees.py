@@ -8,6 +8,8 @@ from typing import NamedTuple
 from headgate.map.keys import KEYS_ROOT, KeyStorage
 from headgate.map.places import ROOT, Map
 from headgate.map.tree import Dir, Located, Row, locate, render
+from headgate.map.workers import ROOT as QUEUES_ROOT
+from headgate.map.workers import QueueMap
 
 
 class Tree(NamedTuple):
@@ -23,7 +25,7 @@ class Tree(NamedTuple):
 
 def trees(root: str = ROOT) -> tuple[Tree, ...]:
     """`root` is where the gate's tree is."""
-    return (Tree(root, Map), Tree(KEYS_ROOT, KeyStorage, seed=False))
+    return (Tree(root, Map), Tree(KEYS_ROOT, KeyStorage, seed=False), Tree(QUEUES_ROOT, QueueMap))
 
 
 def find(among: Sequence[Tree], path: str) -> Located | None:

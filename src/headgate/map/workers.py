@@ -1,0 +1,106 @@
+"""The places of queue workers.  Paths follow the seed byte for byte; what it leaves open is marked as ours."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from headgate.map.records import Empty, Raw
+from headgate.map.tree import Address, Dir, each, place
+from headgate.queueing.lanes import Lane
+from headgate.queueing.progress import Progress
+
+R = TypeVar("R")
+
+ROOT = "/mozilla/services/qdo"
+WORKER_PREFIX = "worker-"
+
+
+class WorkerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`queues` is for people: what entitles to a partition is its owner entry."""
+
+    queues: tuple[str, ...]
+    """Names of queues; of a partition other than the first `<queue>:<n>`."""
+    name: str = ""
+    """Host and process, for people."""
+
+
+class Control(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What people want of one partition."""
+
+    paused: bool = False
+    seek: str | None = None
+    """Go on behind this, in any form of `last`; removed by the owner once it has."""
+
+
+class QueueProgress(Dir):
+    """One queue."""
+
+    record = place(
+        Progress,
+        "How far its first partition has been processed; the older forms of `last` are read, too.",
+        by="worker",
+        own=True,
+    )
+    partitions = place(
+        Progress, "The same of its further partitions, by number.", by="worker", node="keyed", seed=False
+    )
+
+
+class QueueOwners(Dir):
+    """One queue."""
+
+    partition = place(
+        Raw,
+        "By partition: the worker that processes it.  Its entry is the guard of every progress record it writes.",
+        by="worker",
+        node="ephemeral keyed",
+        own=True,
+    )
+
+
+class QueueControls(Dir):
+    """One queue."""
+
+    partition = place(Control, "By partition: paused, or to go on elsewhere.", by="cli, worker", node="keyed", own=True)
+
+
+class Application(Dir):
+    """One application."""
+
+    workers = place(
+        WorkerRecord,
+        "Every worker, for as long as it lives, and what it handles.",
+        by="worker",
+        node="ephemeral sequence",
+    )
+    queues = each(QueueProgress, key="queue", doc="Every queue there is, and how far it has been processed.")
+    owners = each(QueueOwners, key="queue", doc="Who processes what.", seed=False)
+    control = each(QueueControls, key="queue", doc="What people asked for.", seed=False)
+    discovery = place(
+        Empty, "Who enters new queues here, and marks those that are no more.", by="worker", node="lock", seed=False
+    )
+
+    def progress(self, lane: Lane) -> Address[Progress]:
+        queue = self.queues(lane.queue)
+        return queue.record if lane.partition == 1 else _numbered(queue.partitions, lane)
+
+    def owner(self, lane: Lane) -> Address[Raw]:
+        return _numbered(self.owners(lane.queue).partition, lane)
+
+    def controls(self, lane: Lane) -> Address[Control]:
+        return _numbered(self.control(lane.queue).partition, lane)
+
+
+def _numbered(place: Address[R], lane: Lane) -> Address[R]:
+    return Address(f"{place.path}/{lane.partition}", place.type)
+
+
+class QueueMap(Dir):
+    """Applications that share one namespace."""
+
+    def __init__(self, path: str = ROOT) -> None:
+        super().__init__(path)
+
+    app = each(Application, key="app_name", bare=True)

@@ -1,0 +1,18 @@
+"""Partitions, cursors, and what jobs of queue workers use.  Knows no store, no clock, no network."""
+
+from headgate.queueing.lanes import Lane
+from headgate.queueing.message import Message, Reject, RetryLater, StopWorker, TimeLimit, Vanished
+from headgate.queueing.policy import Policy, Route, Routes
+
+__all__ = [
+    "Lane",
+    "Message",
+    "Policy",
+    "Reject",
+    "RetryLater",
+    "Route",
+    "Routes",
+    "StopWorker",
+    "TimeLimit",
+    "Vanished",
+]

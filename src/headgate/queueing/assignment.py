@@ -1,0 +1,43 @@
+"""Which worker processes which lane: complete, balanced within one, and whoever holds a lane keeps it if it can.
+
+Every worker computes this by itself from what it sees; who holds what is decided by the owner entries alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeVar
+
+L = TypeVar("L", bound="tuple[object, ...] | str")
+"""Lanes; anything that can be sorted and looked up."""
+
+
+def assign(workers: Collection[str], lanes: Iterable[L], held: Mapping[L, str]) -> dict[str, tuple[L, ...]]:
+    """Worker -> the lanes it should have, sorted.  `held` says who has which now; others than `workers` do not count.
+
+    From a balanced state a joining or leaving worker moves at most ceil(lanes / workers) of them, and the result
+    does not change while the moves it asks for are being made.
+    """
+    every = sorted(set(lanes))
+    names = sorted(set(workers))
+    if not names:
+        return {}
+    keeps: dict[str, list[L]] = {name: [] for name in names}
+    free: list[L] = []
+    for lane in every:
+        keeps.get(held.get(lane, ""), free).append(lane)
+    share = _shares(names, len(every), {name: len(has) for name, has in keeps.items()})
+    for name in names:
+        free += keeps[name][share[name] :]
+        del keeps[name][share[name] :]
+    waiting = iter(sorted(free))
+    for name in names:
+        keeps[name] += [next(waiting) for _ in range(share[name] - len(keeps[name]))]
+    return {name: tuple(sorted(has)) for name, has in keeps.items()}
+
+
+def _shares(names: list[str], count: int, has: Mapping[str, int]) -> dict[str, int]:
+    """Worker -> how many it should have.  The larger shares go to those that need give up least for a smaller one."""
+    small, larger = divmod(count, len(names))
+    order = sorted(names, key=lambda name: (-min(has[name], small + 1), name))
+    return {name: small + (place < larger) for place, name in enumerate(order)}

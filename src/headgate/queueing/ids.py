@@ -1,0 +1,85 @@
+"""Message ids and times: version-1 UUIDs in 32 hex digits, ordered by their time, then by their text.
+
+The time is in ticks: 100 ns since 1582-10-15 00:00 UTC, the `time` field of such a UUID.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+UNIX_EPOCH_TICKS = 122_192_928_000_000_000
+TICKS_A_SECOND = 10_000_000
+TICKS_MAX = (1 << 60) - 1
+BEHIND_ALL = "g"
+"""Sorts behind every hex digit: `Position(ticks, BEHIND_ALL)` is behind all messages of that tick."""
+
+_ID = re.compile(r"[0-9a-f]{32}")
+_SECONDS = re.compile(r"[0-9]{1,12}(\.[0-9]{0,20})?")
+_TICKS = re.compile(r"([0-9]{15,19})L?")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """A place in the order of a partition: everything up to and including it."""
+
+    ticks: int
+    id: str = BEHIND_ALL
+
+
+START = Position(-1, "")
+"""Before every message."""
+
+
+def is_id(text: str) -> bool:
+    return _ID.fullmatch(text) is not None
+
+
+def make_id(ticks: int, clock: int, node: int) -> str:
+    """`clock` is of 14 bits, `node` of 48; equal ticks are told apart by them."""
+    low, mid, high = ticks & 0xFFFFFFFF, ticks >> 32 & 0xFFFF, ticks >> 48 & 0x0FFF | 0x1000
+    return f"{low:08x}{mid:04x}{high:04x}{clock & 0x3FFF | 0x8000:04x}{node:012x}"
+
+
+def ticks_of(id: str) -> int:
+    """Raises ValueError when it is no id."""
+    if not is_id(id):
+        raise ValueError(f"a message id has 32 hex digits, {id!r} has not")
+    return int(id[12:16], 16) % 0x1000 << 48 | int(id[8:12], 16) << 32 | int(id[:8], 16)
+
+
+def position_of(id: str) -> Position:
+    return Position(ticks_of(id), id)
+
+
+def ticks_of_unix_ns(unix_ns: int) -> int:
+    return unix_ns // 100 + UNIX_EPOCH_TICKS
+
+
+def unix_text(ticks: int) -> str:
+    """Seconds since the Unix epoch, exact: seven decimals."""
+    whole, part = divmod(ticks - UNIX_EPOCH_TICKS, TICKS_A_SECOND)
+    return f"{whole}.{part:07d}"
+
+
+def ticks_of_unix(text: str) -> int:
+    """Of decimal seconds; what is finer than a tick is cut off.  Raises ValueError."""
+    if not _SECONDS.fullmatch(text):
+        raise ValueError(f"a time is seconds since 1970 as decimal digits, {text!r} is not")
+    whole, _, part = text.partition(".")
+    ticks = int(whole) * TICKS_A_SECOND + int(f"{part[:7]:0<7}") + UNIX_EPOCH_TICKS
+    if ticks > TICKS_MAX:
+        raise ValueError(f"{text!r} is further in the future than a message id can say")
+    return ticks
+
+
+def parse_last(text: str) -> Position:
+    """What `last` of a progress record says, in every form it was ever written in: empty, ticks (with or without a
+    trailing L), Unix seconds, or a message id.  Raises ValueError."""
+    if not text:
+        return START
+    if is_id(text):
+        return position_of(text)
+    if (ticks := _TICKS.fullmatch(text)) is not None and int(ticks[1]) <= TICKS_MAX:
+        return Position(int(ticks[1]))
+    return START if text.strip("0") in ("", ".") else Position(ticks_of_unix(text))

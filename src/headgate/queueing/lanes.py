@@ -1,0 +1,34 @@
+"""A lane is one partition of one queue: what is ordered, and what one worker at a time processes."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+PARTITIONS_MAX = 200
+QUEUE_NAME = re.compile(r"[A-Za-z0-9._-]{1,50}")
+
+
+class Lane(NamedTuple):
+    """Partitions are numbered from 1."""
+
+    queue: str
+    partition: int = 1
+
+    def __str__(self) -> str:
+        """The name of the queue alone for its first partition."""
+        return self.queue if self.partition == 1 else f"{self.queue}:{self.partition}"
+
+
+def parse_lane(text: str) -> Lane:
+    """`<queue>`, `<queue>:<n>`, or, as old configuration files have it, `<queue>-<n>` with a queue of 32 hex digits.
+    Raises ValueError."""
+    queue, colon, number = text.rpartition(":")
+    if not colon:
+        old = re.fullmatch(r"([0-9a-f]{32})-([0-9]{1,3})", text)
+        queue, number = (old[1], old[2]) if old else (text, "1")
+    if not QUEUE_NAME.fullmatch(queue) or not number.isdecimal() or not 1 <= int(number) <= PARTITIONS_MAX:
+        raise ValueError(
+            f"{text!r} is no partition of a queue: write QUEUE or QUEUE:N, with N from 1 to {PARTITIONS_MAX}"
+        )
+    return Lane(queue, int(number))

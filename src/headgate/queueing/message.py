@@ -1,0 +1,53 @@
+"""What a job is given, and what it may raise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One message.  Its fields can also be had as `message["body"]`, as older jobs do."""
+
+    message_id: str
+    body: str
+    partition: int
+    timestamp: str
+    """Seconds since 1970, decimal, to 100 ns."""
+    queue: str = ""
+    attempt: int = 1
+    """1 when it has certainly not been begun before."""
+
+    def __getitem__(self, name: str) -> Any:  # text or number, as the field is
+        if name not in self.__struct_fields__:
+            raise KeyError(name)
+        return getattr(self, name)
+
+    def json(self) -> Any:  # whatever JSON the producer wrote
+        """The body, decoded.  Raises ValueError."""
+        return msgspec.json.decode(self.body)
+
+
+class StopWorker(Exception):
+    """Ends the worker; the message it was raised for counts as not processed."""
+
+
+class RetryLater(Exception):
+    """Try the message again, not before `after_s` seconds; it counts as an attempt like any failure."""
+
+    def __init__(self, after_s: float, why: str = "asked to be tried again later") -> None:
+        super().__init__(why)
+        self.after_s = after_s
+
+
+class Reject(Exception):
+    """Do not try again: straight to the dead letters."""
+
+
+class TimeLimit(Exception):
+    """The job took longer than its queue allows."""
+
+
+class Vanished(Exception):
+    """The process that last ran this message did not come back to say how it went."""

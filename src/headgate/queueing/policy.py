@@ -1,0 +1,72 @@
+"""What is done with the messages of a queue, and what when a job fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+BATCH_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Times in seconds.  Impossible values raise ValueError, with the name of the setting."""
+
+    attempts: int = 3
+    """How often a message is tried before it goes to the dead letters."""
+    retry_delay_s: float = 1.0
+    retry_factor: float = 2.0
+    retry_delay_max_s: float = 300.0
+    jitter: float = 0.2
+    """Each delay is longer or shorter by up to this fraction, by chance."""
+    blocking: bool = False
+    """A failed message holds up those behind it until it succeeds or is given up; else they go on meanwhile."""
+    time_limit_s: float = 0.0
+    """For one message or batch; 0: none."""
+    batch: int = 1
+    """How many messages a job is given at once; above 1 it is given a list."""
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("attempts", 1, 1_000),
+            ("retry_delay_s", 0, 86_400),
+            ("retry_factor", 1, 100),
+            ("retry_delay_max_s", 0, 30 * 86_400),
+            ("jitter", 0, 1),
+            ("time_limit_s", 0, 30 * 86_400),
+            ("batch", 1, BATCH_MAX),
+        ):
+            if not low <= getattr(self, name) <= high:
+                raise ValueError(f"{name} lies between {low} and {high}, not at {getattr(self, name)}")
+
+    def delay_s(self, attempt: int, chance: float) -> float:
+        """Before the next try, after `attempt` (from 1) failed; `chance` is between 0 and 1."""
+        grown = self.retry_delay_s * self.retry_factor ** min(attempt - 1, 64)
+        return min(grown, self.retry_delay_max_s) * (1 + self.jitter * (2 * chance - 1))
+
+
+Job = Callable[[Any, Any], Any]
+"""job(message, context), or job(messages, context) where the policy says batch; plain or async."""
+Failure = Callable[[Any, Any, str, BaseException, Any], Any]
+"""job_failure(message, context, queue, exc, client), told of every message that is given up; plain or async."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Queues whose names fit `pattern` (as file names do) are processed by `job`."""
+
+    pattern: str
+    job: Job
+    policy: Policy = field(default_factory=Policy)
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """The first that fits counts; a queue that fits none is not processed."""
+
+    routes: tuple[Route, ...]
+
+    def of(self, queue: str) -> Route | None:
+        return next((route for route in self.routes if fnmatchcase(queue, route.pattern)), None)

@@ -1,0 +1,102 @@
+"""How far a lane has been processed: one record, replaced as a whole by whoever owns the lane.
+
+Every step below gives a new record; none goes backwards except `sought`, which people ask for.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from headgate.queueing.ids import START, Position, parse_last, position_of, ticks_of
+
+PARKED_MAX = 100
+"""Failed messages of one lane waiting for their next try; with more, the lane waits instead."""
+
+
+class Parked(msgspec.Struct, frozen=True):
+    """A message that failed and waits for its next try while those behind it go on."""
+
+    id: str
+    attempts: int
+    """Begun so far."""
+    due_ms: int
+    error: str = ""
+
+
+class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything up to `last` is done, parked messages aside."""
+
+    last: str
+    """The time of the newest message done, in ticks; empty: nothing was done yet."""
+    id: str = ""
+    """Which message of that time; counts only together with the `last` it was written with."""
+    owner: str = ""
+    epoch: int = 0
+    """One more at every change of owner."""
+    ahead: str = ""
+    """Messages up to this one may have been begun.  Empty: none behind `last`."""
+    trying: str = ""
+    """The message that is run by itself because its last run was never heard of again."""
+    attempts: int = 0
+    """Of `trying`, begun so far."""
+    parked: tuple[Parked, ...] = ()
+    gone_ms: int = 0
+    """Since when the queue is no more; 0: it is there."""
+
+
+NEW = Progress("")
+
+
+def position(progress: Progress) -> Position:
+    """Raises ValueError when `last` says nothing that can be understood."""
+    if progress.id and progress.last == str(ticks_of(progress.id)):
+        return position_of(progress.id)
+    return parse_last(progress.last)
+
+
+def suspects(progress: Progress) -> Position:
+    """The last message that may have been begun and not been heard of."""
+    return position_of(progress.ahead) if progress.ahead else START
+
+
+def taken(progress: Progress, owner: str) -> Progress:
+    return replace(progress, owner=owner, epoch=progress.epoch + 1)
+
+
+def begun(progress: Progress, ahead: str) -> Progress:
+    """Messages up to `ahead` may be begun once this is stored."""
+    return replace(progress, ahead=ahead)
+
+
+def tried(progress: Progress, id: str, attempts: int) -> Progress:
+    return replace(progress, trying=id, attempts=attempts)
+
+
+def done(progress: Progress, id: str) -> Progress:
+    """`id` and everything before it is dealt with."""
+    at = position_of(id)
+    if at <= position(progress):
+        raise ValueError(f"{id} is not behind {progress.id or progress.last}: progress never goes back")
+    return replace(progress, last=str(at.ticks), id=id, trying="", attempts=0)
+
+
+def parked(progress: Progress, waits: Parked) -> Progress:
+    """In place of what was parked under this id before."""
+    return replace(unparked(progress, waits.id), parked=(*unparked(progress, waits.id).parked, waits))
+
+
+def unparked(progress: Progress, id: str) -> Progress:
+    return replace(progress, parked=tuple(p for p in progress.parked if p.id != id))
+
+
+def released(progress: Progress) -> Progress:
+    """Handed back with nothing begun that is not done, but for `trying`, whose attempts stay counted."""
+    return replace(progress, owner="", ahead=progress.trying and progress.ahead)
+
+
+def sought(progress: Progress, last: str) -> Progress:
+    """As if everything up to `last` (in any form of `parse_last`) were done, and nothing behind it begun."""
+    at = parse_last(last)
+    text, id = ("", "") if at == START else (str(at.ticks), at.id if len(at.id) == 32 else "")
+    return Progress(text, id, progress.owner, progress.epoch, gone_ms=progress.gone_ms)
