@@ -18,6 +18,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories
 from headgate.web.app import create_app
+from headgate.web.site import Site
 
 from .conftest import TENANTS
 
@@ -35,7 +36,7 @@ async def running(tmp_path: Path, repositories: Repositories) -> AsyncIterator[G
 @pytest.fixture
 async def client(tmp_path: Path, running: Gate) -> AsyncIterator[Client]:
     history = SqlHistory(f"sqlite:///{tmp_path}/history.sqlite")
-    app = create_app(running.context, running.scheduler, history, tmp_path / "logs", "secret", follow)
+    app = create_app(Site(running.context, running.scheduler.tenants, history, tmp_path / "logs", follow, "secret"))
     async with AsyncTestClient(app) as found:
         yield found
     history.close()
@@ -99,7 +100,7 @@ async def test_what_can_be_asked_is_answered(client: Client) -> None:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    assert await ask("/api/tenants") == [{"name": "example"}]
+    assert await ask("/api/tenants") == [{"name": "example", "projects": 3, "queue": 0}]
     assert set(await ask("/api/components")) == {"scheduler", "merger", "executor", "web"}
     frozen = await ask(f"{TENANT}/pipeline/gate/project/code/api/branch/master/freeze-jobs")
     assert frozen == [{"name": "unit", "dependencies": []}]

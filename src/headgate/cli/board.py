@@ -1,48 +1,79 @@
-"""The queues in a terminal, from the status document of the API."""
+"""The queues in a terminal."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from headgate.gate.report import duration
+from headgate.web.shapes import ItemShape, JobShape, PipelineShape, QueueShape, StatusShape
+
 _LOOK = {"SUCCESS": ("✔", "green"), "SKIPPED": ("-", "dim"), "CANCELED": ("×", "dim")}
 
 
-def board(status: dict[str, Any]) -> RenderableType:
-    """One block a pipeline, one line an item, a mark a job."""
-    return Group(*(_pipeline(pipeline) for pipeline in status["pipelines"]))
+def board(status: StatusShape, rows_max: int | None = None) -> RenderableType:
+    """One block a pipeline, one line an item, a mark a job.  When there are more than `rows_max` lines, each pipeline
+    shows its head and counts the rest."""
+    counts = [len(_items(pipeline)) for pipeline in status.pipelines]
+    shares = counts if rows_max is None else _shares(counts, rows_max - 3 * len(counts))
+    return Group(*(_pipeline(p, share) for p, share in zip(status.pipelines, shares, strict=True)))
 
 
-def _pipeline(pipeline: dict[str, Any]) -> RenderableType:
-    queues = [(queue, [i for head in queue["heads"] for i in head]) for queue in pipeline["change_queues"]]
-    queues = [(queue, items) for queue, items in queues if items]
-    count = sum(len(items) for _, items in queues)
-    title = Text.assemble((pipeline["name"], "bold"), (f"  {pipeline['manager']}, {count} items", "dim"))
+def _items(pipeline: PipelineShape) -> list[tuple[QueueShape, ItemShape]]:
+    return [(queue, item) for queue in pipeline.change_queues for head in queue.heads for item in head]
+
+
+def _shares(counts: list[int], rows: int) -> list[int]:
+    """As many lines for each as it needs; of what is too little, alike, and at least one."""
+    shares = [0] * len(counts)
+    wanting = [n for n, count in enumerate(counts) if count]
+    rows = max(rows, len(wanting))
+    while wanting and rows >= len(wanting):
+        each = rows // len(wanting)
+        for n in wanting:
+            given = min(each, counts[n] - shares[n])
+            shares[n] += given
+            rows -= given
+        wanting = [n for n in wanting if shares[n] < counts[n]]
+    return shares
+
+
+def _pipeline(pipeline: PipelineShape, items_max: int) -> RenderableType:
+    items = _items(pipeline)
+    noun = "item" if len(items) == 1 else "items"
+    title = Text.assemble((pipeline.name, "bold"), (f"  {pipeline.manager}, {len(items)} {noun}", "dim"))
+    if pipeline.state == "error":
+        title.append("  its records cannot be read; ask `headgate map check`", "red")
     table = Table.grid(padding=(0, 2))
-    for queue, items in queues:
-        window = f", window {queue['window']}" if queue["window"] else ""
-        table.add_row(Text(f"  {queue['name']}{window}", style="cyan"))
-        for item in items:
-            table.add_row(*_item(item))
-    return Group(title, table)
+    above: QueueShape | None = None
+    for queue, item in items[:items_max]:
+        if queue is not above and queue.window:  # without a window every change has a queue of its own
+            table.add_row(Text(f"  {queue.name}, window {queue.window}", style="cyan"))
+        above = queue
+        table.add_row(*_item(item))
+    hidden = len(items) - items_max
+    return Group(title, table, *([Text(f"  … and {hidden} more", "dim")] if hidden > 0 else []))
 
 
-def _item(item: dict[str, Any]) -> tuple[Text, Text, Text]:
-    ref = item["refs"][0]
-    failing = item["failing_reasons"]
-    style = "red" if failing else "" if item["active"] and item["live"] else "dim"
-    chain = "  └ " if item["item_ahead"] else "  ● "
-    name = Text(f"{chain}{ref['project']} {ref['id'] or ref['ref']}", style=style)
-    jobs = Text(" ").join(_job(job) for job in item["jobs"]) if item["jobs"] else Text(item["phase"], style="dim")
-    return name, jobs, Text("; ".join(failing), style="red")
+def _item(item: ItemShape) -> tuple[Text, Text, Text]:
+    ref = item.refs[0]
+    style = "red" if item.failing_reasons else "" if item.active and item.live else "dim"
+    chain = "  └ " if item.item_ahead else "  ● "
+    name = Text(f"{chain}{ref.project} {ref.id or ref.ref}", style=style)
+    jobs = Text(" ").join(_job(job) for job in item.jobs) if item.jobs else Text(item.phase, style="dim")
+    if item.failing_reasons:
+        return name, jobs, Text("; ".join(item.failing_reasons), style="red")
+    left = f"about {duration(item.remaining_time)} left" if item.remaining_time else ""
+    return name, jobs, Text(left, style="dim")
 
 
-def _job(job: dict[str, Any]) -> Text:
-    if job["result"]:
-        mark, style = _LOOK.get(job["result"], ("✘", "red"))
+def _job(job: JobShape) -> Text:
+    if job.result:
+        mark, style = _LOOK.get(job.result, ("✘", "red"))
     else:
-        mark, style = ("▶", "blue") if job["running"] else ("·", "dim")
-    return Text(f"{mark} {job['name']}", style=style)
+        mark, style = ("▶", "blue") if job.running else ("·", "dim")
+    done = ""
+    if job.running and job.estimated_time and job.elapsed_time is not None:
+        done = f" {min(99, int(job.elapsed_time / (job.estimated_time * 10)))}%"
+    return Text(f"{mark} {job.name}{done}", style=style)

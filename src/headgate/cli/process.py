@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -33,6 +34,8 @@ from headgate.store.store import Session, Store
 from headgate.store.types import Backend, StoreError
 from headgate.web.app import create_app
 from headgate.web.serve import serve as serve_web
+from headgate.web.shapes import ConnectionShape
+from headgate.web.site import Site
 
 
 @dataclass(slots=True)
@@ -54,7 +57,9 @@ class Everything:
         executor = Executor(context, self.runner, builds_max=builds_max)
         merger = Merger(context, self.engine, jobs_max=int(settings.number("merger", "jobs")))
         recorder = Recorder(context, self.history)
-        app = create_app(context, self.scheduler, self.history, self.log_root, settings.get("web", "token"), follow)
+        token = settings.get("web", "token")
+        tenants, shown = self.scheduler.tenants, connection_shapes(settings)
+        app = create_app(Site(context, tenants, self.history, self.log_root, follow, token, shown))
         await self.runner.sweep()
         host, port = settings.get("web", "listen_address"), int(settings.number("web", "port"))
         await run_until(
@@ -86,6 +91,20 @@ def connections(settings: Settings) -> dict[str, GitConnection]:
         )
         for name, found in settings.connections.items()
     }
+
+
+def connection_shapes(settings: Settings) -> tuple[ConnectionShape, ...]:
+    """As the API tells of them; passwords in URLs are for nobody else."""
+    return tuple(
+        ConnectionShape(
+            name=name,
+            driver=found.get("driver", "git"),
+            baseurl=re.sub(r"(://)[^/@]*@", r"\1", found["baseurl"]),
+            canonical_hostname=connection.canonical_hostname,
+        )
+        for name, connection in connections(settings).items()
+        if (found := settings.connections[name])
+    )
 
 
 def _baseurl(settings: Settings, url: str) -> str:

@@ -7,14 +7,17 @@ import time
 import urllib.error
 import urllib.request
 from typing import Any
+from urllib.parse import quote
 
 import click
+import msgspec
 from rich.console import Console
 from rich.live import Live
 
 from headgate.base.errors import UserError
 from headgate.cli.board import board
 from headgate.cli.settings import find, read
+from headgate.web.shapes import StatusShape
 
 INTERVAL_S = 0.5
 TIMEOUT_S = 10.0
@@ -31,15 +34,19 @@ def command(config: str | None, url: str | None, tenant: str | None, once: bool)
     names = [found["name"] for found in fetch(f"{base}/api/tenants")]
     if tenant is None and len(names) != 1:
         raise UserError(f"there are several tenants; name one with --tenant: {', '.join(names)}")
-    place = f"{base}/api/tenant/{tenant or names[0]}/status"
-    console = Console()
+    place = f"{base}/api/tenant/{quote(tenant or names[0])}/status"
+    console = Console(highlight=False)
+
+    def look() -> StatusShape:
+        return msgspec.convert(fetch(place), StatusShape)
+
     if once:
-        console.print(board(fetch(place)))
+        console.print(board(look()), soft_wrap=not console.is_terminal)
         return
-    with Live(board(fetch(place)), console=console, auto_refresh=False, screen=console.is_terminal) as live:
+    with Live(board(look()), console=console, auto_refresh=False, screen=console.is_terminal) as live:
         try:
             while True:
-                live.update(board(fetch(place)), refresh=True)
+                live.update(board(look(), console.height if console.is_terminal else None), refresh=True)
                 time.sleep(INTERVAL_S)
         except KeyboardInterrupt:
             return

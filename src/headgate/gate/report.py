@@ -103,6 +103,24 @@ def build_url(build: Build, world: World) -> str:
     return f"{world.root_url}/t/{world.tenant}/build/{build.id}" if world.root_url and ran else ""
 
 
+def artifacts(build: Build) -> list[dict[str, object]]:
+    """What the build returned as `zuul.artifacts`, as far as it has a name and a URL."""
+    zuul = build.data.get("zuul")
+    found = zuul.get("artifacts") if isinstance(zuul, dict) else None
+    shown: list[dict[str, object]] = []
+    for one in found if isinstance(found, list | tuple) else ():
+        if isinstance(one, dict) and isinstance(one.get("name"), str) and isinstance(one.get("url"), str):
+            metadata = one.get("metadata")
+            shown.append(
+                {
+                    "name": one["name"],
+                    "url": one["url"],
+                    **({"metadata": metadata} if isinstance(metadata, dict) else {}),
+                }
+            )
+    return shown
+
+
 def duration(length_ms: int) -> str:
     """`1h 02m 03s`; without hours when there are none."""
     seconds = max(0, length_ms) // 1000

@@ -166,4 +166,5 @@ class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
     enqueued_ms: int
     ended_ms: int
     builds: tuple[dict[str, Any], ...] = ()
-    """uuid, job_name, result, voting, start_ms, end_ms, log_url, error, artifacts.  JSON."""
+    """uuid, job_name, result, voting, start_ms, end_ms, log_url, error, nodeset, artifacts, provides.  JSON."""
+    item: str = ""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Protocol
 
-from headgate.map.records import Finished
+from headgate.ports.history import HistoryUnavailable, HistoryWriter
 from headgate.recipes.lock import lock
 from headgate.recipes.stream import consumed
 from headgate.services.context import Context
@@ -16,12 +15,6 @@ log = logging.getLogger("headgate.recorder")
 
 BATCH_MAX = 20
 RETRY_S = 5.0
-
-
-class HistoryWriter(Protocol):
-    async def record(self, finished: Finished) -> None:
-        """Durable when it returns; recording the same buildset again changes nothing."""
-        ...
 
 
 class Recorder:
@@ -42,7 +35,7 @@ class Recorder:
                 try:
                     for event in waiting:
                         await self._history.record(event.event)
-                except OSError as error:
+                except HistoryUnavailable as error:
                     log.error("the history database cannot be written, trying again in %s s: %s", RETRY_S, error)
                     await asyncio.sleep(RETRY_S)
                     continue

@@ -1,9 +1,11 @@
-"""What the routes share: the tenants, what may be asked of them, and by whom."""
+"""What the routes share: the tenants, what is known of them, and what may be asked of them by whom."""
 
 from __future__ import annotations
 
+import hashlib
 import hmac
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,47 +14,96 @@ from litestar import Request
 from litestar.datastructures import State as AppState
 from litestar.exceptions import HTTPException, NotFoundException
 
-from headgate.adapters.sql.history import SqlHistory
+from headgate.config.dynamic import Layouts
 from headgate.gate.change import Change
 from headgate.gate.work import Managed
-from headgate.map.records import ForPipeline
+from headgate.map.records import Finished, ForPipeline
+from headgate.ports.history import HistoryReader
 from headgate.services.context import Context
-from headgate.services.scheduler.scheduler import Scheduler
 from headgate.services.scheduler.standings import Standings
-from headgate.web.status import Status
+from headgate.web.estimates import Estimates
+from headgate.web.shapes import ConnectionShape, ItemShape, StatusShape
+from headgate.web.status import Configured, Status
 
 Follow = Callable[[Path, Callable[[], bool], int], AsyncIterator[bytes]]
+FINISHED_MAX = 10_000
+"""Buildsets on their way into the history that are looked through."""
+
+HttpRequest = Request[Any, Any, Any]  # no user, no auth, no state of its own
 
 
-class Wanted(msgspec.Struct):
-    """Body of enqueue and dequeue; of promote with `changes`."""
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """The status of a tenant as it was seen: equal tags, equal status."""
 
-    pipeline: str
-    change: str = ""
-    """`<topic>` or `<branch>/<topic>` of the project in the URL."""
-    changes: list[str] = []
-    """For promote: keys of changes, `<project>/<branch>/<topic>`."""
+    status: StatusShape
+    tag: str
+    moves: int
+    layouts: Layouts
+    loaded: bool
 
 
+@dataclass(slots=True)
 class Site:
     """What the routes share."""
 
-    def __init__(
-        self, context: Context, scheduler: Scheduler, history: SqlHistory, log_root: Path, token: str, follow: Follow
-    ) -> None:
-        self.context, self.scheduler, self.history = context, scheduler, history
-        self.log_root, self.token, self.follow = log_root, token, follow
-        self.status = Status(context, scheduler)
+    context: Context
+    tenants: Mapping[str, Configured]
+    history: HistoryReader
+    log_root: Path
+    follow: Follow
+    token: str = ""
+    """Needed of whoever wants something done; empty: programs of this machine may."""
+    connections: tuple[ConnectionShape, ...] = ()
+    status: Status = field(init=False)
+    _estimates: Estimates = field(init=False)
+    _shots: dict[str, Shot] = field(default_factory=dict)
 
-    def tenant(self, name: str) -> str:
-        if name not in self.scheduler.tenants:
-            raise NotFoundException(f"there is no tenant {name!r}; there are {', '.join(self.scheduler.tenants)}")
-        return name
+    def __post_init__(self) -> None:
+        self.status = Status(self.context, self.tenants)
+        self._estimates = Estimates(self.history, self.context.now_ms)
 
-    def encoded(self, tenant: str) -> bytes:
-        return msgspec.json.encode(self.status.of(self.tenant(tenant)))
+    def tenant(self, name: str) -> Configured:
+        """Raises 404."""
+        found = self.tenants.get(name)
+        if found is None:
+            raise NotFoundException(f"there is no tenant {name!r}; there are {', '.join(self.tenants)}")
+        return found
 
-    def allow(self, request: Request[Any, Any, Any]) -> None:
+    async def shot(self, tenant: str) -> Shot:
+        """The status now; looked at again only when the mirror moved, or when estimates are too old."""
+        configured, moves = self.tenant(tenant), self.context.mirror.moves
+        layouts, loaded = configured.layouts, configured.loaded.is_set()
+        known = self._shots.get(tenant)
+        if known is not None and (known.moves, known.loaded) == (moves, loaded) and known.layouts is layouts:
+            return known
+        status = self.status.of(tenant, self._estimates.of)
+        if await self._estimates.learn():
+            status = self.status.of(tenant, self._estimates.of)
+        tag = hashlib.sha256(msgspec.json.encode(status)).hexdigest()[:24]
+        found = self._shots[tenant] = Shot(status, tag, moves, layouts, loaded)
+        return found
+
+    async def items(self, tenant: str) -> Iterator[tuple[str, ItemShape]]:
+        """(pipeline, item) of everything in the queues."""
+        status = (await self.shot(tenant)).status
+        return ((p.name, i) for p in status.pipelines for q in p.change_queues for head in q.heads for i in head)
+
+    def leaving(self, tenant: str) -> Iterator[Finished]:
+        """Buildsets that ended and are not in the history yet."""
+        waiting = self.context.map.history.stream.waiting(self.context.mirror, limit=FINISHED_MAX)
+        return (event.event for event in waiting if event.event.tenant == tenant)
+
+    async def owns(self, tenant: str, build: str) -> bool:
+        """Whether the build is, or was, one of this tenant's."""
+        self.tenant(tenant)
+        if any(found.id == build for _, _, found in self.status.builds(tenant)):
+            return True
+        if any(found["uuid"] == build for ended in self.leaving(tenant) for found in ended.builds):
+            return True
+        return await self.history.build(tenant, build) is not None
+
+    def allow(self, request: HttpRequest) -> None:
         """A token where one is set, else only programs of this machine, never a page in its browser.
         Raises 401, 403, 415."""
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
@@ -67,26 +118,32 @@ class Site:
             raise HTTPException("from another machine only with a token; set [web] token", status_code=403)
 
     async def ask(self, tenant: str, pipeline: str, work: Managed) -> None:
-        if pipeline not in self.scheduler.tenants[tenant].layouts.landed.pipelines:
-            raise NotFoundException(f"tenant {tenant} has no pipeline {pipeline!r}")
+        self.pipeline(tenant, pipeline)
         stream = self.context.map.events.tenant(tenant).management.stream
         await self.context.store.commit([], stream.append(ForPipeline(pipeline, work)))
 
-    def canonical(self, tenant: str, wanted: dict[str, str]) -> dict[str, str]:
-        """Filters as the history has them: a project may be given by its short name."""
-        source = self.scheduler.tenants[tenant].tenant.find(wanted.get("project", ""))
-        return {**wanted, "project": source.project} if source is not None else wanted
+    def pipeline(self, tenant: str, name: str) -> None:
+        """Raises 404 when there is none of this name."""
+        known = self.tenant(tenant).layouts.landed.pipelines
+        if name not in known:
+            raise NotFoundException(f"tenant {tenant} has no pipeline {name!r}; it has {', '.join(known)}")
 
-    def find(self, tenant: str, project: str, change: str) -> Change:
-        """A known change of a project, by topic or branch and topic.  Raises 404."""
-        source = self.scheduler.tenants[self.tenant(tenant)].tenant.find(project)
+    def project(self, tenant: str, name: str) -> str:
+        """Canonical name.  Raises 404."""
+        source = self.tenant(tenant).tenant.find(name)
         if source is None:
-            raise NotFoundException(f"tenant {tenant} has no project {project!r}")
-        standings = Standings(self.context.map, self.context.mirror, (source.connection,)).now()
-        for standing in standings.values():
+            raise NotFoundException(f"tenant {tenant} has no project {name!r}")
+        return source.project
+
+    def change(self, tenant: str, project: str, change: str) -> Change:
+        """A known change of a project, by topic or branch and topic.  Raises 404."""
+        canonical = self.project(tenant, project)
+        source = self.tenant(tenant).tenant.find(canonical)
+        assert source is not None, "it was found just now"
+        for standing in Standings(self.context.map, self.context.mirror, (source.connection,)).now().values():
             found = standing.change
             names = (found.topic, f"{found.branch}/{found.topic}", found.id)
-            if found.project == source.project and standing.open and change in names:
+            if found.project == canonical and standing.open and change in names:
                 return found
         raise NotFoundException(f"{project} has no open change {change!r}")
 

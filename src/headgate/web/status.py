@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Protocol
+
+from msgspec.structs import replace
 
 from headgate import __version__
+from headgate.config.dynamic import Layouts
+from headgate.config.tenants import Tenant
+from headgate.gate.change import Change
 from headgate.gate.graph import waiting_for
 from headgate.gate.model import Build, Item, Phase, Queue, State
 from headgate.gate.report import failing_reasons
@@ -14,40 +20,67 @@ from headgate.map.tree import Undecodable, unescape
 from headgate.recipes.requests import Request
 from headgate.services.context import Context
 from headgate.services.scheduler.keeping import load
-from headgate.services.scheduler.scheduler import Scheduler
+from headgate.web.shapes import (
+    ComponentShape,
+    HolderShape,
+    HoldersShape,
+    ItemShape,
+    JobShape,
+    Length,
+    PipelineShape,
+    QueueShape,
+    RefShape,
+    SemaphoreShape,
+    StatusShape,
+    TriggerShape,
+)
+
+Estimate = Callable[[str, str, str, str], float | None]
+"""(tenant, job, project, branch) -> seconds it will take."""
+
+
+def no_estimate(tenant: str, job: str, project: str, branch: str) -> float | None:
+    return None
+
+
+class Configured(Protocol):
+    """A tenant with the configuration in effect."""
+
+    @property
+    def tenant(self) -> Tenant: ...
+    @property
+    def layouts(self) -> Layouts: ...
+    @property
+    def loaded(self) -> asyncio.Event: ...
 
 
 @dataclass(slots=True)
 class Status:
-    """`scheduler` knows the configuration; everything else is read from the store."""
+    """`tenants` know the configuration; everything else is read from the store."""
 
     context: Context
-    scheduler: Scheduler
+    tenants: Mapping[str, Configured]
     _states: dict[str, tuple[tuple[int, ...], State]] = field(default_factory=dict)
     """Pipeline path -> versions of its entries, and the state they say."""
 
-    def tenants(self) -> list[str]:
-        return list(self.scheduler.tenants)
-
-    def of(self, tenant: str) -> dict[str, Any] | None:
-        """JSON; None for a tenant that is not."""
-        runner = self.scheduler.tenants.get(tenant)
-        if runner is None:
-            return None
-        mirror, events = self.context.mirror, self.context.map.events
-        own = events.tenant(tenant)
+    def of(self, tenant: str, estimate: Estimate = no_estimate) -> StatusShape:
+        """Of a tenant that is; without what changes as time goes by (see `timed`)."""
+        configured = self.tenants[tenant]
+        mirror, own = self.context.mirror, self.context.map.events.tenant(tenant)
         running = {o.request.id: o.request for o in self.context.builds.open(mirror) if o.request.state == "running"}
-        layout = mirror.get(self.context.map.layout(tenant).record.path)
-        record = self.context.map.layout(tenant).record.decode(layout.value) if layout else None
-        return {
-            "zuul_version": __version__,
-            "state": "running" if runner.loaded.is_set() else "loading",
-            "trigger_event_queue": {"length": own.trigger.stream.length(mirror)},
-            "management_event_queue": {"length": own.management.stream.length(mirror)},
-            "connection_event_queues": {},
-            "last_reconfigured": record.at_ms if record else None,
-            "pipelines": [self._pipeline(tenant, name, running) for name in runner.layouts.landed.pipelines],
-        }
+        address = self.context.map.layout(tenant).record
+        layout = mirror.get(address.path)
+        return StatusShape(
+            zuul_version=__version__,
+            state="running" if configured.loaded.is_set() else "loading",
+            trigger_event_queue=Length(own.trigger.stream.length(mirror)),
+            management_event_queue=Length(own.management.stream.length(mirror)),
+            connection_event_queues={},
+            last_reconfigured=address.decode(layout.value).at_ms if layout else None,
+            pipelines=tuple(
+                self._pipeline(tenant, name, running, estimate) for name in configured.layouts.landed.pipelines
+            ),
+        )
 
     def state(self, tenant: str, pipeline: str) -> State:
         """Raises Undecodable."""
@@ -59,158 +92,163 @@ class Status:
             known = self._states[place.path] = (versions, load(place, entries))
         return known[1]
 
-    def _pipeline(self, tenant: str, name: str, running: Mapping[str, Request]) -> dict[str, Any]:
-        pipeline = self.scheduler.tenants[tenant].layouts.landed.pipelines[name]
-        events = self.context.map.events.tenant(tenant).pipelines(name)
+    def builds(self, tenant: str) -> Iterator[tuple[str, Item, Build]]:
+        """(pipeline, item, build) of every build in the queues."""
+        for pipeline in self.tenants[tenant].layouts.landed.pipelines:
+            try:
+                state = self.state(tenant, pipeline)
+            except Undecodable:
+                continue  # the status says so of this pipeline
+            for _, item in state.items():
+                for build in item.buildset.builds.values() if item.buildset else ():
+                    yield pipeline, item, build
+
+    def _pipeline(self, tenant: str, name: str, running: Mapping[str, Request], estimate: Estimate) -> PipelineShape:
+        pipeline = self.tenants[tenant].layouts.landed.pipelines[name]
+        events, mirror = self.context.map.events.tenant(tenant).pipelines(name), self.context.mirror
         try:
             state, word = self.state(tenant, name), "normal"
         except Undecodable:
             state, word = State(), "error"
-        mirror = self.context.mirror
-        return {
-            "name": name,
-            "description": pipeline.description,
-            "state": word,
-            "manager": pipeline.manager,
-            "triggers": [{"name": t.connection, "driver": "git"} for t in pipeline.triggers],
-            "trigger_events": events.trigger.stream.length(mirror),
-            "result_events": events.result.stream.length(mirror),
-            "management_events": events.management.stream.length(mirror),
-            "change_queues": [self._queue(queue, name, running) for queue in state.queues],
-        }
+        view = _View(tenant, name, running, estimate)
+        return PipelineShape(
+            name=name,
+            description=pipeline.description,
+            state=word,
+            manager=pipeline.manager,
+            triggers=tuple(TriggerShape(t.connection, "git") for t in pipeline.triggers),
+            trigger_events=events.trigger.stream.length(mirror),
+            result_events=events.result.stream.length(mirror),
+            management_events=events.management.stream.length(mirror),
+            change_queues=tuple(view.queue(queue) for queue in state.queues),
+        )
 
-    def _queue(self, queue: Queue, pipeline: str, running: Mapping[str, Request]) -> dict[str, Any]:
-        heads: list[list[dict[str, Any]]] = []
-        ahead_of = self._ahead(queue)
-        for position, item in enumerate(queue.items):
-            active = queue.window == 0 or position < queue.window
-            shown = self._item(item, queue, ahead_of, pipeline, active, running)
-            if not heads or (shown["item_ahead"] is None and item.live):
-                heads.append([])
-            heads[-1].append(shown)
-        return {"name": queue.name, "branch": None, "window": queue.window, "heads": heads}
-
-    @staticmethod
-    def _ahead(queue: Queue) -> dict[str, str]:
-        """Item -> the item it is tested on top of."""
-        of_buildset = {item.buildset.id: item.id for item in queue.items if item.buildset is not None}
-        found = {}
-        for item in queue.items:
-            below = item.buildset.ahead if item.buildset is not None else None
-            if below in of_buildset:
-                found[item.id] = of_buildset[below]
-        return found
-
-    def _item(
-        self,
-        item: Item,
-        queue: Queue,
-        ahead_of: Mapping[str, str],
-        pipeline: str,
-        active: bool,
-        running: Mapping[str, Request],
-    ) -> dict[str, Any]:
-        change = item.change
-        _, _, name = change.project.partition("/")
-        jobs = self._jobs(item, pipeline, running)
-        return {
-            "id": item.id,
-            "active": active,
-            "live": item.live,
-            "refs": [
-                {
-                    "id": change.id,
-                    "ref": change.ref,
-                    "url": change.url or None,
-                    "project": name,
-                    "project_canonical": change.project,
-                    "branch": change.branch,
-                    "topic": change.topic,
-                    "subject": change.message.splitlines()[0] if change.message else "",
-                    "owner": change.owner,
-                }
-            ],
-            "zuul_ref": item.buildset.id if item.buildset else None,
-            "item_ahead": ahead_of.get(item.id),
-            "items_behind": [behind for behind, ahead in ahead_of.items() if ahead == item.id],
-            "failing_reasons": failing_reasons(item),
-            "phase": _phase(item),
-            "enqueue_time": item.enqueued_ms,
-            "remaining_time": None,
-            "jobs": jobs,
-        }
-
-    def _jobs(self, item: Item, pipeline: str, running: Mapping[str, Request]) -> list[dict[str, Any]]:
-        buildset = item.buildset
-        shown = []
-        for job in buildset.jobs if buildset else ():
-            assert buildset is not None, "jobs come of a buildset"
-            build = buildset.builds.get(job.name)
-            request = running.get(build.id) if build else None
-            waits = waiting_for(job, buildset) if build is None else ""
-            shown.append(
-                {
-                    "name": job.name,
-                    "dependencies": [d.name for d in job.dependencies],
-                    "voting": job.voting,
-                    "pipeline": pipeline,
-                    "waiting_status": waits or (None if build else "semaphores or the merge"),
-                    **self._build(build, request),
-                }
-            )
-        return shown
-
-    def _build(self, build: Build | None, request: Request | None) -> dict[str, Any]:
-        now_ms = self.context.now_ms()
-        start_ms = (build.start_ms if build else 0) or (int(request.owner.get("start_ms", 0)) if request else 0)
-        end_ms = build.end_ms if build else 0
-        return {
-            "uuid": build.id if build else None,
-            "url": f"build/{build.id}" if build else None,
-            "report_url": (build.log_url or f"build/{build.id}") if build else None,
-            "result": build.result if build else None,
-            "error": build.error if build else "",
-            "tries": build.attempt if build else 0,
-            "queued": build is not None and build.result is None and request is None,
-            "running": request is not None,
-            "start_time": start_ms / 1000 if start_ms else None,
-            "end_time": end_ms / 1000 if end_ms else None,
-            "elapsed_time": (end_ms or now_ms) - start_ms if start_ms else None,
-            "remaining_time": None,
-            "estimated_time": None,
-            "canceled": build is not None and build.result == "CANCELED",
-            "paused": False,
-            "pre_fail": False,
-            "retry": False,
-        }
-
-    def components(self) -> dict[str, list[dict[str, Any]]]:
+    def components(self) -> dict[str, list[ComponentShape]]:
         """kind -> processes of it."""
-        found: dict[str, list[dict[str, Any]]] = {}
+        found: dict[str, list[ComponentShape]] = {}
         place = self.context.map.components
         for entry in self.context.mirror.under(place.path):
             record = place.scheduler.decode(entry.value)
-            shown = {"hostname": record.hostname, "state": record.state, "version": record.version, "pid": record.pid}
+            shown = ComponentShape(record.hostname, record.state, record.version, record.pid)
             found.setdefault(record.kind, []).append(shown)
         return found
 
-    def semaphores(self, tenant: str) -> list[dict[str, Any]]:
-        limits = self.scheduler.tenants[tenant].layouts.landed.semaphores
-        held: dict[str, list[dict[str, str]]] = {name: [] for name in limits}
+    def semaphores(self, tenant: str) -> list[SemaphoreShape]:
+        configured = self.tenants[tenant]
+        limits = configured.layouts.landed.semaphores
+        held: dict[str, list[HolderShape]] = {name: [] for name in limits}
         place = self.context.map.semaphores(tenant)
         for entry in self.context.mirror.under(place.path):
             name = unescape(entry.path.removeprefix(place.path + "/"))
             for holder in place.semaphore(name).record.decode(entry.value).holders:
-                held.setdefault(name, []).append({"buildset_uuid": holder.buildset, "job_name": holder.job})
+                held.setdefault(name, []).append(HolderShape(holder.buildset, holder.job))
         return [
-            {
-                "name": name,
-                "global": False,
-                "max": limits.get(name, 1),
-                "holders": {"count": len(holders), "this_tenant": holders, "other_tenants": 0},
-            }
+            SemaphoreShape(
+                name,
+                name in configured.tenant.semaphores,
+                limits.get(name, 1),
+                HoldersShape(len(holders), tuple(holders), 0),
+            )
             for name, holders in held.items()
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """The items of one pipeline as they are shown."""
+
+    tenant: str
+    pipeline: str
+    running: Mapping[str, Request]
+    estimate: Estimate
+
+    def queue(self, queue: Queue) -> QueueShape:
+        heads: list[list[ItemShape]] = []
+        ahead_of = _ahead(queue)
+        behind: dict[str, list[str]] = {}
+        for one, ahead in ahead_of.items():
+            behind.setdefault(ahead, []).append(one)
+        for position, item in enumerate(queue.items):
+            active = queue.window == 0 or position < queue.window
+            shown = self._item(item, ahead_of.get(item.id), behind.get(item.id, ()), active=active)
+            if not heads or (shown.item_ahead is None and item.live):
+                heads.append([])
+            heads[-1].append(shown)
+        return QueueShape(name=queue.name, branch=None, window=queue.window, heads=tuple(tuple(h) for h in heads))
+
+    def _item(self, item: Item, ahead: str | None, behind: Iterable[str], *, active: bool) -> ItemShape:
+        return ItemShape(
+            id=item.id,
+            active=active,
+            live=item.live,
+            refs=(ref_shape(item.change),),
+            zuul_ref=item.buildset.id if item.buildset else None,
+            item_ahead=ahead,
+            items_behind=tuple(behind),
+            failing_reasons=tuple(failing_reasons(item)),
+            phase=_phase(item),
+            enqueue_time=item.enqueued_ms,
+            jobs=tuple(self._jobs(item)),
+        )
+
+    def _jobs(self, item: Item) -> Iterator[JobShape]:
+        buildset, change = item.buildset, item.change
+        for job in buildset.jobs if buildset else ():
+            assert buildset is not None, "jobs come of a buildset"
+            build = buildset.builds.get(job.name)
+            waits = waiting_for(job, buildset) if build is None else ""
+            shown = JobShape(
+                name=job.name,
+                dependencies=tuple(d.name for d in job.dependencies),
+                voting=job.voting,
+                pipeline=self.pipeline,
+                waiting_status=waits or (None if build else "semaphores or the merge"),
+                estimated_time=self.estimate(self.tenant, job.name, change.project, change.branch),
+            )
+            yield self._build(shown, build) if build else shown
+
+    def _build(self, job: JobShape, build: Build) -> JobShape:
+        request = self.running.get(build.id)
+        start_ms = build.start_ms or (int(request.owner.get("start_ms", 0)) if request else 0)
+        page = f"build/{build.id}"
+        return replace(
+            job,
+            uuid=build.id,
+            url=page,
+            report_url=build.log_url or page,
+            result=build.result,
+            error=build.error,
+            tries=build.attempt,
+            queued=build.result is None and request is None,
+            running=request is not None and build.result is None,
+            execute_time=build.asked_ms / 1000 if build.asked_ms else None,
+            start_time=start_ms / 1000 if start_ms else None,
+            end_time=build.end_ms / 1000 if build.end_ms else None,
+            elapsed_time=build.end_ms - start_ms if start_ms and build.end_ms else None,
+            canceled=build.result == "CANCELED",
+            retry=build.result is None and build.attempt > 1,
+        )
+
+
+def ref_shape(change: Change) -> RefShape:
+    return RefShape(
+        id=change.id,
+        ref=change.ref,
+        url=change.url or None,
+        project=change.project.partition("/")[2],
+        project_canonical=change.project,
+        branch=change.branch,
+        topic=change.topic,
+        subject=change.message.splitlines()[0] if change.message else "",
+        owner=change.owner,
+    )
+
+
+def _ahead(queue: Queue) -> dict[str, str]:
+    """Item -> the item it is tested on top of."""
+    of_buildset = {item.buildset.id: item.id for item in queue.items if item.buildset is not None}
+    below = {item.id: item.buildset.ahead for item in queue.items if item.buildset is not None}
+    return {id: of_buildset[ahead] for id, ahead in below.items() if ahead in of_buildset}
 
 
 def _phase(item: Item) -> str:
@@ -223,3 +261,41 @@ def _phase(item: Item) -> str:
     if buildset.merge is Phase.RUNNING:
         return "merging"
     return "" if buildset.jobs else str(buildset.merge)
+
+
+def timed(status: StatusShape, now_ms: int) -> StatusShape:
+    """With what is true at this moment only: how long jobs have run, and how long they may still."""
+
+    def job(one: JobShape) -> JobShape:
+        if not one.running or one.start_time is None:
+            return one
+        elapsed = max(0, now_ms - int(one.start_time * 1000))
+        left = None if one.estimated_time is None else max(0, int(one.estimated_time * 1000) - elapsed)
+        return replace(one, elapsed_time=elapsed, remaining_time=left)
+
+    def item(one: ItemShape) -> ItemShape:
+        jobs = tuple(job(j) for j in one.jobs)
+        return replace(one, jobs=jobs, remaining_time=remaining_ms(jobs))
+
+    def queue(one: QueueShape) -> QueueShape:
+        return replace(one, heads=tuple(tuple(item(i) for i in head) for head in one.heads))
+
+    return replace(
+        status,
+        pipelines=tuple(replace(p, change_queues=tuple(queue(q) for q in p.change_queues)) for p in status.pipelines),
+    )
+
+
+def remaining_ms(jobs: tuple[JobShape, ...]) -> int | None:
+    """Until the last job of an item ends: those to come count as long as they usually take.  None: nobody knows."""
+    ends: dict[str, int] = {}
+    for job in jobs:  # dependencies come first in the order of a frozen graph, or count as nothing
+        if job.result is not None:
+            ends[job.name] = 0
+        elif job.remaining_time is not None:
+            ends[job.name] = job.remaining_time
+        elif job.estimated_time is not None and not job.running:
+            ends[job.name] = int(job.estimated_time * 1000) + max((ends.get(d, 0) for d in job.dependencies), default=0)
+        else:
+            return None
+    return max(ends.values(), default=None)

@@ -8,6 +8,7 @@ import pytest
 from headgate.adapters.sql.history import HistoryError, SqlHistory
 from headgate.gate.change import Change
 from headgate.map.records import Finished
+from headgate.ports.history import Question
 
 ENDED = Finished(
     buildset="bs1",
@@ -35,17 +36,17 @@ def history(tmp_path: Path) -> Iterator[SqlHistory]:
 async def test_recording_twice_keeps_one(history: SqlHistory) -> None:
     await history.record(ENDED)
     await history.record(ENDED)
-    assert [(row["uuid"], row["job_name"], row["result"]) for row in await history.builds("acme")] == [
+    assert [(row.uuid, row.job_name, row.result) for row in await history.builds("acme", Question())] == [
         ("b1", "unit", "SUCCESS")
     ]
     buildset = await history.buildset("acme", "bs1")
     assert buildset is not None
-    assert [row["uuid"] for row in buildset["builds"]] == ["b1"]
+    assert [build.uuid for build in buildset.builds or ()] == ["b1"]
 
 
 async def test_another_tenant_sees_nothing(history: SqlHistory) -> None:
     await history.record(ENDED)
-    assert await history.builds("other") == []
+    assert await history.builds("other", Question()) == []
     assert await history.build("other", "b1") is None
     assert await history.buildset("other", "bs1") is None
 

@@ -6,69 +6,45 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import sqlalchemy as sa
 
+from headgate.adapters.sql.schema import BUILDS, BUILDSETS, TooNew, bring_up
 from headgate.map.records import Finished
+from headgate.ports.history import (
+    LIMIT_MAX,
+    Artifact,
+    HistoryUnavailable,
+    InBuildset,
+    PastBuild,
+    PastBuildset,
+    PastRef,
+    Provided,
+    Question,
+    time_text,
+)
 
 T = TypeVar("T")
+Row = Mapping[str, Any]  # columns are of several types
 
-LIMIT_MAX = 1_000
-"""Rows answered to one question."""
-
-_META = sa.MetaData()
-_BUILDSETS = sa.Table(
-    "buildset",
-    _META,
-    sa.Column("uuid", sa.String(64), primary_key=True),
-    sa.Column("tenant", sa.String(255), index=True),
-    sa.Column("pipeline", sa.String(255)),
-    sa.Column("project", sa.String(255)),
-    sa.Column("branch", sa.String(255)),
-    sa.Column("change", sa.String(255)),
-    sa.Column("patchset", sa.String(64)),
-    sa.Column("ref", sa.String(255)),
-    sa.Column("newrev", sa.String(64)),
-    sa.Column("event_id", sa.String(64)),
-    sa.Column("result", sa.String(32)),
-    sa.Column("message", sa.Text),
-    sa.Column("enqueued_ms", sa.BigInteger),
-    sa.Column("ended_ms", sa.BigInteger, index=True),
-)
-_BUILDS = sa.Table(
-    "build",
-    _META,
-    sa.Column("uuid", sa.String(64), primary_key=True),
-    sa.Column("buildset", sa.String(64), index=True),
-    sa.Column("job_name", sa.String(255), index=True),
-    sa.Column("result", sa.String(32)),
-    sa.Column("voting", sa.Boolean),
-    sa.Column("start_ms", sa.BigInteger),
-    sa.Column("end_ms", sa.BigInteger),
-    sa.Column("log_url", sa.Text),
-    sa.Column("error_detail", sa.Text),
-)
-FILTERS = {
-    "project": _BUILDSETS.c.project,
-    "pipeline": _BUILDSETS.c.pipeline,
-    "branch": _BUILDSETS.c.branch,
-    "change": _BUILDSETS.c.change,
-    "patchset": _BUILDSETS.c.patchset,
-    "ref": _BUILDSETS.c.ref,
-    "newrev": _BUILDSETS.c.newrev,
+_OF_BUILDSET: Mapping[str, sa.ColumnElement[Any]] = {  # columns are of several types
+    **{name: BUILDSETS.c[name] for name in ("project", "pipeline", "branch", "change", "patchset", "ref", "newrev")},
+    "queue_item_uuid": BUILDSETS.c.item,
+    "uuid": BUILDSETS.c.uuid,
+    "result": BUILDSETS.c.result,
 }
-"""Names of the API's parameters, for builds and buildsets alike."""
+_OF_BUILD: Mapping[str, sa.ColumnElement[Any]] = {  # columns are of several types
+    **_OF_BUILDSET,
+    **{name: BUILDS.c[name] for name in ("uuid", "job_name", "result", "nodeset", "voting")},
+}
+_BOTH = BUILDS.join(BUILDSETS, BUILDS.c.buildset == BUILDSETS.c.uuid)
 
 
 class HistoryError(Exception):
     """The database cannot be used; the text says which and what to do."""
-
-
-class HistoryUnavailable(OSError):
-    """It cannot be written just now."""
 
 
 class SqlHistory:
@@ -81,101 +57,120 @@ class SqlHistory:
             if url.drivername.startswith("sqlite") and url.database:
                 Path(url.database).parent.mkdir(parents=True, exist_ok=True)
             self._engine = sa.create_engine(url, poolclass=sa.StaticPool)
-            self._thread.submit(_META.create_all, self._engine).result()
-        except (sa.exc.SQLAlchemyError, OSError, ImportError) as error:
+            self._thread.submit(self._open).result()
+        except (sa.exc.SQLAlchemyError, OSError, ImportError, TooNew) as error:
             self._thread.shutdown()
             said = str(getattr(error, "orig", None) or error)
             shown = re.sub(r"(://[^:@/]*):[^@]*@", r"\1:***@", dburi)
-            raise HistoryError(
-                f"[database] dburi {shown}: cannot be used ({said}); mend it, or move it away to begin a new history"
-            ) from error
+            mend = "" if isinstance(error, TooNew) else "; mend it, or move it away to begin a new history"
+            raise HistoryError(f"[database] dburi {shown}: cannot be used: {said}{mend}") from error
+
+    def _open(self) -> None:
+        with self._engine.begin() as connection:
+            if connection.dialect.name == "sqlite":
+                said = connection.execute(sa.text("PRAGMA quick_check(1)")).scalar()
+                if said != "ok":
+                    raise sa.exc.DatabaseError("quick_check", None, OSError(f"the file is damaged ({said})"))
+            bring_up(connection)
 
     async def record(self, finished: Finished) -> None:
-        """Durable when it returns; again is as once.  Raises HistoryUnavailable."""
-        try:
-            await self._do(lambda connection: _write(connection, finished))
-        except sa.exc.SQLAlchemyError as error:
-            raise HistoryUnavailable(str(getattr(error, "orig", None) or error)) from error
+        await self._do(lambda connection: _write(connection, finished))
 
-    async def builds(
-        self, tenant: str, filters: Mapping[str, str] | None = None, *, limit: int = 50, skip: int = 0
-    ) -> list[dict[str, Any]]:
-        """Latest first, in the shape of the API.  Filters besides FILTERS: uuid, job_name, result, voting."""
-        columns = {**FILTERS, "uuid": _BUILDS.c.uuid, "job_name": _BUILDS.c.job_name, "result": _BUILDS.c.result}
-        joined = _BUILDS.join(_BUILDSETS, _BUILDS.c.buildset == _BUILDSETS.c.uuid)
-        query = sa.select(_BUILDS, *_named()).select_from(joined)
-        query = _where(query, tenant, filters or {}, columns)
-        query = (
-            query.order_by(_BUILDSETS.c.ended_ms.desc(), _BUILDS.c.start_ms).limit(min(limit, LIMIT_MAX)).offset(skip)
-        )
+    async def builds(self, tenant: str, question: Question) -> list[PastBuild]:
+        query = _asked(sa.select(BUILDS, *_named()).select_from(_BOTH), tenant, question, _OF_BUILD)
+        query = query.order_by(BUILDSETS.c.ended_ms.desc(), BUILDSETS.c.uuid, BUILDS.c.start_ms, BUILDS.c.uuid)
         return [_build(row) for row in await self._rows(query)]
 
-    async def build(self, tenant: str, uuid: str) -> dict[str, Any] | None:
-        found = await self.builds(tenant, {"uuid": uuid}, limit=1)
+    async def build(self, tenant: str, uuid: str) -> PastBuild | None:
+        found = await self.builds(tenant, Question({"uuid": (uuid,)}, limit=1))
         return found[0] if found else None
 
-    async def buildsets(
-        self, tenant: str, filters: Mapping[str, str] | None = None, *, limit: int = 50, skip: int = 0
-    ) -> list[dict[str, Any]]:
-        """Latest first.  Filters besides FILTERS: uuid, result."""
-        columns = {**FILTERS, "uuid": _BUILDSETS.c.uuid, "result": _BUILDSETS.c.result}
-        query = _where(sa.select(*_named()), tenant, filters or {}, columns)
-        query = query.order_by(_BUILDSETS.c.ended_ms.desc()).limit(min(limit, LIMIT_MAX)).offset(skip)
+    async def buildsets(self, tenant: str, question: Question) -> list[PastBuildset]:
+        ran = BUILDS.c.buildset == BUILDSETS.c.uuid
+        first = sa.select(sa.func.min(sa.func.nullif(BUILDS.c.start_ms, 0))).where(ran).scalar_subquery()
+        last = sa.select(sa.func.max(sa.func.nullif(BUILDS.c.end_ms, 0))).where(ran).scalar_subquery()
+        query = _asked(
+            sa.select(*_named(), first.label("first_ms"), last.label("last_ms")), tenant, question, _OF_BUILDSET
+        )
+        query = query.order_by(BUILDSETS.c.ended_ms.desc(), BUILDSETS.c.uuid)
         return [_buildset(row) for row in await self._rows(query)]
 
-    async def buildset(self, tenant: str, uuid: str) -> dict[str, Any] | None:
-        """With its builds."""
-        found = await self.buildsets(tenant, {"uuid": uuid}, limit=1)
+    async def buildset(self, tenant: str, uuid: str) -> PastBuildset | None:
+        found = await self.buildsets(tenant, Question({"uuid": (uuid,)}, limit=1))
         if not found:
             return None
-        joined = _BUILDS.join(_BUILDSETS, _BUILDS.c.buildset == _BUILDSETS.c.uuid)
-        query = sa.select(_BUILDS, *_named()).select_from(joined).where(_BUILDSETS.c.uuid == uuid)
-        return {**found[0], "builds": [_build(row) for row in await self._rows(query.order_by(_BUILDS.c.start_ms))]}
+        query = sa.select(BUILDS, *_named()).select_from(_BOTH).where(BUILDSETS.c.uuid == uuid)
+        rows = await self._rows(query.order_by(BUILDS.c.start_ms, BUILDS.c.uuid))
+        return msgspec.structs.replace(found[0], builds=tuple(_build(row) for row in rows))
+
+    async def durations_ms(self, tenant: str, job: str, project: str, branch: str, *, limit: int) -> list[int]:
+        took = (BUILDS.c.end_ms - BUILDS.c.start_ms).label("took")
+        query = sa.select(took).select_from(_BOTH).order_by(BUILDSETS.c.ended_ms.desc()).limit(limit)
+        query = query.where(BUILDSETS.c.tenant == tenant, BUILDS.c.job_name == job, BUILDS.c.result == "SUCCESS")
+        query = query.where(BUILDS.c.start_ms > 0, BUILDS.c.end_ms > 0)
+        same = query.where(BUILDSETS.c.project == project, BUILDSETS.c.branch == branch)
+        rows = await self._rows(same) or await self._rows(query)
+        return [int(row["took"]) for row in rows]
 
     def close(self) -> None:
         self._thread.submit(self._engine.dispose).result()
         self._thread.shutdown()
 
-    async def _rows(self, query: sa.Select[Any]) -> list[Mapping[str, Any]]:
+    async def _rows(self, query: sa.Select[Any]) -> list[Row]:  # rows of several shapes
         return await self._do(lambda connection: [dict(row) for row in connection.execute(query).mappings()])
 
     async def _do(self, work: Callable[[sa.Connection], T]) -> T:
+        """Raises HistoryUnavailable."""
+
         def inside() -> T:
             with self._engine.begin() as connection:
                 return work(connection)
 
-        return await asyncio.get_running_loop().run_in_executor(self._thread, inside)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, inside)
+        except sa.exc.SQLAlchemyError as error:
+            raise HistoryUnavailable(str(getattr(error, "orig", None) or error)) from error
 
 
-def _named() -> list[sa.Label[Any]]:
-    return [column.label(f"set_{column.name}") for column in _BUILDSETS.c]
+def _named() -> list[sa.Label[Any]]:  # columns are of several types
+    return [column.label(f"set_{column.name}") for column in BUILDSETS.c]
 
 
-def _where(
-    query: sa.Select[Any], tenant: str, filters: Mapping[str, str], columns: Mapping[str, sa.Column[Any]]
-) -> sa.Select[Any]:
-    query = query.where(_BUILDSETS.c.tenant == tenant)
-    for name, value in filters.items():
+def _asked(
+    query: sa.Select[Any],  # rows of several shapes
+    tenant: str,
+    question: Question,
+    columns: Mapping[str, sa.ColumnElement[Any]],  # columns are of several types
+) -> sa.Select[Any]:  # rows of several shapes
+    """A name that rows of this kind do not have makes no difference."""
+    query = query.where(BUILDSETS.c.tenant == tenant)
+    for name, values in question.equal.items():
         if name in columns:
-            query = query.where(columns[name] == value)
-    return query
+            query = query.where(columns[name].in_(values))
+    for name, values in question.unequal.items():
+        if name in columns:
+            query = query.where(columns[name].not_in(values))
+    return query.limit(min(question.limit, LIMIT_MAX)).offset(question.skip)
 
 
 def _write(connection: sa.Connection, finished: Finished) -> None:
-    connection.execute(sa.delete(_BUILDS).where(_BUILDS.c.buildset == finished.buildset))
-    connection.execute(sa.delete(_BUILDSETS).where(_BUILDSETS.c.uuid == finished.buildset))
+    connection.execute(sa.delete(BUILDS).where(BUILDS.c.buildset == finished.buildset))
+    connection.execute(sa.delete(BUILDSETS).where(BUILDSETS.c.uuid == finished.buildset))
     change = finished.change
     connection.execute(
-        sa.insert(_BUILDSETS).values(
+        sa.insert(BUILDSETS).values(
             uuid=finished.buildset,
             tenant=finished.tenant,
             pipeline=finished.pipeline,
             project=change.project,
             branch=change.branch,
-            change=change.topic,
-            patchset=change.commit,
+            change=change.topic or None,
+            patchset=change.commit if change.is_change else None,
             ref=change.ref,
             newrev=change.commit,
+            oldrev=change.old_commit or None,
+            ref_url=change.url,
+            item=finished.item,
             event_id=finished.event,
             result=finished.result,
             message=finished.message,
@@ -185,51 +180,55 @@ def _write(connection: sa.Connection, finished: Finished) -> None:
     )
     for build in finished.builds:
         row = {**build, "buildset": finished.buildset, "error_detail": build.get("error", "")}
-        connection.execute(sa.insert(_BUILDS).values({c.name: row.get(c.name) for c in _BUILDS.c}))
+        connection.execute(sa.insert(BUILDS).values({c.name: row.get(c.name) for c in BUILDS.c}))
 
 
-def _time(at_ms: int | None) -> str | None:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S") if at_ms else None
+def _ref(row: Row) -> PastRef:
+    names = ("project", "branch", "change", "patchset", "ref", "newrev", "oldrev")
+    return PastRef(**{name: row[f"set_{name}"] for name in names}, ref_url=row["set_ref_url"] or "")
 
 
-def _ref(row: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("project", "branch", "change", "patchset", "ref", "newrev")
-    return {name: row[f"set_{name}"] for name in names} | {"oldrev": None, "ref_url": ""}
+def _build(row: Row) -> PastBuild:
+    ref = _ref(row)
+    return PastBuild(
+        id=row["uuid"],
+        uuid=row["uuid"],
+        job_name=row["job_name"],
+        result=row["result"],
+        start_time=time_text(row["start_ms"]),
+        end_time=time_text(row["end_ms"]),
+        duration=(row["end_ms"] - row["start_ms"]) / 1000 if row["end_ms"] and row["start_ms"] else None,
+        voting=bool(row["voting"]),
+        log_url=row["log_url"] or None,
+        nodeset=row["nodeset"] or None,
+        error_detail=row["error_detail"] or None,
+        artifacts=_known(row["artifacts"], tuple[Artifact, ...]),
+        provides=tuple(Provided(name) for name in _known(row["provides"], tuple[str, ...])),
+        ref=ref,
+        pipeline=row["set_pipeline"],
+        event_id=row["set_event_id"],
+        event_timestamp=time_text(row["set_enqueued_ms"]),
+        queue_item_uuid=row["set_item"],
+        buildset=InBuildset(row["set_uuid"], (ref,)),
+    )
 
 
-def _build(row: Mapping[str, Any]) -> dict[str, Any]:
-    took_s = (row["end_ms"] - row["start_ms"]) / 1000 if row["end_ms"] and row["start_ms"] else None
-    return {
-        "_id": row["uuid"],
-        "uuid": row["uuid"],
-        "job_name": row["job_name"],
-        "result": row["result"],
-        "held": False,
-        "start_time": _time(row["start_ms"]),
-        "end_time": _time(row["end_ms"]),
-        "duration": took_s,
-        "voting": row["voting"],
-        "log_url": row["log_url"] or None,
-        "error_detail": row["error_detail"] or None,
-        "final": True,
-        "artifacts": [],
-        "provides": [],
-        "ref": _ref(row),
-        "pipeline": row["set_pipeline"],
-        "event_id": row["set_event_id"],
-        "buildset": {"uuid": row["set_uuid"]},
-    }
+def _known(value: object, form: type[tuple[T, ...]]) -> tuple[T, ...]:
+    """Of a column that rows written before it was there do not have."""
+    return msgspec.convert(value, form) if value else ()
 
 
-def _buildset(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "_id": row["set_uuid"],
-        "uuid": row["set_uuid"],
-        "result": row["set_result"],
-        "message": row["set_message"],
-        "pipeline": row["set_pipeline"],
-        "event_id": row["set_event_id"],
-        "event_timestamp": _time(row["set_enqueued_ms"]),
-        "last_build_end_time": _time(row["set_ended_ms"]),
-        "refs": [_ref(row)],
-    }
+def _buildset(row: Row) -> PastBuildset:
+    return PastBuildset(
+        id=row["set_uuid"],
+        uuid=row["set_uuid"],
+        result=row["set_result"],
+        message=row["set_message"],
+        pipeline=row["set_pipeline"],
+        event_id=row["set_event_id"],
+        event_timestamp=time_text(row["set_enqueued_ms"]),
+        queue_item_uuid=row["set_item"],
+        first_build_start_time=time_text(row["first_ms"]),
+        last_build_end_time=time_text(row["last_ms"] or row["set_ended_ms"]),
+        refs=(_ref(row),),
+    )

@@ -17,7 +17,7 @@ from headgate.cli.process import Everything, everything
 from headgate.cli.scenario import files
 from headgate.cli.scenario.play import Play
 from headgate.cli.settings import read
-from headgate.web.status import Status
+from headgate.web.status import Status, timed
 
 REFRESH_S = 0.2
 
@@ -75,11 +75,11 @@ async def _scenario(play: Play, whole: Everything, served: asyncio.Event, consol
     console.print(f"Headgate runs; watch the queues at {whole.context.root_url}/")
     await asyncio.to_thread(play.propose)
     await asyncio.to_thread(play.approve)
-    status = Status(whole.context, whole.scheduler)
+    status = Status(whole.context, whole.scheduler.tenants)
     with Live(console=console, auto_refresh=False, transient=True) as live:
         outcomes = asyncio.ensure_future(play.outcomes())
         while not outcomes.done():
-            live.update(board(status.of("demo") or {"pipelines": []}), refresh=True)
+            live.update(board(timed(status.of("demo"), whole.context.now_ms())), refresh=True)
             await asyncio.wait([outcomes], timeout=REFRESH_S)
         await outcomes
     return await asyncio.to_thread(play.heads_pass)

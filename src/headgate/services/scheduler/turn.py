@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from headgate.base.ids import fresh
 from headgate.gate.change import Standing
 from headgate.gate.model import Action, Cancel, Item, Land, Merge, Record, Report, Run, State
+from headgate.gate.report import artifacts
 from headgate.map.places import Map
 from headgate.map.records import Finished
 from headgate.recipes.mirror import Mirror
@@ -118,6 +119,7 @@ class Turn:
     def _finished(self, item: Item, result: str, message: str) -> Finished:
         buildset = item.buildset
         builds = tuple(buildset.builds.values()) if buildset else ()
+        jobs = {job.name: job for job in buildset.jobs} if buildset else {}
         return Finished(
             buildset=buildset.id if buildset else item.id,
             tenant=self.tenant,
@@ -128,6 +130,7 @@ class Turn:
             message=message,
             enqueued_ms=item.enqueued_ms,
             ended_ms=self.now_ms,
+            item=item.id,
             builds=tuple(
                 {
                     "uuid": build.id,
@@ -138,6 +141,9 @@ class Turn:
                     "end_ms": build.end_ms,
                     "log_url": build.log_url,
                     "error": build.error,
+                    "nodeset": jobs[build.job].nodeset.name,
+                    "artifacts": artifacts(build),
+                    "provides": list(jobs[build.job].provides),
                 }
                 for build in builds
             ),

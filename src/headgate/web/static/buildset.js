@@ -1,10 +1,12 @@
-import { api, el, fetched, link, look, nav, short, uuid } from "./common.js";
-nav("");
-const main = document.getElementById("main");
+import { api, el, facts, fetched, link, main, nav, outside, short, subject as uuid, table, took, trouble, when, word } from "./page.js";
+nav("", "Buildset");
 try {
   const set = await fetched(`${api}/buildset/${encodeURIComponent(uuid)}`), ref = set.refs[0];
-  main.append(el("h1", {}, `${short(ref.project)} ${ref.change || ref.ref}: `, el("span", { class: `result ${look(set.result)}` }, set.result)),
-    el("dl", {}, el("dt", {}, "Pipeline"), el("dd", {}, set.pipeline), el("dt", {}, "Branch"), el("dd", {}, ref.branch), el("dt", {}, "Commit"), el("dd", {}, ref.patchset), el("dt", {}, "Ended"), el("dd", {}, set.last_build_end_time ?? "")),
-    el("pre", {}, set.message), el("h2", {}, "Builds"),
-    ...set.builds.map((b) => el("p", {}, link("build", b.uuid, b.job_name), " ", el("span", { class: `result ${look(b.result)}` }, b.result))));
-} catch (error) { main.append(el("p", {}, error.message)); }
+  document.title = `${ref.change || ref.ref} ${set.result} · Headgate`;
+  main.append(el("h1", {}, `${short(ref.project)} ${ref.change || ref.ref} `, word(set.result)),
+    facts([["Project", link("project", ref.project, short(ref.project))], ["Change", ref.ref_url ? outside(ref.ref_url, ref.change || ref.ref) : ""], ["Pipeline", link("status", set.pipeline, set.pipeline)], ["Branch", ref.branch],
+      ["Commit", el("code", {}, ref.patchset || ref.newrev || "")], ["Enqueued", when(set.event_timestamp)], ["Ended", when(set.last_build_end_time)]]),
+    el("h2", {}, "Builds"), table(["Job", "Result", "Took", "Artifacts", "Error"], (set.builds ?? []).map((b) => [link("build", b.uuid, b.job_name), el("span", {}, word(b.result), b.voting ? "" : el("span", { class: "small" }, " non-voting")),
+      b.duration === null ? "" : took(b.duration * 1000), el("span", {}, b.artifacts.flatMap((a, n) => [n ? ", " : "", outside(a.url, a.name)])), b.error_detail ?? ""]), "No job was run."),
+    el("h2", {}, "Report"), el("pre", {}, set.message ?? ""));
+} catch (error) { trouble(error); }

@@ -1,13 +1,23 @@
-import { api, el, link, look, nav, tenant, took } from "./common.js";
+import { api, el, link, look, main, nav, state, subject, tenant, took } from "./page.js";
 
-nav("status");
-const main = document.getElementById("main"), state = document.getElementById("link");
-const filter = el("input", { type: "search", placeholder: "Filter by project or change", "aria-label": "Filter", oninput: () => draw() });
+nav("status", tenant);
+const MANY = 30; // items; beyond that they are shown closed
+const query = new URLSearchParams(location.search);
+const filter = el("input", { type: "search", placeholder: "Filter by project, change, branch  ( / )", "aria-label": "Filter items", value: query.get("q") ?? "", oninput: () => { remember(); draw(); } });
+const count = el("span", { class: "small", role: "status" });
+const all = el("button", { type: "button", onclick: () => { open = !wide(); toggled.clear(); draw(); } }, "Close all");
 const pipelines = el("div", { class: "pipelines" });
-main.append(el("div", { class: "tools" }, el("h1", {}, tenant), filter), pipelines);
-let status = null;
+main.append(el("div", { class: "tools" }, el("h1", { class: "hidden" }, `Queues of ${tenant}`), filter, all, count), pipelines);
 
-// Keyed update: nodes are kept, moved and changed in place, so that nothing flickers.
+let status = null, items = new Map(), skew = 0, open = null;
+const toggled = new Set();
+const running = new Map(); // node of a job -> job
+
+const wide = () => open ?? items.size <= MANY;
+const now = () => Date.now() + skew;
+function remember() { history.replaceState(null, "", filter.value ? `?q=${encodeURIComponent(filter.value)}` : location.pathname); }
+
+// Keyed update: nodes are kept, moved and changed in place, so that nothing flickers and focus stays.
 function sync(parent, wanted) {
   const known = new Map([...parent.children].map((node) => [node.dataset.key, node]));
   wanted.forEach(([key, make, fill, value], index) => {
@@ -15,7 +25,7 @@ function sync(parent, wanted) {
     known.delete(key);
     if (!node) { node = make(); node.dataset.key = key; }
     if (parent.children[index] !== node) parent.insertBefore(node, parent.children[index] ?? null);
-    fill(node, value);
+    if (node.shown !== value) { node.shown = value; fill(node, value); }
   });
   for (const node of known.values()) node.remove();
 }
@@ -23,79 +33,148 @@ function sync(parent, wanted) {
 const set = (node, text) => { if (node.textContent !== text) node.textContent = text; };
 const as = (node, name) => { if (node.className !== name) node.className = name; };
 
-function makeJob() {
-  return el("div", { class: "job" }, el("span", { class: "name" }), el("div", { class: "bar" }, el("i")), el("span", { class: "result" }));
-}
+const makeJob = () => el("li", { class: "job" }, el("span", { class: "name" }), el("span", { class: "bar", "aria-hidden": "true" }, el("i")), el("span", { class: "result" }));
 
 function fillJob(node, job) {
   const [name, bar, result] = node.children;
-  const key = `${job.uuid}${job.name}`;
+  const key = `${job.uuid}${job.running || job.result}`;
   if (name.dataset.key !== key) {
     name.dataset.key = key;
     name.replaceChildren(job.uuid && (job.running || job.result) ? link("build", job.uuid, job.name) : job.name);
   }
   const kind = job.result ? look(job.result) : job.running ? "busy" : "mute";
-  as(bar, `bar ${job.result ? `done ${kind}` : job.running ? "running" : ""}`);
+  as(bar, `bar ${job.result ? `done ${kind}` : job.running ? (job.estimated_time ? "known" : "running") : ""}`);
+  if (!job.running) bar.firstChild.style.width = "";
   as(result, `result ${kind}`);
-  set(result, job.result ? job.result + (job.voting ? "" : " (non-voting)") : job.running ? `running ${took(job.elapsed_time)}` : job.uuid ? "queued" : "waiting");
   result.title = job.error || job.waiting_status || "";
+  if (job.running) running.set(node, job); else running.delete(node);
+  if (job.running) tick(node, job);
+  else set(result, job.result ? job.result + (job.voting ? "" : " (non-voting)") : job.retry ? `again, try ${job.tries}` : job.uuid ? "queued" : "waiting");
+}
+
+// What time alone changes.
+function tick(node, job) {
+  const [, bar, result] = node.children;
+  const elapsed = job.start_time ? now() - job.start_time * 1000 : null, whole = job.estimated_time ? job.estimated_time * 1000 : null;
+  if (whole && elapsed !== null) bar.firstChild.style.width = `${Math.min(97, Math.max(3, (elapsed / whole) * 100))}%`;
+  set(result, elapsed === null ? "running" : whole ? `${took(elapsed)} of ~${took(whole)}` : `running ${took(elapsed)}`);
 }
 
 function makeItem() {
-  return el("article", { class: "item" }, el("div", { class: "subject" }), el("div", { class: "small" }), el("div", { class: "reasons" }), el("div"));
+  const button = el("button", { type: "button", class: "toggle", onclick: () => { const id = node.dataset.key; toggled.has(id) ? toggled.delete(id) : toggled.add(id); draw(); } },
+    el("span", { class: "subject" }), el("span", { class: "small" }), el("span", { class: "dots" }));
+  const node = el("article", { class: "item" }, button, el("div", { class: "reasons" }), el("ul", { class: "jobs" }));
+  return node;
 }
 
-function fillItem(node, item) {
-  const ref = item.refs[0], [subject, small, reasons, jobs] = node.children;
-  const done = item.jobs.length > 0 && item.jobs.every((job) => job.result);
-  const kind = item.failing_reasons.length ? "failing" : !item.active ? "waiting" : done ? "good" : "busy";
+function fillItem(node, { item, shown }) {
+  const ref = item.refs[0], [button, reasons, jobs] = node.children, [subject, small, dots] = button.children;
+  const done = item.jobs.filter((job) => job.result).length, bad = item.jobs.filter((job) => job.result && look(job.result) === "bad").length;
+  const kind = item.failing_reasons.length ? "failing" : !item.active ? "waiting" : item.jobs.length && done === item.jobs.length ? "good" : "busy";
   as(node, `item ${kind}${item.item_ahead ? " behind" : ""}${item.live ? "" : " waiting"}`);
+  button.setAttribute("aria-expanded", String(shown));
+  button.title = `${ref.project_canonical} ${ref.ref}`;
   set(subject, ref.subject || ref.ref);
   set(small, `${ref.project} · ${ref.id || ref.ref} · ${ref.branch}${item.live ? "" : " · needed by the change below"}${item.phase ? ` · ${item.phase}` : ""}`);
+  dots.setAttribute("aria-label", item.jobs.length ? `${done} of ${item.jobs.length} jobs done${bad ? `, ${bad} failed` : ""}` : "");
+  dots.setAttribute("role", "img");
+  sync(dots, item.jobs.map((job) => [job.name, () => el("i"), (dot, j) => { as(dot, j.result ? look(j.result) : j.running ? "busy" : "idle"); dot.title = `${j.name}: ${j.result ?? (j.running ? "running" : "waiting")}`; }, job]));
   set(reasons, item.failing_reasons.length ? `Fails because ${item.failing_reasons.join(", ")}` : "");
-  sync(jobs, item.jobs.map((job) => [job.name, makeJob, fillJob, job]));
+  sync(jobs, shown ? item.jobs.map((job) => [job.name, makeJob, fillJob, job]) : []);
+  if (item.jobs.length && shown) jobs.removeAttribute("hidden"); else jobs.setAttribute("hidden", "");
+}
+
+const makeQueue = () => el("section", { class: "queue" }, el("h3", { class: "name" }), el("div"));
+const memory = new Map(); // item -> what it was shown as; the same object while nothing is different
+
+function shownAs(item) {
+  const shown = wide() !== toggled.has(item.id), known = memory.get(item.id);
+  if (known && known.item === item && known.shown === shown) return known;
+  const fresh = { item, shown };
+  memory.set(item.id, fresh);
+  return fresh;
 }
 
 function fillQueue(node, queue) {
-  set(node.firstChild, `${queue.name}${queue.window ? ` · window ${queue.window}` : ""}`);
-  sync(node.lastChild, queue.items.map((item) => [item.id, makeItem, fillItem, item]));
+  set(node.firstChild, queue.window ? `${queue.name} · window ${queue.window}` : "");
+  node.firstChild.hidden = !queue.window;
+  sync(node.lastChild, queue.items.map((item) => [item.id, makeItem, fillItem, shownAs(item)]));
 }
 
-const makeQueue = () => el("section", { class: "queue" }, el("div", { class: "name" }), el("div"));
-const makePipeline = () => el("section", { class: "pipeline" },
-  el("div", { class: "head" }, el("h2"), el("span", { class: "small" })), el("div"), el("div", { class: "empty" }));
+const makePipeline = () => el("section", { class: "pipeline" }, el("div", { class: "head" }, el("h2"), el("span", { class: "small" })), el("p", { class: "small about" }), el("div"), el("div", { class: "empty" }));
 
 function fillPipeline(node, pipeline) {
-  const [head, queues, empty] = node.children;
-  const count = pipeline.queues.reduce((sum, queue) => sum + queue.items.length, 0);
+  const [head, about, queues, empty] = node.children;
+  const total = pipeline.total, found = pipeline.queues.reduce((sum, queue) => sum + queue.items.length, 0);
   const events = pipeline.trigger_events + pipeline.result_events + pipeline.management_events;
   set(head.firstChild, pipeline.name);
-  set(head.lastChild, `${pipeline.manager} · ${count} ${count === 1 ? "item" : "items"}${events ? ` · ${events} events waiting` : ""}${pipeline.state === "error" ? " · cannot be read" : ""}`);
+  set(head.lastChild, `${pipeline.manager} · ${found === total ? "" : `${found} of `}${total} ${total === 1 ? "item" : "items"}${events ? ` · ${events} ${events === 1 ? "event" : "events"} waiting` : ""}${pipeline.state === "error" ? " · its records cannot be read" : ""}`);
+  set(about, pipeline.description);
+  about.hidden = !pipeline.description;
   sync(queues, pipeline.queues.map((queue) => [queue.key, makeQueue, fillQueue, queue]));
-  set(empty, count ? "" : "Nothing is waiting here.");
+  set(empty, total ? (found ? "" : "Nothing here fits the filter.") : "Nothing is waiting here.");
+  empty.hidden = Boolean(found);
 }
 
 function fits(item) {
-  const word = filter.value.trim().toLowerCase(), ref = item.refs[0];
-  return !word || [ref.project, ref.id, ref.subject, ref.branch].join(" ").toLowerCase().includes(word);
+  const wanted = filter.value.trim().toLowerCase(), ref = item.refs[0];
+  return !wanted || [ref.project, ref.id, ref.subject, ref.branch, ref.owner].join(" ").toLowerCase().includes(wanted);
 }
 
 function draw() {
   if (!status) return;
-  sync(pipelines, status.pipelines.map((pipeline) => {
-    const queues = pipeline.change_queues
-      .map((queue, n) => ({ ...queue, key: queue.heads[0]?.[0]?.id && !queue.window ? queue.heads[0].at(-1).id : `${queue.name}${n}`, items: queue.heads.flat().filter(fits) }))
-      .filter((queue) => queue.items.length);
-    return [pipeline.name, makePipeline, fillPipeline, { ...pipeline, queues }];
+  const only = subject;
+  let seen = 0;
+  sync(pipelines, status.pipelines.filter((pipeline) => !only || pipeline.name === only).map((pipeline) => {
+    const queues = pipeline.change_queues.map((queue, n) => {
+      const of = queue.heads.flat().map((id) => items.get(id)).filter(Boolean);
+      return { ...queue, total: of.length, key: queue.window ? `${queue.name}${n}` : of.at(-1)?.id ?? String(n), items: of.filter(fits) };
+    });
+    const total = queues.reduce((sum, queue) => sum + queue.total, 0);
+    seen += queues.reduce((sum, queue) => sum + queue.items.length, 0);
+    return [pipeline.name, makePipeline, fillPipeline, { ...pipeline, total, queues: queues.filter((queue) => queue.items.length) }];
   }));
+  for (const node of running.keys()) if (!node.isConnected) running.delete(node);
+  set(count, filter.value ? `${seen} of ${items.size} items` : status.state === "loading" ? "The configuration is being read…" : "");
+  set(all, wide() ? "Close all" : "Open all");
+  all.hidden = !items.size;
 }
 
-const source = new EventSource(`${api}/events`);
-source.addEventListener("status", (event) => { status = JSON.parse(event.data); draw(); });
-source.onopen = () => { state.className = ""; state.textContent = "live"; };
-source.onerror = () => { state.className = "lost"; state.textContent = "connection lost, trying again…"; };
-setInterval(() => {
-  for (const pipeline of status?.pipelines ?? []) for (const queue of pipeline.change_queues) for (const item of queue.heads.flat())
-    for (const job of item.jobs) if (job.running && job.elapsed_time !== null) job.elapsed_time += 1000;
+function heard(event) {
+  const said = JSON.parse(event.data);
+  status = said.status;
+  skew = said.now - Date.now();
+  for (const [id, item] of Object.entries(said.items)) items.set(id, item);
+  const there = new Set(status.pipelines.flatMap((p) => p.change_queues.flatMap((q) => q.heads.flat())));
+  for (const id of items.keys()) if (!there.has(id)) { items.delete(id); memory.delete(id); toggled.delete(id); }
   draw();
-}, 1000);
+}
+
+// --- the connection: closed while nobody looks, begun again with growing pauses when it is lost
+let source = null, wait = 1000, again = 0;
+
+function connect() {
+  clearTimeout(again);
+  source?.close();
+  source = new EventSource(`${api}/events`);
+  source.addEventListener("status", heard);
+  source.onopen = () => { items = new Map(); wait = 1000; as(state, "live"); set(state, "live"); };
+  source.onerror = () => {
+    as(state, "lost");
+    set(state, "connection lost, trying again…");
+    source.close();
+    again = setTimeout(connect, wait);
+    wait = Math.min(wait * 2, 30000);
+  };
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) return connect();
+  clearTimeout(again);
+  source?.close();
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key === "/" && !/INPUT|TEXTAREA/.test(document.activeElement.tagName)) { event.preventDefault(); filter.focus(); }
+});
+setInterval(() => { if (!document.hidden) for (const [node, job] of running) tick(node, job); }, 1000);
+connect();

@@ -1,4 +1,6 @@
-import { el, fetched } from "./common.js";
-const found = await fetched("/api/tenants");
-document.getElementById("main").append(el("h1", {}, "Tenants"),
-  ...found.map(({ name }) => el("p", {}, el("a", { href: `/t/${encodeURIComponent(name)}/status` }, name))));
+import { el, fetched, main, nav, table, trouble } from "./page.js";
+nav("", "Tenants");
+try {
+  const found = await fetched("/api/tenants");
+  main.append(el("h1", {}, "Tenants"), table(["Tenant", "Projects", "Items in queues"], found.map((t) => [el("a", { href: `/t/${encodeURIComponent(t.name)}/status` }, t.name), String(t.projects), String(t.queue)]), "There is no tenant: name one in the tenant file."));
+} catch (error) { trouble(error); }

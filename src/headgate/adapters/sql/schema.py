@@ -1,0 +1,96 @@
+"""The tables of the history, and the way from every earlier form of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import sqlalchemy as sa
+
+META = sa.MetaData()
+BUILDSETS = sa.Table(
+    "buildset",
+    META,
+    sa.Column("uuid", sa.String(64), primary_key=True),
+    sa.Column("tenant", sa.String(255), index=True),
+    sa.Column("pipeline", sa.String(255)),
+    sa.Column("project", sa.String(255)),
+    sa.Column("branch", sa.String(255)),
+    sa.Column("change", sa.String(255)),
+    sa.Column("patchset", sa.String(64)),
+    sa.Column("ref", sa.String(255)),
+    sa.Column("newrev", sa.String(64)),
+    sa.Column("event_id", sa.String(64)),
+    sa.Column("result", sa.String(32)),
+    sa.Column("message", sa.Text),
+    sa.Column("enqueued_ms", sa.BigInteger),
+    sa.Column("ended_ms", sa.BigInteger, index=True),
+    sa.Column("oldrev", sa.String(64)),
+    sa.Column("ref_url", sa.Text),
+    sa.Column("item", sa.String(64)),
+)
+BUILDS = sa.Table(
+    "build",
+    META,
+    sa.Column("uuid", sa.String(64), primary_key=True),
+    sa.Column("buildset", sa.String(64), index=True),
+    sa.Column("job_name", sa.String(255), index=True),
+    sa.Column("result", sa.String(32)),
+    sa.Column("voting", sa.Boolean),
+    sa.Column("start_ms", sa.BigInteger),
+    sa.Column("end_ms", sa.BigInteger),
+    sa.Column("log_url", sa.Text),
+    sa.Column("error_detail", sa.Text),
+    sa.Column("nodeset", sa.String(255)),
+    sa.Column("artifacts", sa.JSON),
+    sa.Column("provides", sa.JSON),
+)
+_VERSION = sa.Table("history_version", META, sa.Column("version", sa.Integer, primary_key=True))
+
+
+class TooNew(Exception):
+    """Written by a later Headgate."""
+
+
+def _artifacts_and_what_was_tested(connection: sa.Connection) -> None:
+    _add(connection, BUILDSETS, "oldrev", "ref_url", "item")
+    _add(connection, BUILDS, "nodeset", "artifacts", "provides")
+
+
+_STEPS: tuple[Callable[[sa.Connection], None], ...] = (_artifacts_and_what_was_tested,)
+"""The first leads from version 1 to 2, and so on.  A step may be begun again after it was cut off anywhere."""
+VERSION = len(_STEPS) + 1
+
+
+def bring_up(connection: sa.Connection) -> None:
+    """The tables as this program wants them.  Raises TooNew before anything is changed."""
+    found = _version(connection)
+    if found > VERSION:
+        raise TooNew(
+            f"it was written by a later Headgate (version {found} of the history, this one knows {VERSION}); "
+            "use that one, or name another database"
+        )
+    META.create_all(connection)
+    for step in _STEPS[found - 1 :] if found else ():
+        step(connection)
+    if found != VERSION:
+        connection.execute(sa.delete(_VERSION))
+        connection.execute(sa.insert(_VERSION).values(version=VERSION))
+
+
+def _version(connection: sa.Connection) -> int:
+    """0: there is nothing yet.  The first form said no version."""
+    tables = sa.inspect(connection).get_table_names()
+    if _VERSION.name in tables:
+        said = connection.execute(sa.select(sa.func.max(_VERSION.c.version))).scalar()
+        if said is not None:
+            return int(said)
+    return 1 if BUILDSETS.name in tables else 0
+
+
+def _add(connection: sa.Connection, table: sa.Table, *names: str) -> None:
+    """Columns that are not there yet."""
+    known = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+    for name in names:
+        if name not in known:
+            form = table.c[name].type.compile(connection.dialect)
+            connection.execute(sa.text(f'ALTER TABLE "{table.name}" ADD COLUMN "{name}" {form}'))

@@ -1,0 +1,135 @@
+"""What ended: written once by the recorder, asked by the pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from headgate.map.records import Finished
+
+LIMIT_MAX = 1_000
+"""Rows answered to one question."""
+
+
+class HistoryUnavailable(OSError):
+    """It cannot be read or written just now; what was recorded is still there."""
+
+
+class PastRef(msgspec.Struct, frozen=True):
+    """The change, or the update of a ref, that a buildset was for."""
+
+    project: str
+    """Canonical name."""
+    branch: str | None
+    change: str | None
+    """Its topic."""
+    patchset: str | None
+    """The proposed commit."""
+    ref: str
+    oldrev: str | None
+    newrev: str | None
+    ref_url: str = ""
+
+
+class Artifact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something a build left, named in the data it returned."""
+
+    name: str
+    url: str
+    metadata: dict[str, Any] = {}  # as the job returned it
+
+
+class Provided(msgspec.Struct, frozen=True):
+    name: str
+
+
+class InBuildset(msgspec.Struct, frozen=True):
+    uuid: str
+    refs: tuple[PastRef, ...] = ()
+
+
+class PastBuild(msgspec.Struct, frozen=True, kw_only=True):
+    """One build that ended.  Times are `YYYY-MM-DDTHH:MM:SS`, UTC."""
+
+    id: str = msgspec.field(name="_id")
+    uuid: str
+    job_name: str
+    result: str | None
+    held: bool = False
+    execute_time: str | None = None
+    start_time: str | None = None
+    end_time: str | None = None
+    duration: float | None = None
+    """Seconds."""
+    estimated_time: float | None = None
+    """Ours, of a build under way: seconds that builds like it took lately."""
+    voting: bool = True
+    log_url: str | None = None
+    nodeset: str | None = None
+    error_detail: str | None = None
+    final: bool = True
+    artifacts: tuple[Artifact, ...] = ()
+    provides: tuple[Provided, ...] = ()
+    ref: PastRef
+    pipeline: str
+    event_id: str | None = None
+    event_timestamp: str | None = None
+    queue_item_uuid: str | None = None
+    buildset: InBuildset
+
+
+class PastBuildset(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt to test an item that ended."""
+
+    id: str = msgspec.field(name="_id")
+    uuid: str
+    result: str | None
+    message: str | None
+    pipeline: str
+    event_id: str | None = None
+    event_timestamp: str | None = None
+    queue_item_uuid: str | None = None
+    first_build_start_time: str | None = None
+    last_build_end_time: str | None = None
+    refs: tuple[PastRef, ...]
+    builds: tuple[PastBuild, ...] | None = None
+    """None in lists."""
+
+
+class Question(msgspec.Struct, frozen=True):
+    """Which rows, latest first.  Values of one name are alternatives."""
+
+    equal: Mapping[str, Sequence[str | bool]] = {}
+    """Keys: project pipeline branch change patchset ref newrev queue_item_uuid uuid job_name result nodeset voting"""
+    unequal: Mapping[str, Sequence[str | bool]] = {}
+    limit: int = 50
+    skip: int = 0
+
+
+def time_text(at_ms: int | None) -> str | None:
+    """UTC; None when it has not been."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S") if at_ms else None
+
+
+class HistoryWriter(Protocol):
+    async def record(self, finished: Finished) -> None:
+        """Durable when it returns; recording the same buildset again changes nothing.  Raises HistoryUnavailable."""
+        ...
+
+
+class HistoryReader(Protocol):
+    """Every answer is of one tenant.  Raises HistoryUnavailable."""
+
+    async def builds(self, tenant: str, question: Question) -> list[PastBuild]: ...
+    async def build(self, tenant: str, uuid: str) -> PastBuild | None: ...
+    async def buildsets(self, tenant: str, question: Question) -> list[PastBuildset]: ...
+    async def buildset(self, tenant: str, uuid: str) -> PastBuildset | None:
+        """With its builds."""
+        ...
+
+    async def durations_ms(self, tenant: str, job: str, project: str, branch: str, *, limit: int) -> list[int]:
+        """Of the latest successful builds of a job for a branch; of any branch or project where there is none."""
+        ...

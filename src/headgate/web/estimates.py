@@ -1,0 +1,57 @@
+"""How long jobs will take: as long as they took lately."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median
+
+from headgate.ports.history import HistoryReader, HistoryUnavailable
+
+log = logging.getLogger("headgate.web")
+
+BUILDS_MAX = 10
+"""Latest successful builds that are looked at."""
+AGE_MAX_MS = 300_000
+"""How old an estimate may be before the history is asked again."""
+KNOWN_MAX = 10_000
+
+Key = tuple[str, str, str, str]
+"""tenant, job, project, branch"""
+
+
+@dataclass(slots=True)
+class Estimates:
+    """`of` answers at once from what is known; `learn` asks the history for what was missed."""
+
+    history: HistoryReader
+    now_ms: Callable[[], int]
+    _known: dict[Key, tuple[int, float | None]] = field(default_factory=dict)
+    """When it was asked, and seconds."""
+    _missed: set[Key] = field(default_factory=set)
+
+    def of(self, tenant: str, job: str, project: str, branch: str) -> float | None:
+        key = (tenant, job, project, branch)
+        at_ms, known_s = self._known.get(key, (None, None))
+        if at_ms is None or self.now_ms() - at_ms > AGE_MAX_MS:
+            self._missed.add(key)
+        return known_s
+
+    async def learn(self) -> bool:
+        """Whether anything is known now that was not, or is different."""
+        missed, self._missed = self._missed, set()
+        if len(self._known) > KNOWN_MAX:
+            self._known.clear()
+        different = False
+        for key in sorted(missed):
+            was = self._known.get(key, (0, None))[1]
+            try:
+                took_ms = await self.history.durations_ms(*key, limit=BUILDS_MAX)
+            except HistoryUnavailable as error:
+                log.warning("no estimates: the history cannot be read: %s", error)
+                took_ms = []
+            found = round(median(took_ms) / 1000, 1) if took_ms else was
+            self._known[key] = (self.now_ms(), found)
+            different = different or found != was
+        return different

@@ -1,0 +1,145 @@
+"""What is going on now: tenants, queues, processes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from litestar import Response, get
+from litestar.datastructures import State
+from litestar.params import FromPath
+from litestar.response import ServerSentEvent, ServerSentEventMessage
+
+from headgate import __version__
+from headgate.web.shapes import ComponentShape, ConnectionShape, ItemShape, SemaphoreShape, StatusShape, TenantName
+from headgate.web.site import HttpRequest, site_of
+from headgate.web.status import timed
+
+EVENT_INTERVAL_S = 0.1
+"""Between two pushes of the status to one page, at least."""
+PING_INTERVAL_S = 45.0
+"""Between two signs of life to a page that nothing happens to: proxies close what is silent for a minute."""
+
+
+@get("/health")
+async def health(state: State) -> dict[str, Any]:  # JSON
+    """Whether every tenant's configuration has been read."""
+    loaded = {name: found.loaded.is_set() for name, found in site_of(state).tenants.items()}
+    return {"ok": all(loaded.values()), "tenants": loaded}
+
+
+@get("/api/info")
+async def info() -> dict[str, Any]:  # JSON
+    """What this server can do."""
+    return {"info": _info()}
+
+
+@get("/api/tenant/{tenant:str}/info")
+async def tenant_info(state: State, tenant: FromPath[str]) -> dict[str, Any]:  # JSON
+    """What this server can do for one tenant."""
+    site_of(state).tenant(tenant)
+    return {"info": {**_info(), "tenant": tenant}}
+
+
+def _info() -> dict[str, Any]:  # JSON
+    capabilities = {"job_history": True, "auth": {"realms": {}, "default_realm": None, "read_protected": False}}
+    return {"capabilities": capabilities, "version": __version__, "websocket_url": None, "stats": {"url": None}}
+
+
+@get("/api/tenants")
+async def tenants(state: State) -> list[TenantName]:
+    """Every tenant."""
+    site = site_of(state)
+    return [
+        TenantName(name, len(found.tenant.projects), sum(1 for _ in await site.items(name)))
+        for name, found in site.tenants.items()
+    ]
+
+
+@get("/api/components")
+async def components(state: State) -> dict[str, list[ComponentShape]]:
+    """Every process that takes part, by kind."""
+    return site_of(state).status.components()
+
+
+@get("/api/connections")
+async def connections(state: State) -> list[ConnectionShape]:
+    """Every configured connection."""
+    return list(site_of(state).connections)
+
+
+@get("/api/tenant/{tenant:str}/status")
+async def status(state: State, request: HttpRequest, tenant: FromPath[str]) -> Response[StatusShape | None]:
+    """The queues.  The entity tag changes when something happens, not as time goes by."""
+    site = site_of(state)
+    shot = await site.shot(tenant)
+    headers = {"ETag": f'"{shot.tag}"', "Cache-Control": "no-cache"}
+    if request.headers.get("if-none-match") == headers["ETag"]:
+        return Response(None, status_code=304, headers=headers)
+    return Response(timed(shot.status, site.context.now_ms()), headers=headers)
+
+
+@get("/api/tenant/{tenant:str}/status/change/{id:str}")
+async def status_change(state: State, tenant: FromPath[str], id: FromPath[str]) -> list[ItemShape]:
+    """The items of one change: `<topic>,<patchset>`, `<topic>`, or a commit."""
+    site = site_of(state)
+    whole = timed((await site.shot(tenant)).status, site.context.now_ms())
+    items = (i for p in whole.pipelines for q in p.change_queues for head in q.heads for i in head)
+    return [item for item in items if id in (item.refs[0].id, item.refs[0].topic)]
+
+
+@get("/api/tenant/{tenant:str}/events", raises=[])
+async def events(state: State, tenant: FromPath[str]) -> ServerSentEvent:
+    """The queues as server-sent events: `status` has the queues with ids of items, and those items that changed."""
+    site = site_of(state)
+    site.tenant(tenant)
+
+    async def moves() -> AsyncIterator[ServerSentEventMessage]:
+        sent: dict[str, ItemShape] = {}
+        mirror, tag = site.context.mirror, ""
+        while True:
+            seen = mirror.moves
+            shot = await site.shot(tenant)
+            if shot.tag != tag:
+                tag, before = shot.tag, sent
+                body, sent = difference(shot.status, before, site.context.now_ms())
+                yield ServerSentEventMessage(event="status", data=body.decode())
+            try:
+                async with asyncio.timeout(PING_INTERVAL_S):
+                    await mirror.moved(seen)
+            except TimeoutError:
+                yield ServerSentEventMessage(comment="still here")
+            await asyncio.sleep(EVENT_INTERVAL_S)
+
+    return ServerSentEvent(moves())
+
+
+def difference(status: StatusShape, sent: dict[str, ItemShape], now_ms: int) -> tuple[bytes, dict[str, ItemShape]]:
+    """The status with ids in place of items, and beside it those items that are not as they were sent; and what a
+    page then has.  `now` tells a page whose clock is wrong."""
+    items: dict[str, ItemShape] = {}
+    pipelines = []
+    for pipeline in status.pipelines:
+        queues = []
+        for queue in pipeline.change_queues:
+            items |= {item.id: item for head in queue.heads for item in head}
+            heads = [[item.id for item in head] for head in queue.heads]
+            queues.append({**msgspec.structs.asdict(queue), "heads": heads})
+        pipelines.append({**msgspec.structs.asdict(pipeline), "change_queues": queues})
+    fresh = {id: item for id, item in items.items() if sent.get(id) != item}
+    shown = {**msgspec.structs.asdict(status), "pipelines": pipelines}
+    return msgspec.json.encode({"now": now_ms, "status": shown, "items": fresh}), items
+
+
+@get("/api/tenant/{tenant:str}/semaphores")
+async def semaphores(state: State, tenant: FromPath[str]) -> list[SemaphoreShape]:
+    """Semaphores, and who holds them."""
+    site_of(state).tenant(tenant)
+    return site_of(state).status.semaphores(tenant)
+
+
+ROUTES = (
+    health, info, tenant_info, tenants, components, connections, status, status_change, events, semaphores,
+)  # fmt: skip

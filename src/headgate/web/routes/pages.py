@@ -1,0 +1,82 @@
+"""The pages: one document each, filled in by its script from the API."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from litestar import MediaType, Response, get
+from litestar.datastructures import State
+from litestar.exceptions import NotFoundException
+from litestar.params import FromPath
+from litestar.response import Redirect
+
+from headgate.web.site import site_of
+
+STATIC = Path(__file__).parent.parent / "static"
+PAGES = {
+    "status": "Status",
+    "builds": "Builds",
+    "buildsets": "Buildsets",
+    "build": "Build",
+    "buildset": "Buildset",
+    "projects": "Projects",
+    "project": "Project",
+    "jobs": "Jobs",
+    "job": "Job",
+    "errors": "Configuration errors",
+}
+"""Name in the URL, and of the script -> title."""
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_HEADERS = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": "default-src 'self'; connect-src 'self' ws: wss:; frame-ancestors 'self'",
+    "Referrer-Policy": "same-origin",
+}
+
+
+@get("/", include_in_schema=False)
+async def index(state: State) -> Response[str] | Redirect:
+    names = list(site_of(state).tenants)
+    return Redirect(f"/t/{names[0]}/status") if len(names) == 1 else page("tenants", "Tenants")
+
+
+@get("/tenants", include_in_schema=False)
+async def tenants() -> Response[str]:
+    return page("tenants", "Tenants")
+
+
+@get("/api", include_in_schema=False)
+async def api() -> Response[str]:
+    return page("api", "API")
+
+
+@get("/t/{tenant:str}", include_in_schema=False)
+async def tenant_index(state: State, tenant: FromPath[str]) -> Redirect:
+    site_of(state).tenant(tenant)
+    return Redirect(f"/t/{tenant}/status")
+
+
+@get(["/t/{tenant:str}/{name:str}", "/t/{tenant:str}/{name:str}/{rest:path}"], include_in_schema=False)
+async def tenant_page(state: State, tenant: FromPath[str], name: FromPath[str]) -> Response[str]:
+    site_of(state).tenant(tenant)
+    if name not in PAGES:
+        raise NotFoundException(f"there is no page {name!r}; there are {', '.join(PAGES)}")
+    return page(name, PAGES[name])
+
+
+def page(script: str, title: str) -> Response[str]:
+    text = (STATIC / "page.html").read_text().replace("{title}", title).replace("{script}", script)
+    return Response(text, media_type=MediaType.HTML, headers=_HEADERS)
+
+
+@get("/static/{name:str}", include_in_schema=False)
+async def static(name: FromPath[str]) -> Response[bytes]:
+    file = (STATIC / name).resolve()
+    if file.parent != STATIC.resolve() or file.suffix not in _TYPES or not file.is_file():
+        raise NotFoundException(f"there is no {name}")
+    return Response(
+        file.read_bytes(), media_type=f"{_TYPES[file.suffix]}; charset=utf-8", headers={"Cache-Control": "no-cache"}
+    )
+
+
+ROUTES = (index, tenants, api, tenant_index, tenant_page, static)

@@ -1,0 +1,187 @@
+"""What ended: builds and buildsets."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urljoin
+
+import msgspec
+from litestar import Response, get
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException, NotFoundException
+from litestar.params import FromPath
+from msgspec.structs import replace
+
+from headgate.config.marked import nearest
+from headgate.gate.model import Build, Item
+from headgate.gate.report import artifacts
+from headgate.ports.history import (
+    LIMIT_MAX,
+    Artifact,
+    InBuildset,
+    PastBuild,
+    PastBuildset,
+    PastRef,
+    Question,
+    time_text,
+)
+from headgate.web.site import HttpRequest, Site, site_of
+
+NAMES = (
+    "project", "pipeline", "change", "branch", "patchset", "ref", "newrev", "uuid", "job_name", "queue_item_uuid",
+    "nodeset", "result",
+)  # fmt: skip
+FLAGS = ("voting", "final", "held", "complete")
+"""Of these the history keeps what is final, complete and not held."""
+
+
+def question(site: Site, tenant: str, request: HttpRequest) -> Question | None:
+    """What the query asks; None when no row can be an answer.  Raises 400."""
+    equal: dict[str, list[str | bool]] = {}
+    known = (*NAMES, *FLAGS, "limit", "skip", "exclude_result")
+    for name in request.query_params:
+        if name not in known:
+            raise HTTPException(f"there is no filter {name!r}{nearest(name, list(known))}", status_code=400)
+        values: list[str] = request.query_params.getall(name)
+        if name in FLAGS:
+            flags = {_flag(name, value) for value in values}
+            if name == "voting":
+                equal[name] = list(flags)
+            elif flags == {name == "held"}:
+                return None
+        elif name in NAMES and any(values):
+            equal[name] = [_canonical(site, tenant, v) if name == "project" else v for v in values if v]
+    limit, skip = (_number(request, name, default) for name, default in (("limit", 50), ("skip", 0)))
+    if limit > LIMIT_MAX:
+        raise HTTPException(f"limit is at most {LIMIT_MAX}", status_code=400)
+    without: list[str | bool] = [*request.query_params.getall("exclude_result", [])]
+    return Question(equal, {"result": without} if without else {}, limit, skip)
+
+
+def _canonical(site: Site, tenant: str, name: str) -> str:
+    source = site.tenant(tenant).tenant.find(name)
+    return source.project if source is not None else name
+
+
+def _flag(name: str, value: str) -> bool:
+    if value.lower() not in ("true", "false", "1", "0"):
+        raise HTTPException(f"{name} is true or false, not {value!r}", status_code=400)
+    return value.lower() in ("true", "1")
+
+
+def _number(request: HttpRequest, name: str, default: int) -> int:
+    value = request.query_params.get(name, str(default))
+    if not (value.isdecimal() and value.isascii() and len(value) < 10):
+        raise HTTPException(f"{name} is a whole number of at least 0, not {value!r}", status_code=400)
+    return int(value)
+
+
+@get("/api/tenant/{tenant:str}/builds")
+async def builds(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[PastBuild]:
+    """Builds that ended, latest first.  A filter given several times is an alternative."""
+    site = site_of(state)
+    site.tenant(tenant)
+    asked = question(site, tenant, request)
+    return [resolved(b, tenant) for b in await site.history.builds(tenant, asked)] if asked else []
+
+
+@get("/api/tenant/{tenant:str}/build/{uuid:str}")
+async def build(state: State, tenant: FromPath[str], uuid: FromPath[str]) -> PastBuild:
+    """One build, under way or ended; while it is under way `final` is false."""
+    site = site_of(state)
+    site.tenant(tenant)
+    under_way = next((found for found in site.status.builds(tenant) if found[2].id == uuid), None)
+    if under_way is not None:
+        return resolved(await _under_way(site, tenant, *under_way), tenant)
+    found = await site.history.build(tenant, uuid)
+    if found is None:
+        raise NotFoundException(f"there is no build {uuid}")
+    return resolved(found, tenant)
+
+
+async def _under_way(site: Site, tenant: str, pipeline: str, item: Item, build: Build) -> PastBuild:
+    assert item.buildset is not None, "a build is of a buildset"
+    shown = next((j for _, i in await site.items(tenant) for j in i.jobs if j.uuid == build.id), None)
+    began = shown.start_time if shown else None
+    change = item.change
+    ref = PastRef(
+        change.project, change.branch, change.topic or None, change.commit, change.ref, change.old_commit or None,
+        change.commit, change.url,
+    )  # fmt: skip
+    return PastBuild(
+        id=build.id,
+        uuid=build.id,
+        job_name=build.job,
+        result=build.result,
+        final=False,
+        voting=build.voting,
+        start_time=time_text(int(began * 1000)) if began else None,
+        end_time=time_text(build.end_ms),
+        duration=(build.end_ms / 1000 - began) if began and build.end_ms else None,
+        estimated_time=shown.estimated_time if shown else None,
+        error_detail=build.error or None,
+        log_url=build.log_url or None,
+        artifacts=msgspec.convert(artifacts(build), tuple[Artifact, ...]),
+        ref=ref,
+        pipeline=pipeline,
+        event_id=item.event,
+        event_timestamp=time_text(item.enqueued_ms),
+        queue_item_uuid=item.id,
+        buildset=InBuildset(item.buildset.id, (ref,)),
+    )
+
+
+def resolved(build: PastBuild, tenant: str) -> PastBuild:
+    """With artifacts as whole URLs: relative ones are below the build's log."""
+    base = (build.log_url or f"/t/{tenant}/logs/{build.uuid}").rstrip("/") + "/"
+    return replace(build, artifacts=tuple(replace(a, url=urljoin(base, a.url)) for a in build.artifacts))
+
+
+@get("/api/tenant/{tenant:str}/buildsets")
+async def buildsets(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[PastBuildset]:
+    """Buildsets that ended, latest first.  A filter given several times is an alternative."""
+    site = site_of(state)
+    site.tenant(tenant)
+    asked = question(site, tenant, request)
+    return await site.history.buildsets(tenant, asked) if asked else []
+
+
+@get("/api/tenant/{tenant:str}/buildset/{uuid:str}")
+async def buildset(state: State, tenant: FromPath[str], uuid: FromPath[str]) -> PastBuildset:
+    """One buildset that ended, with its builds."""
+    site_of(state).tenant(tenant)
+    found = await site_of(state).history.buildset(tenant, uuid)
+    if found is None:
+        raise NotFoundException(f"there is no buildset {uuid} in the history (yet)")
+    return replace(found, builds=tuple(resolved(b, tenant) for b in found.builds or ()))
+
+
+@get("/api/tenant/{tenant:str}/build-times")
+async def build_times(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[dict[str, Any]]:  # JSON
+    """How long builds took, latest first; filters as for builds."""
+    names = ("uuid", "job_name", "result", "start_time", "end_time", "duration", "pipeline", "nodeset")
+    found = await builds.fn(state, request, tenant)
+    return [{**{name: getattr(b, name) for name in names}, "ref": b.ref} for b in found]
+
+
+@get("/api/tenant/{tenant:str}/badge")
+async def badge(state: State, request: HttpRequest, tenant: FromPath[str]) -> Response[str]:
+    """An SVG picture of how the latest buildset ended; `project`, `pipeline`, `branch` say of which."""
+    site = site_of(state)
+    site.tenant(tenant)
+    asked = question(site, tenant, request)
+    found = await site.history.buildsets(tenant, replace(asked, limit=1)) if asked else []
+    if not found:
+        raise NotFoundException("no buildset like this has ended")
+    word, colour = ("passing", "#1a7f45") if found[0].result == "SUCCESS" else ("failing", "#c22f2f")
+    headers = {"Cache-Control": "no-cache"}
+    return Response(_BADGE.format(word=word, colour=colour), media_type="image/svg+xml", headers=headers)
+
+
+_BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="104" height="20" role="img" aria-label="gate: {word}">
+<title>gate: {word}</title><rect width="104" height="20" rx="3" fill="#4a5361"/>
+<path d="M40 0h61a3 3 0 0 1 3 3v14a3 3 0 0 1-3 3H40z" fill="{colour}"/>
+<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11" text-anchor="middle">
+<text x="20" y="14">gate</text><text x="72" y="14">{word}</text></g></svg>"""
+
+ROUTES = (builds, build, buildsets, buildset, build_times, badge)

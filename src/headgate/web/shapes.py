@@ -1,0 +1,244 @@
+"""What the API answers with.  Names and units are those of Zuul's API; what is ours is marked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class JobShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One job of an item.  `elapsed_time` and `remaining_time` are of the moment of the answer, and leave the entity
+    tag alone; from `start_time` and `estimated_time` anybody can tell them later."""
+
+    name: str
+    dependencies: tuple[str, ...] = ()
+    voting: bool = True
+    pipeline: str = ""
+    uuid: str | None = None
+    url: str | None = None
+    report_url: str | None = None
+    result: str | None = None
+    error: str = ""
+    """Ours."""
+    tries: int = 0
+    queued: bool = False
+    running: bool = False
+    """Ours."""
+    waiting_status: str | None = None
+    start_time: float | None = None
+    """Seconds since the epoch."""
+    end_time: float | None = None
+    execute_time: float | None = None
+    """When the build was asked for, seconds since the epoch."""
+    estimated_time: float | None = None
+    """Seconds that builds like this one took lately."""
+    elapsed_time: int | None = None
+    """Milliseconds."""
+    remaining_time: int | None = None
+    """Milliseconds."""
+    canceled: bool = False
+    paused: bool = False
+    pre_fail: bool = False
+    retry: bool = False
+
+
+class RefShape(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    ref: str
+    url: str | None
+    project: str
+    project_canonical: str
+    branch: str
+    """Ours."""
+    topic: str
+    """Ours."""
+    subject: str
+    """Ours: first line of the message."""
+    owner: str
+
+
+class ItemShape(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    active: bool
+    live: bool
+    refs: tuple[RefShape, ...]
+    zuul_ref: str | None
+    item_ahead: str | None
+    items_behind: tuple[str, ...]
+    failing_reasons: tuple[str, ...]
+    phase: str = ""
+    """Ours: one word for what it waits for; empty when its jobs say it."""
+    enqueue_time: int
+    """Milliseconds since the epoch."""
+    remaining_time: int | None = None
+    """Milliseconds, of the moment of the answer."""
+    jobs: tuple[JobShape, ...]
+
+
+class QueueShape(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    branch: str | None
+    window: int
+    """0: no limit."""
+    heads: tuple[tuple[ItemShape, ...], ...]
+    """Chains: a new one begins at every item that has none ahead."""
+
+
+class TriggerShape(msgspec.Struct, frozen=True):
+    name: str
+    driver: str
+
+
+class PipelineShape(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    description: str
+    state: str
+    """normal | error"""
+    manager: str
+    triggers: tuple[TriggerShape, ...]
+    trigger_events: int
+    result_events: int
+    management_events: int
+    change_queues: tuple[QueueShape, ...]
+
+
+class Length(msgspec.Struct, frozen=True):
+    length: int
+
+
+class StatusShape(msgspec.Struct, frozen=True, kw_only=True):
+    zuul_version: str
+    state: str
+    """Ours: running | loading"""
+    trigger_event_queue: Length
+    management_event_queue: Length
+    connection_event_queues: dict[str, Length]
+    last_reconfigured: int | None
+    """Milliseconds since the epoch."""
+    pipelines: tuple[PipelineShape, ...]
+
+
+class TenantName(msgspec.Struct, frozen=True):
+    name: str
+    projects: int
+    """Ours."""
+    queue: int
+    """Ours: items in its pipelines."""
+
+
+class ComponentShape(msgspec.Struct, frozen=True):
+    hostname: str
+    state: str
+    version: str
+    pid: int
+
+
+class HolderShape(msgspec.Struct, frozen=True):
+    buildset_uuid: str
+    job_name: str
+
+
+class HoldersShape(msgspec.Struct, frozen=True):
+    count: int
+    this_tenant: tuple[HolderShape, ...]
+    other_tenants: int
+
+
+class SemaphoreShape(msgspec.Struct, frozen=True):
+    name: str
+    is_global: bool = msgspec.field(name="global")
+    max: int
+    holders: HoldersShape
+
+
+class JobVariant(msgspec.Struct, frozen=True, kw_only=True):
+    """One definition of a job."""
+
+    name: str
+    parent: str | None
+    branches: tuple[str, ...]
+    description: str
+    source_context: dict[str, Any]
+    """project, branch, path, line."""
+    body: dict[str, Any]
+    """As it is written, keys of the configuration language."""
+
+
+class JobName(msgspec.Struct, frozen=True):
+    name: str
+    description: str
+    tags: tuple[str, ...]
+    variants: tuple[dict[str, Any], ...]
+    """parent, branches."""
+
+
+class ProjectName(msgspec.Struct, frozen=True):
+    name: str
+    connection_name: str
+    canonical_name: str
+    type: str
+    """config | untrusted"""
+
+
+class ProjectPipeline(msgspec.Struct, frozen=True):
+    name: str
+    queue_name: str | None
+    jobs: tuple[tuple[dict[str, Any], ...], ...]
+
+
+class ProjectConfig(msgspec.Struct, frozen=True, kw_only=True):
+    source_context: dict[str, Any]
+    templates: tuple[str, ...]
+    default_branch: str
+    merge_mode: str
+    pipelines: tuple[ProjectPipeline, ...]
+
+
+class ProjectShape(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    connection_name: str
+    canonical_name: str
+    type: str
+    branches: tuple[str, ...]
+    """Ours: those that carry configuration, default branch first."""
+    configs: tuple[ProjectConfig, ...]
+
+
+class PipelineName(msgspec.Struct, frozen=True):
+    name: str
+    triggers: tuple[TriggerShape, ...]
+    manager: str
+    description: str
+
+
+class ConfigErrorShape(msgspec.Struct, frozen=True, kw_only=True):
+    source_context: dict[str, Any]
+    error: str
+    short_error: str
+    severity: str
+    name: str
+
+
+class FrozenDependency(msgspec.Struct, frozen=True):
+    name: str
+    soft: bool
+
+
+class FrozenName(msgspec.Struct, frozen=True):
+    name: str
+    dependencies: tuple[FrozenDependency, ...]
+
+
+class ConnectionShape(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    driver: str
+    baseurl: str
+    canonical_hostname: str
+    source: bool = True
+
+
+class LogFile(msgspec.Struct, frozen=True):
+    path: str
+    size_bytes: int
+    url: str

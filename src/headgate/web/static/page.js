@@ -1,0 +1,70 @@
+// Shared by the pages. Text is set as text, never as markup.
+export const parts = location.pathname.split("/").map(decodeURIComponent);
+export const tenant = parts[1] === "t" ? parts[2] : "";
+export const subject = parts.slice(4).join("/");
+export const api = `/api/tenant/${encodeURIComponent(tenant)}`;
+export const main = document.getElementById("main");
+export const state = document.getElementById("link");
+const PAGES = [["status", "Status"], ["builds", "Builds"], ["buildsets", "Buildsets"], ["projects", "Projects"], ["jobs", "Jobs"], ["errors", "Errors"]];
+
+export function el(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key === "class") node.className = value;
+    else if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else node.setAttribute(key, value === true ? "" : value);
+  }
+  node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== ""));
+  return node;
+}
+
+export function nav(current, title = "") {
+  const base = `/t/${encodeURIComponent(tenant)}`;
+  const links = PAGES.map(([name, label]) => el("a", { href: `${base}/${name}`, "aria-current": name === current ? "page" : null }, label));
+  document.getElementById("nav").replaceChildren(...(tenant ? [el("a", { href: "/tenants", class: "tenant", title: "All tenants" }, tenant), ...links] : []));
+  if (title) document.title = `${title} · Headgate`;
+}
+
+export async function fetched(url) {
+  const answer = await fetch(url);
+  if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).detail ?? `${url} answered ${answer.status}`);
+  return answer.json();
+}
+
+// What a page shows when what it is about cannot be had.
+export const trouble = (error) => main.append(el("p", { class: "note bad", role: "alert" }, error.message));
+
+export function look(result) {
+  if (result === "SUCCESS") return "good";
+  if (result === null || result === undefined) return "busy";
+  return ["SKIPPED", "CANCELED", "DEQUEUED", "NO_JOBS"].includes(result) ? "mute" : "bad";
+}
+
+const MARKS = { good: "✔", bad: "✘", mute: "–", busy: "▶" };
+export const word = (result) => el("span", { class: `result ${look(result)}` }, `${MARKS[look(result)]} ${result ?? "running"}`);
+
+export function took(ms) {
+  if (ms === null || ms === undefined) return "";
+  const s = Math.max(0, Math.floor(ms / 1000)), two = (n) => String(n).padStart(2, "0");
+  return s < 60 ? `${s}s` : s < 3600 ? `${Math.floor(s / 60)}m ${two(s % 60)}s` : `${Math.floor(s / 3600)}h ${two(Math.floor(s / 60) % 60)}m`;
+}
+
+// Of the API: UTC without a zone.
+export const instant = (text) => (text ? new Date(`${text}Z`) : null);
+const PLAIN = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+export const when = (text) => (text ? el("time", { datetime: `${text}Z`, title: `${text} UTC` }, PLAIN.format(instant(text))) : "");
+
+export const short = (project) => project.split("/").slice(1).join("/");
+export const link = (page, id, text) => el("a", { href: `/t/${encodeURIComponent(tenant)}/${page}/${id.split("/").map(encodeURIComponent).join("/")}` }, text);
+
+// An address somebody else wrote: a link only where following it can do no harm.
+export function outside(url, text) {
+  const safe = url && (/^https?:\/\//i.test(url) || (url.startsWith("/") && !url.startsWith("//")));
+  return safe ? el("a", { href: url, rel: "noreferrer" }, text) : el("span", {}, text);
+}
+
+export const facts = (rows) => el("dl", {}, rows.filter(([, v]) => v !== null && v !== undefined && v !== "").map(([k, v]) => [el("dt", {}, k), el("dd", {}, v)]));
+export const table = (names, rows, empty) => el("div", { class: "tablewrap" }, el("table", {},
+  el("thead", {}, el("tr", {}, names.map((name) => el("th", { scope: "col" }, name)))),
+  el("tbody", {}, rows.length ? rows.map((cells) => el("tr", {}, cells.map((cell) => el("td", {}, cell)))) : el("tr", {}, el("td", { colspan: names.length, class: "empty" }, empty)))));
