@@ -1,6 +1,7 @@
 import { api, el, facts, fetched, instant, link, look, main, nav, outside, short, state, subject as uuid, tenant, took, trouble, when } from "./page.js";
 
 nav("", "Build");
+main.classList.add("tall");
 const LINES_MAX = 5000, PIECE_LINES = 200, TAIL_BYTES = 1 << 19, MATCHES_MAX = 1000;
 const raw = `/t/${encodeURIComponent(tenant)}/logs/${encodeURIComponent(uuid)}/job-output.txt`;
 const title = el("h1"), about = el("div", { class: "about" });
