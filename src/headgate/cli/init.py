@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 
 import click
@@ -21,6 +22,10 @@ state_dir = state
 # The directory (or ssh:// or https:// URL) the repositories are in.
 driver = git
 baseurl = repositories
+
+[keystore]
+# Encrypts the keys with which projects encrypt their secrets. Keep a copy: without it no secret can be opened.
+password = PASSWORD
 
 [web]
 port = 9000
@@ -45,12 +50,14 @@ TENANTS = """\
 @click.argument("directory", default=".", type=click.Path(file_okay=False, path_type=Path))
 def command(directory: Path) -> None:
     """Write headgate.conf and tenants.yaml, with comments, into DIRECTORY (default: here)."""
-    files = {"headgate.conf": SETTINGS, "tenants.yaml": TENANTS}
+    settings = SETTINGS.replace("PASSWORD", secrets.token_urlsafe(32))
+    files = {"headgate.conf": settings, "tenants.yaml": TENANTS}
     for name in files:
         if (directory / name).exists():
             raise UserError(f"{directory / name} is there already; nothing was written")
     directory.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
+        (directory / name).touch(0o600 if text is settings else 0o666)
         (directory / name).write_text(text)
     click.echo(f"Wrote {directory / 'headgate.conf'} and {directory / 'tenants.yaml'}.")
     click.echo("Put your repositories where baseurl says, name them in tenants.yaml, then: headgate run")

@@ -20,6 +20,8 @@ COMMANDS = {
     "dequeue": ("headgate.cli.control:dequeue", "Take a change out of a pipeline."),
     "promote": ("headgate.cli.control:promote", "Move changes to the head of their queue."),
     "approve": ("headgate.cli.control:approve", "Approve a proposed change, by pushing its approval."),
+    "encrypt": ("headgate.cli.keys.encrypt:command", "Encrypt a value that only a project's jobs can open."),
+    "keys": ("headgate.cli.keys.command:command", "Keys of projects: show, export, import, rotate, delete."),
     "map": ("headgate.cli.map:command", "What is kept where: reference, live tree, check."),
     "demo": ("headgate.cli.scenario.command:command", "A gate at work on four small repositories."),
     "docs": ("headgate.cli.docs:command", "Write the generated reference pages."),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from headgate.adapters.git.engine import GitConnection, GitEngine
 from headgate.adapters.git.forge import GitForge
+from headgate.adapters.keys.keystore import KeyStore
 from headgate.adapters.process.runner import ProcessRunner, RunnerSettings
 from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import HistoryError, SqlHistory
@@ -49,6 +50,7 @@ class Everything:
     runner: ProcessRunner
     history: SqlHistory
     log_root: Path
+    keys: KeyStore
 
     async def run(self, stop: asyncio.Event, bound: Callable[[int], None]) -> None:
         """Until `stop`; `bound` is told the port of the web pages once they are served."""
@@ -59,7 +61,7 @@ class Everything:
         recorder = Recorder(context, self.history)
         token = settings.get("web", "token")
         tenants, shown = self.scheduler.tenants, connection_shapes(settings)
-        app = create_app(Site(context, tenants, self.history, self.log_root, follow, token, shown))
+        app = create_app(Site(context, tenants, self.history, self.log_root, follow, token, shown, self.keys))
         await self.runner.sweep()
         host, port = settings.get("web", "listen_address"), int(settings.number("web", "port"))
         await run_until(
@@ -152,6 +154,7 @@ async def everything(settings: Settings) -> AsyncIterator[Everything]:
         root_url = settings.get("web", "root").rstrip("/")
         context = Context(store, Mirror(store, Map().path), lambda: int(time.time() * 1000), root_url=root_url)
         engine = GitEngine(settings.place("merger", "git_dir", "git"), at)
+        keys = KeyStore(store, settings.get("keystore", "password"), context.now_ms)
         projects = {p.project: p for tenant in parsed.values() for p in tenant.projects}
         forges: dict[str, Forge] = {
             name: GitForge(c, engine, {k: p for k, p in projects.items() if p.connection == name})
@@ -170,7 +173,7 @@ async def everything(settings: Settings) -> AsyncIterator[Everything]:
                 default_timeout_s=int(settings.number("executor", "default_timeout")),
             ),
         )
-        yield Everything(settings, context, scheduler, engine, runner, history, log_root)
+        yield Everything(settings, context, scheduler, engine, runner, history, log_root, keys)
     finally:
         history.close()
         await backend.close()

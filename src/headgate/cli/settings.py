@@ -30,6 +30,9 @@ OPTIONS: dict[str, dict[str, Option]] = {
     "store": {
         "url": Option("text", "", "`sqlite:///FILE`, or `memory:` to forget everything. Default: in state_dir."),
     },
+    "keystore": {
+        "password": Option("text", "", "Encrypts the private keys of projects. Without it no job can have secrets."),
+    },
     "connection *": {
         "driver": Option("choice:git", "git", "The kind of the connection."),
         "baseurl": Option("text", "", "Where its repositories are: a directory, or an ssh or https URL."),

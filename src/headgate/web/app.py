@@ -9,10 +9,10 @@ from litestar.openapi.plugins import JsonRenderPlugin, YamlRenderPlugin
 
 from headgate import __version__
 from headgate.ports.history import HistoryUnavailable
-from headgate.web.routes import configuration, control, live, logs, pages, past
+from headgate.web.routes import configuration, control, keys, live, logs, pages, past
 from headgate.web.site import HttpRequest, Site
 
-ROUTES = (*live.ROUTES, *past.ROUTES, *configuration.ROUTES, *control.ROUTES, *logs.ROUTES, *pages.ROUTES)
+ROUTES = (*live.ROUTES, *past.ROUTES, *configuration.ROUTES, *control.ROUTES, *keys.ROUTES, *logs.ROUTES, *pages.ROUTES)
 
 
 def _no_history(request: HttpRequest, error: HistoryUnavailable) -> Response[dict[str, str]]:

@@ -19,6 +19,7 @@ from headgate.gate.change import Change
 from headgate.gate.work import Managed
 from headgate.map.records import Finished, ForPipeline
 from headgate.ports.history import HistoryReader
+from headgate.ports.secrets import NoKeys, PublicKeys
 from headgate.services.context import Context
 from headgate.services.scheduler.standings import Standings
 from headgate.web.estimates import Estimates
@@ -55,6 +56,7 @@ class Site:
     token: str = ""
     """Needed of whoever wants something done; empty: programs of this machine may."""
     connections: tuple[ConnectionShape, ...] = ()
+    keys: PublicKeys = field(default_factory=NoKeys)
     status: Status = field(init=False)
     _estimates: Estimates = field(init=False)
     _shots: dict[str, Shot] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""Keys of projects, and what they encrypt."""

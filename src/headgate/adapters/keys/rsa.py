@@ -1,0 +1,97 @@
+"""RSA-4096 with OAEP, SHA-1 and MGF1 with SHA-1: what `!encrypted/pkcs1-oaep` stands for."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Iterable, Sequence
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+
+KEY_SIZE_BITS = 4_096
+_OVERHEAD_BYTES = 2 * hashlib.sha1().digest_size + 2
+"""Of one piece: for 4096 bits 470 bytes of text are left."""
+
+
+class BadKey(ValueError):
+    """Not a key, or not to be opened with this password."""
+
+
+class Unopenable(ValueError):
+    """What was to be decrypted is not what these keys encrypt."""
+
+
+def _padding() -> padding.OAEP:
+    # SHA-1 is what the format says; OAEP does not rest on its resistance to collisions
+    return padding.OAEP(padding.MGF1(hashes.SHA1()), hashes.SHA1(), None)
+
+
+def generate(password: str) -> tuple[str, str]:
+    """A new pair as PEM: public, and private encrypted with the password.  Takes a second or so."""
+    key = rsa.generate_private_key(public_exponent=65_537, key_size=KEY_SIZE_BITS)
+    return public_pem(key), private_pem(key, password)
+
+
+def public_pem(key: RSAPrivateKey) -> str:
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return key.public_key().public_bytes(serialization.Encoding.PEM, form).decode()
+
+
+def private_pem(key: RSAPrivateKey, password: str) -> str:
+    how = serialization.BestAvailableEncryption(password.encode())
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, how).decode()
+
+
+def load_private(pem: str, password: str) -> RSAPrivateKey:
+    """Raises BadKey."""
+    try:
+        key = serialization.load_pem_private_key(pem.encode(), password.encode())
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise BadKey("it was written with another password, or is damaged") from error
+    if not isinstance(key, RSAPrivateKey):
+        raise BadKey("it is no RSA key")
+    return key
+
+
+def load_public(pem: str) -> RSAPublicKey:
+    """Raises BadKey."""
+    try:
+        key = serialization.load_pem_public_key(pem.encode())
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise BadKey("this is no public key in PEM form") from error
+    if not isinstance(key, RSAPublicKey):
+        raise BadKey("this is no RSA key")
+    return key
+
+
+def fingerprint(pem: str) -> str:
+    """Of a public key, short enough to compare by eye.  Raises BadKey."""
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    der = load_public(pem).public_bytes(serialization.Encoding.DER, form)
+    return f"SHA256:{base64.b64encode(hashlib.sha256(der).digest()).decode().rstrip('=')}"
+
+
+def encrypt(pem: str, plain: bytes) -> list[str]:
+    """Base64 pieces, which decrypt to the pieces of `plain` in order.  Raises BadKey."""
+    key = load_public(pem)
+    size_bytes = key.key_size // 8 - _OVERHEAD_BYTES
+    parts = [plain[start : start + size_bytes] for start in range(0, max(1, len(plain)), size_bytes)]
+    return [base64.b64encode(key.encrypt(part, _padding())).decode() for part in parts]
+
+
+def decrypt(keys: Iterable[RSAPrivateKey], pieces: Sequence[str]) -> bytes:
+    """With the first key that fits.  Raises Unopenable."""
+    try:
+        parts = [base64.b64decode("".join(piece.split()), validate=True) for piece in pieces]
+    except binascii.Error as error:
+        raise Unopenable("it is not base64") from error
+    for key in keys:
+        try:
+            return b"".join(key.decrypt(part, _padding()) for part in parts)
+        except ValueError:
+            continue
+    raise Unopenable("it was encrypted with another key than this project's")

@@ -1,0 +1,1 @@
+"""Keys of projects, and encrypting with them."""

@@ -1,0 +1,248 @@
+"""`headgate keys`: the key pairs of projects; `headgate encrypt`: values that only they open."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import click
+import msgspec
+
+from headgate.adapters.keys import rsa
+from headgate.adapters.keys.keystore import NO_PASSWORD, KeyStore
+from headgate.adapters.keys.rsa import BadKey
+from headgate.base.errors import UserError
+from headgate.cli.process import connections, open_store, tenants
+from headgate.cli.settings import Settings, find, read
+from headgate.map.keys import KeyPair
+from headgate.ports.secrets import SecretError
+from headgate.store.sqlite import Locked, SqliteReader
+from headgate.store.store import Store
+from headgate.store.types import Backend, StoreError
+
+T = TypeVar("T")
+
+_config = click.option("--config", metavar="FILE", help="The settings file.")
+_Body = Callable[[KeyStore, Settings], Awaitable[T]]
+
+
+class Project(NamedTuple):
+    connection: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.connection})"
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """One project in an exported file."""
+
+    connection: str
+    project: str
+    pairs: tuple[KeyPair, ...]
+
+
+class Exported(msgspec.Struct, frozen=True):
+    """Of `headgate keys export`: private halves are encrypted as in the store."""
+
+    keys: tuple[Kept, ...]
+    v: int = 1
+
+
+@click.group()
+def command() -> None:
+    """The key pairs of projects, with which their secrets are encrypted.
+
+    A pair is made when it is first asked for.  Private keys are kept encrypted with `[keystore] password`.
+    """
+
+
+@command.command()
+@_config
+@click.argument("project", required=False)
+def show(config: str | None, project: str | None) -> None:
+    """List all keys, or print the public key of PROJECT (made when there is none)."""
+
+    async def body(keys: KeyStore, settings: Settings) -> None:
+        every = await keys.every()
+        for (connection, name), pairs in sorted(every.items()):
+            for pair in pairs:
+                made = datetime.fromtimestamp(pair.created_ms / 1000, UTC)
+                mark = "" if pair is pairs[0] else "  (older)"
+                click.echo(
+                    f"{name} ({connection})  version {pair.version}  {made:%Y-%m-%d %H:%M} UTC  "
+                    f"{rsa.fingerprint(pair.public)}{mark}"
+                )
+        if not every:
+            click.echo("No project has a key yet; one is made when it is first asked for.")
+
+    async def known(keys: KeyStore, settings: Settings) -> str:
+        pairs = await keys.pairs(*await _find(keys, settings, project or ""))
+        return pairs[0].public if pairs else ""
+
+    async def made(keys: KeyStore, settings: Settings) -> str:
+        return await keys.public(*await _find(keys, settings, project or ""))
+
+    if project:
+        click.echo(_run(config, known, write=False) or _run(config, made, write=True), nl=False)
+    else:
+        _run(config, body, write=False)
+
+
+@command.command()
+@_config
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("projects", nargs=-1)
+def export(config: str | None, file: Path, projects: tuple[str, ...]) -> None:
+    """Write the keys of all projects (or of PROJECTS) to FILE.  They stay encrypted with the password."""
+
+    async def body(keys: KeyStore, settings: Settings) -> None:
+        every = await keys.every()
+        wanted = [await _find(keys, settings, name) for name in projects] or sorted(Project(*known) for known in every)
+        missing = [str(found) for found in wanted if found not in every]
+        if missing:
+            raise UserError(f"there is no key of {', '.join(missing)}")
+        exported = Exported(tuple(Kept(*found, every[found]) for found in wanted))
+        file.touch(0o600)
+        file.write_bytes(msgspec.json.format(msgspec.json.encode(exported)) + b"\n")
+        click.echo(f"Wrote the keys of {len(wanted)} projects to {file}; they open only with the same password.")
+
+    _run(config, body, write=False)
+
+
+@command.command("import")
+@_config
+@click.option("--overwrite", is_flag=True, help="Replace keys that are there already.")
+@click.option(
+    "--password-file",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Holds the password the keys were exported with, when it is another than [keystore] password.",
+)
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+def import_(config: str | None, overwrite: bool, password_file: Path | None, file: Path) -> None:
+    """Take keys from FILE, which `headgate keys export` wrote.  Every one of them is opened first."""
+    try:
+        exported = msgspec.json.decode(file.read_bytes(), type=Exported)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file}: this is no file that `headgate keys export` wrote: {error}") from error
+
+    async def body(keys: KeyStore, settings: Settings) -> None:
+        known = await keys.every()
+        password = settings.get("keystore", "password")
+        theirs = password_file.read_text().strip() if password_file else password
+        fresh: dict[Project, tuple[KeyPair, ...]] = {}
+        for kept in exported.keys:
+            here = Project(kept.connection, kept.project)
+            if here in known and known[here] != kept.pairs and not overwrite:
+                raise UserError(f"{here} has another key already; nothing was imported. --overwrite replaces it")
+            fresh[here] = tuple(_again(here, pair, theirs, password) for pair in kept.pairs)
+        for here, pairs in fresh.items():
+            await keys.put(*here, pairs)
+        click.echo(f"Imported the keys of {len(fresh)} projects from {file}.")
+
+    _run(config, body, write=True)
+
+
+def _again(of: Project, pair: KeyPair, theirs: str, ours: str) -> KeyPair:
+    """The pair as our password encrypts it.  Raises UserError when theirs does not open it."""
+    if not ours:
+        raise UserError(NO_PASSWORD)
+    try:
+        key = rsa.load_private(pair.private, theirs)
+    except BadKey as error:
+        raise UserError(
+            f"key {pair.version} of {of} cannot be opened: {error}. Nothing was imported; give the password it was "
+            "exported with in a file: --password-file FILE"
+        ) from error
+    if theirs == ours:
+        return pair
+    return msgspec.structs.replace(pair, private=rsa.private_pem(key, ours))
+
+
+@command.command()
+@_config
+@click.option("--drop", is_flag=True, help="Forget the older keys: what they encrypted cannot be opened any more.")
+@click.argument("project")
+def rotate(config: str | None, drop: bool, project: str) -> None:
+    """Make a new key for PROJECT.  Secrets encrypted with older ones are still opened, until they are dropped."""
+
+    async def body(keys: KeyStore, settings: Settings) -> None:
+        found = await _find(keys, settings, project)
+        pair = await keys.rotate(*found, keep=not drop)
+        click.echo(f"{found} has key {pair.version}, {rsa.fingerprint(pair.public)}; encrypt its secrets anew with it.")
+
+    _run(config, body, write=True)
+
+
+@command.command()
+@_config
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.argument("project")
+def delete(config: str | None, yes: bool, project: str) -> None:
+    """Delete the keys of PROJECT.  What they encrypted cannot be opened by anybody any more."""
+
+    async def body(keys: KeyStore, settings: Settings) -> None:
+        found = await _find(keys, settings, project)
+        if not await keys.pairs(*found):
+            raise UserError(f"there is no key of {found}")
+        if not yes:
+            click.confirm(f"Delete the keys of {found}? What they encrypted is lost.", abort=True)
+        await keys.delete(*found)
+        click.echo(f"Deleted the keys of {found}.")
+
+    _run(config, body, write=True)
+
+
+def _run(config: str | None, body: _Body[T], *, write: bool) -> T:
+    """Raises UserError."""
+    settings = read(find(config))
+    try:
+        return asyncio.run(_opened(settings, body, write=write))
+    except Locked as error:
+        raise UserError(
+            f"{error}. Stop it for as long as this takes, or keep the store where many may write"
+        ) from error
+    except (StoreError, SecretError, BadKey) as error:
+        raise UserError(str(error)) from error
+
+
+async def _opened(settings: Settings, body: _Body[T], *, write: bool) -> T:
+    backend = await _backend(settings, write=write)
+    try:
+        keys = KeyStore(Store(backend), settings.get("keystore", "password"), lambda: int(time.time() * 1000))
+        return await body(keys, settings)
+    finally:
+        await backend.close()
+
+
+async def _backend(settings: Settings, *, write: bool) -> Backend:
+    """To read only, the file of a running Headgate will do."""
+    url = settings.store_url
+    if url == "memory:":
+        raise UserError("[store] url is memory: what is kept there ends with its process; keys need a store that stays")
+    if url.startswith("sqlite:///") and not write and Path(url.removeprefix("sqlite:///")).exists():
+        return SqliteReader(url.removeprefix("sqlite:///"))
+    settings.state_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        return await open_store(settings)
+    except UserError as error:
+        if isinstance(error.__cause__, Locked):
+            raise UserError(f"{error}. Stop it for as long as this takes") from error
+        raise
+
+
+async def _find(keys: KeyStore, settings: Settings, name: str) -> Project:
+    """By short or canonical name, of the tenant file or, when it is no longer there, of the keys."""
+    _, known = tenants(settings, connections(settings))
+    found = {Project(p.connection, p.name) for t in known.values() for p in t.projects if name in (p.name, p.project)}
+    found = found or {Project(*known) for known in await keys.every() if known[1] == name}
+    if len(found) == 1:
+        return found.pop()
+    if found:
+        where = ", ".join(sorted(at.connection for at in found))
+        raise UserError(f"there are several projects {name!r}, of the connections {where}; give its canonical name")
+    raise UserError(f"no tenant has a project {name!r}, and there is no key of one")

@@ -1,0 +1,92 @@
+"""`headgate encrypt`: a value that only a project's own jobs can open."""
+
+from __future__ import annotations
+
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import click
+
+from headgate.adapters.keys import rsa
+from headgate.adapters.keys.keystore import ENCRYPTED
+from headgate.adapters.keys.rsa import BadKey
+from headgate.base.errors import UserError
+from headgate.cli.status import TIMEOUT_S, address
+
+_file = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
+
+
+@click.command()
+@click.option("--config", metavar="FILE", help="The settings file.")
+@click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
+@click.option("--tenant", help="Whose project it is; not needed with --public-key.")
+@click.option("--project", help="Whose secret it will be; not needed with --public-key.")
+@click.option(
+    "--public-key",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="The project's public key, of `headgate keys show PROJECT` or the API; no server is asked then.",
+)
+@click.option("--secret-name", default="NAME", show_default=True, help="Name of the secret in what is printed.")
+@click.option("--field-name", default="FIELD", show_default=True, help="Name of the value in the secret.")
+@click.option("--infile", type=_file, default="-", help="What to encrypt; by default standard input.")
+@click.option("--outfile", type=_file, default="-", help="Where to write it; by default standard output.")
+@click.option("--no-strip", is_flag=True, help="Keep white space at the end of what is encrypted.")
+def command(
+    config: str | None,
+    url: str | None,
+    tenant: str | None,
+    project: str | None,
+    public_key: Path | None,
+    secret_name: str,
+    field_name: str,
+    infile: Path,
+    outfile: Path,
+    no_strip: bool,
+) -> None:
+    """Encrypt a value for a project and print it as a secret to put into the project's configuration."""
+    if public_key is not None:
+        pem = public_key.read_text(errors="replace")
+    elif tenant and project:
+        pem = _fetched(f"{address(config, url)}/api/tenant/{quote(tenant)}/key/{quote(project)}.pub")
+    else:
+        raise click.UsageError("say for whom: --tenant and --project, or --public-key FILE")
+    plain = _plain(infile)
+    try:
+        pieces = rsa.encrypt(pem, plain if no_strip else plain.rstrip())
+    except BadKey as error:
+        raise UserError(f"{public_key or 'the answer of the server'}: {error}") from error
+    with click.open_file(str(outfile), "w") as out:
+        out.write("\n".join(_secret(secret_name, field_name, pieces)) + "\n")
+
+
+def _secret(name: str, field: str, pieces: list[str]) -> Iterator[str]:
+    yield from ("- secret:", f"    name: {name}", "    data:", f"      {field}: {ENCRYPTED}")
+    for piece in pieces:
+        yield f"        - {piece}"
+
+
+def _plain(file: Path) -> bytes:
+    if str(file) != "-":
+        return file.read_bytes()
+    if sys.stdin.isatty():
+        found = click.prompt("Value to encrypt", hide_input=True, err=True)
+        assert isinstance(found, str), "a prompt answers with text"
+        return found.encode()
+    return sys.stdin.buffer.read()
+
+
+def _fetched(url: str) -> str:
+    """Raises UserError."""
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+            found: bytes = answer.read()
+    except urllib.error.HTTPError as error:
+        raise UserError(f"{url}: {error.read().decode(errors='replace') or error.reason}") from error
+    except OSError as error:
+        why = "no Headgate answers there; with --public-key FILE none is needed"
+        raise UserError(f"{url}: {why} ({error})") from error
+    return found.decode(errors="replace")

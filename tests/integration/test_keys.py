@@ -1,0 +1,145 @@
+"""Keys of projects from the command line and the API: made, shown, exported, imported, rotated, deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from litestar.testing import AsyncTestClient
+
+from headgate.adapters.keys import rsa
+from headgate.adapters.keys.keystore import ENCRYPTED, KeyStore
+from headgate.adapters.process.tail import follow
+from headgate.adapters.sql.history import SqlHistory
+from headgate.base.errors import UserError
+from headgate.cli.main import group
+from headgate.store.memory import MemoryBackend
+from headgate.store.sqlite import SqliteBackend
+from headgate.testing.gate import gate
+from headgate.web.app import create_app
+from headgate.web.site import Site
+
+from .conftest import TENANTS
+
+
+class Reading(yaml.SafeLoader):
+    """The pieces of what is encrypted, as a list."""
+
+
+Reading.add_constructor(ENCRYPTED, lambda loader, node: loader.construct_sequence(node))
+EXPORTED = Path(__file__).parents[1] / "unit/adapters_keys/exported.json"
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    (tmp_path / "tenants.yaml").write_text("- tenant: {name: acme, source: {hub: {untrusted-projects: [org/app]}}}\n")
+    settings(tmp_path, "correct horse")
+    return tmp_path
+
+
+def settings(here: Path, password: str) -> None:
+    (here / "headgate.conf").write_text(
+        f"[scheduler]\ntenant_config = tenants.yaml\n[connection hub]\nbaseurl = repos\n"
+        f"[keystore]\npassword = {password}\n"
+    )
+
+
+def keys(here: Path, *words: str) -> Result:
+    return CliRunner().invoke(group, ["keys", words[0], "--config", str(here / "headgate.conf"), *words[1:]])
+
+
+def said(done: Result) -> str:
+    """What a failed command tells its user."""
+    assert isinstance(done.exception, UserError), done.output
+    return str(done.exception)
+
+
+def test_what_is_exported_is_imported_elsewhere(here, tmp_path_factory):
+    assert "Imported the keys of 1 projects" in keys(here, "import", str(EXPORTED)).output
+    listed = keys(here, "show").output
+    assert listed.startswith("org/app (hub)  version 1  2023-11-14 22:13 UTC  SHA256:")
+    out = tmp_path_factory.mktemp("out") / "keys.json"
+    assert keys(here, "export", str(out), "org/app").exit_code == 0
+    assert json.loads(out.read_text()) == json.loads(EXPORTED.read_text())
+    assert out.stat().st_mode & 0o077 == 0
+
+
+def test_a_wrong_password_says_what_to_do_and_changes_nothing(here, tmp_path):
+    settings(here, "another")
+    assert "--password-file FILE" in said(keys(here, "import", str(EXPORTED)))
+    assert "No project has a key yet" in keys(here, "show").output
+    (tmp_path / "old").write_text("correct horse\n")
+    assert keys(here, "import", "--password-file", str(tmp_path / "old"), str(EXPORTED)).exit_code == 0
+    settings(here, "forgotten")
+    assert "Set [keystore] password to the one it was written with" in said(keys(here, "rotate", "org/app"))
+
+
+def test_rotating_keeps_what_the_old_key_opens_until_it_is_dropped(here):
+    keys(here, "import", str(EXPORTED))
+    assert "has key 2" in keys(here, "rotate", "org/app").output
+    assert [line.split()[3] for line in keys(here, "show").output.splitlines()] == ["2", "1"]
+    assert "has another key already" in said(keys(here, "import", str(EXPORTED)))
+    assert keys(here, "import", "--overwrite", str(EXPORTED)).exit_code == 0
+    assert keys(here, "delete", "--yes", "org/app").exit_code == 0
+    assert "there is no key of org/app (hub)" in said(keys(here, "delete", "--yes", "org/app"))
+
+
+def test_a_running_headgate_is_read_beside_and_not_written_under(here):
+    keys(here, "import", str(EXPORTED))
+
+    async def beside() -> None:
+        backend = await SqliteBackend.open(here / "state/headgate.sqlite")
+        try:
+            assert (await asyncio.to_thread(keys, here, "show", "org/app")).output.startswith("-----BEGIN PUBLIC KEY")
+            done = await asyncio.to_thread(keys, here, "delete", "--yes", "org/app")
+            assert "Stop it for as long as this takes" in said(done)
+        finally:
+            await backend.close()
+
+    asyncio.run(beside())
+
+
+def test_a_value_is_encrypted_without_a_server(here, tmp_path):
+    keys(here, "import", str(EXPORTED))
+    public = tmp_path / "app.pub"
+    public.write_text(keys(here, "show", "org/app").output)
+    words = ["--public-key", str(public), "--secret-name", "pypi", "--field-name", "token"]
+    done = CliRunner().invoke(group, ["encrypt", *words], input="sesame" * 100 + "\n")
+    (stanza,) = yaml.load(done.output, Reading)
+    assert stanza["secret"]["name"] == "pypi"
+    private = json.loads(EXPORTED.read_text())["keys"][0]["pairs"][0]["private"]
+    pieces = stanza["secret"]["data"]["token"]
+    opened = rsa.decrypt([rsa.load_private(private, "correct horse")], pieces)
+    assert opened.decode() == "sesame" * 100
+
+
+def test_encrypting_for_nobody_and_for_no_key_is_told(here, tmp_path):
+    assert "say for whom" in CliRunner().invoke(group, ["encrypt"], input="x").output
+    (tmp_path / "no.pub").write_text("nothing")
+    done = CliRunner().invoke(group, ["encrypt", "--public-key", str(tmp_path / "no.pub")], input="x")
+    assert "this is no public key in PEM form" in said(done)
+
+
+async def test_the_public_key_of_a_project_is_served_and_made_when_first_asked_for(tmp_path, repositories):
+    async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS) as running:
+        history = SqlHistory(f"sqlite:///{tmp_path}/history.sqlite")
+
+        def served(password: str) -> AsyncTestClient:
+            keystore = KeyStore(running.context.store, password, running.context.now_ms)
+            site = Site(running.context, running.scheduler.tenants, history, tmp_path, follow, keys=keystore)
+            return AsyncTestClient(create_app(site))
+
+        place = "/api/tenant/example/key/code/api.pub"
+        async with served("") as client:
+            assert "set `password` in section [keystore]" in (await client.get(place)).text
+        async with served("secret") as client:
+            answer = await client.get(place)
+            assert answer.headers["content-type"].startswith("text/plain")
+            assert rsa.load_public(answer.text).key_size == 4096
+            assert (await client.get(place)).text == answer.text
+            assert (await client.get("/api/tenant/example/key/code/none.pub")).status_code == 404
+        history.close()

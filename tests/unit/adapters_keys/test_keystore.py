@@ -1,0 +1,94 @@
+"""Keys of projects: what they encrypt only they open, and only with the password.
+
+`exported.json` was written by `headgate keys export`, `secret.json` holds a value for its key: both are in people's
+hands, so they must be read for ever.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headgate.adapters.keys import rsa
+from headgate.adapters.keys.keystore import ENCRYPTED, KeyStore
+from headgate.cli.keys.command import Exported
+from headgate.map.keys import KeyPair
+from headgate.ports.secrets import SecretError
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+
+HERE = Path(__file__).parent
+PASSWORD = "correct horse"
+SECRET = json.loads((HERE / "secret.json").read_text())
+APP = ("hub", "org/app")
+
+
+def pair() -> KeyPair:
+    return msgspec.json.decode((HERE / "exported.json").read_bytes(), type=Exported).keys[0].pairs[0]
+
+
+async def keystore(password: str = PASSWORD, *, store: Store | None = None, empty: bool = False) -> KeyStore:
+    keys = KeyStore(store or Store(MemoryBackend()), password, lambda: 1_700_000_000_000)
+    if not empty:
+        await keys.put(*APP, (pair(),))
+    return keys
+
+
+async def test_what_was_encrypted_long_ago_is_opened_wherever_it_stands():
+    data = {"user": "ada", "tokens": [SECRET, {"deep": SECRET}]}
+    text = "open sesame " * 50
+    assert await (await keystore()).opened(*APP, data) == {"user": "ada", "tokens": [text, {"deep": text}]}
+
+
+@pytest.mark.parametrize("plain", ["", "short", "ä" * 235, "x" * 471, "line\n" * 1_000])
+async def test_a_value_of_any_length_goes_and_comes(plain):
+    pieces = rsa.encrypt(pair().public, plain.encode())
+    assert len(pieces) == max(1, -(-len(plain.encode()) // 470))
+    assert await (await keystore()).opened(*APP, {ENCRYPTED: pieces}) == plain
+
+
+async def test_without_anything_encrypted_no_key_is_needed():
+    assert await (await keystore("", empty=True)).opened(*APP, {"a": [1, None]}) == {"a": [1, None]}
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({ENCRYPTED: ["not base64!"]}, "it is not base64"),
+        (
+            {ENCRYPTED: ["AAAA"]},
+            "another key than this project's; encrypt it anew with `headgate encrypt`",
+        ),
+        ({ENCRYPTED: rsa.encrypt(pair().public, b"\xff")}, "not UTF-8; encrypt it as base64"),
+    ],
+)
+async def test_what_cannot_be_opened_says_why_and_what_to_do(value, words):
+    with pytest.raises(SecretError, match=words):
+        await (await keystore()).opened(*APP, value)
+
+
+async def test_a_wrong_password_says_what_to_do():
+    with pytest.raises(SecretError, match=r"Set \[keystore\] password to the one it was written with"):
+        await (await keystore("wrong")).opened(*APP, SECRET)
+
+
+async def test_no_password_says_what_to_do():
+    with pytest.raises(SecretError, match=r"set `password` in section \[keystore\]"):
+        await (await keystore("")).opened(*APP, SECRET)
+    with pytest.raises(SecretError, match=r"set `password` in section \[keystore\]"):
+        await (await keystore("", empty=True)).public(*APP)
+
+
+async def test_a_project_without_a_key_says_what_to_do():
+    with pytest.raises(SecretError, match="import the key"):
+        await (await keystore(empty=True)).opened(*APP, SECRET)
+
+
+async def test_a_wrong_password_makes_no_second_key():
+    keys = await keystore("wrong")
+    with pytest.raises(SecretError, match="cannot be opened"):
+        await keys.rotate(*APP)
+    assert await keys.pairs(*APP) == (pair(),)
