@@ -24,7 +24,7 @@ TASKS = {
     "base/tasks.py": "this is where tasks get their parents",
     "cli/scenario/command.py": "the gate and the play",
     "services/executor.py": "the watch for a cancel ends with its build",
-    "services/scheduler/tenant.py": "pipelines come and go with the layout",
+    "services/scheduler/scheduler.py": "works come and go with the layout and with other schedulers",
     "services/worker.py": "claims end with their worker",
     "store/sqlite.py": "one writer at a time",
     "store/store.py": "the keeper of a session",

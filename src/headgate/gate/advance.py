@@ -89,6 +89,8 @@ def advance_jobs(item: Item, permits: Permits, world: World, asked: list[Action]
     buildset = item.buildset
     if buildset is None or buildset.graph is None or buildset.landing:
         return item
+    if len(buildset.builds) == len(buildset.jobs) and not buildset.graph.fail_fast:
+        return item  # all were begun or skipped: there is nothing to decide
     for _ in range(len(buildset.jobs) + 1):  # each round settles at least one job, or is the last
         before = buildset
         buildset = _round(item, buildset, permits, world, asked)

@@ -46,6 +46,10 @@ class ConfigBranch(msgspec.Struct, frozen=True):
 
     commit: str
     paths: tuple[str, ...]
+    digest: str
+    """Of the files, as in the layout record."""
+    ltime: int
+    """They were read after this version of the ltime entry; what was read later wins."""
 
 
 class SystemConf(msgspec.Struct, frozen=True):
@@ -65,8 +69,7 @@ class LayoutRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ltime: int
     """Of the latest reading of configuration it includes: the version of the ltime entry then."""
     branches: dict[str, dict[str, str]]
-    """project -> branch -> commit its configuration was read at."""
-    errors: int = 0
+    """project -> branch -> digest of its configuration files."""
 
 
 class Holder(msgspec.Struct, frozen=True):

@@ -8,8 +8,21 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 
+from headgate.base.ids import fresh
+from headgate.recipes.patience import answered
 from headgate.store.store import Session, Store
-from headgate.store.types import Append, At, Changed, Delete, Entry, Gone, SessionLost, Snapshot, StoreError
+from headgate.store.types import (
+    Append,
+    At,
+    Changed,
+    Delete,
+    Entry,
+    Gone,
+    SessionLost,
+    Snapshot,
+    StoreError,
+    Unavailable,
+)
 
 Rule = Callable[[Sequence[Entry]], bool]
 """Those ahead of me -> may I go?  The only thing in which the recipes differ."""
@@ -34,7 +47,7 @@ class Line:
 
     def __init__(self, store: Store, session: Session, path: str, rule: Rule = alone, *, reader: bool = False) -> None:
         self.store, self.session, self.path, self.rule = store, session, path, rule
-        self._ticket = (_READER if reader else b"w ") + session.name.encode()
+        self._kind = _READER if reader else b"w "
 
     @asynccontextmanager
     async def hold(self) -> AsyncIterator[At]:
@@ -57,13 +70,26 @@ class Line:
             await self._go(me)
 
     async def _join(self) -> Entry:
-        (me,) = await self.store.commit([], [Append(self.path, self._ticket, self.session.lease)])
-        assert me is not None, "an append answers with its entry"
-        return me
+        """Our entry at the end of the line: one, although the answer to making it may have been lost."""
+        ticket = self._kind + f"{self.session.name} {fresh()}".encode()
+
+        async def join() -> Entry:
+            try:
+                (me,) = await self.store.commit([], [Append(self.path, ticket, self.session.lease)])
+            except Unavailable:
+                line = await answered(self.session, lambda: self.store.list(self.path))
+                me = next((entry for entry in line if entry.value == ticket), None)
+                if me is None:
+                    raise
+            assert me is not None, "an append answers with its entry"
+            return me
+
+        return await answered(self.session, join)
 
     async def _go(self, me: Entry) -> None:
-        with suppress(StoreError):  # the lease takes it away when we cannot
-            await self.store.commit([], [Delete(me.path)])
+        """Out of the line; when the session ends first, the store does it."""
+        with suppress(StoreError):
+            await answered(self.session, lambda: self.store.commit([], [Delete(me.path)]))
 
     def _mine(self, me: Entry, line: Sequence[Entry]) -> bool:
         if not any(entry.path == me.path for entry in line):
@@ -71,6 +97,10 @@ class Line:
         return self.rule([entry for entry in line if entry.born < me.born and entry.path != self.path])
 
     async def _wait(self, me: Entry) -> None:
+        """Until the rule lets us go."""
+        await answered(self.session, lambda: self._watch(me))
+
+    async def _watch(self, me: Entry) -> None:
         line: dict[str, Entry] = {}
         watch = self.store.watch(self.path)
         async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol

@@ -51,9 +51,10 @@ class Mirror:
         while self.get(path) is not None:
             await self.moved(self.moves)
 
-    async def seen(self, path: str) -> None:
-        """Waits until the entry is there: for whoever wrote it, to have seen its own commit."""
-        while self.get(path) is None:
+    async def reached(self, path: str, version: int = 0) -> None:
+        """Waits until the entry is there, at this version or a later one: for whoever wrote it, to have seen its own
+        commit, and with it all that were earlier."""
+        while (entry := self.get(path)) is None or entry.version < version:
             await self.moved(self.moves)
 
     def get(self, path: str) -> Entry | None:

@@ -7,6 +7,7 @@ dies the lock goes, and the request may be claimed again.  The answer, and the e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +18,9 @@ from headgate.base.ids import fresh
 from headgate.recipes import blob
 from headgate.recipes.codec import decode, encode
 from headgate.recipes.mirror import Mirror
-from headgate.store.store import Session, Store
-from headgate.store.types import At, Changed, Conflict, Delete, Entry, Op, Put, Snapshot
+from headgate.recipes.patience import answered
+from headgate.store.store import GuardLost, Session, Store
+from headgate.store.types import At, Changed, Conflict, Delete, Entry, Op, Put, Snapshot, StoreError, Unavailable
 
 COMPLETE_ATTEMPTS_MAX = 5
 
@@ -59,6 +61,7 @@ class Claim:
     guard: At
     seen: At
     """The request as we last wrote or read it."""
+    session: Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +100,27 @@ class Requests:
         request = Request(id=fresh(), precedence=precedence, waited=True, meta=meta)
         waiter, mark = self._of(self.places.waiters, request.id), self._of(self.places.results, request.id)
         data = self._of(self.places.result_data, request.id)
-        await self.store.commit([], [Put(waiter, b"", session.lease), *self.submit(request, params)])
+        ops = [Put(waiter, b"", session.lease), *self.submit(request, params)]
+
+        async def submit() -> None:
+            with suppress(Conflict):  # it was submitted, and the answer lost
+                await self.store.commit([At(waiter, None)], ops)
+
+        await answered(session, submit)
         try:
-            async for change in self.store.watch(mark):
-                if isinstance(change, Changed) or (isinstance(change, Snapshot) and change.entries):
-                    break
-            answer = await blob.read(self.store, data)
+            await answered(session, lambda: self._ready(mark))
+            answer = await answered(session, lambda: blob.read(self.store, data))
         finally:
-            await self.store.commit([], [Delete(waiter), Delete(mark), Delete(data)])
+            with suppress(StoreError):  # the waiter goes with the session, and what is left is swept
+                await self.store.commit([], [Delete(waiter), Delete(mark), Delete(data)])
         if answer is None:
             raise Conflict(At(data, None))
         return answer
+
+    async def _ready(self, mark: str) -> None:
+        async for change in self.store.watch(mark):
+            if isinstance(change, Changed) or (isinstance(change, Snapshot) and change.entries):
+                return
 
     # --- the worker
 
@@ -128,19 +141,26 @@ class Requests:
     async def claim(self, found: Open, session: Session, owner: dict[str, Any]) -> Claim | None:
         """One commit; None when somebody else was quicker."""
         request = replace(found.request, state="running", owner=owner)
-        lock = self._of(self.places.locks, request.id)
+        lock, ticket = self._of(self.places.locks, request.id), f"{session.name} {fresh()}".encode()
         checks = [At(found.entry.path, found.entry.version), At(lock, None)]
-        ops = [Put(lock, session.name.encode(), session.lease), Put(found.entry.path, encode(request))]
+        ops = [Put(lock, ticket, session.lease), Put(found.entry.path, encode(request))]
         try:
             held, written = await self.store.commit(checks, ops)
         except Conflict:
             return None
+        except Unavailable:  # was it ours?  The ticket tells
+            held = await answered(session, lambda: self.store.get(lock))
+            written = await answered(session, lambda: self.store.get(found.entry.path))
+            if held is None or written is None or held.value != ticket:
+                return None
+            request = self._decode(written)
         assert held is not None and written is not None, "a put answers with its entry"
-        return Claim(request, At(lock, held.version), At(written.path, written.version))
+        return Claim(request, At(lock, held.version), At(written.path, written.version), session)
 
     async def params(self, claim: Claim) -> bytes:
         """Raises ValueError when they are gone or damaged."""
-        value = await blob.read(self.store, self._of(self.places.params, claim.request.id))
+        path = self._of(self.places.params, claim.request.id)
+        value = await answered(claim.session, lambda: blob.read(self.store, path))
         if value is None:
             raise ValueError(f"the parameters of request {claim.request.id} are missing")
         return value
@@ -152,18 +172,18 @@ class Requests:
         if claim.request.waited and result is not None:
             *pieces, pointer = blob.ops(self._of(self.places.result_data, id), result)
             for piece in pieces:
-                await self.store.commit([], [piece], guards=[claim.guard])
+                await self._guarded(claim, [], [piece])
             end += [pointer, Put(self._of(self.places.results, id), b"ready")]
         for _ in range(COMPLETE_ATTEMPTS_MAX):
             try:
-                await self.store.commit([claim.seen], [*answer, *end], guards=[claim.guard])
+                await self._guarded(claim, [claim.seen], [*answer, *end])
                 return True
             except Conflict as conflict:
                 if conflict.check != claim.seen:
                     raise
-                entry = await self.store.get(path)  # its `wanted` changed, or it was withdrawn
+                entry = await answered(claim.session, lambda: self.store.get(path))  # `wanted` changed, or withdrawn
                 if entry is None:
-                    await self.store.commit([], [Delete(claim.guard.path)], guards=[claim.guard])
+                    await self._guarded(claim, [], [Delete(claim.guard.path)])
                     return False
                 claim.seen = At(path, entry.version)
         raise Conflict(claim.seen)
@@ -171,12 +191,28 @@ class Requests:
     async def release(self, claim: Claim) -> None:
         """Hands it back undone: somebody else may take it at once."""
         back = replace(claim.request, state="requested", owner={})
-        entry = await self.store.get(claim.seen.path)
+        entry = await answered(claim.session, lambda: self.store.get(claim.seen.path))
         ops: list[Op] = [Delete(claim.guard.path)]
         if entry is not None:
             back = replace(back, wanted=self._decode(entry).wanted)
             ops.append(Put(entry.path, encode(back)))
-        await self.store.commit([At(claim.seen.path, entry.version if entry else None)], ops, guards=[claim.guard])
+        await self._guarded(claim, [At(claim.seen.path, entry.version if entry else None)], ops)
+
+    async def _guarded(self, claim: Claim, checks: Sequence[At], ops: Sequence[Op]) -> None:
+        """A commit under the claim.  When its answer is lost: if it was to end the claim and the claim is gone, while
+        the session lives, it took effect."""
+        asked = False
+
+        async def commit() -> None:
+            nonlocal asked
+            again, asked = asked, True
+            try:
+                await self.store.commit(checks, ops, guards=[claim.guard])
+            except GuardLost:
+                if not (again and any(isinstance(op, Delete) and op.path == claim.guard.path for op in ops)):
+                    raise
+
+        await answered(claim.session, commit)
 
     def wanted(self, claim: Claim, mirror: Mirror) -> str:
         """run | cancel, as far as the mirror knows."""

@@ -10,7 +10,7 @@ from typing import Any
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Claim, Open, Requests
 from headgate.store.store import Session
-from headgate.store.types import Conflict, StoreError
+from headgate.store.types import Conflict, SessionLost, StoreError
 
 log = logging.getLogger("headgate.worker")
 
@@ -91,7 +91,7 @@ class Worker:
             except StoreError as error:
                 log.info("request %s not handed back (%s); it is free once the session ends", id, error)
             raise
-        except (Conflict, StoreError) as error:
+        except (Conflict, SessionLost) as error:
             log.warning("request %s: the answer was not taken: %s", id, error)
         except Exception:
             log.exception("request %s failed in a way nobody foresaw; it is tried again in %s s", id, RETRY_S)

@@ -22,6 +22,7 @@ from headgate.store.types import (
     Put,
     SessionLost,
     StoreError,
+    Unavailable,
 )
 
 T = TypeVar("T")
@@ -169,8 +170,20 @@ class Store:
             await asyncio.gather(keeper, return_exceptions=True)
             if not session.lost.is_set():
                 session.lost.set()
-                with suppress(StoreError):  # it runs out by itself
-                    await self.backend.revoke(session.lease)
+                await self._revoke(session.lease, ttl_s)
+
+    async def _revoke(self, lease: Lease, ttl_s: float) -> None:
+        """What the lease holds is free as soon as the store can be reached; after `ttl_s` it is free by itself."""
+        wait_s = 0.05
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(ttl_s):
+                while True:
+                    try:
+                        await self.backend.revoke(lease)
+                        return
+                    except Unavailable:
+                        await asyncio.sleep(wait_s)
+                        wait_s = min(2 * wait_s, 1.0)
 
     async def _keep(self, session: Session, ttl_s: float, body: asyncio.Task[object]) -> None:
         """Renews the lease each third of its life; without an answer for two thirds, it counts as lost."""

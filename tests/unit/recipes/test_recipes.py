@@ -147,7 +147,7 @@ class Office:
 
     async def submit(self, id: str, precedence: int = 200) -> None:
         await self.store.commit([], self.requests.submit(Request(id, precedence), b'"params"'))
-        await self.mirror.seen(f"{PLACES.requests}/{id}")
+        await self.mirror.reached(f"{PLACES.requests}/{id}")
 
 
 def test_the_most_urgent_request_goes_to_one_worker() -> None:
@@ -174,7 +174,7 @@ def test_a_dead_workers_request_is_free_again_and_its_late_answer_refused() -> N
         lease = await office.backend.grant(5)
         dead = await office.requests.claim(office.requests.claimable(office.mirror)[0], Session(lease, "dead"), {})
         assert dead is not None
-        await office.mirror.seen(f"{PLACES.locks}/r")
+        await office.mirror.reached(f"{PLACES.locks}/r")
         await office.backend.revoke(lease)
         await office.mirror.gone(f"{PLACES.locks}/r")
         async with office.store.session("alive") as session:

@@ -2,19 +2,56 @@
 
 from __future__ import annotations
 
-from headgate.config.tenants import TenantProject
-from headgate.map.places import ConfigFiles as ConfigFilesPlace
-from headgate.map.records import ConfigBranch
-from headgate.map.tree import unescape
-from headgate.recipes import blob
-from headgate.services.context import Context
-from headgate.store.types import At, Delete, Op, Put
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
 
-Found = dict[str, tuple[ConfigBranch, dict[str, str]]]
-"""branch -> where and at which commit it was read, and path -> text"""
+from headgate.config.branches import included
+from headgate.config.tenants import TenantProject
+from headgate.gate.work import CatAnswer, CatRequest
+from headgate.map.records import ConfigBranch
+from headgate.recipes import blob
+from headgate.recipes.lock import write_lock
+from headgate.services.configuration import digest_of
+from headgate.services.context import Context
+from headgate.services.scheduler.turn import Piece, packed
+from headgate.store.store import Session
+from headgate.store.types import At, Conflict, Delete, Op, Put
+
+
+class Reading(NamedTuple):
+    """How one project is read, on behalf of all its tenants."""
+
+    sources: tuple[TenantProject, ...]
+
+    @property
+    def work(self) -> CatRequest:
+        first = self.sources[0]
+        return CatRequest(first.project, first.connection, self._branches, self.paths)
+
+    @property
+    def _branches(self) -> tuple[str, ...]:
+        """Empty: every branch."""
+        if all(source.trusted for source in self.sources):
+            return tuple(dict.fromkeys(source.load_branch for source in self.sources))
+        return ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(path for source in self.sources for path in source.config_paths))
+
+    def wanted(self, answer: CatAnswer) -> Mapping[str, tuple[str, Mapping[str, str]]]:
+        """branch -> commit, and path -> text, of the branches that any tenant reads."""
+        return {
+            branch: (commit, answer.files.get(branch, {}))
+            for branch, commit in answer.branches.items()
+            if any(included(source, branch) for source in self.sources)
+        }
 
 
 class ConfigFiles:
+    """Writes what was read; `services.configuration` reads it."""
+
     def __init__(self, context: Context) -> None:
         self._context = context
 
@@ -24,49 +61,54 @@ class ConfigFiles:
         assert entry is not None, "a put answers with its entry"
         return entry.version
 
-    def _place(self, source: TenantProject, branch: str) -> ConfigFilesPlace:
-        return self._context.map.config.cache(source.project).branch(branch)
+    async def seen(self, guards: Sequence[At]) -> None:
+        """Until the mirror shows every commit so far."""
+        (entry,) = await self._context.store.commit([], [Put(self._context.map.ltime.path, b"")], guards=guards)
+        assert entry is not None, "a put answers with its entry"
+        await self._context.mirror.reached(entry.path, entry.version)
 
-    async def remember(self, source: TenantProject, found: Found, guard: At) -> None:
-        """Replaces what is kept of the project, branch by branch; an unchanged branch costs nothing."""
-        mirror = self._context.mirror
-        root = self._context.map.config.cache(source.project).path
-        stale = {entry.path for entry in mirror.under(root)}
-        for branch, (record, files) in found.items():
-            place = self._place(source, branch)
-            ops: list[Op] = []
+    async def remember(self, session: Session, reading: Reading, answer: CatAnswer, ltime: int, guard: At) -> None:
+        """Replaces what is kept of the project, branch by branch, by what was read after `ltime`; what somebody read
+        later stays."""
+        project = reading.sources[0].project
+        ops, checks = self._changes(reading, answer, ltime)
+        if len(ops) == len(checks):  # the texts are the same: only the records say that they were looked at
+            with suppress(Conflict):  # somebody looked later
+                await self._commit(ops, checks, [guard])
+            return
+        path = self._context.map.config.lock(project).lock.path
+        async with write_lock(self._context.store, session, path).hold() as own:
+            await self.seen([guard, own])
+            ops, _ = self._changes(reading, answer, ltime)
+            await self._commit(ops, [], [guard, own])
+
+    def _changes(self, reading: Reading, answer: CatAnswer, ltime: int) -> tuple[list[Op], list[At]]:
+        """What to write, each branch's record after its texts; and the records as they are now."""
+        mirror, root = self._context.mirror, self._context.map.config.cache(reading.sources[0].project)
+        stale = {entry.path for entry in mirror.under(root.path)}
+        ops, checks = list[Op](), list[At]()
+        for branch, (commit, files) in reading.wanted(answer).items():
+            place = root.branch(branch)
+            was = mirror.get(place.record.path)
+            later = was is not None and place.record.decode(was.value).ltime > ltime
+            if later:
+                stale = {path for path in stale if path != place.path and not path.startswith(place.path + "/")}
+                continue
             for path, text in files.items():
-                address = place.file(path).text
-                wanted = blob.ops(address.path, text.encode())
-                stale -= {op.path for op in wanted if isinstance(op, Put)}
-                ops += [op for op in wanted if isinstance(op, Put) and not self._has(op)]
+                wanted = [op for op in blob.ops(place.file(path).text.path, text.encode()) if isinstance(op, Put)]
+                stale -= {op.path for op in wanted}
+                ops += [op for op in wanted if not self._has(op)]
             stale.discard(place.record.path)
-            record_op = place.record.put(record)
-            if ops or not self._has(record_op):
-                await self._commit([*ops, record_op], guard)
-        await self._commit([Delete(path) for path in sorted(stale)], guard)
+            ops.append(place.record.put(ConfigBranch(commit, reading.paths, digest_of(files), ltime)))
+            checks.append(At(place.record.path, was.version if was else None))
+        return [*ops, *(Delete(path) for path in sorted(stale))], checks
 
     def _has(self, op: Put) -> bool:
         entry = self._context.mirror.get(op.path)
         return entry is not None and entry.value == op.value
 
-    async def _commit(self, ops: list[Op], guard: At) -> None:
-        for op_start in range(0, len(ops), 50):
-            await self._context.store.commit([], ops[op_start : op_start + 50], guards=[guard])
-
-    async def recall(self, source: TenantProject) -> Found:
-        """What is kept of the project."""
-        place = self._context.map.config.cache(source.project)
-        entries = await self._context.store.list(place.path)
-        found: Found = {}
-        for entry in entries:
-            parts = entry.path.removeprefix(place.path + "/").split("/")
-            branch = unescape(parts[0])
-            if len(parts) == 1:
-                record = self._place(source, branch).record.decode(entry.value)
-                found[branch] = (record, found.get(branch, (record, {}))[1])
-        for entry in entries:
-            parts = entry.path.removeprefix(place.path + "/").split("/")
-            if len(parts) == 2 and unescape(parts[0]) in found:
-                found[unescape(parts[0])][1][unescape(parts[1])] = blob.assemble(entry, entries).decode()
-        return found
+    async def _commit(self, ops: list[Op], checks: list[At], guards: Sequence[At]) -> None:
+        """`checks`, if any, are one for each of `ops`."""
+        pieces = [Piece([op], checks[n : n + 1]) for n, op in enumerate(ops)]
+        for commit in packed(pieces):
+            await self._context.store.commit(commit.checks, commit.ops, guards=guards)

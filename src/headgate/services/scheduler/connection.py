@@ -91,7 +91,7 @@ class ConnectionRunner:
             await self._context.store.commit(checks, ops, guards=[guard])
         if latest:
             data = self._context.map.cache.connection(self._forge.name).data.path
-            await self._context.mirror.seen(f"{data}/{latest}")
+            await self._context.mirror.reached(f"{data}/{latest}")
 
     async def _forward(self, guard: At) -> None:
         """Each event to every tenant that has its project; the move is one commit."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
 
 from headgate.config.dynamic import Layouts
 from headgate.gate.absorb import absorb
 from headgate.gate.advance import holders
-from headgate.gate.change import Standing, TriggerEvent
+from headgate.gate.change import TriggerEvent
 from headgate.gate.decide import settle
 from headgate.gate.model import Action, State, World
 from headgate.gate.work import Answer, LayoutChanged, Managed
@@ -17,8 +16,10 @@ from headgate.map.places import PipelineEvents
 from headgate.map.records import Holder, SemaphoreRecord
 from headgate.recipes.lock import lock
 from headgate.recipes.stream import Waiting, consumed
+from headgate.services.configuration import Configuration
 from headgate.services.context import Context
 from headgate.services.scheduler.keeping import garbage, load
+from headgate.services.scheduler.standings import Standings
 from headgate.services.scheduler.turn import Piece, Turn, packed
 from headgate.store.store import GuardLost, Session
 from headgate.store.types import At, Conflict, Op
@@ -32,22 +33,14 @@ Event = TriggerEvent | Answer | Managed
 
 
 class PipelineRunner:
-    """`layouts` and `standings` are asked for anew at every turn; `facts` grows when what they say has changed."""
+    """`configuration` and `standings` are asked for anew at every turn."""
 
-    def __init__(
-        self,
-        context: Context,
-        tenant: str,
-        name: str,
-        layouts: Callable[[], Layouts],
-        standings: Callable[[], Mapping[str, Standing]],
-        facts: Callable[[], int],
-    ) -> None:
-        self._context, self.tenant, self.name = context, tenant, name
-        self._layouts, self._standings, self._facts = layouts, standings, facts
+    def __init__(self, context: Context, configuration: Configuration, name: str, standings: Standings) -> None:
+        self._context, self.tenant, self.name = context, configuration.tenant.name, name
+        self._configuration, self._standings = configuration, standings
         self._state = State()
-        self._events: PipelineEvents = context.map.events.tenant(tenant).pipelines(name)
-        self._place = context.map.tenant(tenant).pipeline(name)
+        self._events: PipelineEvents = context.map.events.tenant(self.tenant).pipelines(name)
+        self._place = context.map.tenant(self.tenant).pipeline(name)
         self._looked: tuple[object, ...] = ()
         self._layout: Layouts | None = None
 
@@ -71,7 +64,9 @@ class PipelineRunner:
 
     async def _turn(self, guard: At) -> bool:
         """One turn; False when there is nothing to do."""
-        events, facts, layouts = self._waiting(), self._facts_now(), self._layouts()
+        if not self._configuration.current():
+            return False  # an event that is seen may rest on a layout that is not taken up yet
+        events, facts, layouts = self._waiting(), self._facts(), self._configuration.layouts
         if (not events and facts == self._looked) or self.name not in layouts.landed.pipelines:
             return False
         world = self._world(layouts)
@@ -106,7 +101,7 @@ class PipelineRunner:
             tenant=self.tenant,
             pipeline=layouts.landed.pipelines[self.name],
             layouts=layouts,
-            standings=self._standings(),
+            standings=self._standings.now(),
             now_ms=self._context.now_ms(),
             root_url=self._context.root_url,
             held=self._held(layouts),
@@ -128,10 +123,10 @@ class PipelineRunner:
         entry = self._context.mirror.get(address.path)
         return address.decode(entry.value) if entry else SemaphoreRecord(())
 
-    def _facts_now(self) -> tuple[object, ...]:
+    def _facts(self) -> tuple[object, ...]:
         """Changes whenever anything outside our own state that a decision may rest on has changed."""
         semaphores = self._context.mirror.under(self._context.map.semaphores(self.tenant).path)
-        return self._facts(), *(entry.version for entry in semaphores)
+        return self._standings.counted(), id(self._configuration.layouts), *(e.version for e in semaphores)
 
     def _holding(self, after: State) -> Piece:
         """The semaphores as this pipeline holds them after the turn; others' holders stay."""

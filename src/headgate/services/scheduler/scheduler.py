@@ -1,23 +1,36 @@
-"""The scheduler as a component: every connection and every tenant, each driven by whoever holds its lock."""
+"""The scheduler as a component: connections, tenants and pipelines, divided among the schedulers that live.
+
+Every scheduler computes the same division from the same registry.  Views may differ for a moment: each work is done
+under its lock, so the division decides only who stands in line for it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from typing import Any
 
 import msgspec
 
-from headgate.base.tasks import run_until
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Tenant
-from headgate.map.records import SystemConf
+from headgate.map.records import ComponentRecord, SystemConf
 from headgate.ports.git import Forge
 from headgate.recipes import blob
+from headgate.recipes.codec import decode
 from headgate.recipes.lock import write_lock
+from headgate.services.configuration import Configuration, readers
 from headgate.services.context import Context
+from headgate.services.scheduler.configfiles import Reading
 from headgate.services.scheduler.connection import ConnectionRunner
+from headgate.services.scheduler.pipeline import PipelineRunner
+from headgate.services.scheduler.standings import Standings
 from headgate.services.scheduler.tenant import TenantRunner
 from headgate.store.store import Session
+
+Work = tuple[str, ...]
+"""("connection", name), ("tenant", name) or ("pipeline", tenant, name)."""
 
 
 class Scheduler:
@@ -27,7 +40,14 @@ class Scheduler:
         self, context: Context, tenants: dict[str, Tenant], forges: dict[str, Forge], conf: SystemConf
     ) -> None:
         self._context, self._forges, self._conf = context, forges, conf
-        self.tenants = {name: TenantRunner(context, tenant, ParseCache()) for name, tenant in tenants.items()}
+        cache = ParseCache()
+        self.tenants = {name: Configuration(context, tenant, cache) for name, tenant in tenants.items()}
+        self._readings = {project: Reading(tuple(found)) for project, found in readers(tenants.values()).items()}
+        self._standings = {
+            name: Standings(context.map, context.mirror, tuple(dict.fromkeys(p.connection for p in tenant.projects)))
+            for name, tenant in tenants.items()
+        }
+        self._running: dict[Work, asyncio.Task[None]] = {}
 
     @classmethod
     def of(
@@ -38,10 +58,62 @@ class Scheduler:
 
     async def run(self, session: Session) -> None:
         await self._publish(session)
-        works = [runner.run(session) for runner in self.tenants.values()]
-        projects = {n: frozenset(p.project for p in r.tenant.projects) for n, r in self.tenants.items()}
-        works += [ConnectionRunner(self._context, forge, projects).run(session) for forge in self._forges.values()]
-        await run_until(asyncio.Event(), *works)
+        mirror = self._context.mirror
+        try:
+            while True:
+                seen = mirror.moves
+                await self._keep(divided(self._works(), self._members()).get(session.name, ()), session)
+                moved = asyncio.ensure_future(mirror.moved(seen))
+                try:
+                    await asyncio.wait({moved, *self._running.values()}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    moved.cancel()
+        finally:
+            await self._stop(list(self._running))
+
+    async def _keep(self, mine: Collection[Work], session: Session) -> None:
+        """A task for each work that is ours, none for others; a failure of one is ours."""
+        await self._stop([work for work in self._running if work not in mine])
+        for work in mine:
+            task = self._running.get(work)
+            if task is not None and task.done():
+                await task
+            if task is None:
+                self._running[work] = asyncio.ensure_future(self._runner(work)(session))
+
+    def _runner(self, work: Work) -> Callable[[Session], Coroutine[Any, Any, None]]:
+        match work:
+            case ("connection", name):
+                projects = {n: frozenset(p.project for p in c.tenant.projects) for n, c in self.tenants.items()}
+                return ConnectionRunner(self._context, self._forges[name], projects).run
+            case ("tenant", name):
+                return TenantRunner(self._context, self.tenants[name], self._readings).run
+            case ("pipeline", tenant, name):
+                return PipelineRunner(self._context, self.tenants[tenant], name, self._standings[tenant]).run
+            case _:
+                raise AssertionError(f"no such work: {work}")
+
+    async def _stop(self, works: list[Work]) -> None:
+        tasks = [self._running.pop(work) for work in works]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _works(self) -> list[Work]:
+        works: list[Work] = [("connection", name) for name in self._forges]
+        for name, configuration in self.tenants.items():
+            works.append(("tenant", name))
+            works += [("pipeline", name, pipeline) for pipeline in configuration.layouts.landed.pipelines]
+        return works
+
+    def _members(self) -> list[str]:
+        """Schedulers that take work, by the path of their entry."""
+        place = self._context.map.components.scheduler
+        return [
+            entry.path
+            for entry in self._context.mirror.under(place.path)
+            if decode(entry.value, ComponentRecord).state == "running"
+        ]
 
     async def _publish(self, session: Session) -> None:
         """The tenant file, for processes that do not have it."""
@@ -50,3 +122,22 @@ class Scheduler:
             value = await blob.read(store, system.conf.path)
             if value is None or msgspec.json.decode(value, type=SystemConf).digest != self._conf.digest:
                 await blob.write(store, system.conf.path, msgspec.json.encode(self._conf), guards=[guard])
+
+
+def divided(works: Sequence[Work], members: Sequence[str]) -> dict[str, tuple[Work, ...]]:
+    """Member -> its works: all are given to somebody, nobody has more than one above an equal share of a kind, and
+    a member that comes or goes moves few.  Same input in any order, same answer."""
+    shares: dict[str, list[Work]] = {member: [] for member in members}
+    for kind in sorted({work[0] for work in works}) if members else ():
+        mine = sorted(work for work in works if work[0] == kind)
+        most = -(-len(mine) // len(members))
+        given = dict.fromkeys(members, 0)
+        for work in mine:
+            taker = max((m for m in members if given[m] < most), key=lambda m: _affinity(m, work))
+            given[taker] += 1
+            shares[taker].append(work)
+    return {member: tuple(share) for member, share in shares.items()}
+
+
+def _affinity(member: str, work: Work) -> bytes:
+    return hashlib.sha256("\0".join((member, *work)).encode()).digest()

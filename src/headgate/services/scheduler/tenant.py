@@ -1,4 +1,4 @@
-"""One tenant: its configuration, its events, and the pipelines that come of both."""
+"""One tenant: its events are moved on to its pipelines, and its configuration is read anew when it changes."""
 
 from __future__ import annotations
 
@@ -9,112 +9,58 @@ from collections.abc import Iterable
 import msgspec
 
 from headgate.base.ids import fresh
-from headgate.config.branches import included
-from headgate.config.dynamic import Layouts
-from headgate.config.parse import ParseCache, ParsedBranch
-from headgate.config.tenants import Tenant, TenantProject
 from headgate.gate.change import EventKind, TriggerEvent
 from headgate.gate.enqueue import triggers
-from headgate.gate.work import CatAnswer, CatRequest
-from headgate.map.records import ConfigBranch, ForPipeline, LayoutRecord, ManagementResult, Reconfigure
+from headgate.gate.work import CatAnswer
+from headgate.map.records import ForPipeline, LayoutRecord, ManagementResult, Reconfigure
 from headgate.recipes.lock import lock, write_lock
 from headgate.recipes.stream import Waiting, consumed
+from headgate.services.configuration import Configuration, kept
 from headgate.services.context import Context
-from headgate.services.scheduler.configfiles import ConfigFiles
-from headgate.services.scheduler.pipeline import PipelineRunner
-from headgate.services.scheduler.standings import Standings
+from headgate.services.scheduler.configfiles import ConfigFiles, Reading
 from headgate.store.store import Session
 from headgate.store.types import At, Op, Put
 
 log = logging.getLogger("headgate.tenant")
 
 EVENTS_MAX = 15
+READING_PRECEDENCE = 100
 UNREAD_RETRY_S = 30.0
 """When a project whose configuration could not be read is asked for again."""
 
 
 class TenantRunner:
-    """`run` drives the tenant for as long as its locks are held; the pipelines run as tasks of it."""
+    """`run` is driven by one process at a time: whoever holds the locks of the tenant's two queues."""
 
-    def __init__(self, context: Context, tenant: Tenant, cache: ParseCache) -> None:
-        self._context, self.tenant = context, tenant
-        self._cache = cache
+    def __init__(self, context: Context, configuration: Configuration, readings: dict[str, Reading]) -> None:
+        """`readings`: canonical project -> how it is read for all tenants that have it."""
+        self._context, self._configuration = context, configuration
+        self._tenant = configuration.tenant
+        self._readings = {p.project: readings[p.project] for p in self._tenant.projects}
         self._files = ConfigFiles(context)
-        self._branches: dict[str, dict[str, ParsedBranch]] = {}
-        self._commits: dict[str, dict[str, str]] = {}
-        self._layouts = Layouts.of(tenant, {}, cache)
-        self._events = context.map.events.tenant(tenant.name)
-        connections = tuple(dict.fromkeys(p.connection for p in tenant.projects))
-        self._standings = Standings(context.map, context.mirror, connections)
-        self._pipelines: dict[str, asyncio.Task[None]] = {}
+        self._events = context.map.events.tenant(self._tenant.name)
         self._unread: set[str] = set()
-        self.loaded = asyncio.Event()
-
-    @property
-    def layouts(self) -> Layouts:
-        return self._layouts
 
     async def run(self, session: Session) -> None:
-        locks, store, name = self._context.map.locks, self._context.store, self.tenant.name
+        locks, store, name = self._context.map.locks, self._context.store, self._tenant.name
         async with (
             lock(store, session, locks.events.management(name).lock.path).hold() as management,
             lock(store, session, locks.events.trigger(name).lock.path).hold() as trigger,
         ):
-            await self._reconfigure({p.project: () for p in self.tenant.projects}, session)
-            self.loaded.set()
-            try:
-                await self._loop(session, management, trigger)
-            finally:
-                await self._stop_pipelines(list(self._pipelines))
+            await self._reconfigure(list(self._readings), session)
+            await self._loop(session, management, trigger)
 
     async def _loop(self, session: Session, management: At, trigger: At) -> None:
         mirror = self._context.mirror
         while True:
             seen = mirror.moves
-            await self._keep_pipelines(session)
             if await self._manage(session, management) or await self._trigger(trigger):
                 continue
-            moved = asyncio.ensure_future(mirror.moved(seen))
             try:
-                done, _ = await asyncio.wait(
-                    {moved, *self._pipelines.values()},
-                    timeout=UNREAD_RETRY_S if self._unread else None,
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-            finally:
-                moved.cancel()
-            if not done:
-                await self._reconfigure({project: () for project in self._unread}, session)
-
-    # --- pipelines
-
-    async def _keep_pipelines(self, session: Session) -> None:
-        """A task for each pipeline of the layout, none for others; a failure of one is ours."""
-        wanted = self._layouts.landed.pipelines
-        await self._stop_pipelines([name for name in self._pipelines if name not in wanted])
-        for name in wanted:
-            task = self._pipelines.get(name)
-            if task is not None and task.done():
-                await task
-            if task is None:
-                runner = PipelineRunner(
-                    self._context,
-                    self.tenant.name,
-                    name,
-                    lambda: self._layouts,
-                    self._standings.now,
-                    self._facts,
-                )
-                self._pipelines[name] = asyncio.ensure_future(runner.run(session))
-
-    def _facts(self) -> int:
-        return hash((self._standings.counted(), id(self._layouts)))
-
-    async def _stop_pipelines(self, names: list[str]) -> None:
-        tasks = [self._pipelines.pop(name) for name in names]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+                async with asyncio.timeout(UNREAD_RETRY_S if self._unread else None):
+                    await mirror.moved(seen)
+            except TimeoutError:
+                await self._reconfigure(sorted(self._unread), session)
 
     # --- events
 
@@ -138,18 +84,18 @@ class TenantRunner:
     def _forward(self, event: TriggerEvent) -> Iterable[Op]:
         """To pipelines it triggers; news of a change's patchsets to all, as any may hold an older one."""
         news = event.kind in (EventKind.PROPOSED, EventKind.ABANDONED)
-        for name, pipeline in self._layouts.landed.pipelines.items():
+        for name, pipeline in self._configuration.layouts.landed.pipelines.items():
             if news or triggers(pipeline, event):
                 yield from self._events.pipelines(name).trigger.stream.append(event)
 
     def _configuration_in(self, event: TriggerEvent) -> Reconfigure | None:
         change = event.change
-        if event.kind is not EventKind.REF_UPDATED or self.tenant.find(change.project) is None:
+        if event.kind is not EventKind.REF_UPDATED or self._tenant.find(change.project) is None:
             return None
         if not change.ref.startswith("refs/heads/"):
             return None
         created_or_deleted = "0" * 40 in (change.old_commit, change.commit)
-        if created_or_deleted or self._layouts.landed.touches_config(change.project, change.files):
+        if created_or_deleted or self._configuration.layouts.landed.touches_config(change.project, change.files):
             return Reconfigure({change.project: ()})
         return None
 
@@ -165,14 +111,14 @@ class TenantRunner:
                 case Reconfigure(projects=named):
                     projects |= named
                 case ForPipeline(pipeline=name, work=work, result=result):
-                    known = name in self._layouts.landed.pipelines
+                    known = name in self._configuration.layouts.landed.pipelines
                     if known:
                         ops += self._events.pipelines(name).management.stream.append(work)
                     if result and self._context.mirror.get(result) is not None:
-                        text = "" if known else f"tenant {self.tenant.name} has no pipeline {name}"
+                        text = "" if known else f"tenant {self._tenant.name} has no pipeline {name}"
                         ops.append(self._outcome(result, known, text))
         if projects:
-            await self._reconfigure(projects, session)
+            await self._reconfigure([project for project in projects if project in self._readings], session)
         await self._context.store.commit([], ops, guards=[guard])
         await self._context.mirror.gone(waiting[-1].entry)
         return True
@@ -184,58 +130,38 @@ class TenantRunner:
 
     # --- configuration
 
-    async def _reconfigure(self, projects: dict[str, tuple[str, ...]], session: Session) -> None:
-        """Reads the configuration of these projects anew and puts the layout that follows into effect."""
+    async def _reconfigure(self, projects: list[str], session: Session) -> None:
+        """Reads the configuration of these projects anew and puts what follows into effect, here and everywhere."""
+        store, mirror, name = self._context.store, self._context.mirror, self._tenant.name
         ltime = await self._files.ltime()
-        sources = [p for p in self.tenant.projects if p.project in projects]
-        answers = await asyncio.gather(*(self._read(source, session) for source in sources))
-        path = self._context.map.locks.tenant(self.tenant.name).lock.path
-        async with write_lock(self._context.store, session, path).hold() as guard:
-            for source, answer in zip(sources, answers, strict=True):
-                await self._take(source, answer, guard)
-            layouts = Layouts.of(self.tenant, self._branches, self._cache)
+        answers = await asyncio.gather(*(self._read(project, session) for project in projects))
+        async with write_lock(store, session, self._context.map.locks.tenant(name).lock.path).hold() as guard:
+            for project, answer in zip(projects, answers, strict=True):
+                await self._take(project, answer, ltime, session, guard)
+            await self._files.seen([guard])
             record = LayoutRecord(
                 uuid=fresh(),
-                tenant=self.tenant.name,
+                tenant=name,
                 at_ms=self._context.now_ms(),
                 ltime=ltime,
-                branches=self._commits,
-                errors=len(layouts.landed.errors),
+                branches={p: {b: r.digest for b, r in kept(self._context, p).items()} for p in self._readings},
             )
-            address = self._context.map.layout(self.tenant.name).record
-            await self._context.store.commit([], [address.put(record)], guards=[guard])
-        for error in layouts.landed.errors:
-            log.warning("tenant %s: %s", self.tenant.name, error.render())
-        self._layouts = layouts
+            (written,) = await store.commit([], [self._context.map.layout(name).record.put(record)], guards=[guard])
+        assert written is not None, "a put answers with its entry"
+        await mirror.reached(written.path, written.version)
 
-    async def _read(self, source: TenantProject, session: Session) -> CatAnswer:
-        branches = (source.load_branch,) if source.trusted else ()
-        work = CatRequest(source.project, source.connection, branches, source.config_paths)
-        meta = {"tenant": self.tenant.name, "project": source.project}
-        answer = await self._context.merges.call(session, msgspec.json.encode(work), precedence=100, meta=meta)
+    async def _read(self, project: str, session: Session) -> CatAnswer:
+        work = self._readings[project].work
+        meta = {"tenant": self._tenant.name, "project": project}
+        body = msgspec.json.encode(work)
+        answer = await self._context.merges.call(session, body, precedence=READING_PRECEDENCE, meta=meta)
         return msgspec.json.decode(answer, type=CatAnswer)
 
-    async def _take(self, source: TenantProject, answer: CatAnswer, guard: At) -> None:
-        """Into the cache and into use; a project that cannot be read keeps what was read of it last."""
-        self._unread.discard(source.project)
+    async def _take(self, project: str, answer: CatAnswer, ltime: int, session: Session, guard: At) -> None:
+        """Into the cache that the tenants share; a project that cannot be read keeps what was read of it last."""
+        self._unread.discard(project)
         if not answer.ok:
-            self._unread.add(source.project)
-            log.error(
-                "tenant %s: %s: %s; going on with what was read last", self.tenant.name, source.name, answer.error
-            )
-            cached = await self._files.recall(source)
-            if source.project not in self._branches:
-                self._use(source, cached)
+            self._unread.add(project)
+            log.error("tenant %s: %s: %s; going on with what was read last", self._tenant.name, project, answer.error)
             return
-        wanted = {
-            branch: (ConfigBranch(commit, source.config_paths), answer.files.get(branch, {}))
-            for branch, commit in answer.branches.items()
-            if included(source, branch)
-        }
-        await self._files.remember(source, wanted, guard)
-        self._use(source, wanted)
-
-    def _use(self, source: TenantProject, found: dict[str, tuple[ConfigBranch, dict[str, str]]]) -> None:
-        parsed = {branch: self._cache.parse(source, branch, files) for branch, (_, files) in found.items()}
-        self._branches[source.project] = parsed
-        self._commits[source.project] = {branch: record.commit for branch, (record, _) in found.items()}
+        await self._files.remember(session, self._readings[project], answer, ltime, guard)

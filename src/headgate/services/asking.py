@@ -1,0 +1,43 @@
+"""Asking a pipeline for something by hand, and hearing what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from headgate.base.ids import fresh
+from headgate.gate.work import Managed
+from headgate.map.records import ForPipeline, ManagementResult
+from headgate.recipes.patience import answered
+from headgate.services.context import Context
+from headgate.store.store import Session
+from headgate.store.types import At, Conflict, Delete, Put, StoreError
+
+ANSWER_WAIT_MAX_S = 10.0
+
+
+async def ask(context: Context, session: Session, tenant: str, pipeline: str, work: Managed) -> ManagementResult:
+    """Whether the request reached the pipeline.  Nobody listens: it is said so, and the request stays in the queue."""
+    place, mirror = context.map.results.management, context.mirror
+    path = f"{place.path}/{fresh()}"
+    event = ForPipeline(pipeline, work, path)
+    events = context.map.events.tenant(tenant).management.stream.append(event)
+    waiting = Put(path, place.encode(ManagementResult(False)), session.lease)
+
+    async def submit() -> None:
+        with suppress(Conflict):  # it was submitted, and the answer lost
+            await context.store.commit([At(path, None)], [waiting, *events])
+
+    await answered(session, submit)
+    try:
+        async with asyncio.timeout(ANSWER_WAIT_MAX_S):
+            await mirror.reached(path)
+            while (entry := mirror.get(path)) is not None and entry.value == waiting.value:
+                await mirror.moved(mirror.moves)
+        return place.decode(entry.value) if entry is not None else ManagementResult(False, "the answer was lost")
+    except TimeoutError:
+        text = f"no scheduler took it up within {ANSWER_WAIT_MAX_S:.0f} s; it is done once one runs"
+        return ManagementResult(False, text)
+    finally:
+        with suppress(StoreError):  # it goes with the session
+            await context.store.commit([], [Delete(path)])

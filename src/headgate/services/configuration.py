@@ -1,0 +1,136 @@
+"""A tenant's configuration as the store has it: every process makes the same layout of it, and asks nobody.
+
+The layout record names the content of every branch; texts are taken up only when they are exactly that content, so
+a process never runs with half of a change that is being written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+import msgspec
+
+from headgate.config.branches import included
+from headgate.config.dynamic import Layouts
+from headgate.config.parse import ParseCache, ParsedBranch
+from headgate.config.tenants import Tenant, TenantProject
+from headgate.map.records import ConfigBranch, LayoutRecord
+from headgate.map.tree import unescape
+from headgate.recipes import blob
+from headgate.services.context import Context
+
+log = logging.getLogger("headgate.configuration")
+
+
+class Configuration:
+    """Of one tenant, in one process."""
+
+    def __init__(self, context: Context, tenant: Tenant, cache: ParseCache) -> None:
+        self._context, self.tenant, self._cache = context, tenant, cache
+        self._record = context.map.layout(tenant.name).record
+        self._layouts = Layouts.of(tenant, {}, cache)
+        self._version = self._tried = -1
+        self._parsed: dict[str, dict[str, tuple[str, ParsedBranch]]] = {}
+        self.loaded = asyncio.Event()
+        """Set once there is a configuration at all."""
+
+    @property
+    def layouts(self) -> Layouts:
+        """As last taken up."""
+        self.current()
+        return self._layouts
+
+    def current(self) -> bool:
+        """Takes up what the mirror shows.  True: `layouts` is what the record says; decide nothing before."""
+        mirror = self._context.mirror
+        entry = mirror.get(self._record.path)
+        if entry is None:
+            return False
+        if entry.version == self._version:
+            return True
+        if mirror.moves == self._tried:
+            return False
+        self._tried = mirror.moves
+        if not self._take(self._record.decode(entry.value)):
+            return False  # the texts of a later record are being written: it follows
+        self._version = entry.version
+        self.loaded.set()
+        return True
+
+    def _take(self, record: LayoutRecord) -> bool:
+        found: dict[str, dict[str, tuple[str, ParsedBranch]]] = {}
+        for source in self.tenant.projects:
+            wanted = record.branches.get(source.project, {})
+            branches = self._project(source, wanted)
+            if branches is None:
+                return False
+            found[source.project] = branches
+        self._parsed = found
+        parsed = {project: {b: p for b, (_, p) in branches.items()} for project, branches in found.items()}
+        self._layouts = Layouts.of(self.tenant, parsed, self._cache)
+        for error in self._layouts.landed.errors:
+            log.warning("tenant %s: %s", self.tenant.name, error.render())
+        return True
+
+    def _project(self, source: TenantProject, wanted: Mapping[str, str]) -> dict[str, tuple[str, ParsedBranch]] | None:
+        """The branches that take part; None when the texts are not the ones that are `wanted`."""
+        had = self._parsed.get(source.project, {})
+        wanted = {branch: digest for branch, digest in wanted.items() if included(source, branch)}
+        if {branch: digest for branch, (digest, _) in had.items()} == wanted:
+            return had
+        texts = recall(self._context, source.project)
+        out: dict[str, tuple[str, ParsedBranch]] = {}
+        for branch, digest in wanted.items():
+            files = texts.get(branch, {})
+            if digest_of(files) != digest:
+                return None
+            out[branch] = (digest, self._cache.parse(source, branch, of_interest(source, files)))
+        return out
+
+
+def digest_of(files: Mapping[str, str]) -> str:
+    """Equal only for the same paths with the same texts."""
+    return hashlib.sha256(msgspec.json.encode(sorted(files.items()))).hexdigest()[:16]
+
+
+def of_interest(source: TenantProject, files: Mapping[str, str]) -> dict[str, str]:
+    """Those that this tenant reads: others may look at more paths of the same project."""
+    paths = source.config_paths
+    return {f: text for f, text in files.items() if any(f == p or (p.endswith("/") and f.startswith(p)) for p in paths)}
+
+
+def kept(context: Context, project: str) -> dict[str, ConfigBranch]:
+    """branch -> what is kept of it, as the mirror shows it."""
+    place = context.map.config.cache(project)
+    found: dict[str, ConfigBranch] = {}
+    for entry in context.mirror.under(place.path):
+        name = entry.path.removeprefix(place.path + "/")
+        if "/" not in name:
+            found[unescape(name)] = place.branch(unescape(name)).record.decode(entry.value)
+    return found
+
+
+def recall(context: Context, project: str) -> dict[str, dict[str, str]]:
+    """The texts kept of the project: branch -> path -> text.  One whose pieces are not all there is left out."""
+    place = context.map.config.cache(project)
+    entries = context.mirror.under(place.path)
+    found: dict[str, dict[str, str]] = {}
+    for entry in entries:
+        parts = entry.path.removeprefix(place.path + "/").split("/")
+        if len(parts) == 2:
+            with suppress(ValueError):
+                found.setdefault(unescape(parts[0]), {})[unescape(parts[1])] = blob.assemble(entry, entries).decode()
+    return found
+
+
+def readers(tenants: Iterable[Tenant]) -> dict[str, list[TenantProject]]:
+    """Canonical project -> how each tenant that has it reads it: the cache is shared, so it holds what any wants."""
+    found: dict[str, list[TenantProject]] = {}
+    for tenant in tenants:
+        for source in tenant.projects:
+            found.setdefault(source.project, []).append(source)
+    return found

@@ -1,0 +1,49 @@
+"""The places of the contract, over one run of the whole gate: who declares a place must use it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headgate.gate.work import Dequeue
+from headgate.map.check import check
+from headgate.services.asking import ask
+from headgate.store.memory import MemoryBackend
+from headgate.testing.gate import gate
+from headgate.testing.repositories import Repositories
+from headgate.testing.witness import Witness
+
+from .conftest import PIPELINES, TENANTS
+
+UNUSED = {
+    "/zuul/cache/connection/<connection>/branches/lock": "one process at a time writes the branches: the election",
+    "/zuul/cleanup": "nothing is left behind to be swept",
+    "/zuul/components/fingergw": "a process of its own",
+    "/zuul/executor/unzoned/result-data": "builds answer by an event, as the contract says of them",
+    "/zuul/executor/unzoned/results": "as above",
+    "/zuul/executor/unzoned/waiters": "as above",
+    "/zuul/executor/zones": "no executor has a zone here",
+    "/zuul/nodepool": "no nodes are asked for here",
+    "/zuul/scheduler": "no timers and no statistics here",
+}
+"""Prefixes of places that this run does not need, and why."""
+
+
+async def test_every_place_the_gate_needs_is_written_and_reads_back(tmp_path: Path, repositories: Repositories) -> None:
+    semaphore = "    semaphores: [printer]\n- semaphore:\n    name: printer\n"
+    text = PIPELINES.replace("    run: jobs/unit\n", "    run: jobs/unit\n" + semaphore)
+    repositories.create("semaphored", {"zuul.yaml": text, "jobs/unit": "#!/bin/sh\n"})
+    tenants = TENANTS.replace("- config\n", "- semaphored\n")
+    witness = Witness(MemoryBackend())
+    async with gate(tmp_path, repositories.hub, witness, tenants) as running:
+        repositories.propose("code/api", "greet", {"hello": "hi\n"})
+        await running.history.result_of("greet", "check")
+        repositories.approve("code/api", "greet")
+        await running.history.result_of("greet", "gate")
+        store = running.context.store
+        async with store.session("somebody") as session:
+            work = Dequeue("git.example/code/api/master/none")
+            assert (await ask(running.context, session, "example", "gate", work)).done
+            assert "no pipeline" in (await ask(running.context, session, "example", "none", work)).text
+    findings = check(witness.seen.values())
+    assert findings.good, findings.text()
+    assert [p for p in findings.unused if not p.startswith(tuple(UNUSED))] == [], findings.text(every=True)
