@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import configparser
+import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -11,13 +12,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headgate.base.errors import UserError
+from headgate.cli.inifile import IniFile, read_ini
 
+FLAGS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 SEARCHED = ("headgate.conf", "~/.config/headgate/headgate.conf", "/etc/headgate/headgate.conf")
 
 
 class Option(NamedTuple):
     kind: str
-    """text | path | number | seconds | choice:a,b"""
+    """text | path | number | seconds | integer | integer:least,most | flag | choice:a,b"""
     default: str
     doc: str
 
@@ -41,21 +44,39 @@ OPTIONS: dict[str, dict[str, Option]] = {
     },
     "merger": {
         "git_dir": Option("path", "", "Bare copies of repositories. Default: in state_dir."),
-        "jobs": Option("number", "8", "Pieces of git work at a time."),
+        "jobs": Option("integer:1,1000", "8", "Pieces of git work at a time."),
+        "git_user_name": Option("text", "Headgate", "Author and committer of merge commits."),
+        "git_user_email": Option("text", "headgate@localhost", "Their address."),
     },
     "executor": {
         "job_dir": Option("path", "", "Work directories of builds. Default: in state_dir."),
         "log_dir": Option("path", "", "Logs of builds. Default: in state_dir."),
-        "builds": Option("number", "", "Builds at a time. Default: twice the number of processors."),
+        "builds": Option("integer:1,10000", "", "Builds at a time. Default: twice the number of processors."),
         "sandbox": Option("choice:auto,bwrap,none", "auto", "Whether jobs run in bubblewrap; auto: where it works."),
         "log_size_max_mb": Option("number", "100", "What a job writes beyond this is discarded, and the log says so."),
         "default_timeout": Option("seconds", "10800", "For jobs that set no timeout."),
     },
     "web": {
         "listen_address": Option("text", "127.0.0.1", "Address to listen on."),
-        "port": Option("number", "9000", "Port to listen on; 0 takes a free one."),
+        "port": Option("integer:0,65535", "9000", "Port to listen on; 0 takes a free one."),
         "root": Option("text", "", "URL under which people reach the pages; used in reports."),
         "token": Option("text", "", "Needed to enqueue, dequeue or promote from another machine."),
+    },
+    "auth *": {
+        "driver": Option("choice:HS256,RS256,RS256withJWKS", "HS256", "How tokens are signed."),
+        "issuer_id": Option("text", "", "The `iss` of the tokens this authenticator is for. Needed."),
+        "client_id": Option("text", "", "Their `aud`. Needed."),
+        "secret": Option("text", "", "HS256: what they are signed with, at least 32 bytes."),
+        "public_key": Option("path", "", "RS256: file with the public key, PEM."),
+        "keys_url": Option("text", "", "RS256withJWKS: file (or file:// URL) with a JSON web key set."),
+        "realm": Option("text", "", "Said to who is refused. Default: client_id."),
+        "default": Option("flag", "false", "The one whose realm is said to who brings no token."),
+        "uid_claim": Option("text", "sub", "The claim that names the person."),
+        "max_validity_time": Option("seconds", "", "Tokens must not be older than this. Default: as they say."),
+        "skew": Option("seconds", "0", "How far clocks may differ."),
+        "allow_authz_override": Option(
+            "flag", "false", "Whether a claim `zuul.admin: [tenants]` makes its bearer an administrator there."
+        ),
     },
     "database": {
         "dburi": Option("text", "", "SQLAlchemy URL of the history. Default: an SQLite file in state_dir."),
@@ -70,6 +91,7 @@ class Settings:
     path: Path
     values: Mapping[str, Mapping[str, str]]
     connections: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    authenticators: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def get(self, section: str, option: str) -> str:
         return self.values.get(section, {}).get(option) or OPTIONS[section][option].default
@@ -105,7 +127,13 @@ class Settings:
 
     @property
     def dburi(self) -> str:
-        return self.get("database", "dburi") or f"sqlite:///{self.state_dir / 'history.sqlite'}"
+        """A relative SQLite file is relative to the settings file."""
+        uri = self.get("database", "dburi") or f"sqlite:///{self.state_dir / 'history.sqlite'}"
+        scheme, slashes, file = uri.partition(":///")
+        if not scheme.startswith("sqlite") or not slashes or not file or file.startswith((":memory:", "file:")):
+            return uri
+        name, mark, query = file.partition("?")
+        return f"{scheme}:///{self._absolute(name)}{mark}{query}"
 
     def _absolute(self, value: str) -> Path:
         return (self.path.parent / Path(value).expanduser()).absolute()
@@ -128,49 +156,76 @@ def find(given: str | None, environment: Mapping[str, str] = os.environ) -> Path
     )
 
 
-def read(path: Path) -> Settings:
+def read(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
     """Raises UserError with file and line, and the nearest known name."""
-    parser = configparser.ConfigParser(interpolation=None)
-    try:
-        text = path.read_text()
-        parser.read_string(text, str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error
-    except configparser.Error as error:
-        raise UserError(f"{path}: this is no settings file: {' '.join(str(error).split())}") from error
+    ini = read_ini(path, environment)
     values: dict[str, dict[str, str]] = {}
-    connections: dict[str, dict[str, str]] = {}
-    for section in parser.sections():
-        known = "connection *" if section.startswith("connection ") else section
-        if known not in OPTIONS:
-            raise UserError(f"{path}:{_line(text, f'[{section}]')}: unknown section [{section}]{_near(known, OPTIONS)}")
-        for name, value in parser[section].items():
-            if name not in OPTIONS[known]:
-                where = f"{path}:{_line(text, name, section)}"
-                raise UserError(f"{where}: unknown option {name!r} in [{section}]{_near(name, OPTIONS[known])}")
-            if why := _wrong(OPTIONS[known][name].kind, value):
-                raise UserError(f"{path}:{_line(text, name, section)}: {name} {why}")
-        found = dict(parser[section])
-        if known == section:
-            values[section] = found
+    named: dict[str, dict[str, dict[str, str]]] = {"connection *": {}, "auth *": {}}
+    for section, found in ini.sections.items():
+        kind = _kind(section)
+        _check(ini, section, kind, found)
+        if kind == section:
+            values[section] = dict(found)
         else:
-            connections[section.removeprefix("connection ").strip("\"' ")] = found
-    for name, found in connections.items():
-        if not found.get("baseurl"):
+            name = section.partition(" ")[2].strip("\"' ")
+            if name in named[kind]:
+                raise UserError(f"{ini.at(section)}: there are two sections [{section}]")
+            named[kind][name] = dict(found)
+    return Settings(path.absolute(), values, named["connection *"], named["auth *"])
+
+
+def _kind(section: str) -> str:
+    """The section of OPTIONS that says what may stand in this one."""
+    word = section.partition(" ")[0]
+    return f"{word} *" if f"{word} *" in OPTIONS and section != word else section
+
+
+_NEEDED = {"connection *": {"baseurl": "the directory or URL its repositories are in"}}
+"""What has no default."""
+
+
+def _check(ini: IniFile, section: str, kind: str, found: Mapping[str, str]) -> None:
+    """Raises UserError."""
+    if section == "DEFAULT":
+        raise UserError(f"{ini.at(section)}: [DEFAULT] is not used here: write each option into its own section")
+    if kind not in OPTIONS:
+        raise UserError(f"{ini.at(section)}: unknown section [{section}]{_near_section(section)}")
+    for name, value in found.items():
+        if name not in OPTIONS[kind]:
             raise UserError(
-                f"{path}: [connection {name}] needs a baseurl: the directory or URL its repositories are in"
+                f"{ini.at(section, name)}: unknown option {name!r} in [{section}]{_near(name, OPTIONS[kind])}"
             )
-    return Settings(path.absolute(), values, connections)
+        if value and (why := _wrong(OPTIONS[kind][name].kind, value)):
+            raise UserError(f"{ini.at(section, name)}: {name} {why}")
+    for name, what in _NEEDED.get(kind, {}).items():
+        if not found.get(name):
+            raise UserError(f"{ini.at(section)}: [{section}] needs a {name}: {what}")
+
+
+def _near_section(section: str) -> str:
+    if f"{section} *" in OPTIONS:
+        return f"; it needs a name, as in [{section} local]"
+    return _near(section, {name.removesuffix(" *"): None for name in OPTIONS})
 
 
 def _wrong(kind: str, value: str) -> str:
-    if kind.startswith("choice:") and value not in (words := kind.removeprefix("choice:").split(",")):
+    """Why the value cannot stand; empty when it can."""
+    kind, _, limits = kind.partition(":")
+    if kind == "choice" and value not in (words := limits.split(",")):
         return f"must be one of {', '.join(words)}, not {value!r}"
+    if kind == "flag" and value.lower() not in FLAGS:
+        return f"must be true or false, not {value!r}"
     if kind in ("number", "seconds"):
         try:
-            return "" if float(value) >= 0 else f"must not be negative, as {value!r} is"
+            number = float(value)
         except ValueError:
             return f"must be a number, not {value!r}"
+        return "" if number >= 0 and math.isfinite(number) else f"must be a number of at least 0, not {value!r}"
+    if kind == "integer":
+        least, most = (int(limit) for limit in limits.split(",")) if limits else (0, 1 << 53)
+        if not re.fullmatch(r"[+-]?[0-9]+", value):
+            return f"must be a whole number, not {value!r}"
+        return "" if least <= int(value) <= most else f"must be from {least} to {most}, not {value!r}"
     return ""
 
 
@@ -179,20 +234,15 @@ def _near(word: str, known: Mapping[str, object]) -> str:
     return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"
 
 
-def _line(text: str, start: str, section: str = "") -> int:
-    """1-based line that begins with `start`, after the heading of `section`."""
-    inside = not section
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip().startswith(f"[{section}]"):
-            inside = True
-        elif inside and line.strip().lower().startswith(start.lower()):
-            return number
-    return 1
-
-
 def reference() -> str:
     """The reference page."""
-    lines = ["# Settings", "", "One INI file; relative paths are relative to it.", ""]
+    lines = [
+        "# Settings",
+        "",
+        "One INI file; relative paths are relative to it. In values, `%(NAME)s` stands for an environment variable",
+        "whose name begins with `ZUUL_` or `HEADGATE_`, and `%%` for a per cent sign.",
+        "",
+    ]
     for section, options in OPTIONS.items():
         lines += [f"## [{section.replace('*', 'NAME')}]", "", "| option | default | meaning |", "|---|---|---|"]
         lines += [f"| `{name}` | {f'`{o.default}`' if o.default else ''} | {o.doc} |" for name, o in options.items()]

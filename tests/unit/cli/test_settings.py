@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from headgate.base.errors import UserError
 from headgate.cli.init import command as init
+from headgate.cli.offline.check import command as check
 from headgate.cli.settings import find, read
 
 
@@ -23,7 +24,20 @@ def settings(tmp_path: Path, text: str) -> Path:
     [
         ("[schedular]\n", r"headgate.conf:1: unknown section \[schedular\]; did you mean 'scheduler'"),
         ("[web]\nport = 1\nporte = 9000\n", r"headgate.conf:3: unknown option 'porte' in \[web\]; did you mean 'port'"),
-        ("[web]\nport = many\n", r"headgate.conf:2: port must be a number, not 'many'"),
+        ("[web]\nport = many\n", r"headgate.conf:2: port must be a whole number, not 'many'"),
+        ("[web]\nport = 9000.5\n", r"headgate.conf:2: port must be a whole number"),
+        ("[web]\nport = 70000\n", r"headgate.conf:2: port must be from 0 to 65535, not '70000'"),
+        ("[executor]\ndefault_timeout = nan\n", r"headgate.conf:2: default_timeout must be a number of at least 0"),
+        ("[executor]\ndefault_timeout = inf\n", r"headgate.conf:2: default_timeout must be a number of at least 0"),
+        ("[executor]\n# builds = 1\nlog_dir = builds\nbuilds = -1\n", r"headgate.conf:4: builds must be from 1"),
+        ("[web]\nport = 1\nport = 2\n", r"headgate.conf:3: port is set twice in \[web\]"),
+        ("[web]\n[web]\n", r"headgate.conf:2: \[web\] is there twice"),
+        ("[web]\nport\n", r"headgate.conf:2: .* is neither a heading"),
+        ("[DEFAULT]\nport = 1\n", r"headgate.conf:1: \[DEFAULT\] is not used here"),
+        ("[connection]\ndriver = git\n", r"headgate.conf:1: unknown section \[connection\]; it needs a name"),
+        ("[web]\nroot = %(ZUUL_NOT_SET)s\n", r"headgate.conf:2: the environment variable ZUUL_NOT_SET is not set"),
+        ("[web]\nroot = %(HOME)s\n", r"headgate.conf:2: %\(HOME\)s: only variables whose names begin with ZUUL_"),
+        ("[auth a]\nskew = long\n", r"headgate.conf:2: skew must be a number, not 'long'"),
         ("[executor]\nsandbox = maybe\n", r"headgate.conf:2: sandbox must be one of auto, bwrap, none"),
         ("[connection x]\ndriver = git\n", r"\[connection x\] needs a baseurl"),
         ("port = 1\n", r"this is no settings file"),
@@ -38,6 +52,19 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     found = read(settings(tmp_path, "[scheduler]\nstate_dir = here\n"))
     assert found.store_url == f"sqlite:///{tmp_path}/here/headgate.sqlite"
     assert found.tenant_config == tmp_path / "tenants.yaml"
+    assert found.dburi == f"sqlite:///{tmp_path}/here/history.sqlite"
+    elsewhere = read(
+        settings(tmp_path, "[database]\ndburi = sqlite:///past.sqlite\n[store]\nurl = sqlite:///s.sqlite\n")
+    )
+    assert elsewhere.dburi == f"sqlite:///{tmp_path}/past.sqlite"
+    assert elsewhere.store_url == f"sqlite:///{tmp_path}/s.sqlite"
+    named = read(settings(tmp_path, "[database]\ndburi = postgresql://me@db/history\n"))
+    assert named.dburi == "postgresql://me@db/history"
+
+
+def test_the_environment_can_be_named_in_values(tmp_path: Path) -> None:
+    text = "[database]\ndburi = postgresql://me:%(HEADGATE_PASSWORD)s@db/50%%\n"
+    assert read(settings(tmp_path, text), {"HEADGATE_PASSWORD": "s%(x)s"}).dburi == "postgresql://me:s%(x)s@db/50%"
 
 
 def test_without_settings_three_lines_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +75,10 @@ def test_without_settings_three_lines_say_what_to_do(tmp_path: Path, monkeypatch
 
 
 def test_the_example_is_valid_and_never_overwritten(tmp_path: Path) -> None:
-    assert CliRunner().invoke(init, [str(tmp_path)]).exit_code == 0
+    done = CliRunner().invoke(init, [str(tmp_path)])
+    assert done.exit_code == 0, done.output
     assert read(tmp_path / "headgate.conf").connections["local"]["baseurl"] == "repositories"
+    assert "git push origin HEAD:refs/for/master/" in done.output
+    assert CliRunner().invoke(check, ["--config", str(tmp_path / "headgate.conf")]).exit_code == 0
     again = CliRunner().invoke(init, [str(tmp_path)])
     assert isinstance(again.exception, UserError) and "nothing was written" in str(again.exception)

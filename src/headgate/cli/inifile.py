@@ -1,0 +1,94 @@
+"""An INI file read with the line of every option, so that whatever is wrong with it can be shown."""
+
+from __future__ import annotations
+
+import configparser
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.base.errors import UserError
+
+_HEADING = re.compile(r"\[(?P<name>[^\]]+)\]")
+_OPTION = re.compile(r"(?P<name>[^\s#;=:\[][^=:]*?)\s*(?:[=:]|$)")
+_VARIABLE = re.compile(r"%%|%\((?P<name>[A-Za-z0-9_]+)\)s")
+VARIABLES = ("ZUUL_", "HEADGATE_")
+"""Environment variables whose names begin so can be used in values: `%(ZUUL_SECRET)s`."""
+
+
+@dataclass(frozen=True, slots=True)
+class IniFile:
+    """Sections, their options, and where each is written."""
+
+    path: Path
+    sections: Mapping[str, Mapping[str, str]]
+    lines: Mapping[tuple[str, str], int]
+    """(section, option) -> line, from 1; the option of a heading is empty."""
+
+    def at(self, section: str, option: str = "") -> str:
+        """`file:line`"""
+        return f"{self.path}:{self.lines.get((section, option)) or self.lines.get((section, ''), 1)}"
+
+
+def read_ini(path: Path, environment: Mapping[str, str]) -> IniFile:
+    """Raises UserError."""
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: cannot be read: it is not UTF-8 ({error.reason} at byte {error.start})") from error
+    parser = configparser.ConfigParser(interpolation=None, default_section="")
+    try:
+        parser.read_string(text, str(path))
+    except configparser.MissingSectionHeaderError as error:
+        raise UserError(
+            f"{path}:{error.lineno}: this is no settings file: before the first option there must be a heading, "
+            f"such as [web]; there is {error.line.strip()!r}"
+        ) from error
+    except configparser.DuplicateSectionError as error:
+        raise UserError(f"{path}:{error.lineno}: [{error.section}] is there twice; put its options together") from error
+    except configparser.DuplicateOptionError as error:
+        where = f"{path}:{error.lineno}"
+        raise UserError(f"{where}: {error.option} is set twice in [{error.section}]; leave one") from error
+    except configparser.ParsingError as error:
+        line, said = error.errors[0]
+        raise UserError(f"{path}:{line}: {said.strip()} is neither a heading, `[web]`, nor `option = value`") from error
+    lines = _lines(text)
+    found = IniFile(path, {}, lines)
+    sections = {
+        section: {name: _filled(value, found.at(section, name), environment) for name, value in parser[section].items()}
+        for section in parser.sections()
+    }
+    return IniFile(path, sections, lines)
+
+
+def _lines(text: str) -> dict[tuple[str, str], int]:
+    found: dict[tuple[str, str], int] = {}
+    section = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if heading := _HEADING.match(line):
+            section = heading["name"]
+            found[section, ""] = number
+        elif option := _OPTION.match(line):  # a line that is indented goes on with the value above
+            found.setdefault((section, option["name"].lower()), number)
+    return found
+
+
+def _filled(value: str, where: str, environment: Mapping[str, str]) -> str:
+    """With environment variables in place of their names.  Raises UserError."""
+
+    def one(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name is None:
+            return "%"
+        if not name.startswith(VARIABLES):
+            raise UserError(
+                f"{where}: %({name})s: only variables whose names begin with {' or '.join(VARIABLES)} are used"
+            )
+        if name not in environment:
+            raise UserError(f"{where}: the environment variable {name} is not set")
+        return environment[name]
+
+    return _VARIABLE.sub(one, value)
