@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
 
 from headgate.store.memory import MemoryBackend
 from headgate.store.sqlite import Locked, SqliteBackend, SqliteReader
-from headgate.store.types import Backend, Corrupt, Put, StoreError
-from headgate.testing.conformance import Conformance, Step, play, steps
+from headgate.store.types import Append, Backend, Corrupt, Delete, Lease, Put, StoreError
+from headgate.testing.conformance import Conformance, Gap
+from headgate.testing.loop import VirtualLoop
+from headgate.testing.stores.machine import Run, Subject, machine
 
 
 class TestMemory(Conformance):
     @pytest.fixture
     async def backend(self) -> Backend:
         return MemoryBackend()
+
+    @pytest.fixture
+    def gap(self, backend: MemoryBackend) -> Gap:
+        return lambda: missed(backend)
 
 
 class TestSqlite(Conformance):
@@ -29,27 +37,64 @@ class TestSqlite(Conformance):
         yield backend
         await backend.close()
 
-
-@given(steps())
-@settings(max_examples=150, deadline=None, derandomize=True)
-def test_memory_is_as_the_model(script: list[Step]) -> None:
-    asyncio.run(play(MemoryBackend(), script))
+    @pytest.fixture
+    def gap(self, backend: SqliteBackend) -> Gap:
+        return lambda: missed(backend)
 
 
-@given(steps())
-@settings(max_examples=25, deadline=None, derandomize=True)
-def test_sqlite_is_as_the_model(script: list[Step]) -> None:
-    async def check() -> None:
-        with tempfile.TemporaryDirectory() as name:
-            backend = await SqliteBackend.open(Path(name) / "s")
-            await play(backend, script)
-            before = await backend.list("/a")
-            await backend.close()
-            again = await SqliteBackend.open(Path(name) / "s")
-            assert await again.list("/a") == before
-            await again.close()
+async def missed(backend: Backend) -> None:
+    assert isinstance(backend, MemoryBackend | SqliteBackend)
+    backend.tree.gap()
 
-    asyncio.run(check())
+
+async def past(backend: Backend, lease: Lease, ttl_s: float) -> None:
+    await asyncio.sleep(ttl_s + 1)  # virtual time
+
+
+@contextmanager
+def virtual() -> Iterator[Run]:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        yield runner.run
+
+
+@contextmanager
+def real() -> Iterator[Run]:
+    with asyncio.Runner() as runner:
+        yield runner.run
+
+
+async def in_memory() -> Backend:
+    return MemoryBackend()
+
+
+def test_memory_is_as_the_model() -> None:
+    kind = machine(Subject(virtual, in_memory, missed, past))
+    run_state_machine_as_test(
+        kind, settings=settings(max_examples=100, stateful_step_count=25, deadline=None, derandomize=True)
+    )
+
+
+def test_sqlite_is_as_the_model(tmp_path: Path) -> None:
+    async def fresh() -> Backend:
+        return await SqliteBackend.open(Path(tempfile.mkdtemp(dir=tmp_path)) / "s")
+
+    kind = machine(Subject(real, fresh, missed))
+    run_state_machine_as_test(
+        kind, settings=settings(max_examples=25, stateful_step_count=25, deadline=None, derandomize=True)
+    )
+
+
+async def test_what_was_there_is_there_when_opened_again(tmp_path: Path) -> None:
+    backend = await SqliteBackend.open(tmp_path / "s")
+    await backend.commit([], [Put("/a/b", b"1"), Append("/q", b"2"), Append("/q", b"3")])
+    await backend.commit([], [Put("/a", b"4"), Delete("/a/b")])
+    before = await backend.list("")
+    await backend.close()
+    again = await SqliteBackend.open(tmp_path / "s")
+    assert await again.list("") == before
+    (entry,) = await again.commit([], [Append("/q", b"5")])
+    assert entry is not None and entry.path > before[-1].path and entry.version > before[-1].version
+    await again.close()
 
 
 async def test_a_second_writer_is_told_who_has_the_file(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ TASKS = {
     "store/store.py": "the keeper of a session",
     "testing/gate.py": "the gate under test",
     "testing/simulator.py": "processes of the simulation",
+    "testing/stores/machine.py": "a lease that runs out while others are renewed",
+    "testing/stores/twin.py": "watches beside what they watch",
     "web/serve.py": "the server ends with its caller",
 }
 """Modules that make tasks by hand, each ended where it was begun, and why."""

@@ -47,7 +47,6 @@ class MemoryBackend:
 
     def _drop(self, lease: Lease) -> None:
         staged = self.tree.stage()
-        for path in [p for p, e in self.tree.entries.items() if e.lease == lease]:
-            staged.revision += 1
-            staged.entries[path] = None
+        staged.revision += 1
+        staged.entries = {path: None for path, entry in self.tree.entries.items() if entry.lease == lease}
         self.tree.apply(staged)

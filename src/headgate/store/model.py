@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -10,6 +11,7 @@ from headgate.store.types import (
     COMMIT_SIZE_MAX_BYTES,
     NAME_DIGITS,
     OPS_MAX,
+    PARENTS_MAX,
     Append,
     At,
     Conflict,
@@ -21,11 +23,17 @@ from headgate.store.types import (
     TooLarge,
 )
 
+_UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]|/(~|\.\.?(/|$))")
+"""Control and private characters, the components `.` and `..`, and `~…`, which is the backends' own."""
+
 
 def check_path(path: str) -> None:
-    """Absolute, no empty component, no trailing slash."""
-    if not path.startswith("/") or path.endswith("/") or "//" in path:
-        raise ValueError(f"not a store path: {path!r} (absolute, no empty component, no trailing slash)")
+    """Absolute, no empty component, no trailing slash, nothing that some backend cannot name."""
+    if not path.startswith("/") or path.endswith("/") or "//" in path or _UNFIT.search(path):
+        raise ValueError(
+            f"not a store path: {path!r} (absolute, no empty component, no trailing slash, no control characters, "
+            f"no component that is `.` or `..` or begins with `~`)"
+        )
 
 
 def check_commit(checks: Sequence[At], ops: Sequence[Op]) -> None:
@@ -33,7 +41,13 @@ def check_commit(checks: Sequence[At], ops: Sequence[Op]) -> None:
     if len(checks) > OPS_MAX or len(ops) > OPS_MAX:
         raise TooLarge(f"a commit has at most {OPS_MAX} checks and {OPS_MAX} operations, not {len(checks)}, {len(ops)}")
     named: set[str] = set()
-    size_bytes = 0
+    size_bytes = sum(len(check.path.encode()) for check in checks)
+    leases = {op.lease for op in ops if not isinstance(op, Delete) and op.lease is not None}
+    if len(leases) > 1:
+        raise ValueError("a commit is made under one lease at most")
+    parents = {op.parent for op in ops if isinstance(op, Append)}
+    if len(parents) > PARENTS_MAX:
+        raise TooLarge(f"a commit appends to at most {PARENTS_MAX} parents, not {len(parents)}")
     for op in ops:
         path = op.parent if isinstance(op, Append) else op.path
         check_path(path)
@@ -41,15 +55,37 @@ def check_commit(checks: Sequence[At], ops: Sequence[Op]) -> None:
             if path in named:
                 raise ValueError(f"a commit names each path once; {path} is named twice")
             named.add(path)
-        size_bytes += len(path) + (0 if isinstance(op, Delete) else len(op.value))
+        size_bytes += len(path.encode()) + (0 if isinstance(op, Delete) else len(op.value))
     for check in checks:
         check_path(check.path)
     if size_bytes > COMMIT_SIZE_MAX_BYTES:
         raise TooLarge(f"a commit has at most {COMMIT_SIZE_MAX_BYTES} bytes, not {size_bytes}; store it as a blob")
 
 
+def check_leased(ops: Sequence[Op], leased: Callable[[str], bool], above: Callable[[str], bool]) -> None:
+    """What has a lease has nothing below it.  `leased`: is an entry with a lease here?  `above`: is something below?"""
+    fresh = {op.path for op in ops if isinstance(op, Put) and op.lease is not None}
+    for op in ops:
+        if isinstance(op, Delete):
+            continue
+        path = op.path if isinstance(op, Put) else f"{op.parent}/"
+        if any(up in fresh or leased(up) for up in ancestors(path)) or (path in fresh and above(path)):
+            raise ValueError(f"{path}: an entry with a lease has nothing below it")
+
+
+def ancestors(path: str) -> Iterator[str]:
+    """The places above, nearest first, without the root."""
+    while (path := path.rpartition("/")[0]) != "":
+        yield path
+
+
 def inside(path: str, prefix: str) -> bool:
     return path == prefix or path.startswith(prefix + "/")
+
+
+def order(entry: Entry) -> tuple[int, str]:
+    """How entries are listed."""
+    return entry.born, entry.path
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,28 +104,32 @@ class Model:
             entry = self.entries.get(check.path)
             if (entry.version if entry else None) != check.version:
                 raise Conflict(check)
-        model, written = self, []
+        check_leased(ops, self._leased, lambda path: any(p.startswith(path + "/") for p in self.entries))
+        model, written = replace(self, revision=self.revision + 1), []
         for op in ops:
             model, entry = model._apply(op)
             written.append(entry)
         return model, tuple(written)
 
+    def _leased(self, path: str) -> bool:
+        return path in self.entries and self.entries[path].lease is not None
+
     def _apply(self, op: Op) -> tuple[Model, Entry | None]:
-        now = self.revision + 1
+        now = self.revision
         match op:
             case Put(path, value, lease):
                 old = self.entries.get(path)
                 entry = Entry(path, value, now, old.born if old else now, lease)
-                return replace(self, revision=now, entries={**self.entries, path: entry}), entry
+                return replace(self, entries={**self.entries, path: entry}), entry
             case Append(parent, value, lease, prefix):
                 count = self.appended.get(parent, 0)
                 path = f"{parent}/{prefix}{count:0{NAME_DIGITS}d}"
                 entry = Entry(path, value, now, now, lease)
                 appended = {**self.appended, parent: count + 1}
-                return replace(self, revision=now, entries={**self.entries, path: entry}, appended=appended), entry
+                return replace(self, entries={**self.entries, path: entry}, appended=appended), entry
             case Delete(path):
                 rest = {p: e for p, e in self.entries.items() if p != path}
-                return replace(self, revision=now, entries=rest), None
+                return replace(self, entries=rest), None
             case _:
                 assert_never(op)
 
@@ -100,4 +140,4 @@ class Model:
 
     def under(self, prefix: str) -> tuple[Entry, ...]:
         """The subtree at `prefix`, oldest born first."""
-        return tuple(sorted((e for p, e in self.entries.items() if inside(p, prefix)), key=lambda e: e.born))
+        return tuple(sorted((e for p, e in self.entries.items() if inside(p, prefix)), key=order))

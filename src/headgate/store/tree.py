@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from headgate.store.model import check_commit, inside
+from headgate.store.model import check_commit, check_leased, inside, order
 from headgate.store.types import (
     NAME_DIGITS,
     Append,
@@ -48,10 +48,20 @@ class Staged:
             entry = self.get(check.path)
             if (entry.version if entry else None) != check.version:
                 raise Conflict(check)
+        check_leased(ops, self._leased, self._above)
+        self.revision += 1
         return tuple(self._stage(op) for op in ops)
 
+    def _leased(self, path: str) -> bool:
+        entry = self.get(path)
+        return entry is not None and entry.lease is not None
+
+    def _above(self, path: str) -> bool:
+        """Is anything below `path`?"""
+        below = {entry.path for entry in self.tree.under(path)} | set(self.entries)
+        return any(p.startswith(path + "/") and self.get(p) is not None for p in below)
+
     def _stage(self, op: Op) -> Entry | None:
-        self.revision += 1
         now = self.revision
         match op:
             case Put(path, value, lease):
@@ -146,7 +156,7 @@ class Tree:
         found = [self.entries[path] for path in self._paths[low:high]]
         if (own := self.entries.get(prefix)) is not None:
             found.append(own)
-        return tuple(sorted(found, key=lambda entry: entry.born))
+        return tuple(sorted(found, key=order))
 
     async def watch(self, prefix: str) -> AsyncIterator[Change]:
         watcher = Watcher(self, prefix)

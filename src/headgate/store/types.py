@@ -12,6 +12,8 @@ OPS_MAX = 100
 """Operations (and, separately, checks) in one commit; etcd refuses more than 128."""
 COMMIT_SIZE_MAX_BYTES = 900_000
 """Paths and values of one commit together; ZooKeeper's default frame is 1 MiB, etcd's 1.5 MiB."""
+PARENTS_MAX = 20
+"""Different parents appended to in one commit; each needs an operation of its own on etcd."""
 NAME_DIGITS = 10
 """Digits of the sequence number in the name of an appended child."""
 
@@ -46,7 +48,11 @@ class Corrupt(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One node as it was at `version`.  `born` is the commit order in which it was created."""
+    """One node as it was at `version`, which changes with every write and never comes back, even after deletion.
+
+    `born` is the commit in which it was created.  Put at a place that already had something below it, or under
+    another lease than before, it may count as born with those, or anew.  What has a lease has nothing below it.
+    """
 
     path: str
     value: bytes
@@ -74,7 +80,8 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Create `<parent>/<prefix><ten digits>`, born after, and named after, every earlier child of `parent`."""
+    """Create `<parent>/<prefix><ten digits>`; the number is greater than any that was appended to `parent` before,
+    and none comes back.  Numbers need not be consecutive."""
 
     parent: str
     value: bytes
@@ -116,23 +123,28 @@ class Backend(Protocol):
     """What a backend provides.  The pure model says what it means; the conformance suite holds all to it.
 
     Paths are absolute (`/a/b`), the keyspace is flat: a parent need not exist, an entry may have both a
-    value and children.  A subtree is the entry itself and everything below it.
+    value and children.  A subtree is the entry itself and everything below it; `""` is the whole tree.  Every
+    method may raise Unavailable; only after a commit does that leave a question open.
     """
 
     async def get(self, path: str) -> Entry | None: ...
     async def list(self, prefix: str) -> Sequence[Entry]:
-        """The subtree at `prefix`, oldest born first."""
+        """The subtree at `prefix` as of one moment, oldest born first; those of one commit by path."""
         ...
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
-        """All of it, durably, or `Conflict`.  One op per path.  Answers one entry per op (None for Delete)."""
+        """All of it, durably, or `Conflict`.  One op per path, one lease.  Answers an entry per op, None for Delete."""
         ...
 
     def watch(self, prefix: str) -> AsyncIterator[Change]:
-        """A Snapshot, then every change in commit order.  Ends with Unavailable, never silently."""
+        """A Snapshot, then changes in commit order, each commit's without a pause between them; what was soon written
+        over may be left out.  After a gap a Snapshot again.  Ends with Unavailable, never silently."""
         ...
 
-    async def grant(self, ttl_s: float) -> Lease: ...
+    async def grant(self, ttl_s: float) -> Lease:
+        """A lease that ends no sooner than `ttl_s` after it was last kept alive."""
+        ...
+
     async def keep_alive(self, lease: Lease) -> None:
         """Raises SessionLost when the lease is no more."""
         ...

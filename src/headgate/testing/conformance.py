@@ -1,21 +1,22 @@
-"""What every backend must do, as a suite: `class TestMine(Conformance)` with a fixture `backend`, and a script player
-that compares any backend with the model step by step."""
+"""What every backend must do, as examples: `class TestMine(Conformance)` with the fixtures `backend` and `gap`.
+
+`headgate.testing.stores.machine` compares any backend with the model, whatever happens to both.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import TypeVar
 
 import pytest
-from hypothesis import strategies as st
 
-from headgate.store.model import Model
 from headgate.store.store import Store, Txn
 from headgate.store.types import (
     COMMIT_SIZE_MAX_BYTES,
     OPS_MAX,
+    PARENTS_MAX,
     Append,
     At,
     Backend,
@@ -23,54 +24,18 @@ from headgate.store.types import (
     Changed,
     Conflict,
     Delete,
-    Entry,
     Gone,
-    Op,
     Put,
     SessionLost,
     Snapshot,
     TooLarge,
+    Unavailable,
 )
+from headgate.testing.mortal import UnsureBackend
 
 T = TypeVar("T")
 PATHS = ("/a", "/a/b", "/a/b/c", "/a-b", "/a.b", "/a0", "/ü/x")
-DEADLINE_S = 10.0
-
-Step = tuple[Sequence[str], Sequence[Op]]
-"""Paths to check at their present version, and operations."""
-
-
-def steps() -> st.SearchStrategy[list[Step]]:
-    """Scripts of commits: checks that hold, operations on few paths so that they meet."""
-    path, value = st.sampled_from(PATHS), st.binary(max_size=3)
-    op = st.one_of(st.builds(Put, path, value), st.builds(Append, path, value), st.builds(Delete, path))
-    ops = st.lists(op, max_size=4, unique_by=lambda o: (isinstance(o, Append), getattr(o, "path", id(o))))
-    return st.lists(st.tuples(st.lists(path, max_size=2, unique=True), ops), max_size=12)
-
-
-def shape(entries: Sequence[Entry], versions: dict[int, int]) -> list[tuple[str, bytes, int]]:
-    """What two stores must agree on: paths, values, and the order of birth; numbers themselves are their own."""
-    return [(entry.path, entry.value, versions.setdefault(entry.born, len(versions))) for entry in entries]
-
-
-async def play(backend: Backend, script: Sequence[Step]) -> None:
-    """Commits the script to the backend and to the model; raises AssertionError where they differ."""
-    model, theirs, ours = Model(), dict[int, int](), dict[int, int]()
-    seen: set[tuple[str, int]] = set()
-    for checked, ops in script:
-        found = {path: await backend.get(path) for path in checked}
-        checks = [At(path, entry.version if entry else None) for path, entry in found.items()]
-        known = [At(path, entry.version if (entry := model.entries.get(path)) else None) for path in checked]
-        model, expected = model.commit(known, ops)
-        written = await backend.commit(checks, ops)
-        for one, other in zip(written, expected, strict=True):
-            assert (one is None) == (other is None)
-            if one is not None and other is not None:
-                assert (one.path, one.value) == (other.path, other.value)
-                assert (one.path, one.version) not in seen, "a version came back"
-                seen.add((one.path, one.version))
-        for path in PATHS:
-            assert shape(await backend.list(path), theirs) == shape(model.under(path), ours), path
+DEADLINE_S = 20.0
 
 
 async def first(watch: AsyncIterator[Change], count: int) -> list[Change]:
@@ -79,8 +44,16 @@ async def first(watch: AsyncIterator[Change], count: int) -> list[Change]:
         return [await anext(watch) for _ in range(count)]
 
 
+Gap = Callable[[], Awaitable[None]]
+
+
 class Conformance:
-    """Examples; `backend` is a fixture of the class that derives from this."""
+    """`backend` is empty; `gap()` makes the watches of `backend` miss what is happening."""
+
+    TTL_S = 0.05
+    """The shortest lease that the backend may be asked for."""
+    SEES_LEASED_PARENTS = True
+    """Refuses what would lie below an entry with a lease; where that is not looked for, nobody may rely on it."""
 
     async def test_what_is_put_is_found(self, backend: Backend) -> None:
         (entry,) = await backend.commit([], [Put("/a/b", b"1")])
@@ -116,11 +89,36 @@ class Conformance:
         assert [entry.path for entry in await backend.list("/q")] == names
 
     async def test_a_number_is_not_used_again(self, backend: Backend) -> None:
-        (one,) = await backend.commit([], [Append("/q", b"", None, "p")])
-        assert one is not None and one.path == "/q/p0000000000"
-        await backend.commit([], [Delete(one.path)])
-        (two,) = await backend.commit([], [Append("/q", b"", None, "p")])
-        assert two is not None and two.path == "/q/p0000000001"
+        numbers = []
+        for _ in range(3):
+            (one,) = await backend.commit([], [Append("/q", b"", None, "p")])
+            assert one is not None
+            assert one.path.startswith("/q/p") and len(one.path) == len("/q/p") + 10
+            numbers.append(int(one.path.removeprefix("/q/p")))
+            await backend.commit([], [Delete(one.path), Delete("/q")])
+        assert numbers == sorted(set(numbers))
+
+    async def test_those_who_append_at_once_get_different_numbers(self, backend: Backend) -> None:
+        await asyncio.gather(*(backend.commit([], [Append("/q", b"", None)]) for _ in range(20)))
+        listed = [entry.path for entry in await backend.list("/q")]
+        assert len(listed) == 20 and listed == sorted(listed)
+
+    async def test_the_children_of_one_commit_are_in_its_order(self, backend: Backend) -> None:
+        written = await backend.commit([], [Append("/q", str(n).encode()) for n in range(12)])
+        assert [entry.value for entry in await backend.list("/q")] == [entry.value for entry in written if entry]
+
+    async def test_the_whole_tree_can_be_listed(self, backend: Backend) -> None:
+        await backend.commit([], [Put(path, path.encode()) for path in PATHS])
+        assert {entry.path for entry in await backend.list("")} == set(PATHS)
+
+    async def test_a_place_can_be_put_and_deleted_above_others(self, backend: Backend) -> None:
+        await backend.commit([], [Put("/a/b/c", b"deep")])
+        await backend.commit([At("/a/b", None)], [Put("/a/b", b"")])
+        assert {e.path: e.value for e in await backend.list("/a")} == {"/a/b": b"", "/a/b/c": b"deep"}
+        await backend.commit([], [Delete("/a/b")])
+        assert await backend.get("/a/b") is None
+        await backend.commit([At("/a/b", None)], [Delete("/a/b/c")])
+        assert not await backend.list("")
 
     async def test_a_subtree_ends_where_its_name_does(self, backend: Backend) -> None:
         await backend.commit([], [Put(path, b"") for path in PATHS])
@@ -133,7 +131,7 @@ class Conformance:
         with pytest.raises(ValueError, match="named twice"):
             await backend.commit([], [Put("/a", b""), Delete("/a")])
 
-    @pytest.mark.parametrize("path", ["a", "/a/", "/a//b", ""])
+    @pytest.mark.parametrize("path", ["a", "/a/", "/a//b", "", "/a/../b", "/.", "/~mine", "/a/~x/b", "/a\nb"])
     async def test_a_wrong_path_is_refused(self, backend: Backend, path: str) -> None:
         with pytest.raises(ValueError, match="not a store path"):
             await backend.commit([], [Put(path, b"")])
@@ -143,6 +141,18 @@ class Conformance:
             await backend.commit([], [Put(f"/{n}", b"") for n in range(OPS_MAX + 1)])
         with pytest.raises(TooLarge):
             await backend.commit([], [Put("/a", b"x" * COMMIT_SIZE_MAX_BYTES)])
+        with pytest.raises(TooLarge):
+            await backend.commit([], [Append(f"/{n}", b"") for n in range(PARENTS_MAX + 1)])
+        assert not await backend.list("")
+
+    async def test_a_commit_as_large_as_may_be_is_taken(self, backend: Backend) -> None:
+        paths = [f"/deep/{n:03d}/{'x' * 40}/{'y' * 40}" for n in range(OPS_MAX)]
+        value = b"v" * (COMMIT_SIZE_MAX_BYTES // OPS_MAX - 2 * len(paths[0]))
+        written = await backend.commit([At(path, None) for path in paths], [Put(path, value) for path in paths])
+        checks = [At(entry.path, entry.version) for entry in written if entry]
+        few = [Append(f"/q/{n}", value) for n in range(PARENTS_MAX)]
+        await backend.commit(checks, [*few, *(Delete(path) for path in paths[PARENTS_MAX:])])
+        assert len(await backend.list("/q")) == len(await backend.list("/deep")) == PARENTS_MAX
 
     async def test_a_watch_begins_with_a_snapshot_and_goes_on_in_order(self, backend: Backend) -> None:
         (old,) = await backend.commit([], [Put("/w/a", b"1")])
@@ -156,7 +166,7 @@ class Conformance:
             assert await first(watch, 2) == [Changed(new), Gone("/w/a")]
 
     async def test_what_a_lease_holds_goes_with_it(self, backend: Backend) -> None:
-        lease = await backend.grant(0.05)
+        lease = await backend.grant(self.TTL_S)
         await backend.commit([], [Put("/mine", b"", lease), Put("/other", b"")])
         watch = backend.watch("/mine")
         async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
@@ -173,6 +183,95 @@ class Conformance:
         await backend.commit([], [Put("/mine", b"", lease)])
         await backend.revoke(lease)
         assert await backend.get("/mine") is None
+
+    async def test_the_guard_of_one_who_lost_the_place_does_not_fit_the_next(self, backend: Backend) -> None:
+        first_lease, second_lease = await backend.grant(30), await backend.grant(30)
+        (mine,) = await backend.commit([At("/lock", None)], [Put("/lock", b"me", first_lease)])
+        await backend.revoke(first_lease)
+        await backend.commit([At("/lock", None)], [Put("/lock", b"me", second_lease)])
+        assert mine is not None
+        with pytest.raises(Conflict):
+            await backend.commit([At("/lock", mine.version)], [Put("/a", b"late")])
+        assert await backend.get("/a") is None
+        await backend.revoke(second_lease)
+
+    async def test_a_commit_is_under_one_lease(self, backend: Backend) -> None:
+        one, two = await backend.grant(30), await backend.grant(30)
+        with pytest.raises(ValueError, match="one lease"):
+            await backend.commit([], [Put("/a", b"", one), Put("/b", b"", two)])
+        await backend.revoke(one)
+        await backend.revoke(two)
+
+    async def test_nothing_lies_below_what_has_a_lease(self, backend: Backend) -> None:
+        lease = await backend.grant(30)
+        await backend.commit([], [Put("/mine", b"", lease), Put("/a/b", b"")])
+        if self.SEES_LEASED_PARENTS:
+            for op in (Put("/mine/below", b""), Append("/mine", b""), Put("/a", b"", lease)):
+                with pytest.raises(ValueError, match="nothing below"):
+                    await backend.commit([], [op])
+        await backend.revoke(lease)
+        assert [entry.path for entry in await backend.list("")] == ["/a/b"]
+
+    async def test_a_lease_can_be_put_on_and_taken_off(self, backend: Backend) -> None:
+        lease = await backend.grant(30)
+        await backend.commit([], [Put("/off", b"1", lease), Put("/on", b"1")])
+        off, on = await backend.commit([], [Put("/off", b"2"), Put("/on", b"2", lease)])
+        assert off is not None and off.lease is None and on is not None and on.lease == lease
+        await backend.revoke(lease)
+        assert [entry.path for entry in await backend.list("")] == ["/off"]
+
+    async def test_after_a_gap_a_watch_begins_again(self, backend: Backend, gap: Gap) -> None:
+        await backend.commit([], [Put("/w/a", b"1"), Put("/w/b", b"1")])
+        watch = backend.watch("/w")
+        async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
+            await first(watch, 1)
+            await gap()
+            await backend.commit([], [Put("/w/a", b"2"), Delete("/w/b"), Put("/w/c", b"1")])
+            known = dict.fromkeys(("/w/a", "/w/b"), b"1")
+            async with asyncio.timeout(DEADLINE_S):
+                while known != {"/w/a": b"2", "/w/c": b"1"}:
+                    match await anext(watch):
+                        case Snapshot(entries):
+                            known = {entry.path: entry.value for entry in entries}
+                        case Changed(entry):
+                            known[entry.path] = entry.value
+                        case Gone(path):
+                            del known[path]
+
+    async def test_a_watch_of_one_place_sees_it_come_and_go(self, backend: Backend) -> None:
+        watch = backend.watch("/w/a")
+        async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
+            assert await first(watch, 1) == [Snapshot(())]
+            (entry,) = await backend.commit([], [Put("/w/a", b"")])
+            await backend.commit([], [Put("/w/ab", b"")])
+            assert entry is not None and await first(watch, 1) == [Changed(entry)]
+            await backend.commit([], [Delete("/w/a")])
+            assert await first(watch, 1) == [Gone("/w/a")]
+
+    async def test_many_watches_on_one_place_do_not_end_each_other(self, backend: Backend) -> None:
+        one, two = backend.watch("/w"), backend.watch("/w")
+        async with aclosing(one):  # type: ignore[type-var]  # an async generator behind its protocol
+            await first(one, 1)
+            async with aclosing(two):  # type: ignore[type-var]  # as above
+                await first(two, 1)
+            (entry,) = await backend.commit([], [Put("/w/x", b"")])
+            assert entry is not None and await first(one, 1) == [Changed(entry)]
+
+    @pytest.mark.parametrize("fate", ["lost", "unanswered"])
+    async def test_a_commit_of_unknown_outcome_is_not_repeated(self, backend: Backend, fate: str) -> None:
+        unsure, runs = UnsureBackend(backend), 0
+
+        async def body(txn: Txn) -> None:
+            nonlocal runs
+            runs += 1
+            entry = await txn.get("/n")
+            txn.put("/n", (entry.value if entry else b"") + b"x")
+
+        unsure.next_commit = fate
+        with pytest.raises(Unavailable):
+            await Store(unsure).transact(body)
+        entry = await backend.get("/n")
+        assert runs == 1 and (entry.value if entry else b"") == (b"x" if fate == "unanswered" else b"")
 
     async def test_a_counter_under_contention_loses_nothing(self, backend: Backend) -> None:
         store = Store(backend)

@@ -74,3 +74,42 @@ class MortalBackend:
 
     async def close(self) -> None:
         return None
+
+
+class UnsureBackend:
+    """Wraps a backend whose answers get lost: the next commit raises Unavailable, before or after it took effect."""
+
+    def __init__(self, inner: Backend) -> None:
+        self.inner = inner
+        self.next_commit: str = "answers"
+        """answers | lost (never arrives) | unanswered (arrives, takes effect, and nobody learns of it)"""
+
+    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
+        fate, self.next_commit = self.next_commit, "answers"
+        if fate == "lost":
+            raise Unavailable("the connection broke before the commit was sent")
+        written = await self.inner.commit(checks, ops)
+        if fate == "unanswered":
+            raise Unavailable("the connection broke before the answer came")
+        return written
+
+    async def get(self, path: str) -> Entry | None:
+        return await self.inner.get(path)
+
+    async def list(self, prefix: str) -> Sequence[Entry]:
+        return await self.inner.list(prefix)
+
+    def watch(self, prefix: str) -> AsyncIterator[Change]:
+        return self.inner.watch(prefix)
+
+    async def grant(self, ttl_s: float) -> Lease:
+        return await self.inner.grant(ttl_s)
+
+    async def keep_alive(self, lease: Lease) -> None:
+        await self.inner.keep_alive(lease)
+
+    async def revoke(self, lease: Lease) -> None:
+        await self.inner.revoke(lease)
+
+    async def close(self) -> None:
+        await self.inner.close()
