@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import assert_never
 from urllib.parse import quote
 
-from headgate.adapters.git.command import GitError, git
+from headgate.adapters.git.command import GitError
 from headgate.adapters.git.landing import land, report
 from headgate.adapters.git.mirror import Conflict, MirrorRepository
+from headgate.adapters.git.worktree import work_tree
 from headgate.gate.work import (
     CatAnswer,
     CatRequest,
@@ -28,6 +31,8 @@ from headgate.gate.work import (
 from headgate.ports.checkout import CheckoutError
 
 log = logging.getLogger("headgate.git")
+
+LOOKED_MAX = 300
 
 
 class GitConnection:
@@ -64,6 +69,8 @@ class GitEngine:
     def __init__(self, root: Path, connections: Mapping[str, GitConnection]) -> None:
         self._root, self._connections = root, connections
         self._mirrors: dict[str, MirrorRepository] = {}
+        self._looked: OrderedDict[tuple[int, str], tuple[RepoState, asyncio.Future[dict[str, str]]]] = OrderedDict()
+        """By state (which is kept, so that its identity is its own) and project: the heads it does not name."""
 
     def mirror(self, project: str, connection: str) -> MirrorRepository:
         known = self._mirrors.get(project)
@@ -198,7 +205,7 @@ class GitEngine:
         connection = state.connections.get(project) or self._connection_of(project)
         mirror = self.mirror(project, connection)
         try:
-            heads = state.heads.get(project) or await mirror.fetch()
+            heads = await self._heads(state, project)
             await mirror.ready()
             if speculative and branch in state.merged.get(project, {}):
                 _, commit = await self._replay(state, project, branch)
@@ -206,7 +213,7 @@ class GitEngine:
                 commit = heads.get(f"refs/heads/{branch}", "")
             if not commit or not await self._known(mirror, commit):
                 raise CheckoutError(f"{project} has no branch {branch}")
-            await self._work_tree(mirror, heads, branch, commit, dest)
+            await work_tree(mirror, await self._refs(state, project, speculative), branch, commit, dest)
         except Conflict as conflict:
             raise CheckoutError(f"{project} {branch}: conflicts in {conflict}", conflict=True) from conflict
         except GitError as error:
@@ -217,14 +224,31 @@ class GitEngine:
         found = (c.name for c in self._connections.values() if project.startswith(f"{c.canonical_hostname}/"))
         return next(found, "")
 
-    async def _work_tree(
-        self, mirror: MirrorRepository, heads: Mapping[str, str], branch: str, commit: str, dest: Path
-    ) -> None:
-        """Objects are shared with the mirror; branches by name, no remote."""
-        await git("init", "-q", str(dest))
-        (dest / ".git/objects/info/alternates").write_text(f"{mirror.path}/objects\n")
-        refs = {**heads, f"refs/heads/{branch}": commit}
-        lines = "".join(f"{oid} {ref}\n" for ref, oid in sorted(refs.items()) if mirror.has(oid))
-        (dest / ".git/packed-refs").write_text(f"# pack-refs with: peeled fully-peeled sorted \n{lines}")
-        (dest / ".git/HEAD").write_text(f"ref: refs/heads/{branch}\n")
-        await git("reset", "-q", "--hard", at=dest)
+    async def _refs(self, state: RepoState, project: str, speculative: bool) -> dict[str, str]:
+        """Branches as they are to be tested; `origin/…` as they were before the item's own change."""
+        heads = await self._heads(state, project)
+        refs = {f"refs/remotes/origin/{ref.removeprefix('refs/heads/')}": commit for ref, commit in heads.items()}
+        own = state.chain[-1].project if state.chain else ""
+        for branch in state.merged.get(project, {}) if speculative else ():
+            before, after = await self._replay(state, project, branch)
+            heads = {**heads, f"refs/heads/{branch}": after}
+            is_own = project == own and branch == state.chain[-1].branch
+            refs[f"refs/remotes/origin/{branch}"] = before if is_own else after
+        return {**refs, **heads}
+
+    async def _heads(self, state: RepoState, project: str) -> Mapping[str, str]:
+        """As the state says.  A project it does not name is looked at once, for all builds on this state."""
+        if project in state.heads:
+            return state.heads[project]
+        key = (id(state), project)
+        if key not in self._looked:
+            connection = state.connections.get(project) or self._connection_of(project)
+            self._looked[key] = (state, asyncio.ensure_future(self.mirror(project, connection).fetch()))
+            if len(self._looked) > LOOKED_MAX:
+                self._looked.popitem(last=False)
+        looking = self._looked[key][1]
+        try:
+            return await asyncio.shield(looking)
+        except (GitError, OSError):
+            self._looked.pop(key, None)
+            raise

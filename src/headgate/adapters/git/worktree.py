@@ -1,0 +1,68 @@
+"""Work trees for builds: objects shared with the bare copy, branches by name, no remote."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import pygit2
+from pygit2.enums import CheckoutStrategy
+
+from headgate.adapters.git.command import GitError, git
+from headgate.adapters.git.mirror import MirrorRepository
+
+SMALL_FILES_MAX = 1_000
+"""A tree of at most so many files is written in place, without a process."""
+_CONFIG = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\tlogallrefupdates = true\n"
+
+
+async def work_tree(mirror: MirrorRepository, refs: Mapping[str, str], branch: str, commit: str, dest: Path) -> None:
+    """`commit` checked out at `dest` as `branch`; `refs` are there besides.  Raises GitError, OSError.
+
+    Cancelled, nothing writes to `dest` any more."""
+    heads = {**refs, f"refs/heads/{branch}": commit}
+    known = {ref: oid for ref, oid in heads.items() if mirror.has(oid)}
+    working = asyncio.ensure_future(asyncio.to_thread(_begin, mirror, known, branch, commit, dest))
+    try:
+        done = await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await asyncio.wait({working})
+        raise
+    if not done:
+        await git("reset", "-q", "--hard", at=dest)
+
+
+def _begin(mirror: MirrorRepository, refs: Mapping[str, str], branch: str, commit: str, dest: Path) -> bool:
+    """The repository; and its files, when they are few and need no filter of git's: then True."""
+    at = dest / ".git"
+    for directory in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info"):
+        (at / directory).mkdir(parents=True, exist_ok=True)
+    (at / "objects/info/alternates").write_text(f"{mirror.path.absolute()}/objects\n")
+    lines = "".join(f"{oid} {ref}\n" for ref, oid in sorted(refs.items()))
+    (at / "packed-refs").write_text(f"# pack-refs with: peeled fully-peeled sorted \n{lines}")
+    (at / "HEAD").write_text(f"ref: refs/heads/{branch}\n")
+    (at / "config").write_text(_CONFIG)
+    repository = pygit2.Repository(str(dest))
+    tree = repository[commit].peel(pygit2.Tree)
+    if not _small(tree, SMALL_FILES_MAX):
+        return False
+    try:
+        repository.checkout_tree(tree, strategy=CheckoutStrategy.FORCE)  # type: ignore[no-untyped-call] # untyped there
+    except pygit2.GitError as error:
+        raise GitError(("checkout",), 1, str(error)) from error
+    finally:
+        repository.free()
+    return True
+
+
+def _small(tree: pygit2.Tree, most: int) -> bool:
+    """Has it at most `most` files, and no .gitattributes, whose filters only git itself knows?"""
+    left, waiting = most, [tree]
+    while waiting:
+        here = waiting.pop()
+        if len(here) > left or ".gitattributes" in here:
+            return False
+        left -= len(here)
+        waiting += [entry for entry in here if isinstance(entry, pygit2.Tree)]
+    return True
