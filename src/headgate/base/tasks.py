@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 async def run_until(stop: asyncio.Event, *works: Coroutine[Any, Any, None]) -> None:
@@ -28,3 +30,15 @@ async def run_until(stop: asyncio.Event, *works: Coroutine[Any, Any, None]) -> N
     for end in ends:  # what failed while it wound down
         if isinstance(end, Exception):
             raise end
+
+
+async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """What `work` answers; None when `stop` was set first: then it was cancelled and has ended."""
+    task, stopper = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({task, stopper}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        task.cancel()
+        stopper.cancel()
+        await asyncio.gather(task, stopper, return_exceptions=True)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from urllib.parse import urljoin
+
+from msgspec.structs import replace
 
 from headgate.gate.work import BuildEnded, BuildOutcome, BuildSpec, RepoState
 from headgate.ports.runner import Runner
@@ -13,6 +16,7 @@ from headgate.recipes.requests import Claim
 from headgate.services.context import Context
 from headgate.services.worker import Worker
 from headgate.store.store import Session
+from headgate.store.types import StoreError
 
 log = logging.getLogger("headgate.executor")
 
@@ -39,14 +43,38 @@ class Executor:
         await worker.run()
 
     async def _do(self, claim: Claim) -> None:
-        requests = self._context.builds
-        spec = decode(await requests.params(claim), BuildSpec)
-        log.info("build %s: %s of %s for %s", spec.build, spec.job.name, spec.pipeline, spec.change.id)
-        outcome = await self._run(claim, spec)
-        log.info("build %s: %s %s", spec.build, outcome.result or "to be tried again", outcome.error)
-        events = self._context.map.events.tenant(spec.tenant).pipelines(spec.pipeline)
-        answer = BuildEnded(buildset=spec.buildset, job=spec.job.name, outcome=outcome)
+        requests, meta = self._context.builds, claim.request.meta
+        outcome = self._told(await self._outcome(claim), claim)
+        log.info("build %s: %s %s", outcome.build, outcome.result or "to be tried again", outcome.error)
+        events = self._context.map.events.tenant(meta["tenant"]).pipelines(meta["pipeline"])
+        answer = BuildEnded(buildset=meta["buildset"], job=meta["job"], outcome=outcome)
         await requests.complete(claim, events.result.stream.append(answer))
+
+    async def _outcome(self, claim: Claim) -> BuildOutcome:
+        """Of a build that cannot be read, too.  Raises StoreError when the store does not answer."""
+        id = claim.request.id
+        try:
+            spec = decode(await self._context.builds.params(claim), BuildSpec)
+            log.info("build %s: %s of %s for %s", spec.build, spec.job.name, spec.pipeline, spec.change.id)
+            return await self._run(claim, spec)
+        except ValueError as error:
+            return BuildOutcome(build=id, result="ERROR", error=f"what is to be run cannot be read: {error}")
+        except StoreError:
+            raise
+        except Exception as error:
+            log.exception("build %s failed in a way nobody foresaw", id)
+            return BuildOutcome(build=id, result="ERROR", error=f"executor: {type(error).__name__}: {error}")
+
+    def _told(self, outcome: BuildOutcome, claim: Claim) -> BuildOutcome:
+        """Artifacts with relative addresses are where the logs are."""
+        zuul = outcome.data.get("zuul")
+        artifacts = zuul.get("artifacts") if isinstance(zuul, dict) else None
+        if not isinstance(zuul, dict) or not isinstance(artifacts, list):
+            return outcome
+        base = zuul.get("log_url") or f"{self._context.root_url}/logs/{claim.request.id}/"
+        known = [a for a in artifacts if isinstance(a, dict) and isinstance(a.get("url"), str) and a.get("name")]
+        joined = [{**artifact, "url": urljoin(f"{str(base).rstrip('/')}/", artifact["url"])} for artifact in known]
+        return replace(outcome, data={**outcome.data, "zuul": {**zuul, "artifacts": joined}})
 
     async def _run(self, claim: Claim, spec: BuildSpec) -> BuildOutcome:
         cancel = asyncio.Event()
@@ -79,8 +107,10 @@ class Executor:
         try:
             return await asyncio.shield(known)
         except LookupError:
-            self._states.pop(path, None)
             return None
+        finally:
+            if known.done() and (known.cancelled() or known.exception() is not None):
+                self._states.pop(path, None)  # the next build reads it anew
 
     async def _read(self, path: str) -> RepoState:
         value = await blob.read(self._context.store, path)

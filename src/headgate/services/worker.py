@@ -81,6 +81,14 @@ class Worker:
             return None
         return await self._requests.claim(found, self._session, self._owner())
 
+    async def _given_up(self, claim: Claim) -> None:
+        """Whether the answer was taken may be unknown; then the lock is gone, and this changes nothing."""
+        await asyncio.sleep(RETRY_S)
+        try:
+            await self._requests.release(claim)
+        except StoreError as error:
+            log.info("request %s not handed back (%s); it is free once the session ends", claim.request.id, error)
+
     async def _work(self, claim: Claim) -> None:
         id = claim.request.id
         try:
@@ -93,6 +101,7 @@ class Worker:
             raise
         except (Conflict, SessionLost) as error:
             log.warning("request %s: the answer was not taken: %s", id, error)
+            await self._given_up(claim)
         except Exception:
             log.exception("request %s failed in a way nobody foresaw; it is tried again in %s s", id, RETRY_S)
             await asyncio.sleep(RETRY_S)
