@@ -19,8 +19,11 @@ MODULES = sorted(p for p in SOURCE.rglob("*.py") if "ansible_plugins" not in p.p
 BANNED_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "handler", "handlers", "common", "misc"}
 IMPURE = {"asyncio", "time", "random", "os", "socket", "logging", "threading", "subprocess"}
 TASKS = {
+    "adapters/git/engine.py": "one look at a repository, shared by the builds on one state",
     "adapters/git/forge.py": "watchers end with the loop that reads them",
+    "adapters/git/worktree.py": "a thread that writes is awaited by whoever is cancelled",
     "adapters/process/processes.py": "a process, its output, its cancellation: one of them ends the others",
+    "adapters/process/workspace.py": "checkouts of one build in their group",
     "base/tasks.py": "this is where tasks get their parents",
     "cli/scenario/command.py": "the gate and the play",
     "services/executor.py": "the watch for a cancel ends with its build",

@@ -14,11 +14,12 @@ from pathlib import Path
 from headgate.adapters.git.engine import GitConnection, GitEngine
 from headgate.adapters.git.forge import GitForge
 from headgate.adapters.keys.keystore import KeyStore
-from headgate.adapters.process.runner import ProcessRunner, RunnerSettings
+from headgate.adapters.process.runner import ProcessRunner
 from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import HistoryError, SqlHistory
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
+from headgate.cli.jobs import runner_settings
 from headgate.cli.settings import Settings
 from headgate.config.tenants import ConfigErrors, Connection, Tenant, parse_tenants
 from headgate.map.places import Map
@@ -166,14 +167,12 @@ async def everything(settings: Settings) -> AsyncIterator[Everything]:
             settings.place("executor", "job_dir", "builds"),
             log_root,
             engine,
-            RunnerSettings(
-                sandbox=settings.get("executor", "sandbox"),
-                log_size_max_bytes=int(settings.number("executor", "log_size_max_mb") * 1_000_000),
-                hostname=context.hostname,
-                default_timeout_s=int(settings.number("executor", "default_timeout")),
-            ),
+            runner_settings(settings, context.hostname),
         )
-        yield Everything(settings, context, scheduler, engine, runner, history, log_root, keys)
+        try:
+            yield Everything(settings, context, scheduler, engine, runner, history, log_root, keys)
+        finally:
+            runner.close()
     finally:
         history.close()
         await backend.close()

@@ -53,7 +53,23 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "log_dir": Option("path", "", "Logs of builds. Default: in state_dir."),
         "builds": Option("integer:1,10000", "", "Builds at a time. Default: twice the number of processors."),
         "sandbox": Option("choice:auto,bwrap,none", "auto", "Whether jobs run in bubblewrap; auto: where it works."),
+        "sandbox_network": Option("flag", "yes", "Whether jobs in bubblewrap have the network."),
+        "trusted_ro_paths": Option("text", "", "Paths, with `:` between, that jobs of config-projects may read, too."),
+        "trusted_rw_paths": Option("text", "", "Paths that jobs of config-projects may write, too."),
+        "untrusted_ro_paths": Option("text", "", "Paths that jobs of other projects may read, too."),
+        "untrusted_rw_paths": Option("text", "", "Paths that jobs of other projects may write, too."),
+        "variables": Option("path", "", "YAML file of variables for all jobs; they win over those of jobs."),
+        "nodes": Option(
+            "path", "", "YAML file of machines: name, labels, variables of Ansible. Default: this machine."
+        ),
+        "memory_max_mb": Option("integer:1,1000000000", "", "Address space of each process of a job."),
+        "processes_max": Option("integer:1,1000000000", "", "Processes of this user, counted when a job starts one."),
+        "open_files_max": Option("integer:1,1000000000", "", "Open files of each process of a job."),
+        "file_size_max_mb": Option("integer:1,1000000000", "", "Size of each file that a job writes."),
         "log_size_max_mb": Option("number", "100", "What a job writes beyond this is discarded, and the log says so."),
+        "files_size_max_mb": Option(
+            "number", "1000", "What a job leaves in its log directory beyond this is not kept."
+        ),
         "default_timeout": Option("seconds", "10800", "For jobs that set no timeout."),
     },
     "web": {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,11 @@ from headgate.adapters.process.workspace import Workspace
 
 PLUGINS = Path(__file__).parent / "ansible_plugins"
 MISSING = "this playbook needs Ansible, which is not installed; install it with: pip install 'headgate[ansible]'"
+SOCKET_DIRECTORY_SIZE_MAX = 80
+UNREACHABLE_VARIABLE = "HEADGATE_UNREACHABLE"
+
+Hosts = Mapping[str, Mapping[str, Any]]
+"""Host name -> how to reach it, in Ansible's variables.  JSON."""
 
 
 def program() -> str | None:
@@ -20,34 +26,84 @@ def program() -> str | None:
     return str(beside) if beside.exists() else shutil.which("ansible-playbook")
 
 
-def command(program: str, workspace: Workspace, playbook: Path, number: int) -> tuple[list[str], dict[str, str]]:
-    """The command line, and what it needs in the environment."""
-    here = workspace.root / f"ansible_{number}"
-    here.mkdir(parents=True, exist_ok=True)
-    scratch = workspace.root / "work" / "tmp"
-    inventory, variables, config = here / "inventory.json", here / "vars.json", here / "ansible.cfg"
-    inventory.write_text(json.dumps(_inventory(workspace)))
-    variables.write_text(json.dumps(workspace.variables()))
-    roles = [p / "roles" for p in (workspace.src / name for name in workspace.spec.job.roles)]
-    roles += [parent / "roles" for parent in playbook.parents if (parent / "roles").is_dir()]
-    config.write_text(
+class Playbooks:
+    """The playbooks of one build, one after the other."""
+
+    def __init__(self, workspace: Workspace, hosts: Hosts) -> None:
+        self._workspace, self._hosts = workspace, hosts
+        self._count = 0
+        self._unreachable = workspace.work / "tmp" / "unreachable"
+
+    def command(
+        self, program: str, playbook: Path, roles: Sequence[Path], said: Mapping[str, Any]
+    ) -> tuple[list[str], dict[str, str]]:
+        """The command line, and what it needs in the environment.  No variable is on the command line."""
+        workspace = self._workspace
+        self._count += 1
+        here = workspace.root / f"ansible_{self._count}"
+        here.mkdir(parents=True, exist_ok=True)
+        inventory, extra, config = workspace.root / "inventory.json", here / "vars.json", here / "ansible.cfg"
+        inventory.write_text(json.dumps(self._inventory()))
+        extra.write_text(
+            json.dumps({**workspace.spec.job.extra_vars, **workspace.site, **said, "zuul": workspace.zuul()})
+        )
+        config.write_text(_config(inventory, roles or [here], workspace.work))
+        self._unreachable.unlink(missing_ok=True)
+        environment = {
+            "ANSIBLE_CONFIG": str(config),
+            "ANSIBLE_HOME": str(workspace.work / "home/.ansible"),
+            UNREACHABLE_VARIABLE: str(self._unreachable),
+        }
+        return [program, "-i", str(inventory), "-e", f"@{extra}", str(playbook)], environment
+
+    @property
+    def unreachable(self) -> bool:
+        """Could a host not be reached by the last one?"""
+        return self._unreachable.exists()
+
+    def _inventory(self) -> dict[str, Any]:
+        job = self._workspace.spec.job
+        hosts = {"localhost": {"ansible_connection": "local"}} if not self._hosts else self._hosts
+        groups = {
+            group.name: {"hosts": {name: {} for name in group.nodes}, "vars": job.group_vars.get(group.name, {})}
+            for group in job.nodeset.groups
+        }
+        plain = {**self._workspace.spec.parent_data, **job.vars, **job.group_vars.get("all", {})}
+        return {
+            "all": {
+                "hosts": {name: {**_host(found), **job.host_vars.get(name, {})} for name, found in hosts.items()},
+                "children": groups,
+                "vars": plain,
+            }
+        }
+
+
+_ELSEWHERE = {"ansible_remote_tmp": "~/.ansible/tmp", "ansible_async_dir": "~/.ansible_async"}
+
+
+def _host(found: Mapping[str, Any]) -> dict[str, Any]:
+    """On this machine Python is our own and the work directory is where Ansible keeps its things."""
+    local = found.get("ansible_connection") == "local"
+    return {**({"ansible_python_interpreter": sys.executable} if local else _ELSEWHERE), **found}
+
+
+def _sockets(work: Path) -> Path:
+    """A directory of this build whose name is short enough for sockets in it."""
+    near = work / "tmp/cp"
+    return near if len(str(near)) <= SOCKET_DIRECTORY_SIZE_MAX else Path("/tmp", f"headgate-{work.parent.name[:12]}")
+
+
+def _config(inventory: Path, roles: Sequence[Path], work: Path) -> str:
+    return (
         "[defaults]\n"
-        f"inventory = {inventory}\nroles_path = {':'.join(str(r) for r in roles if r.is_dir()) or here}\n"
+        f"inventory = {inventory}\nroles_path = {':'.join(str(role) for role in roles)}\n"
         f"library = {PLUGINS / 'modules'}\naction_plugins = {PLUGINS / 'action'}\n"
-        f"local_tmp = {scratch}/local\nremote_tmp = {scratch}/remote\nfact_caching = memory\n"
-        "host_key_checking = False\nretry_files_enabled = False\nnocows = True\ninterpreter_python = auto_silent\n"
-        "gathering = explicit\n"
+        f"callback_plugins = {PLUGINS / 'callback'}\nstdout_callback = headgate\n"
+        f"local_tmp = {work}/tmp/local\nremote_tmp = {work}/tmp/remote\nasync_dir = {work}/tmp/async\n"
+        "fact_caching = memory\nhost_key_checking = False\nretry_files_enabled = False\nnocows = True\nnocolor = True\n"
+        "interpreter_python = auto_silent\ngathering = smart\ntimeout = 30\n"
+        "[ssh_connection]\n"
+        f"pipelining = True\ncontrol_path_dir = {_sockets(work)}\n"
+        f"ssh_args = -o ControlMaster=auto -o ControlPersist=60s -o UserKnownHostsFile={work}/home/.ssh/known_hosts\n"
+        "retries = 3\n"
     )
-    return [program, "-i", str(inventory), "-e", f"@{variables}", str(playbook)], {"ANSIBLE_CONFIG": str(config)}
-
-
-def _inventory(workspace: Workspace) -> dict[str, Any]:
-    job = workspace.spec.job
-    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-    names = [name for node in job.nodeset.nodes for name in node.name] or ["localhost"]
-    hosts = {name: {**local, **job.host_vars.get(name, {})} for name in names}
-    groups = {
-        group.name: {"hosts": {name: {} for name in group.nodes}, "vars": job.group_vars.get(group.name, {})}
-        for group in job.nodeset.groups
-    }
-    return {"all": {"hosts": hosts, "children": groups, "vars": job.group_vars.get("all", {})}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import BinaryIO
@@ -24,11 +25,13 @@ class JobLog:
     def say(self, text: str) -> None:
         """A line of our own; written even when the log is full."""
         self._flush()
-        for line in text.splitlines() or [""]:
-            self._file.write(_stamped(line.encode()))
+        self._file.write(_stamped([line.encode() for line in text.splitlines()] or [b""]))
 
     def write(self, chunk: bytes) -> None:
         """Output of a job, in any pieces."""
+        if self._full:
+            self._rest = b""
+            return
         lines = (self._rest + chunk).split(b"\n")
         self._rest = lines.pop()
         while len(self._rest) > LINE_SIZE_MAX_BYTES:
@@ -39,21 +42,20 @@ class JobLog:
     def _lines(self, lines: list[bytes]) -> None:
         if self._full or not lines:
             return
-        for line in lines:
-            for start in range(0, max(1, len(line)), LINE_SIZE_MAX_BYTES):
-                if not self._fits(_stamped(line[start : start + LINE_SIZE_MAX_BYTES])):
-                    return
-
-    def _fits(self, line: bytes) -> bool:
-        """Writes it, or says, once, that no more is written."""
-        self._size_bytes += len(line)
-        if self._size_bytes <= self._size_max_bytes:
-            self._file.write(line)
-            return True
-        self._full = True
-        limit = f"{self._size_max_bytes / 1_000_000:g} MB"
-        self._file.write(_stamped(f"The log has reached {limit}; what follows of the output is discarded".encode()))
-        return False
+        if any(len(line) > LINE_SIZE_MAX_BYTES for line in lines):
+            lines = [
+                line[start : start + LINE_SIZE_MAX_BYTES]
+                for line in lines
+                for start in range(0, max(1, len(line)), LINE_SIZE_MAX_BYTES)
+            ]
+        text = _stamped(lines)
+        if self._size_bytes + len(text) > self._size_max_bytes:
+            self._full = True
+            text = text[: text.rfind(b"\n", 0, max(0, self._size_max_bytes - self._size_bytes)) + 1]
+            limit = f"{self._size_max_bytes / 1_000_000:g} MB"
+            text += _stamped([f"The log has reached {limit}; what follows of the output is discarded".encode()])
+        self._size_bytes += len(text)
+        self._file.write(text)
 
     def _flush(self) -> None:
         if self._rest:
@@ -67,9 +69,22 @@ class JobLog:
             self._file.close()
 
 
-def _stamped(line: bytes) -> bytes:
+_TERMINAL = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_]?)")
+"""What colours text and moves the cursor."""
+_UNSEEN = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Control characters, and what turns the direction of text."""
+
+
+def _stamped(lines: list[bytes]) -> bytes:
     now = time.time()
-    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(now))
+    stamp = f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1000):03d} | "
+    return "".join(f"{stamp}{_clean(line)}\n" for line in lines).encode()
+
+
+def _clean(line: bytes) -> str:
+    """As a terminal would show it; what cannot be shown is escaped."""
     text = line.rstrip(b"\r").decode("utf-8", "backslashreplace")
-    clean = "".join(c if c.isprintable() or c == "\t" else f"\\x{ord(c):02x}" if c != "\x1b" else "" for c in text)
-    return f"{stamp}.{int(now % 1 * 1000):03d} | {clean}\n".encode()
+    if text.isprintable():
+        return text
+    text = _TERMINAL.sub("", text).rpartition("\r")[2]  # a progress bar is what it came to
+    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import stat
 import sys
 from pathlib import Path
 from typing import Any
 
 RESULT_VARIABLE = "HEADGATE_RESULT"
+SIZE_MAX_BYTES = 256_000
+"""It is kept in the store, and given to every later job."""
 _JOINED = ("artifacts", "warnings", "redactions", "file_comments")
 """Lists under `zuul` that grow instead of being replaced."""
 USAGE = """usage: headgate-return KEY=VALUE...      (dotted keys; values are JSON where they can be read as it)
@@ -31,21 +35,39 @@ def merge(old: dict[str, Any], new: dict[str, Any], path: tuple[str, ...] = ()) 
     return merged
 
 
+class ReturnError(Exception):
+    """What a job returned cannot be used."""
+
+
 def read(path: Path) -> dict[str, Any]:
-    """What was returned; nothing when nothing was, or when it is no JSON object."""
+    """What was returned; nothing when nothing was.  Raises ReturnError, never follows a link a job has laid."""
     try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError):
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
         return {}
+    except OSError as error:
+        raise ReturnError(f"{path.name} cannot be read: {error.strerror}") from error
+    with open(file, "rb") as opened:
+        text = opened.read(SIZE_MAX_BYTES + 1) if stat.S_ISREG(os.fstat(file).st_mode) else b""
+    if len(text) > SIZE_MAX_BYTES:
+        raise ReturnError(f"the job returned more than {SIZE_MAX_BYTES // 1000} kB of data, which is the limit")
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ReturnError(f"{path.name} is no JSON: {error}") from error
     data = found.get("data") if isinstance(found, dict) else None
-    return data if isinstance(data, dict) else {}
+    if not isinstance(data, dict):
+        raise ReturnError(f"{path.name} is not an object with `data`")
+    return data
 
 
 def add(path: Path, data: dict[str, Any]) -> None:
-    """Replaces the file in one step: a reader finds it whole."""
-    fresh = path.with_name(path.name + f".{os.getpid()}")
-    fresh.write_text(json.dumps({"data": merge(read(path), data)}))
-    fresh.replace(path)
+    """Replaces the file in one step: a reader finds it whole.  One writer at a time.  Raises ReturnError, OSError."""
+    with open(path.with_name(path.name + ".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        fresh = path.with_name(path.name + ".new")
+        fresh.write_text(json.dumps({"data": merge(read(path), data)}))
+        fresh.replace(path)
 
 
 def parse(arguments: list[str]) -> dict[str, Any]:
@@ -84,6 +106,6 @@ def main() -> None:
         sys.exit(f"headgate-return: {RESULT_VARIABLE} is not set; this works inside a job only")
     try:
         add(Path(result), parse(sys.argv[1:]))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, ReturnError) as error:
         print(f"headgate-return: {error}", file=sys.stderr)
         sys.exit(2)

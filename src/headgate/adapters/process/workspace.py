@@ -1,158 +1,194 @@
-"""The directory of one build: repositories, variables, inventory."""
+"""The directory of one build: repositories at the state to be tested, playbooks, roles, and what jobs are told."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headgate.adapters.process.returning import RESULT_VARIABLE
+from headgate.adapters.process import variables
 from headgate.config.model import Playbook
 from headgate.gate.work import BuildSpec, RepoState
-from headgate.ports.checkout import Checkout, CheckoutError
+from headgate.ports.checkout import Checkout
+
+CHECKOUTS_MAX = 4
+"""At a time, of one build."""
+ROLE_PREFIX = "ansible-role-"
+_ROLE_PARTS = ("tasks", "vars", "templates", "files", "handlers", "meta", "defaults", "library")
+
+
+class Unusable(Exception):
+    """A playbook that cannot be run at all."""
 
 
 @dataclass(slots=True)
 class Workspace:
-    """`prepare` fills it; everything a playbook may write lies below `root` and `logs`."""
+    """`prepare` fills it.  Jobs may write below `root`/work; the rest of `root` they can read."""
 
     root: Path
     logs: Path
+    """Where logs are kept after the build; `root`/work/logs is collected into it."""
     spec: BuildSpec
     state: RepoState
     checkout: Checkout
     hostname: str
+    site: Mapping[str, Any] = field(default_factory=dict)
+    """The site's variables: above all others.  JSON."""
     projects: dict[str, dict[str, Any]] = field(default_factory=dict)
-    _books: dict[tuple[str, str, bool], Path] = field(default_factory=dict)
+    _trees: dict[tuple[str, str, bool], Path] = field(default_factory=dict)
+
+    @property
+    def work(self) -> Path:
+        return self.root / "work"
 
     @property
     def src(self) -> Path:
-        return self.root / "work" / "src"
+        return self.work / "src"
 
     @property
     def home(self) -> Path:
+        """Where executables are started: the repository of the change."""
         return self.src / self.spec.change.project
 
     @property
     def result(self) -> Path:
-        return self.root / "work" / "results.json"
+        return self.work / "results.json"
 
     async def prepare(self) -> None:
         """Raises CheckoutError, OSError."""
-        for name in ("work/src", "work/tmp", "work/home"):
-            (self.root / name).mkdir(parents=True, exist_ok=True)
+        for name in ("src", "tmp", "home", "logs"):
+            (self.work / name).mkdir(parents=True, exist_ok=True)
+        (self.work / "logs/job-output.txt").symlink_to(self.logs / "job-output.txt")
         spec, job = self.spec, self.spec.job
         wanted = {item.project: "" for item in self.state.chain} | {spec.change.project: ""}
         required = {r.project: r.override_checkout for r in job.required_projects}
-        for project, override in {**wanted, **required}.items():
-            branch = self._branch(project, override or job.override_checkout)
-            dest = self.src / project
-            dest.mkdir(parents=True)
-            commit = await self.checkout.checkout(self.state, project, branch, dest)
-            host, _, name = project.partition("/")
+        limit = asyncio.Semaphore(CHECKOUTS_MAX)
+
+        async def one(project: str, override: str) -> None:
+            async with limit:
+                branch, why = self._branch(project, (override, "project override ref"))
+                commit = await self.checkout.checkout(self.state, project, branch, self.src / project)
             self.projects[project] = {
-                "name": name,
-                "short_name": name.rpartition("/")[2],
-                "canonical_hostname": host,
-                "canonical_name": project,
-                "src_dir": f"src/{project}",
+                **variables.project(project),
                 "checkout": branch,
+                "checkout_description": why,
                 "commit": commit,
                 "required": project in required,
             }
-        self._write_vars()
 
-    def _branch(self, project: str, override: str) -> str:
-        heads = self.state.heads.get(project)
-        known = {ref.removeprefix("refs/heads/") for ref in heads or {}} | set(self.state.merged.get(project, {}))
+        await _all(one(project, override) for project, override in {**wanted, **required}.items())
+        self.projects = dict(sorted(self.projects.items()))
+        (self.logs / "zuul-info").mkdir(exist_ok=True)
+        (self.logs / "zuul-info/inventory.yaml").write_text(
+            json.dumps({"all": {"vars": self.variables()}}, indent=1)  # JSON is YAML
+        )
+
+    def _branch(self, project: str, *first: tuple[str, str]) -> tuple[str, str]:
+        """What is checked out of a project, and why (gating-behaviour §14.3)."""
+        known = {ref.removeprefix("refs/heads/") for ref in self.state.heads.get(project, {})}
+        known |= set(self.state.merged.get(project, {}))
         change = self.spec.change
-        for name in (override, change.branch, "master", "main"):
+        choices = (
+            *first, (self.spec.job.override_checkout, "job override ref"), (change.branch, "zuul branch"),
+            ("master", "project default branch"), ("main", "project default branch"),
+        )  # fmt: skip
+        for name, why in choices:
             if name and (name in known or not known):
-                return name
-        return sorted(known)[0]
+                return name, why
+        return sorted(known)[0], "first branch"
 
     async def playbook(self, book: Playbook) -> Path:
-        """The file, in a checkout of its repository: as landed when trusted, as proposed when not."""
-        key = (book.project, book.branch, book.trusted)
-        if key not in self._books:
-            dest = (
-                self.root
-                / ("trusted" if book.trusted else "untrusted")
-                / book.project
-                / book.branch.replace("/", "%2F")
-            )
-            dest.mkdir(parents=True, exist_ok=True)
-            await self.checkout.checkout(self.state, book.project, book.branch, dest, speculative=not book.trusted)
-            self._books[key] = dest
-        path = self._books[key] / book.path
-        if not path.is_file() or not path.resolve().is_relative_to(self._books[key].resolve()):
-            raise CheckoutError(
-                f"{book.project} {book.branch} has no file {book.path}, which job {self.spec.job.name} runs"
-            )
+        """The file, in a checkout of its repository: as landed when trusted, as proposed when not.
+
+        Raises Unusable, CheckoutError, OSError."""
+        tree = await self._tree(book.project, book.branch, trusted=book.trusted)
+        path = tree / book.path
+        if not path.is_file() or not path.resolve().is_relative_to(tree.resolve()):
+            raise Unusable(f"{book.project} {book.branch} has no file {book.path}, which job {self.spec.job.name} runs")
         return path
 
+    async def _tree(self, project: str, branch: str, *, trusted: bool) -> Path:
+        """Made once for all playbooks of the build.  Raises CheckoutError, OSError."""
+        key = (project, branch, trusted)
+        dest = self.root / ("trusted" if trusted else "untrusted") / project / branch.replace("/", "%2F")
+        if key not in self._trees:
+            await self.checkout.checkout(self.state, project, branch, dest, speculative=not trusted)
+            self._trees[key] = dest
+        return dest
+
+    async def roles(self, book: Playbook) -> list[Path]:
+        """Directories of roles, the first that has a role wins: beside the playbook, then of each project named.
+
+        A project offers its directory `roles`; one without it is a single role, named as the project is, without
+        `ansible-role-`.  With a trusted playbook all are as landed.  Raises CheckoutError, OSError."""
+        tree = await self._tree(book.project, book.branch, trusted=book.trusted)
+        found = [p / "roles" for p in (tree / book.path).parents if p.is_relative_to(tree) and (p / "roles").is_dir()]
+        for project in dict.fromkeys((*self.spec.job.roles, book.project)):
+            if project == book.project:
+                offered = tree
+            else:
+                branch, _ = self._branch(project, (self.spec.job.override_checkout, ""), (book.branch, ""))
+                offered = await self._tree(project, branch, trusted=book.trusted)
+            place = self._offer(project, offered)
+            if place is not None and place not in found:
+                found.append(place)
+        return found
+
+    def _offer(self, project: str, tree: Path) -> Path | None:
+        if (tree / "roles").is_dir():
+            return tree / "roles"
+        if not any((tree / part).is_dir() for part in _ROLE_PARTS):
+            return None
+        place = tree.with_name(f"{tree.name}.role")
+        place.mkdir(exist_ok=True)
+        link = place / project.rpartition("/")[2].removeprefix(ROLE_PREFIX)
+        if not link.is_symlink():
+            link.symlink_to(tree)
+        return place
+
     def variables(self) -> dict[str, Any]:
-        """What jobs are told: the `zuul` variable, data of the jobs before, the job's own variables.  JSON."""
+        """What executables are told, the strongest value of each.  JSON."""
         job = self.spec.job
-        zuul = {
-            **self.spec.zuul,
-            "projects": self.projects,
-            "items": [
-                {"project": {"canonical_name": i.project, "src_dir": f"src/{i.project}"}, "branch": i.branch,
-                 "ref": i.ref, "commit_id": i.commit, "message": i.message}
-                for i in self.state.chain
-            ],
-            "executor": {
-                "hostname": self.hostname,
-                "src_root": str(self.src),
-                "log_root": str(self.logs),
-                "work_root": str(self.root / "work"),
-                "result_data_file": str(self.result),
-            },
-        }  # fmt: skip
-        return {**self.spec.parent_data, **job.vars, **job.extra_vars, "zuul": zuul}
+        plain = {**self.spec.parent_data, **job.vars, **job.group_vars.get("all", {}), **job.extra_vars, **self.site}
+        return {**plain, "zuul": self.zuul()}
 
-    def _write_vars(self) -> None:
-        text = json.dumps(self.variables(), indent=1)
-        (self.root / "work" / "vars.json").write_text(text)
-        (self.logs / "zuul-info").mkdir(parents=True, exist_ok=True)
-        (self.logs / "zuul-info" / "vars.json").write_text(text)
+    def zuul(self) -> dict[str, Any]:
+        """The `zuul` variable.  JSON."""
+        places = {
+            "hostname": self.hostname,
+            "src_root": str(self.src),
+            "log_root": str(self.work / "logs"),
+            "work_root": str(self.work),
+            "result_data_file": str(self.result),
+            "inventory_file": str(self.root / "inventory.json"),
+        }
+        return variables.zuul(self.spec, self.state, self.projects, places)
 
-    def readable(self) -> list[Path]:
+    def write_variables(self, more: Mapping[str, Any]) -> None:
+        """Into the file that executables read."""
+        (self.work / "vars.json").write_text(json.dumps({**self.variables(), **more}, indent=1))
+
+    def readable(self) -> Sequence[Path]:
         """What a job must be able to read, wherever it is: this Python, and the objects its repositories share."""
         shared = [
             Path(line)
-            for tree in (*(self.src / name for name in self.projects), *self._books.values())
+            for tree in (*(self.src / name for name in self.projects), *self._trees.values())
             if (alternates := tree / ".git/objects/info/alternates").exists()
             for line in alternates.read_text().splitlines()
         ]
-        return [self.root, Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[2], *dict.fromkeys(shared)]
+        python = (Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[2])
+        return list(dict.fromkeys((self.root, self.logs, *python, *shared)))
 
-    def environment(self) -> Mapping[str, str]:
-        """Nothing of ours but what a job needs."""
-        spec, work = self.spec, self.root / "work"
-        return {
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
-            "HOME": str(work / "home"),
-            "TMPDIR": str(work / "tmp"),
-            "LANG": "C.UTF-8",
-            "PYTHONUNBUFFERED": "1",
-            "GIT_CONFIG_COUNT": "1",
-            "GIT_CONFIG_KEY_0": "safe.directory",
-            "GIT_CONFIG_VALUE_0": "*",
-            "HEADGATE_VARS": str(work / "vars.json"),
-            RESULT_VARIABLE: str(self.result),
-            "ZUUL_PROJECT": spec.change.project,
-            "ZUUL_BRANCH": spec.change.branch,
-            "ZUUL_CHANGE": spec.change.topic,
-            "ZUUL_PIPELINE": spec.pipeline,
-            "ZUUL_BUILD": spec.build,
-            "ZUUL_JOB": spec.job.name,
-            "ZUUL_TENANT": spec.tenant,
-            "ZUUL_SRC_ROOT": str(self.src),
-            "ZUUL_LOG_DIR": str(self.logs),
-        }
+
+async def _all(works: Any) -> None:  # an iterable of coroutines of any result
+    """Together; the first failure ends the others and is raised alone."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for work in works:
+                group.create_task(work)
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None

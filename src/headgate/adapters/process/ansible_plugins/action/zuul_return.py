@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ansible.plugins.action import ActionBase
 
-from headgate.adapters.process.returning import RESULT_VARIABLE, add
+from headgate.adapters.process.returning import RESULT_VARIABLE, ReturnError, add
 
 
 class ActionModule(ActionBase):
@@ -20,6 +20,6 @@ class ActionModule(ActionBase):
             if arguments.get("file"):
                 data = {**json.loads(Path(arguments["file"]).read_text()), **data}
             add(Path(arguments.get("path") or os.environ[RESULT_VARIABLE]), data)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, ReturnError) as error:
             return {**result, "failed": True, "msg": f"zuul_return: {error}"}
         return {**result, "changed": True}

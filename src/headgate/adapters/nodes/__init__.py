@@ -1,0 +1,1 @@
+"""Where the machines of jobs come from."""

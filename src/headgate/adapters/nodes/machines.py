@@ -1,0 +1,105 @@
+"""Machines of this executor's own, by label: a file names them, and a build has them for itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from headgate.base.errors import UserError
+from headgate.config.model import Nodeset
+
+
+class NoNode(Exception):
+    """No machine will ever have this label."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    name: str
+    labels: tuple[str, ...]
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    """Of Ansible: `ansible_host`, `ansible_user`, `ansible_port`…  JSON."""
+
+
+class Machines:
+    """Without any, every node of a nodeset is this machine itself."""
+
+    def __init__(self, machines: tuple[Machine, ...] = ()) -> None:
+        self._all = machines
+        self._free = list(machines)
+        self._moved = asyncio.Condition()
+
+    @asynccontextmanager
+    async def take(self, nodeset: Nodeset) -> AsyncIterator[dict[str, dict[str, Any]]]:
+        """Node name -> variables; all nodes of the nodeset or none.  Waits for them.  Raises NoNode."""
+        wanted = [(name, node.label) for node in nodeset.nodes for name in node.name]
+        if not self._all:
+            yield {name: {"ansible_connection": "local"} for name, _ in wanted}
+            return
+        if _assigned(wanted, self._all) is None:
+            labels = ", ".join(sorted({label for _, label in wanted}))
+            raise NoNode(f"this executor's machines cannot serve the labels of the nodeset: {labels}")
+        async with self._moved:
+            while (found := _assigned(wanted, self._free)) is None:
+                await self._moved.wait()
+            for machine in found.values():
+                self._free.remove(machine)
+        try:
+            yield {name: {"ansible_host": m.name, **m.variables} for name, m in found.items()}
+        finally:
+            self._free += found.values()
+            async with self._moved:
+                self._moved.notify_all()
+
+
+def _assigned(wanted: list[tuple[str, str]], machines: Any) -> dict[str, Machine] | None:
+    """The first machine with the label for each node; None when they do not suffice."""
+    left, found = list(machines), dict[str, Machine]()
+    for name, label in wanted:
+        machine = next((m for m in left if label in m.labels), None)
+        if machine is None:
+            return None
+        left.remove(machine)
+        found[name] = machine
+    return found
+
+
+def read_machines(path: Path) -> tuple[Machine, ...]:
+    """`- name: HOST`, `labels: [LABEL…]`, and any variables of Ansible.  Raises UserError."""
+    found = read_yaml(path)
+    if not isinstance(found, list):
+        raise UserError(f"{path}: expected a list of machines, each with name and labels")
+    machines = []
+    for number, entry in enumerate(found, 1):
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+            raise UserError(f"{path}: machine {number} has no name")
+        labels = entry.get("labels")
+        if not isinstance(labels, list) or not labels:
+            raise UserError(f"{path}: machine {entry['name']} needs a list of labels")
+        rest = {key: value for key, value in entry.items() if key not in ("name", "labels")}
+        machines.append(Machine(entry["name"], tuple(str(label) for label in labels), rest))
+    return tuple(machines)
+
+
+def read_variables(path: Path) -> dict[str, Any]:
+    """The site's variables: a mapping.  Raises UserError."""
+    found = read_yaml(path) or {}
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: expected variables, NAME: VALUE")
+    return found
+
+
+def read_yaml(path: Path) -> Any:
+    """Whatever it holds.  Raises UserError."""
+    try:
+        return yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}: this is no YAML: {' '.join(str(error).split())}") from error

@@ -1,0 +1,109 @@
+"""`command` and `shell`, their output in the log while they run.
+
+The module writes what the command prints into a file on the node.  Meanwhile a thread reads it: directly when the node
+is this machine, else over a connection of its own, with any connection plugin that can run a command.
+"""
+
+import copy
+import os
+import shlex
+import threading
+import uuid
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible.utils.vars import merge_hash
+
+STREAMED = "_headgate_streamed"
+LOCAL_INTERVAL_S = 0.1
+REMOTE_INTERVAL_S = 1.0
+PIECE_SIZE_MAX_BYTES = 1_000_000
+
+
+class ActionModule(ActionBase):
+    def run(self, tmp=None, task_vars=None):
+        self._supports_async = True
+        result = super().run(tmp, task_vars)
+        wrap_async = self._task.async_val and not self._connection.has_native_async
+        arguments = dict(self._task.args)
+        tail = None
+        if not self._task.no_log and not self._task.async_val and not self._task.check_mode:
+            host = (task_vars or {}).get("inventory_hostname", "localhost")
+            if self._task.delegate_to:
+                host = f"{host} -> {self._task.delegate_to}"
+            tail = Tail(self._connection, f"/tmp/headgate-{uuid.uuid4().hex}", host)
+            arguments["_stream"] = tail.path
+            tail.begin()
+        try:
+            done = self._execute_module(
+                module_name="ansible.legacy.command", module_args=arguments, task_vars=task_vars, wrap_async=wrap_async
+            )
+            done.get("invocation", {}).get("module_args", {}).pop("_stream", None)
+            result = merge_hash(result, done)
+        finally:
+            if tail is not None and tail.end(self._low_level_execute_command):
+                result[STREAMED] = True
+        if not wrap_async:
+            self._remove_tmp_path(self._connection._shell.tmpdir)
+        return result
+
+
+class Tail:
+    """Follows one file on the node, line by line, until told that no more comes."""
+
+    def __init__(self, connection, path, host):
+        self.path, self._host = path, host
+        self._local = connection.transport == "local"
+        self._connection = None if self._local else copy.copy(connection)
+        self._read, self._rest = 0, b""
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+
+    def begin(self):
+        self._thread.start()
+
+    def end(self, execute):
+        """The rest of it, and the file is gone.  Was anything read?"""
+        self._over.set()
+        self._thread.join()
+        if self._local:
+            self._take(self._here(None))
+        else:
+            found = execute(f"tail -c +{self._read + 1} {shlex.quote(self.path)} 2>/dev/null", sudoable=True)
+            self._take(found.get("stdout", "").encode(errors="surrogateescape"))
+        if self._rest:
+            self._take(b"\n")
+        try:
+            os.unlink(self.path) if self._local else execute(f"rm -f {shlex.quote(self.path)}")
+        except PermissionError:  # another user's: the one the task became
+            execute(f"rm -f {shlex.quote(self.path)}")
+        except FileNotFoundError:
+            pass
+        return self._read > 0
+
+    def _follow(self):
+        while not self._over.wait(LOCAL_INTERVAL_S if self._local else REMOTE_INTERVAL_S):
+            try:
+                self._take(self._here(PIECE_SIZE_MAX_BYTES) if self._local else self._there())
+            except Exception as error:  # the task itself must not suffer; what is missed comes at its end
+                Display().vvv(f"{self._host}: the output cannot be followed: {error}")
+
+    def _here(self, size):
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(self._read)
+                return file.read(size)
+        except FileNotFoundError:
+            return b""
+
+    def _there(self):
+        path = shlex.quote(self.path)
+        command = f"tail -c +{self._read + 1} {path} 2>/dev/null | head -c {PIECE_SIZE_MAX_BYTES}"
+        return self._connection.exec_command(command, sudoable=False)[1]
+
+    def _take(self, chunk):
+        self._read += len(chunk)
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        if lines:
+            texts = (line.decode(errors="backslashreplace").rstrip("\r") for line in lines)
+            Display().display("\n".join(f"{self._host} | {text}" for text in texts))

@@ -1,0 +1,172 @@
+"""What a playbook does, as lines of a log: plays, tasks, and `host | text`."""
+
+import json
+import os
+
+from ansible.plugins.callback import CallbackBase
+
+DOCUMENTATION = """
+name: headgate
+type: stdout
+short_description: Lines for the log of a build
+description: Prints plays, tasks and what came of them, one line at a time with the host first.
+"""
+UNREACHABLE_VARIABLE = "HEADGATE_UNREACHABLE"
+"""Names the file that gets the hosts that could not be reached."""
+COMMANDS = (
+    "command",
+    "shell",
+    "ansible.builtin.command",
+    "ansible.builtin.shell",
+    "raw",
+    "script",
+    "ansible.builtin.raw",
+)
+FULL_NAME = "ansible.builtin.command"
+DEBUG = ("debug", "ansible.builtin.debug")
+SAYS_NOTHING = ("(traceback unavailable)", "non-zero return code")
+HIDDEN = "the output is hidden because the task says no_log"
+TEXT_SIZE_MAX = 20_000
+
+
+class CallbackModule(CallbackBase):
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "stdout"
+    CALLBACK_NAME = "headgate"
+
+    def _say(self, text=""):
+        self._display.display(text)
+
+    def v2_playbook_on_play_start(self, play):
+        self._say(f"PLAY [{play.get_name().strip()}]")
+
+    def v2_playbook_on_task_start(self, task, is_conditional):
+        if task.action == FULL_NAME:
+            task.action = "command"  # ours, whose output is read while it runs; `shell` of any name asks for it itself
+        self._say(f"TASK [{task.get_name().strip()}]")
+
+    def v2_playbook_on_cleanup_task_start(self, task):
+        self._say(f"CLEANUP TASK [{task.get_name().strip()}]")
+
+    def v2_playbook_on_handler_task_start(self, task):
+        self._say(f"RUNNING HANDLER [{task.get_name().strip()}]")
+
+    def v2_playbook_on_no_hosts_matched(self):
+        self._say("No host of the inventory matches this play; it is skipped")
+
+    def v2_playbook_on_no_hosts_remaining(self):
+        self._say("No host is left to go on with")
+
+    def v2_playbook_on_include(self, included_file):
+        self._say(f"included: {included_file._filename}")
+
+    def v2_runner_on_ok(self, result):
+        host, task, found = _parts(result)
+        if "results" in found and task.loop is not None:
+            return  # each item was told
+        self._told(host, task, found, _word(found))
+
+    def v2_runner_item_on_ok(self, result):
+        host, task, found = _parts(result)
+        self._told(host, task, found, f"{_word(found)}: {_item(found)}")
+
+    def v2_runner_on_failed(self, result, ignore_errors=False):
+        host, task, found = _parts(result)
+        if "results" in found and task.loop is not None:
+            self._say(f"{host} | FAILED{' (ignored)' if ignore_errors else ''}: not every item succeeded")
+            return
+        self._told(host, task, found, f"FAILED{' (ignored)' if ignore_errors else ''}", failed=True)
+
+    def v2_runner_item_on_failed(self, result):
+        host, task, found = _parts(result)
+        self._told(host, task, found, f"FAILED: {_item(found)}", failed=True)
+
+    def v2_runner_on_skipped(self, result):
+        host, task, found = _parts(result)
+        if task.loop is None or "results" not in found:
+            self._say(f"{host} | skipped{_why(found)}")
+
+    def v2_runner_item_on_skipped(self, result):
+        host, _, found = _parts(result)
+        self._say(f"{host} | skipped: {_item(found)}{_why(found)}")
+
+    def v2_runner_on_unreachable(self, result):
+        host, _, found = _parts(result)
+        self._say(f"{host} | UNREACHABLE: {found.get('msg', '')}")
+        place = os.environ.get(UNREACHABLE_VARIABLE)
+        if place:
+            with open(place, "a") as file:
+                file.write(f"{host}\n")
+
+    def v2_runner_retry(self, result):
+        host, _, found = _parts(result)
+        left = found.get("retries", 0) - found.get("attempts", 0)
+        self._say(f"{host} | not yet; tries left: {left}")
+
+    def v2_playbook_on_stats(self, stats):
+        self._say("PLAY RECAP")
+        for host in sorted(stats.processed):
+            counts = stats.summarize(host)
+            words = ("ok", "changed", "unreachable", "failures", "skipped", "rescued", "ignored")
+            self._say(f"{host} | " + " ".join(f"{word}: {counts.get(word, 0)}" for word in words))
+
+    def _told(self, host, task, found, word, *, failed=False):
+        if found.get("_ansible_no_log") or task.no_log:
+            self._say(f"{host} | {word} ({HIDDEN})")
+            return
+        for text in _texts(task, found, failed=failed):
+            for line in text[:TEXT_SIZE_MAX].splitlines():
+                self._say(f"{host} | {line}")
+        for warning in found.get("warnings") or ():
+            self._say(f"{host} | warning: {warning}")
+        self._say(f"{host} | {word}{_end(found)}")
+
+
+def _parts(result):
+    """Host name, task, result."""
+    return result._host.get_name(), result._task, result._result
+
+
+def _word(found):
+    return "changed" if found.get("changed") else "ok"
+
+
+def _item(found):
+    item = found.get("_ansible_item_label", found.get("item", ""))
+    return item if isinstance(item, str) else json.dumps(item, default=str)
+
+
+def _why(found):
+    why = found.get("skip_reason") or found.get("msg")
+    condition = found.get("false_condition")
+    return f" ({why}: {condition})" if why and condition else f" ({why})" if why else ""
+
+
+def _texts(task, found, *, failed):
+    """What a reader wants to see of a result, before the line that says how it ended."""
+    if task.action in DEBUG and not failed:
+        shown = {k: v for k, v in found.items() if not k.startswith("_") and k not in ("changed", "failed", "warnings")}
+        if list(shown) == ["msg"]:
+            yield shown["msg"] if isinstance(shown["msg"], str) else json.dumps(shown["msg"], indent=2, default=str)
+        else:
+            yield json.dumps(shown, indent=2, default=str)
+        return
+    if not found.get("_headgate_streamed") and (failed or task.action in COMMANDS):
+        for key in ("module_stdout", "module_stderr", "stdout", "stderr"):
+            if isinstance(found.get(key), str) and found[key]:
+                yield found[key]
+    if failed:
+        for key in ("exception", "msg", "reason"):
+            if found.get(key) and found[key] not in SAYS_NOTHING:
+                yield str(found[key])
+
+
+def _end(found):
+    """Exit status and time taken, of a command."""
+    status = f", exit status {found['rc']}" if found.get("rc") else ""
+    took = found.get("delta") or ""
+    if took.count(":") != 2:
+        return status
+    hours, minutes, seconds = took.split(":")
+    longer = f"{hours}:{minutes}:" if (hours, minutes) != ("0", "00") else ""
+    return f"{status}, took {longer}{float(seconds):.2f} s"

@@ -1,0 +1,130 @@
+"""The module behind `command` and `shell`: as documented, and what they print can be read while they run."""
+
+import datetime
+import glob
+import os
+import shlex
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = """
+module: command
+short_description: Execute commands, their output readable while they run
+options:
+  _stream: {type: str, description: File that receives the output as it comes; made by this module.}
+"""
+ARGUMENTS = {
+    "_raw_params": {},
+    "_uses_shell": {"type": "bool", "default": False},
+    "_stream": {},
+    "argv": {"type": "list", "elements": "str"},
+    "chdir": {"type": "path"},
+    "cmd": {},
+    "creates": {"type": "path"},
+    "executable": {},
+    "expand_argument_vars": {"type": "bool", "default": True},
+    "removes": {"type": "path"},
+    "stdin": {},
+    "stdin_add_newline": {"type": "bool", "default": True},
+    "strip_empty_ends": {"type": "bool", "default": True},
+}
+COMMANDS = ["_raw_params", "cmd", "argv"]
+
+
+class Tee:
+    """The reading end of a pipe; what is read from it is also written to the stream."""
+
+    def __init__(self, pipe, stream):
+        self._pipe, self._stream = pipe, stream
+
+    def fileno(self):
+        return self._pipe.fileno()
+
+    def read(self, size):
+        chunk = self._pipe.read(size)
+        if chunk:
+            os.write(self._stream, chunk)
+        return chunk
+
+    def close(self):
+        self._pipe.close()
+
+
+def streaming(path):
+    """For `run_command`: called once the process has started."""
+    stream = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+
+    def begin(process):
+        process.stdout, process.stderr = Tee(process.stdout, stream), Tee(process.stderr, stream)
+
+    return begin
+
+
+def needless(params, mode):
+    """Why the command need not be run; empty when it must."""
+    if params["creates"] and glob.glob(params["creates"]):
+        return f"{mode} not run command since '{params['creates']}' exists"
+    if params["removes"] and not glob.glob(params["removes"]):
+        return f"{mode} not run command since '{params['removes']}' does not exist"
+    return ""
+
+
+def run(module, command, result):
+    """Adds what came of it to `result`."""
+    params = module.params
+    start = datetime.datetime.now()
+    try:
+        rc, out, err = _run(module, command)
+    except OSError as error:
+        module.fail_json(**{**result, "rc": error.errno, "msg": f"The command cannot be run: {error}"})
+    end = datetime.datetime.now()
+    if params["strip_empty_ends"]:
+        out, err = out.rstrip("\r\n"), err.rstrip("\r\n")
+    result.update(rc=rc, stdout=out, stderr=err, start=str(start), end=str(end), delta=str(end - start))
+
+
+def _run(module, command):
+    params = module.params
+    return module.run_command(
+        command,
+        executable=params["executable"] if params["_uses_shell"] else None,
+        use_unsafe_shell=params["_uses_shell"],
+        data=params["stdin"],
+        binary_data=not params["stdin_add_newline"],
+        expand_user_and_vars=params["expand_argument_vars"],
+        before_communicate_callback=streaming(params["_stream"]) if params["_stream"] else None,
+        handle_exceptions=False,
+    )
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec=ARGUMENTS, required_one_of=[COMMANDS], mutually_exclusive=[COMMANDS], supports_check_mode=True
+    )
+    params = module.params
+    command = params["_raw_params"] or params["cmd"] or params["argv"]
+    if isinstance(command, str) and not params["_uses_shell"]:
+        command = shlex.split(command)
+    result = {"changed": False, "cmd": command, "rc": None, "stdout": "", "stderr": "", "msg": ""}
+    result.update(start=None, end=None, delta=None)
+    if params["chdir"]:
+        try:
+            os.chdir(params["chdir"])
+        except OSError as error:
+            module.fail_json(**{**result, "msg": f"Unable to change directory before execution: {error}"})
+    why = needless(params, "Would" if module.check_mode else "Did")
+    if why:
+        module.exit_json(**{**result, "msg": why, "stdout": f"skipped: {why}", "rc": 0})
+    if module.check_mode:
+        unsure = params["creates"] is None and params["removes"] is None
+        msg = "Command would have run if not in check mode"
+        module.exit_json(**{**result, "changed": not unsure, "skipped": unsure, "msg": msg, "rc": 0})
+    result["changed"] = True
+    run(module, command, result)
+    if result["rc"] != 0:
+        module.fail_json(**{**result, "msg": "non-zero return code"})
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

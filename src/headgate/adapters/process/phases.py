@@ -1,0 +1,183 @@
+"""The playbooks of one build in their order: pre-run, run, post-run, and what came of them (gating-behaviour §14.2)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headgate.adapters.process import ansible, variables
+from headgate.adapters.process.joblog import JobLog
+from headgate.adapters.process.processes import Keeper
+from headgate.adapters.process.sandbox import Sandbox
+from headgate.adapters.process.workspace import Unusable, Workspace
+from headgate.config.model import Playbook
+from headgate.ports.checkout import CheckoutError
+
+ALL_LEVELS = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds a job may take that sets no timeout itself."""
+
+    timeout_s: int = 10_800
+    post_timeout_s: int = 1_800
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How one playbook ended."""
+
+    kind: str
+    """good | failed | timeout | cancel | unreachable | unusable | conflict | missing (a repository, just now)"""
+    why: str = ""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What the playbooks say of the build so far."""
+
+    result: str | None = "SUCCESS"
+    """None: to be tried again."""
+    error: str = ""
+    reached: int = ALL_LEVELS
+    """Nesting level that pre-run came to: post-run of deeper ones has nothing to do."""
+
+
+_RESULTS: dict[str, str | None] = {
+    "failed": "FAILURE",
+    "timeout": "TIMED_OUT",
+    "cancel": "CANCELED",
+    "unreachable": None,
+    "unusable": "ERROR",
+    "conflict": "MERGE_CONFLICT",
+    "missing": None,
+}
+
+
+@dataclass(slots=True)
+class Phases:
+    workspace: Workspace
+    joblog: JobLog
+    keeper: Keeper
+    sandbox: Sandbox
+    playbooks: ansible.Playbooks
+    cancel: asyncio.Event
+    limits: Limits = field(default_factory=Limits)
+
+    async def whole(self) -> Verdict:
+        """Raises OSError."""
+        verdict = await self._before_post()
+        await self._post(verdict)
+        return verdict
+
+    async def _before_post(self) -> Verdict:
+        job, loop = self.workspace.spec.job, asyncio.get_running_loop()
+        end = loop.time() + (job.timeout_s or self.limits.timeout_s)
+        pre_end = min(end, loop.time() + job.pre_timeout_s) if job.pre_timeout_s else end
+        for index, book in enumerate(job.pre_run):
+            ended = await self._playbook("pre", index, book, pre_end - loop.time(), Verdict())
+            if ended.kind != "good":
+                result = None if ended.kind == "failed" else _RESULTS[ended.kind]
+                return Verdict(result, ended.why, book.nesting)
+        for index, book in enumerate(job.run):
+            ended = await self._playbook("run", index, book, end - loop.time(), Verdict())
+            if ended.kind != "good":
+                return Verdict(_RESULTS[ended.kind], ended.why)
+        return Verdict("CANCELED") if self.cancel.is_set() else Verdict()
+
+    async def _post(self, verdict: Verdict) -> None:
+        """All of them, whatever failed; after a cancel only those that clean up."""
+        job = self.workspace.spec.job
+        for index, book in enumerate(job.post_run):
+            if book.nesting > verdict.reached or (verdict.result == "CANCELED" and not book.cleanup):
+                continue
+            limit_s = job.post_timeout_s or self.limits.post_timeout_s
+            ended = await self._playbook("post", index, book, limit_s, verdict)
+            if ended.kind == "cancel":
+                verdict.result = "CANCELED"
+            elif ended.kind in ("unreachable", "missing") and not book.cleanup:
+                verdict.result, verdict.error = None, ended.why
+            elif ended.kind != "good" and not book.cleanup and verdict.result == "SUCCESS":
+                verdict.result, verdict.error = "POST_FAILURE", ended.why
+
+    async def _playbook(self, phase: str, index: int, book: Playbook, limit_s: float, verdict: Verdict) -> Ended:
+        """Says what it does, and how it ended."""
+        word = f"{phase.upper()}-RUN" if phase != "run" else "RUN"
+        trust = "trusted" if book.trusted else "untrusted"
+        self.joblog.say(f"{word} START: [{trust} : {book.project}/{book.path}@{book.branch}]")
+        spec = self.workspace.spec
+        retry = verdict.result is None and spec.attempt < spec.job.attempts_max
+        said = variables.phase(phase, index, book, verdict.result, will_retry=retry)
+        try:
+            ended = await self._run(book, said, limit_s, heed_cancel=not book.cleanup)
+        except CheckoutError as error:
+            ended = Ended("conflict" if error.conflict else "missing", str(error))
+        except (Unusable, FileNotFoundError, PermissionError) as error:
+            ended = Ended("unusable", _why_not(book, error))
+        self.joblog.say(f"{word} END: {ended.why or 'good'} [{book.path}]")
+        return Ended(ended.kind, f"{word.lower()}: {book.path}: {ended.why}" if ended.why else "")
+
+    async def _run(self, book: Playbook, said: dict[str, Any], limit_s: float, *, heed_cancel: bool) -> Ended:
+        """Raises CheckoutError, Unusable, OSError."""
+        workspace, playbooks = self.workspace, self.playbooks
+        path = await workspace.playbook(book)
+        is_ansible = path.suffix in (".yaml", ".yml")
+        environment = variables.environment(workspace.spec, workspace.work, said)
+        if is_ansible:
+            program = ansible.program()
+            if program is None:
+                raise Unusable(ansible.MISSING)
+            command, more = playbooks.command(program, path, await workspace.roles(book), said)
+            environment |= more
+        else:
+            workspace.write_variables(said)
+            command = _executable(path)
+        home = workspace.home if workspace.home.is_dir() and not is_ansible else workspace.work
+        status = await self.keeper.run(
+            self.sandbox.wrap(command, [workspace.work], workspace.readable(), trusted=book.trusted),
+            build=workspace.spec.build,
+            environment=environment,
+            directory=home,
+            log=self.joblog,
+            cancel=self.cancel if heed_cancel else asyncio.Event(),
+            timeout_s=max(0.0, limit_s),
+        )
+        if status == "timeout":
+            return Ended("timeout", f"ended after its time was up ({max(0.0, limit_s):.0f} s)")
+        if status == "cancel":
+            return Ended("cancel", "cancelled")
+        if is_ansible and status != 0 and playbooks.unreachable:
+            return Ended("unreachable", "a host could not be reached")
+        return Ended("failed", _status(int(status))) if status else Ended("good")
+
+
+def _executable(path: Path) -> list[str]:
+    """Raises Unusable."""
+    if os.access(path, os.X_OK):
+        return [str(path)]
+    with open(path, "rb") as file:
+        first = file.read(200).split(b"\n")[0]
+    if first.startswith(b"#!"):
+        return [*first[2:].decode(errors="replace").split(), str(path)]
+    raise Unusable(f"{path.name} is neither a playbook (.yaml) nor executable, and does not begin with #!")
+
+
+def _why_not(book: Playbook, error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{book.path} cannot be started: {error.strerror} ({error.filename})"
+    return str(error)
+
+
+def _status(status: int) -> str:
+    """For people; negative, or above 128 as shells and bubblewrap say it, is a signal."""
+    number = -status if status < 0 else status - 128
+    try:
+        name = signal.Signals(number).name if number > 0 else ""
+    except ValueError:
+        name = ""
+    return f"exit status {status}" + (f" ({name})" if name else "")

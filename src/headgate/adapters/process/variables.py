@@ -1,0 +1,125 @@
+"""What jobs are told: the `zuul` variable and the environment (gating-behaviour §14.5)."""
+
+from __future__ import annotations
+
+import base64
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headgate.adapters.process.returning import RESULT_VARIABLE
+from headgate.gate.work import BuildSpec, MergeItem, RepoState
+
+
+def project(name: str) -> dict[str, Any]:
+    """How a project is described; `name` is canonical.  JSON."""
+    host, _, rest = name.partition("/")
+    return {
+        "name": rest,
+        "short_name": rest.rpartition("/")[2],
+        "canonical_hostname": host,
+        "canonical_name": name,
+        "src_dir": f"src/{name}",
+    }
+
+
+def zuul(
+    spec: BuildSpec, state: RepoState, projects: Mapping[str, Mapping[str, Any]], places: Mapping[str, str]
+) -> dict[str, Any]:
+    """All of it: what the gate said, and what only the executor knows.  JSON."""
+    job = spec.job
+    own = {key: spec.zuul[key] for key in _REF if key in spec.zuul} | {"project": project(spec.change.project)}
+    items = [_item(item) for item in state.chain]
+    if not state.chain or state.chain[-1].item != spec.item:
+        items.append(own)
+    optional = {"override_checkout": job.override_checkout} if job.override_checkout else {}
+    return {
+        "ref": spec.change.ref,
+        "message": base64.b64encode(spec.change.message.encode()).decode(),
+        **spec.zuul,
+        "projects": projects,
+        "items": items,
+        "build_refs": [own],
+        "buildset_refs": [own],
+        "executor": places,
+        "workspace_checkout": True,
+        "include_vars": [],
+        "resources": {},
+        "playbook_context": {
+            "pre_playbooks": [_book(b) for b in job.pre_run],
+            "playbooks": [_book(b) for b in job.run],
+            "post_playbooks": [_book(b) for b in job.post_run],
+        },
+        "_inheritance_path": list(job.inheritance),
+        **optional,
+    }
+
+
+_REF = (
+    "branch", "tag", "ref", "change", "patchset", "change_message", "change_url", "topic", "commit_id", "oldrev",
+    "newrev",
+)  # fmt: skip
+
+
+def _item(item: MergeItem) -> dict[str, Any]:
+    topic = item.ref.removeprefix(f"refs/for/{item.branch}/")
+    return {
+        "project": project(item.project),
+        "branch": item.branch,
+        "ref": item.ref,
+        "change": topic,
+        "topic": topic,
+        "patchset": item.commit,
+        "commit_id": item.commit,
+        "change_message": item.message,
+    }
+
+
+def _book(book: Any) -> dict[str, Any]:  # a config.model.Playbook
+    return {"path": f"{book.project}/{book.path}", "branch": book.branch, "trusted": book.trusted}
+
+
+def phase(phase: str, index: int, book: Any, outcome: str | None, *, will_retry: bool) -> dict[str, Any]:
+    """What a playbook is told of where it stands; after the run also how that went.  JSON."""
+    said = {
+        "zuul_execution_phase": phase,
+        "zuul_execution_phase_index": str(index),
+        "zuul_execution_trusted": str(book.trusted),
+        "zuul_execution_canonical_name_and_path": f"{book.project}/{book.path}",
+        "zuul_execution_branch": book.branch,
+    }
+    if phase == "post":
+        said |= {"zuul_success": str(outcome == "SUCCESS"), "zuul_will_retry": str(will_retry)}
+    return said
+
+
+def environment(spec: BuildSpec, work: Path, said: Mapping[str, Any]) -> dict[str, str]:
+    """Nothing of ours but what a job needs."""
+    return {
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+        "HOME": str(work / "home"),
+        "TMPDIR": str(work / "tmp"),
+        "LANG": "C.UTF-8",
+        "PYTHONUNBUFFERED": "1",
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "safe.directory",
+        "GIT_CONFIG_VALUE_0": "*",
+        "HEADGATE_VARS": str(work / "vars.json"),
+        RESULT_VARIABLE: str(work / "results.json"),
+        "ZUUL_PROJECT": spec.change.project,
+        "ZUUL_BRANCH": spec.change.branch,
+        "ZUUL_CHANGE": spec.change.topic,
+        "ZUUL_REF": spec.change.ref,
+        "ZUUL_PIPELINE": spec.pipeline,
+        "ZUUL_BUILD": spec.build,
+        "ZUUL_JOB": spec.job.name,
+        "ZUUL_TENANT": spec.tenant,
+        "ZUUL_SRC_ROOT": str(work / "src"),
+        "ZUUL_LOG_DIR": str(work / "logs"),
+        **{name.upper(): value for name, value in said.items() if name in _TOLD},
+    }
+
+
+_TOLD = ("zuul_execution_phase", "zuul_success", "zuul_will_retry")
