@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 BIN := .venv/bin
 SIM_SEEDS ?= 1000
 
-.PHONY: demo test check bench docs clean
+.PHONY: demo test check bench docs proto clean
 
 demo: .venv/.demo
 	$(BIN)/headgate demo
@@ -21,6 +21,9 @@ check: .venv/.dev
 
 bench: .venv/.dev
 	$(BIN)/python -m bench
+
+proto: .venv/.dev
+	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src src/headgate/inventory/wire/*.proto
 
 docs: .venv/.run
 	$(BIN)/headgate docs

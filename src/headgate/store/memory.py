@@ -20,6 +20,12 @@ class MemoryBackend:
     async def list(self, prefix: str) -> Sequence[Entry]:
         return self.tree.under(prefix)
 
+    async def get_many(self, paths: Sequence[str]) -> Sequence[Entry | None]:
+        return [self.tree.entries.get(path) for path in paths]
+
+    async def scan(self, directory: str, *, begins: str, after: str, limit: int) -> Sequence[Entry]:
+        return self.tree.scan(directory, begins, after, limit)
+
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
         for op in ops:
             if not isinstance(op, Delete) and op.lease is not None and not self._leases.known(op.lease):

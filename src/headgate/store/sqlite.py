@@ -137,6 +137,12 @@ class SqliteBackend:
     async def list(self, prefix: str) -> Sequence[Entry]:
         return self.tree.under(prefix)
 
+    async def get_many(self, paths: Sequence[str]) -> Sequence[Entry | None]:
+        return [self.tree.entries.get(path) for path in paths]
+
+    async def scan(self, directory: str, *, begins: str, after: str, limit: int) -> Sequence[Entry]:
+        return self.tree.scan(directory, begins, after, limit)
+
     def watch(self, prefix: str) -> AsyncIterator[Change]:
         return self.tree.watch(prefix)
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from headgate.store.model import check_commit
 from headgate.store.types import (
+    OPS_MAX,
     Append,
     At,
     Backend,
@@ -23,6 +24,7 @@ from headgate.store.types import (
     SessionLost,
     StoreError,
     Unavailable,
+    Wide,
 )
 
 T = TypeVar("T")
@@ -108,6 +110,25 @@ class Store:
     async def list(self, prefix: str) -> Sequence[Entry]:
         self.counts.reads += 1
         return await self.backend.list(prefix)
+
+    async def get_many(self, paths: Sequence[str]) -> Sequence[Entry | None]:
+        """One per path.  They may be of different moments."""
+        if not isinstance(self.backend, Wide):
+            return await asyncio.gather(*(self.get(path) for path in paths))
+        parts = [paths[start : start + OPS_MAX] for start in range(0, len(paths), OPS_MAX)]
+        self.counts.reads += len(parts)
+        found = await asyncio.gather(*(self.backend.get_many(part) for part in parts))
+        return [entry for part in found for entry in part]
+
+    async def scan(self, directory: str, *, begins: str = "", after: str = "", limit: int) -> Sequence[Entry]:
+        """The first `limit` entries below `directory`, by path: those whose path in it begins so and comes after."""
+        if isinstance(self.backend, Wide):
+            self.counts.reads += 1
+            return await self.backend.scan(directory, begins=begins, after=after, limit=limit)
+        start = len(directory) + 1
+        named = ((entry.path[start:], entry) for entry in await self.list(directory) if entry.path != directory)
+        found = [entry for name, entry in named if name.startswith(begins) and name > after]
+        return sorted(found, key=lambda entry: entry.path)[:limit]
 
     async def commit(
         self, checks: Sequence[At], ops: Sequence[Op], *, guards: Sequence[At] = ()

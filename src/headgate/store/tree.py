@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -157,6 +157,17 @@ class Tree:
         if (own := self.entries.get(prefix)) is not None:
             found.append(own)
         return tuple(sorted(found, key=order))
+
+    def scan(self, directory: str, begins: str, after: str, limit: int) -> list[Entry]:
+        """The first entries below `directory`, by path, whose path in it begins so and comes after."""
+        base = f"{directory}/"
+        start = bisect_right(self._paths, base + after) if after >= begins else bisect_left(self._paths, base + begins)
+        found: list[Entry] = []
+        for path in self._paths[start : start + limit]:
+            if not path.startswith(base + begins):
+                break
+            found.append(self.entries[path])
+        return found
 
     async def watch(self, prefix: str) -> AsyncIterator[Change]:
         watcher = Watcher(self, prefix)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import NewType, Protocol
+from typing import NewType, Protocol, runtime_checkable
 
 Lease = NewType("Lease", str)
 
@@ -151,3 +151,16 @@ class Backend(Protocol):
 
     async def revoke(self, lease: Lease) -> None: ...
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Wide(Protocol):
+    """What a backend may offer beyond: several entries in one request.  `Store` does without where it does not."""
+
+    async def get_many(self, paths: Sequence[str]) -> Sequence[Entry | None]:
+        """One per path, at most OPS_MAX."""
+        ...
+
+    async def scan(self, directory: str, *, begins: str, after: str, limit: int) -> Sequence[Entry]:
+        """As `Store.scan`."""
+        ...

@@ -124,6 +124,33 @@ class Conformance:
         await backend.commit([], [Put(path, b"") for path in PATHS])
         assert [e.path for e in await backend.list("/a")] == ["/a", "/a/b", "/a/b/c"]
 
+    async def test_several_entries_are_read_at_once(self, backend: Backend) -> None:
+        paths = [f"/many/{n}" for n in range(OPS_MAX + 20)]
+        written = [await backend.commit([], [Put(path, b"x")]) for path in paths[::2]]
+        found = await Store(backend).get_many(paths)
+        assert list(found[::2]) == [entry for (entry,) in written] and set(found[1::2]) == {None}
+
+    @pytest.mark.parametrize(
+        ("begins", "after", "limit", "names"),
+        [
+            ("", "", 9, ["a", "a-b", "a.b", "a/b", "a/c", "ab", "b"]),
+            ("", "", 2, ["a", "a-b"]),
+            ("a", "a-b", 9, ["a.b", "a/b", "a/c", "ab"]),
+            ("a/", "", 9, ["a/b", "a/c"]),
+            ("ab", "a", 9, ["ab"]),
+            ("a", "ac", 9, []),
+            ("", "zz", 9, []),
+        ],
+    )
+    async def test_a_scan_is_by_path(
+        self, backend: Backend, begins: str, after: str, limit: int, names: list[str]
+    ) -> None:
+        found = ("b", "a", "a/b", "a-b", "a.b", "ab", "a/c")
+        await backend.commit([], [Put(f"/s/{name}", b"") for name in found])
+        await backend.commit([], [Put("/s", b""), Put("/s.x", b""), Put("/r/a", b"")])
+        entries = await Store(backend).scan("/s", begins=begins, after=after, limit=limit)
+        assert [entry.path.removeprefix("/s/") for entry in entries] == names
+
     async def test_deleting_what_is_not_there_is_no_error(self, backend: Backend) -> None:
         assert list(await backend.commit([], [Delete("/nothing")])) == [None]
 

@@ -1,0 +1,1 @@
+"""Objects, their definitions and permissions, and what finds them.  Pure: no store, no clock, no chance."""

@@ -1,0 +1,135 @@
+"""What objects are asked for: a filter and its meaning.  Whatever finds objects quickly must agree with `matches`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from headgate.inventory.model import Object
+
+
+class Item(msgspec.Struct, frozen=True):
+    """A property with this value or, with `prefix`, one that begins so."""
+
+    key: str
+    value: str
+    prefix: bool = False
+
+    def holds(self, object: Object) -> bool:
+        value = object.properties.get(self.key)
+        return value is not None and (value.startswith(self.value) if self.prefix else value == self.value)
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Properties and tags.  All of `require`, one of each `any` that is not empty, none of `forbid`."""
+
+    require_items: tuple[Item, ...] = ()
+    require_keys: tuple[str, ...] = ()
+    any_items: tuple[Item, ...] = ()
+    any_keys: tuple[str, ...] = ()
+    forbid_items: tuple[Item, ...] = ()
+    forbid_keys: tuple[str, ...] = ()
+    require_tags: tuple[str, ...] = ()
+    any_tags: tuple[str, ...] = ()
+    forbid_tags: tuple[str, ...] = ()
+
+    def holds(self, object: Object) -> bool:
+        keys, tags = object.properties, object.tags
+        return (
+            all(item.holds(object) for item in self.require_items)
+            and all(key in keys for key in self.require_keys)
+            and (not self.any_items or any(item.holds(object) for item in self.any_items))
+            and (not self.any_keys or any(key in keys for key in self.any_keys))
+            and not any(item.holds(object) for item in self.forbid_items)
+            and not any(key in keys for key in self.forbid_keys)
+            and all(tag in tags for tag in self.require_tags)
+            and (not self.any_tags or any(tag in tags for tag in self.any_tags))
+            and not any(tag in tags for tag in self.forbid_tags)
+        )
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """Everything said must hold.  None: nothing is said of it.
+
+    Partitions are uuids.  A project is wanted only of objects that have one.
+    """
+
+    partitions: tuple[str, ...] | None = None
+    types: tuple[str, ...] | None = None
+    """Exact codes."""
+    project: str | None = None
+    uuids: tuple[str, ...] | None = None
+    uuid_prefix: str | None = None
+    name: str | None = None
+    name_prefix: bool = False
+    wanted: Wanted = Wanted()
+
+    def matches(self, object: Object) -> bool:
+        return (
+            (self.partitions is None or object.partition in self.partitions)
+            and (self.types is None or object.type in self.types)
+            and (not self.project or not object.project or object.project == self.project)
+            and (self.uuids is None or object.uuid in self.uuids)
+            and (self.uuid_prefix is None or object.uuid.startswith(self.uuid_prefix))
+            and self._names(object)
+            and self.wanted.holds(object)
+        )
+
+    def _names(self, object: Object) -> bool:
+        if self.name is None:
+            return True
+        return object.name.startswith(self.name) if self.name_prefix else object.name == self.name
+
+
+class Sort(msgspec.Struct, frozen=True):
+    field: str
+    descending: bool = False
+
+
+PLAIN_FIELDS = ("name", "uuid", "type", "project", "partition")
+
+
+def sort_key(object: Object, field: str) -> str:
+    """`properties.<key>` sorts by a property; objects without it come first."""
+    if field.startswith("properties."):
+        return object.properties.get(field.removeprefix("properties."), "")
+    return str(getattr(object, field))
+
+
+def ordered(objects: Sequence[Object], sorts: Sequence[Sort]) -> list[Object]:
+    """By the first sort, then the next; equal ones stay as they were."""
+    found = list(objects)
+    for sort in reversed(sorts):
+        found.sort(key=lambda object: sort_key(object, sort.field), reverse=sort.descending)
+    return found
+
+
+class Posting(msgspec.Struct, frozen=True):
+    """A list of uuids the store keeps: every object that matches is in it.  `kind` is item, key or tag."""
+
+    kind: str
+    key: str
+    value: str = ""
+    prefix: bool = False
+
+
+def postings(wanted: Wanted) -> list[tuple[Posting, ...]]:
+    """Each entry is a union of lists that every match is in; the fewest are the best to begin with.
+
+    What no list can answer (what is forbidden) is not there.
+    """
+    found: list[tuple[Posting, ...]] = [(_item(item),) for item in wanted.require_items]
+    found += [(Posting("key", key),) for key in wanted.require_keys]
+    found += [(Posting("tag", tag),) for tag in wanted.require_tags]
+    if wanted.any_items:
+        found.append(tuple(_item(item) for item in wanted.any_items))
+    if wanted.any_keys:
+        found.append(tuple(Posting("key", key) for key in wanted.any_keys))
+    if wanted.any_tags:
+        found.append(tuple(Posting("tag", tag) for tag in wanted.any_tags))
+    return list(dict.fromkeys(found))
+
+
+def _item(item: Item) -> Posting:
+    return Posting("item", item.key, item.value, item.prefix)

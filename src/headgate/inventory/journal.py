@@ -1,0 +1,130 @@
+"""What was done: the changes of one commit, and the state of things at a moment that has passed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Self
+
+import msgspec
+
+from headgate.inventory.model import Object
+from headgate.inventory.wire import inventory_pb2 as pb
+
+HISTORY_MAX = 20
+"""Changes kept of one object."""
+HISTORY_SIZE_MAX_BYTES = 120_000
+
+
+class Kind(Enum):
+    CREATED = pb.Change.CREATED
+    UPDATED = pb.Change.UPDATED
+    DELETED = pb.Change.DELETED
+
+
+class Change(msgspec.Struct, frozen=True):
+    """Of one object; created: no old, deleted: no new."""
+
+    kind: Kind
+    old: Object | None
+    new: Object | None
+
+    @property
+    def object(self) -> Object:
+        """As it is now, or as it was last."""
+        found = self.new or self.old
+        assert found is not None, "a change is of something"
+        return found
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """One commit.  Without changes of objects it changed what objects stand on: partitions, types, definitions."""
+
+    changes: tuple[Change, ...]
+    user: str
+    project: str
+    at_ms: int
+
+    def to_wire(self) -> bytes:
+        found = [change_message(one) for one in self.changes]
+        return pb.Recorded(changes=found, user=self.user, project=self.project, at_ms=self.at_ms).SerializeToString()
+
+    @classmethod
+    def from_wire(cls, value: bytes) -> Self:
+        found = pb.Recorded.FromString(value)
+        return cls(tuple(change_of(one) for one in found.changes), found.user, found.project, found.at_ms)
+
+
+class Event(msgspec.Struct, frozen=True):
+    """A change of one object, for its history."""
+
+    kind: Kind
+    object: Object
+    user: str
+    project: str
+    at_ms: int
+
+
+class History(msgspec.Struct, frozen=True):
+    """What was done to one object, oldest first."""
+
+    events: tuple[Event, ...] = ()
+
+    def and_then(self, event: Event) -> History:
+        """The oldest go when there are too many, or too large ones."""
+        events = (*self.events, event)[-HISTORY_MAX:]
+        while len(events) > 1 and len(History(events).to_wire()) > HISTORY_SIZE_MAX_BYTES:
+            events = events[1:]
+        return History(events)
+
+    def to_wire(self) -> bytes:
+        found = [
+            pb.Change(kind=one.kind.value, new=message(one.object), user=one.user, project=one.project, at_ms=one.at_ms)
+            for one in self.events
+        ]
+        return pb.Past(changes=found).SerializeToString()
+
+    @classmethod
+    def from_wire(cls, value: bytes) -> Self:
+        found = pb.Past.FromString(value).changes
+        return cls(tuple(Event(Kind(o.kind), of(o.new), o.user, o.project, o.at_ms) for o in found))
+
+
+def undone(later: Iterable[Recorded]) -> dict[str, Object | None]:
+    """uuid -> the object before these commits (oldest first), None: there was none.  Those not changed are not told."""
+    before: dict[str, Object | None] = {}
+    for recorded in later:
+        for change in recorded.changes:
+            before.setdefault(change.object.uuid, change.old)
+    return before
+
+
+def message(object: Object, generation: int = 0) -> pb.Object:
+    return pb.Object(
+        partition=object.partition,
+        type=object.type,
+        project=object.project,
+        uuid=object.uuid,
+        name=object.name,
+        properties=object.properties,
+        tags=object.tags,
+        generation=generation,
+    )
+
+
+def of(found: pb.Object) -> Object:
+    where = (found.partition, found.type, found.project, found.uuid, found.name)
+    return Object(*where, dict(sorted(found.properties.items())), tuple(found.tags))
+
+
+def change_message(change: Change) -> pb.Change:
+    return pb.Change(
+        kind=change.kind.value,
+        old=message(change.old) if change.old else None,
+        new=message(change.new) if change.new else None,
+    )
+
+
+def change_of(found: pb.Change) -> Change:
+    old = of(found.old) if found.HasField("old") else None
+    return Change(Kind(found.kind), old, of(found.new) if found.HasField("new") else None)

@@ -1,0 +1,78 @@
+"""What may be a name, and how uuids are written."""
+
+from __future__ import annotations
+
+import re
+
+from headgate.inventory.model import Object
+
+NAME_SIZE_MAX_BYTES = 255
+VALUE_SIZE_MAX_BYTES = 1_024
+ATTRIBUTES_MAX = 64
+"""Properties and tags of one object together: each is an entry of the commit that writes it."""
+RECORD_SIZE_MAX_BYTES = 60_000
+
+_UUID = re.compile(r"[0-9a-f]{32}")
+
+
+class Invalid(ValueError):
+    """What was asked for cannot be, whatever the state: the text says what is wrong and what would be right."""
+
+
+def normal(text: str) -> str:
+    """A uuid as it is stored: lower case, no hyphens.  Of other text nothing is promised: ask `is_uuid` first."""
+    return text.lower().replace("-", "") if len(text) in (32, 36) else text
+
+
+def is_uuid(text: str) -> bool:
+    """Is it 32 hex digits, or 36 characters that are 32 hex digits and hyphens?"""
+    return bool(_UUID.fullmatch(normal(text)))
+
+
+def uuid(text: str, what: str = "uuid") -> str:
+    """The normal form.  Raises Invalid."""
+    if not is_uuid(text):
+        raise Invalid(f"{what} {_shown(text)} is no uuid: give 32 hex digits, with or without hyphens")
+    return normal(text)
+
+
+def name(text: str, what: str, *, size_max_bytes: int = NAME_SIZE_MAX_BYTES) -> str:
+    """Raises Invalid for what cannot be a name, a key or a tag."""
+    if not text:
+        raise Invalid(f"{what} is empty")
+    return value(text, what, size_max_bytes=size_max_bytes)
+
+
+def value(text: str, what: str, *, size_max_bytes: int = VALUE_SIZE_MAX_BYTES) -> str:
+    """As `name`, but may be empty."""
+    size_bytes = len(text.encode("utf-8", "surrogatepass"))
+    if size_bytes > size_max_bytes:
+        raise Invalid(f"{what} has {size_bytes} bytes; at most {size_max_bytes} are allowed")
+    if "\x00" in text:
+        raise Invalid(f"{what} {_shown(text)} contains NUL, which is not allowed")
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        raise Invalid(f"{what} is no valid Unicode")
+    return text
+
+
+def check(object: Object) -> Object:
+    """The object, if it can be stored: names, sizes and numbers.  Raises Invalid."""
+    name(object.name, "name")
+    value(object.project, "project", size_max_bytes=NAME_SIZE_MAX_BYTES)
+    count = len(object.properties) + len(object.tags)
+    if count > ATTRIBUTES_MAX:
+        raise Invalid(f"{object.name} has {count} properties and tags; an object has at most {ATTRIBUTES_MAX} together")
+    for key, text in object.properties.items():
+        name(key, "property key")
+        value(text, f"value of property {key}")
+    for tag in object.tags:
+        name(tag, "tag")
+    if len(set(object.tags)) != len(object.tags):
+        raise Invalid(f"{object.name} has a tag twice: {', '.join(sorted(object.tags))}")
+    if (size_bytes := len(object.to_wire())) > RECORD_SIZE_MAX_BYTES:
+        raise Invalid(f"{object.name} has {size_bytes} bytes in all; at most {RECORD_SIZE_MAX_BYTES} are allowed")
+    return object
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:59]}…")

@@ -1,0 +1,111 @@
+"""JSON Schema (draft-07 and 2020-12): is a text a schema, and does an object conform to it?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import jsonschema_rs
+import msgspec
+
+from headgate.inventory.model import KIND, PROVIDER, Object
+from headgate.inventory.names import Invalid
+
+SCHEMA_SIZE_MAX_BYTES = 200_000
+ERRORS_SHOWN_MAX = 10
+_CACHED_MAX = 256
+
+
+class Nonconforming(Invalid):
+    """The object is not as its definition says; the text names each property and what is wrong with it."""
+
+
+class Schema:
+    """Of one definition.  Raises Invalid when the text is no schema."""
+
+    def __init__(self, text: str) -> None:
+        document = _parsed(text)
+        self._properties = _properties(document)
+        try:
+            self._validator = jsonschema_rs.validator_for(
+                document,
+                retriever=_nothing_elsewhere,
+                validate_formats=True,
+                pattern_options=jsonschema_rs.RegexOptions(),  # linear in time, whatever the pattern
+            )
+        except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
+            raise Invalid(f"the schema is no JSON Schema: {_first_line(error)}") from error
+
+    def check(self, object: Object) -> None:
+        """Raises Nonconforming."""
+        document = self._document(object)
+        wrong = []
+        for error in self._validator.iter_errors(document):
+            where = ".".join(str(step) for step in error.instance_path) or "the object"
+            wrong.append(f"{where}: {error.message}")
+            if len(wrong) >= ERRORS_SHOWN_MAX:
+                break
+        if wrong:
+            raise Nonconforming(f"{object.name} is not as its definition says: {'; '.join(wrong)}")
+
+    def _document(self, object: Object) -> dict[str, Any]:  # JSON
+        """The object as schemas see it: a provider's type beside the name, values as what they are declared to be."""
+        properties = {key: self._typed(key, value) for key, value in object.properties.items()}
+        document: dict[str, Any] = {"partition": object.partition, "name": object.name, "uuid": object.uuid}  # JSON
+        if object.project:
+            document["project"] = object.project
+        if object.type == PROVIDER and KIND in properties:
+            document["provider_type"] = properties.pop(KIND)
+        return {**document, "tags": list(object.tags), "properties": properties}
+
+    def _typed(self, key: str, value: str) -> Any:  # JSON
+        """Values are kept as text; where a number or a truth value is declared, the text is read as one."""
+        kinds = self._properties.get(key, frozenset())
+        if not kinds or "string" in kinds:
+            return value
+        try:
+            read = msgspec.json.decode(value.encode())
+        except (ValueError, RecursionError):
+            return value
+        return read if isinstance(read, bool | int | float) or read is None else value
+
+
+@lru_cache(_CACHED_MAX)
+def schema(text: str) -> Schema:
+    """As `Schema(text)`, but made once."""
+    return Schema(text)
+
+
+def _parsed(text: str) -> dict[str, Any] | bool:  # JSON
+    size_bytes = len(text.encode("utf-8", "surrogatepass"))
+    if size_bytes > SCHEMA_SIZE_MAX_BYTES:
+        raise Invalid(f"the schema has {size_bytes} bytes; at most {SCHEMA_SIZE_MAX_BYTES} are allowed")
+    try:
+        document = msgspec.json.decode(text.encode())
+    except (ValueError, RecursionError) as error:
+        raise Invalid(f"the schema is no JSON: {error}") from error
+    if not isinstance(document, dict | bool):
+        raise Invalid("the schema is no JSON Schema: it must be an object, or true or false")
+    return document
+
+
+def _properties(document: dict[str, Any] | bool) -> Mapping[str, frozenset[str]]:  # JSON
+    """Property key -> the JSON types its schema names, if it names any."""
+    found: object = document
+    for _ in range(3):  # the document's "properties" declares "properties", and that has them as "properties"
+        found = found.get("properties", {}) if isinstance(found, dict) else {}
+    return {key: _types(one) for key, one in found.items()} if isinstance(found, dict) else {}
+
+
+def _types(document: object) -> frozenset[str]:
+    named = document.get("type", ()) if isinstance(document, dict) else ()
+    return frozenset([named] if isinstance(named, str) else named if isinstance(named, list) else ())
+
+
+def _nothing_elsewhere(uri: str) -> Any:  # what the library's callback answers with
+    raise ValueError(f"{uri} is not part of the schema, and nothing is fetched")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,0 +1,436 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Session(_message.Message):
+    __slots__ = ("user", "project", "partition")
+    USER_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    user: str
+    project: str
+    partition: str
+    def __init__(self, user: _Optional[str] = ..., project: _Optional[str] = ..., partition: _Optional[str] = ...) -> None: ...
+
+class Object(_message.Message):
+    __slots__ = ("partition", "type", "project", "uuid", "name", "properties", "tags", "generation")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
+    UUID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    partition: str
+    type: str
+    project: str
+    uuid: str
+    name: str
+    properties: _containers.ScalarMap[str, str]
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    generation: int
+    def __init__(self, partition: _Optional[str] = ..., type: _Optional[str] = ..., project: _Optional[str] = ..., uuid: _Optional[str] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class Item(_message.Message):
+    __slots__ = ("key", "value", "prefix")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    value: str
+    prefix: bool
+    def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ..., prefix: bool = ...) -> None: ...
+
+class Filter(_message.Message):
+    __slots__ = ("partitions", "types", "project", "every_project", "uuids", "name", "name_prefix", "require_items", "require_keys", "any_items", "any_keys", "forbid_items", "forbid_keys", "require_tags", "any_tags", "forbid_tags", "uuid_prefix")
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    TYPES_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
+    EVERY_PROJECT_FIELD_NUMBER: _ClassVar[int]
+    UUIDS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NAME_PREFIX_FIELD_NUMBER: _ClassVar[int]
+    REQUIRE_ITEMS_FIELD_NUMBER: _ClassVar[int]
+    REQUIRE_KEYS_FIELD_NUMBER: _ClassVar[int]
+    ANY_ITEMS_FIELD_NUMBER: _ClassVar[int]
+    ANY_KEYS_FIELD_NUMBER: _ClassVar[int]
+    FORBID_ITEMS_FIELD_NUMBER: _ClassVar[int]
+    FORBID_KEYS_FIELD_NUMBER: _ClassVar[int]
+    REQUIRE_TAGS_FIELD_NUMBER: _ClassVar[int]
+    ANY_TAGS_FIELD_NUMBER: _ClassVar[int]
+    FORBID_TAGS_FIELD_NUMBER: _ClassVar[int]
+    UUID_PREFIX_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedScalarFieldContainer[str]
+    types: _containers.RepeatedScalarFieldContainer[str]
+    project: str
+    every_project: bool
+    uuids: _containers.RepeatedScalarFieldContainer[str]
+    name: str
+    name_prefix: bool
+    require_items: _containers.RepeatedCompositeFieldContainer[Item]
+    require_keys: _containers.RepeatedScalarFieldContainer[str]
+    any_items: _containers.RepeatedCompositeFieldContainer[Item]
+    any_keys: _containers.RepeatedScalarFieldContainer[str]
+    forbid_items: _containers.RepeatedCompositeFieldContainer[Item]
+    forbid_keys: _containers.RepeatedScalarFieldContainer[str]
+    require_tags: _containers.RepeatedScalarFieldContainer[str]
+    any_tags: _containers.RepeatedScalarFieldContainer[str]
+    forbid_tags: _containers.RepeatedScalarFieldContainer[str]
+    uuid_prefix: str
+    def __init__(self, partitions: _Optional[_Iterable[str]] = ..., types: _Optional[_Iterable[str]] = ..., project: _Optional[str] = ..., every_project: bool = ..., uuids: _Optional[_Iterable[str]] = ..., name: _Optional[str] = ..., name_prefix: bool = ..., require_items: _Optional[_Iterable[_Union[Item, _Mapping]]] = ..., require_keys: _Optional[_Iterable[str]] = ..., any_items: _Optional[_Iterable[_Union[Item, _Mapping]]] = ..., any_keys: _Optional[_Iterable[str]] = ..., forbid_items: _Optional[_Iterable[_Union[Item, _Mapping]]] = ..., forbid_keys: _Optional[_Iterable[str]] = ..., require_tags: _Optional[_Iterable[str]] = ..., any_tags: _Optional[_Iterable[str]] = ..., forbid_tags: _Optional[_Iterable[str]] = ..., uuid_prefix: _Optional[str] = ...) -> None: ...
+
+class Sort(_message.Message):
+    __slots__ = ("field", "descending")
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    DESCENDING_FIELD_NUMBER: _ClassVar[int]
+    field: str
+    descending: bool
+    def __init__(self, field: _Optional[str] = ..., descending: bool = ...) -> None: ...
+
+class SearchRequest(_message.Message):
+    __slots__ = ("session", "any", "limit", "page_token", "sort", "with_count")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    ANY_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    SORT_FIELD_NUMBER: _ClassVar[int]
+    WITH_COUNT_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    any: _containers.RepeatedCompositeFieldContainer[Filter]
+    limit: int
+    page_token: str
+    sort: _containers.RepeatedCompositeFieldContainer[Sort]
+    with_count: bool
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., any: _Optional[_Iterable[_Union[Filter, _Mapping]]] = ..., limit: _Optional[int] = ..., page_token: _Optional[str] = ..., sort: _Optional[_Iterable[_Union[Sort, _Mapping]]] = ..., with_count: bool = ...) -> None: ...
+
+class SearchResponse(_message.Message):
+    __slots__ = ("objects", "next_page_token", "revision", "count")
+    OBJECTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    objects: _containers.RepeatedCompositeFieldContainer[Object]
+    next_page_token: str
+    revision: int
+    count: int
+    def __init__(self, objects: _Optional[_Iterable[_Union[Object, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., revision: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+
+class GetObjectRequest(_message.Message):
+    __slots__ = ("session", "uuid", "type", "name")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    UUID_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    uuid: str
+    type: str
+    name: str
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., uuid: _Optional[str] = ..., type: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class Patch(_message.Message):
+    __slots__ = ("uuid", "expected_generation", "name", "set_properties", "remove_properties", "add_tags", "remove_tags")
+    class SetPropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    UUID_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_GENERATION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SET_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    ADD_TAGS_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_TAGS_FIELD_NUMBER: _ClassVar[int]
+    uuid: str
+    expected_generation: int
+    name: str
+    set_properties: _containers.ScalarMap[str, str]
+    remove_properties: _containers.RepeatedScalarFieldContainer[str]
+    add_tags: _containers.RepeatedScalarFieldContainer[str]
+    remove_tags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, uuid: _Optional[str] = ..., expected_generation: _Optional[int] = ..., name: _Optional[str] = ..., set_properties: _Optional[_Mapping[str, str]] = ..., remove_properties: _Optional[_Iterable[str]] = ..., add_tags: _Optional[_Iterable[str]] = ..., remove_tags: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Removal(_message.Message):
+    __slots__ = ("uuid", "expected_generation")
+    UUID_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_GENERATION_FIELD_NUMBER: _ClassVar[int]
+    uuid: str
+    expected_generation: int
+    def __init__(self, uuid: _Optional[str] = ..., expected_generation: _Optional[int] = ...) -> None: ...
+
+class Step(_message.Message):
+    __slots__ = ("create", "update", "delete")
+    CREATE_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_FIELD_NUMBER: _ClassVar[int]
+    DELETE_FIELD_NUMBER: _ClassVar[int]
+    create: Object
+    update: Patch
+    delete: Removal
+    def __init__(self, create: _Optional[_Union[Object, _Mapping]] = ..., update: _Optional[_Union[Patch, _Mapping]] = ..., delete: _Optional[_Union[Removal, _Mapping]] = ...) -> None: ...
+
+class ApplyRequest(_message.Message):
+    __slots__ = ("session", "steps", "validate_only")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    steps: _containers.RepeatedCompositeFieldContainer[Step]
+    validate_only: bool
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., validate_only: bool = ...) -> None: ...
+
+class ApplyResponse(_message.Message):
+    __slots__ = ("objects", "revision")
+    OBJECTS_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    objects: _containers.RepeatedCompositeFieldContainer[Object]
+    revision: int
+    def __init__(self, objects: _Optional[_Iterable[_Union[Object, _Mapping]]] = ..., revision: _Optional[int] = ...) -> None: ...
+
+class HistoryRequest(_message.Message):
+    __slots__ = ("session", "uuid")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    UUID_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    uuid: str
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., uuid: _Optional[str] = ...) -> None: ...
+
+class Change(_message.Message):
+    __slots__ = ("kind", "old", "new", "user", "project", "at_ms", "revision")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        UNKNOWN: _ClassVar[Change.Kind]
+        CREATED: _ClassVar[Change.Kind]
+        UPDATED: _ClassVar[Change.Kind]
+        DELETED: _ClassVar[Change.Kind]
+    UNKNOWN: Change.Kind
+    CREATED: Change.Kind
+    UPDATED: Change.Kind
+    DELETED: Change.Kind
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    OLD_FIELD_NUMBER: _ClassVar[int]
+    NEW_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    kind: Change.Kind
+    old: Object
+    new: Object
+    user: str
+    project: str
+    at_ms: int
+    revision: int
+    def __init__(self, kind: _Optional[_Union[Change.Kind, str]] = ..., old: _Optional[_Union[Object, _Mapping]] = ..., new: _Optional[_Union[Object, _Mapping]] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., at_ms: _Optional[int] = ..., revision: _Optional[int] = ...) -> None: ...
+
+class HistoryResponse(_message.Message):
+    __slots__ = ("changes",)
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    changes: _containers.RepeatedCompositeFieldContainer[Change]
+    def __init__(self, changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ...) -> None: ...
+
+class WatchRequest(_message.Message):
+    __slots__ = ("session", "revision", "any")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    ANY_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    revision: int
+    any: _containers.RepeatedCompositeFieldContainer[Filter]
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., revision: _Optional[int] = ..., any: _Optional[_Iterable[_Union[Filter, _Mapping]]] = ...) -> None: ...
+
+class WatchResponse(_message.Message):
+    __slots__ = ("changes", "revision")
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    changes: _containers.RepeatedCompositeFieldContainer[Change]
+    revision: int
+    def __init__(self, changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., revision: _Optional[int] = ...) -> None: ...
+
+class Partition(_message.Message):
+    __slots__ = ("uuid", "name", "generation")
+    UUID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    uuid: str
+    name: str
+    generation: int
+    def __init__(self, uuid: _Optional[str] = ..., name: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class ListPartitionsRequest(_message.Message):
+    __slots__ = ("session",)
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ...) -> None: ...
+
+class ListPartitionsResponse(_message.Message):
+    __slots__ = ("partitions",)
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[Partition]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ...) -> None: ...
+
+class SetPartitionRequest(_message.Message):
+    __slots__ = ("session", "partition", "expected_generation")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_GENERATION_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    partition: Partition
+    expected_generation: int
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., partition: _Optional[_Union[Partition, _Mapping]] = ..., expected_generation: _Optional[int] = ...) -> None: ...
+
+class DeletePartitionRequest(_message.Message):
+    __slots__ = ("session", "partition")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    partition: str
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., partition: _Optional[str] = ...) -> None: ...
+
+class Type(_message.Message):
+    __slots__ = ("code", "description", "per_project", "provider")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    PER_PROJECT_FIELD_NUMBER: _ClassVar[int]
+    PROVIDER_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    description: str
+    per_project: bool
+    provider: bool
+    def __init__(self, code: _Optional[str] = ..., description: _Optional[str] = ..., per_project: bool = ..., provider: bool = ...) -> None: ...
+
+class ListTypesRequest(_message.Message):
+    __slots__ = ("session",)
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ...) -> None: ...
+
+class ListTypesResponse(_message.Message):
+    __slots__ = ("types",)
+    TYPES_FIELD_NUMBER: _ClassVar[int]
+    types: _containers.RepeatedCompositeFieldContainer[Type]
+    def __init__(self, types: _Optional[_Iterable[_Union[Type, _Mapping]]] = ...) -> None: ...
+
+class SetTypeRequest(_message.Message):
+    __slots__ = ("session", "type")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    type: Type
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., type: _Optional[_Union[Type, _Mapping]] = ...) -> None: ...
+
+class DeleteTypeRequest(_message.Message):
+    __slots__ = ("session", "code", "provider")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    PROVIDER_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    code: str
+    provider: bool
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., code: _Optional[str] = ..., provider: bool = ...) -> None: ...
+
+class Permission(_message.Message):
+    __slots__ = ("key", "project", "role", "read", "write")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    READ_FIELD_NUMBER: _ClassVar[int]
+    WRITE_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    project: str
+    role: str
+    read: bool
+    write: bool
+    def __init__(self, key: _Optional[str] = ..., project: _Optional[str] = ..., role: _Optional[str] = ..., read: bool = ..., write: bool = ...) -> None: ...
+
+class Definition(_message.Message):
+    __slots__ = ("uuid", "schema", "permissions")
+    UUID_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    PERMISSIONS_FIELD_NUMBER: _ClassVar[int]
+    uuid: str
+    schema: str
+    permissions: _containers.RepeatedCompositeFieldContainer[Permission]
+    def __init__(self, uuid: _Optional[str] = ..., schema: _Optional[str] = ..., permissions: _Optional[_Iterable[_Union[Permission, _Mapping]]] = ...) -> None: ...
+
+class Place(_message.Message):
+    __slots__ = ("type", "partition", "kind")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    partition: str
+    kind: str
+    def __init__(self, type: _Optional[str] = ..., partition: _Optional[str] = ..., kind: _Optional[str] = ...) -> None: ...
+
+class GetDefinitionRequest(_message.Message):
+    __slots__ = ("session", "place", "exact")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    EXACT_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    place: Place
+    exact: bool
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., exact: bool = ...) -> None: ...
+
+class SetDefinitionRequest(_message.Message):
+    __slots__ = ("session", "place", "definition")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    DEFINITION_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    place: Place
+    definition: Definition
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., definition: _Optional[_Union[Definition, _Mapping]] = ...) -> None: ...
+
+class DeleteDefinitionRequest(_message.Message):
+    __slots__ = ("session", "place")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    place: Place
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ...) -> None: ...
+
+class DefinitionResponse(_message.Message):
+    __slots__ = ("definition", "place")
+    DEFINITION_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    definition: Definition
+    place: Place
+    def __init__(self, definition: _Optional[_Union[Definition, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ...) -> None: ...
+
+class Empty(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Recorded(_message.Message):
+    __slots__ = ("changes", "user", "project", "at_ms")
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    changes: _containers.RepeatedCompositeFieldContainer[Change]
+    user: str
+    project: str
+    at_ms: int
+    def __init__(self, changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class Past(_message.Message):
+    __slots__ = ("changes",)
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    changes: _containers.RepeatedCompositeFieldContainer[Change]
+    def __init__(self, changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ...) -> None: ...

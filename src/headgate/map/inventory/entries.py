@@ -1,0 +1,55 @@
+"""What is written for one object: its record, and every index entry that leads to it."""
+
+from __future__ import annotations
+
+from headgate.inventory.filters import Posting
+from headgate.inventory.model import Object
+from headgate.map.inventory.places import InventoryMap, Marker, Uuid
+from headgate.map.tree import Address, escape, unescape
+
+
+def name(places: InventoryMap, object: Object, per_project: bool) -> Address[Uuid]:
+    """Unique where the type says; also the object's place in the order of a search."""
+    of_type = places.partitions.tree(object.partition).objects.by_type(object.type)
+    names = of_type.by_project(object.project).by_name if per_project else of_type.by_name
+    return names(object.name).record
+
+
+def indexes(places: InventoryMap, object: Object, per_project: bool) -> dict[str, bytes]:
+    """Path -> value of every index entry."""
+    tree = places.partitions.tree(object.partition)
+    of_type = tree.properties.by_type(object.type)
+    found = {name(places, object, per_project).path: Uuid(object.uuid).to_wire()}
+    marker = Marker().to_wire()
+    for key, value in object.properties.items():
+        found[of_type.key(key).value(value).object(object.uuid).path] = marker
+    for tag in object.tags:
+        found[tree.tags.tag(tag).object(object.uuid).path] = marker
+    return found
+
+
+def listed(places: InventoryMap, partition: str, type: str, posting: Posting) -> str:
+    """The directory in which the objects of a posting list are; of a list by tag, objects of every type."""
+    tree = places.partitions.tree(partition)
+    if posting.kind == "tag":
+        return tree.tags.tag(posting.key).path
+    key = tree.properties.by_type(type).key(posting.key)
+    return key.path if posting.kind == "key" or posting.prefix else key.value(posting.value).path
+
+
+def names_of(places: InventoryMap, partition: str, type: str, project: str | None) -> str:
+    """The directory of the names of a type; with a project, of one whose names are unique in a project."""
+    of_type = places.partitions.tree(partition).objects.by_type(type)
+    return of_type.path if project is None else of_type.by_project(project).by_name.path
+
+
+def last(path: str) -> str:
+    """The name a path ends in."""
+    return unescape(path.rpartition("/")[2])
+
+
+def component(text: str, *, prefix: bool = False) -> str:
+    """The text as part of a path; as a prefix, what every path that begins with it begins with."""
+    if not prefix:
+        return escape(text)
+    return "" if text in (".", "..") else escape(f"{text}x")[:-1]  # those two alone are written otherwise

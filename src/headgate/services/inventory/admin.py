@@ -1,0 +1,292 @@
+"""What objects stand on, changed: partitions, types, definitions.  Each in one commit, told in the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from headgate.base.ids import fresh
+from headgate.inventory import definitions, names
+from headgate.inventory.journal import Recorded
+from headgate.inventory.model import (
+    BUILT_IN_PROVIDER_TYPES,
+    BUILT_IN_TYPES,
+    PROVIDER,
+    Caller,
+    Definition,
+    ObjectType,
+    Partition,
+    ProviderType,
+)
+from headgate.map.inventory.places import InventoryMap, Uuid
+from headgate.map.tree import Address
+from headgate.services.inventory.errors import Denied, Exists, NotFound, Stale, Unmet
+from headgate.services.inventory.facts import Basis, Facts, definition_places
+from headgate.services.inventory.journal import Journal
+from headgate.store.store import Txn
+from headgate.store.types import Conflict, Entry
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+TYPE_SIZE_MAX_BYTES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a definition holds: for a type, in one partition (a uuid) or all, for one kind or all."""
+
+    type: str
+    partition: str = ""
+    kind: str = ""
+
+    def address(self, places: InventoryMap) -> Address[Uuid]:
+        return definition_places(places, self.partition, self.type, self.kind)[0]
+
+
+class Admin:
+    def __init__(self, facts: Facts, journal: Journal, clock: Callable[[], int]) -> None:
+        self._facts, self._journal, self._clock = facts, journal, clock
+
+    @property
+    def _places(self) -> InventoryMap:
+        return self._facts.places
+
+    # ---- partitions
+
+    async def partitions(self) -> list[tuple[Partition, int]]:
+        """All, by uuid, with their generations."""
+        found = await self._records(self._places.partitions.by_uuid.path, Partition)
+        return sorted(found, key=lambda one: one[0].uuid)
+
+    async def create_partition(self, caller: Caller, partition: Partition) -> tuple[Partition, int]:
+        """Raises Exists when name or uuid is taken."""
+        self._allow(caller)
+        names.name(partition.name, "name of a partition")
+        record = self._places.partitions.by_uuid(partition.uuid).record
+        name = self._places.partitions.by_name(partition.name).record
+
+        async def body(txn: Txn) -> None:
+            for address, what in ((record, partition.uuid), (name, partition.name)):
+                if await txn.get(address.path) is not None:
+                    raise Exists(f"a partition {what} exists")
+            txn.do(record.put(partition), name.put(Uuid(partition.uuid)))
+
+        await self._commit(caller, body)
+        return await self._generation(record, partition)
+
+    async def rename_partition(
+        self, caller: Caller, uuid: str, new_name: str, expected_generation: int = 0
+    ) -> tuple[Partition, int]:
+        """Raises NotFound, Exists, Stale."""
+        self._allow(caller)
+        names.name(new_name, "name of a partition")
+        record = self._places.partitions.by_uuid(uuid).record
+        partition = Partition(uuid, new_name)
+
+        async def body(txn: Txn) -> None:
+            entry = await txn.get(record.path)
+            if entry is None:
+                raise NotFound(f"there is no partition {uuid}")
+            if expected_generation not in (0, entry.version):
+                raise Stale(f"partition {uuid} is at generation {entry.version}, not {expected_generation}; look again")
+            old = self._places.partitions.by_name(record.decode(entry.value).name).record
+            name = self._places.partitions.by_name(new_name).record
+            if old.path != name.path:
+                if await txn.get(name.path) is not None:
+                    raise Exists(f"a partition {new_name} exists")
+                txn.do(old.delete(), name.put(Uuid(uuid)))
+            txn.do(record.put(partition))
+
+        await self._commit(caller, body)
+        return await self._generation(record, partition)
+
+    async def delete_partition(self, caller: Caller, uuid: str) -> None:
+        """Its definitions go with it.  Raises NotFound, or Unmet while there are objects in it."""
+        self._allow(caller)
+        record, tree = self._places.partitions.by_uuid(uuid).record, self._places.partitions.tree(uuid)
+
+        async def body(txn: Txn) -> None:
+            entry = await txn.get(record.path)
+            if entry is None:
+                raise NotFound(f"there is no partition {uuid}")
+            await txn.get(self._places.journal.revision.path)  # nothing at all is written meanwhile
+            if await self._facts.store.scan(tree.objects.path, limit=1):
+                raise Unmet(f"partition {uuid} has objects; delete them first")
+            for index in await self._facts.store.list(tree.definitions.path):
+                txn.delete(index.path)
+                txn.do(self._places.definitions.by_uuid(Uuid.from_wire(index.value).uuid).record.delete())
+            name = self._places.partitions.by_name(record.decode(entry.value).name).record
+            txn.do(record.delete(), name.delete())
+
+        await self._commit(caller, body)
+
+    # ---- types
+
+    async def provider_types(self) -> list[ProviderType]:
+        """By code."""
+        found = await self._records(self._places.types.provider.path, ProviderType)
+        return sorted((one for one, _ in found), key=lambda one: one.code)
+
+    async def set_object_type(self, caller: Caller, type: ObjectType) -> ObjectType:
+        """Raises Unmet when names would be unique elsewhere while there are objects."""
+        self._allow(caller)
+        names.name(type.code, "code of a type", size_max_bytes=TYPE_SIZE_MAX_BYTES)
+        names.value(type.description, "description")
+        address = self._places.types.object(type.code).record
+
+        async def body(txn: Txn) -> None:
+            entry = await txn.get(address.path)
+            if entry is not None and address.decode(entry.value).per_project != type.per_project:
+                await self._unused(txn, type.code)
+            txn.do(address.put(type))
+
+        await self._commit(caller, body)
+        return type
+
+    async def set_provider_type(self, caller: Caller, type: ProviderType) -> ProviderType:
+        self._allow(caller)
+        names.name(type.code, "code of a type", size_max_bytes=TYPE_SIZE_MAX_BYTES)
+        names.value(type.description, "description")
+        address = self._places.types.provider(type.code).record
+
+        async def body(txn: Txn) -> None:
+            await txn.get(address.path)
+            txn.do(address.put(type))
+
+        await self._commit(caller, body)
+        return type
+
+    async def delete_type(self, caller: Caller, code: str, *, provider: bool) -> None:
+        """Raises NotFound, or Unmet while there are objects of it."""
+        self._allow(caller)
+        types = self._places.types
+        path = types.provider(code).record.path if provider else types.object(code).record.path
+
+        async def body(txn: Txn) -> None:
+            if await txn.get(path) is None:
+                raise NotFound(f"there is no type {code!r}")
+            if not provider:
+                await self._unused(txn, code)
+            txn.delete(path)
+
+        await self._commit(caller, body)
+
+    async def _unused(self, txn: Txn, code: str) -> None:
+        await txn.get(self._places.journal.revision.path)  # nothing at all is written meanwhile
+        for partition, _ in await self.partitions():
+            names_of = self._places.partitions.tree(partition.uuid).objects.by_type(code).path
+            if await self._facts.store.scan(names_of, limit=1):
+                raise Unmet(f"there are objects of type {code} in partition {partition.name}; delete them first")
+
+    # ---- definitions
+
+    async def definition(self, place: Place, *, exact: bool) -> tuple[Place, Definition]:
+        """The one set there, or (not `exact`) the one that applies there.  Raises NotFound."""
+        basis = Basis(self._facts)
+        found = await basis.resolve(place.partition, place.type, place.kind)
+        if found is None or (exact and found[0].path != place.address(self._places).path):
+            raise NotFound(f"there is no definition for {_shown(place)}")
+        everywhere = [Place(place.type, "", place.kind), Place(place.type)]
+        several = [place, Place(place.type, place.partition), *everywhere]
+        return next(one for one in several if one.address(self._places).path == found[0].path), found[1]
+
+    async def set_definition(self, caller: Caller, place: Place, definition: Definition) -> Definition:
+        """Without a uuid it gets one; the definition it replaces is deleted.  Raises Invalid, Unmet, Exists."""
+        self._allow(caller)
+        definitions.check(definition)
+        index = place.address(self._places)
+        record = self._places.definitions.by_uuid(definition.uuid).record
+
+        async def body(txn: Txn) -> None:
+            await self._place_exists(txn, place)
+            old = await txn.get(index.path)
+            former = index.decode(old.value).uuid if old else ""
+            if await txn.get(record.path) is not None and former != definition.uuid:
+                raise Exists(f"a definition {definition.uuid} exists, for something else")
+            if former and former != definition.uuid:
+                txn.do(self._places.definitions.by_uuid(former).record.delete())
+            txn.do(index.put(Uuid(definition.uuid)), record.put(definition))
+
+        await self._commit(caller, body)
+        return definition
+
+    async def delete_definition(self, caller: Caller, place: Place) -> None:
+        """Raises NotFound."""
+        self._allow(caller)
+        index = place.address(self._places)
+
+        async def body(txn: Txn) -> None:
+            old = await txn.get(index.path)
+            if old is None:
+                raise NotFound(f"there is no definition for {_shown(place)}")
+            txn.do(index.delete(), self._places.definitions.by_uuid(index.decode(old.value).uuid).record.delete())
+
+        await self._commit(caller, body)
+
+    async def _place_exists(self, txn: Txn, place: Place) -> None:
+        if await txn.get(self._places.types.object(place.type).record.path) is None:
+            raise Unmet(f"there is no object type {place.type!r}")
+        if place.partition:
+            partition = self._places.partitions.by_uuid(place.partition).record
+            if await txn.get(partition.path) is None:
+                raise Unmet(f"there is no partition {place.partition}")
+        if place.kind and place.type == PROVIDER:
+            kind = self._places.types.provider(place.kind).record
+            if await txn.get(kind.path) is None:
+                raise Unmet(f"there is no provider type {place.kind!r}")
+
+    # ---- all of them
+
+    async def begin(self) -> None:
+        """Writes what every inventory begins with, where it is not there."""
+        types = self._places.types
+        put = [(types.object(one.code).record, one) for one in BUILT_IN_TYPES]
+        puts = [address.put(one) for address, one in put]
+        puts += [types.provider(one.code).record.put(one) for one in BUILT_IN_PROVIDER_TYPES]
+        default = self._places.definitions.by_type(PROVIDER).default
+
+        async def body(txn: Txn) -> None:
+            for op in puts:
+                if await txn.get(op.path) is None:
+                    txn.do(op)
+            if await txn.get(default.path) is None:
+                uuid = fresh()
+                definition = Definition(uuid, definitions.DEFAULT.schema)
+                txn.do(default.put(Uuid(uuid)), self._places.definitions.by_uuid(uuid).record.put(definition))
+
+        await self._facts.store.transact(body)
+        await self._journal.begin()
+
+    async def _commit(self, caller: Caller, body: Callable[[Txn], Awaitable[T]]) -> T:
+        """With its entry in the journal.  Raises Stale when others write without pause."""
+
+        async def told(txn: Txn) -> T:
+            result = await body(txn)
+            txn.do(*self._journal.ops(fresh(), Recorded((), caller.user, caller.project, self._clock())))
+            return result
+
+        try:
+            return await self._facts.store.transact(told)
+        except Conflict as error:
+            raise Stale("this changes faster than it can be written; try again") from error
+        finally:
+            self._facts.forget()
+
+    async def _records(self, directory: str, type: type[R]) -> list[tuple[R, int]]:
+        entries: Sequence[Entry] = await self._facts.store.list(directory)
+        return [(Address(one.path, type).decode(one.value), one.version) for one in entries]
+
+    async def _generation(self, address: Address[R], record: R) -> tuple[R, int]:
+        entry = await self._facts.store.get(address.path)
+        return record, entry.version if entry else 0
+
+    def _allow(self, caller: Caller) -> None:
+        if not caller.admin:
+            raise Denied(f"{caller.user or 'this caller'} does not have the role admin, which this needs")
+
+
+def _shown(place: Place) -> str:
+    kind = f" of kind {place.kind}" if place.kind else ""
+    return f"{place.type}{kind} {f'in partition {place.partition}' if place.partition else 'in every partition'}"

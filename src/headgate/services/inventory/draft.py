@@ -1,0 +1,224 @@
+"""One commit in the making: steps are taken one after the other on what the store held, all or none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import assert_never
+
+import msgspec
+
+from headgate.inventory import names
+from headgate.inventory.journal import Change, Event, History, Kind
+from headgate.inventory.model import Caller, Object
+from headgate.inventory.names import Invalid
+from headgate.inventory.permissions import unwritable
+from headgate.inventory.schema import schema
+from headgate.map.inventory import entries
+from headgate.map.inventory.places import InventoryMap
+from headgate.services.inventory.errors import Denied, Exists, NotFound, Stale, Unmet
+from headgate.services.inventory.facts import Basis
+from headgate.store.types import OPS_MAX, At, Delete, Entry, Op, Put
+
+
+class Create(msgspec.Struct, frozen=True):
+    object: Object
+
+
+class Update(msgspec.Struct, frozen=True):
+    """Empty: as it is."""
+
+    uuid: str
+    expected_generation: int = 0
+    name: str = ""
+    set_properties: Mapping[str, str] = {}
+    remove_properties: tuple[str, ...] = ()
+    add_tags: tuple[str, ...] = ()
+    remove_tags: tuple[str, ...] = ()
+
+    def applied(self, object: Object) -> Object:
+        properties = {k: v for k, v in object.properties.items() if k not in self.remove_properties}
+        kept = [tag for tag in object.tags if tag not in self.remove_tags]
+        return msgspec.structs.replace(
+            object,
+            name=self.name or object.name,
+            properties={**properties, **self.set_properties},
+            tags=tuple(dict.fromkeys((*kept, *self.add_tags))),
+        )
+
+
+class Remove(msgspec.Struct, frozen=True):
+    uuid: str
+    expected_generation: int = 0
+
+
+Step = Create | Update | Remove
+
+RESERVED_OPS = 6
+"""Left for the journal."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """`stored`: path -> entry, of every record and history the steps name."""
+
+    places: InventoryMap
+    basis: Basis
+    caller: Caller
+    at_ms: int
+    stored: Mapping[str, Entry | None]
+    checks: dict[str, At] = field(default_factory=dict)
+    puts: dict[str, bytes] = field(default_factory=dict)
+    deletes: set[str] = field(default_factory=set)
+    changes: list[Change] = field(default_factory=list)
+    created: set[str] = field(default_factory=set)
+    """Paths that must not be there yet: if one is, somebody else has the name or the uuid."""
+    results: list[Object] = field(default_factory=list)
+    _now: dict[str, Object | None] = field(default_factory=dict)
+
+    async def take(self, step: Step) -> None:
+        """Raises Invalid, NotFound, Exists, Denied, Stale or Unmet; then the draft is of no use any more."""
+        match step:
+            case Create(object):
+                await self._create(object)
+            case Update():
+                old = self._known(step.uuid, step.expected_generation)
+                await self._replace(old, step.applied(old))
+            case Remove():
+                await self._remove(self._known(step.uuid, step.expected_generation))
+            case _:
+                assert_never(step)
+
+    def ops(self) -> list[Op]:
+        """Raises Invalid when it is more than one commit can hold."""
+        found: list[Op] = [Delete(path) for path in sorted(self.deletes)]
+        found += [Put(path, value) for path, value in sorted(self.puts.items())]
+        if len(found) > OPS_MAX - RESERVED_OPS:
+            raise Invalid(
+                f"this needs {len(found)} entries in one commit, which has at most {OPS_MAX - RESERVED_OPS}; "
+                "do it in several steps, or with fewer properties and tags"
+            )
+        return found
+
+    async def _create(self, object: Object) -> None:
+        if await self.basis.partition(object.partition) is None:
+            raise Unmet(f"there is no partition {object.partition}")
+        per_project = await self._per_project(object.type)
+        if per_project and not object.project:
+            raise Invalid(f"objects of type {object.type} belong to a project; say which")
+        if self._owned(object) is None:
+            raise Denied(f"{self.caller.user} of {self.caller.project} may not create objects there")
+        await self._check(None, object)
+        record = self.places.objects.by_uuid(object.uuid).record.path
+        self._fresh(record, f"an object with the uuid {object.uuid} exists")
+        self._fresh(entries.name(self.places, object, per_project).path, f"{object.type} {object.name} exists")
+        self._write(object, {}, entries.indexes(self.places, object, per_project), History(), Kind.CREATED)
+        self.changes.append(Change(Kind.CREATED, None, object))
+        self.results.append(object)
+
+    async def _replace(self, old: Object, new: Object) -> None:
+        per_project = await self._per_project(old.type)
+        await self._check(old, new)
+        name = entries.name(self.places, new, per_project).path
+        if new.name != old.name:
+            self._fresh(name, f"{new.type} {new.name} exists")
+        before = entries.indexes(self.places, old, per_project)
+        after = entries.indexes(self.places, new, per_project)
+        self._write(new, before, after, self._history(old.uuid), Kind.UPDATED)
+        self.changes.append(Change(Kind.UPDATED, old, new))
+        self.results.append(new)
+
+    async def _remove(self, old: Object) -> None:
+        per_project = await self._per_project(old.type)
+        definition = await self.basis.definition(old.partition, old.type, old.kind)
+        if locked := unwritable(old.properties, {}, definition, self.caller):
+            raise Denied(f"{old.name} has properties that {self.caller.user} may not remove: {', '.join(locked)}")
+        self._erase([*entries.indexes(self.places, old, per_project), *self._own(old.uuid)])
+        self._now[old.uuid] = None
+        self.changes.append(Change(Kind.DELETED, old, None))
+        self.results.append(old)
+
+    def _write(
+        self, new: Object, before: Mapping[str, bytes], after: Mapping[str, bytes], past: History, kind: Kind
+    ) -> None:
+        record, history = self._own(new.uuid)
+        event = Event(kind, new, self.caller.user, self.caller.project, self.at_ms)
+        self._erase([path for path in before if path not in after])
+        added = {path: value for path, value in after.items() if before.get(path) != value}
+        for path, value in {**added, record: new.to_wire(), history: past.and_then(event).to_wire()}.items():
+            self.deletes.discard(path)
+            self.puts[path] = value
+        self._now[new.uuid] = new
+
+    def _erase(self, paths: list[str]) -> None:
+        for path in paths:
+            self.puts.pop(path, None)
+            self.deletes.add(path)
+
+    def _own(self, uuid: str) -> tuple[str, str]:
+        return self.places.objects.by_uuid(uuid).record.path, self.places.history.object(uuid).record.path
+
+    def _fresh(self, path: str, taken: str) -> None:
+        """Nothing is there, or an earlier step takes it away."""
+        if path in self.puts:
+            raise Exists(taken)
+        if path not in self.deletes:
+            self.checks[path] = At(path, None)
+            self.created.add(path)
+
+    def _known(self, uuid: str, expected_generation: int) -> Object:
+        """As it is after the steps so far.  Raises NotFound, Stale or Denied."""
+        address = self.places.objects.by_uuid(uuid).record
+        entry = self.stored.get(address.path)
+        if uuid in self._now:
+            found = self._now[uuid]
+        else:
+            found = address.decode(entry.value) if entry else None
+            if entry is not None:
+                self.checks[address.path] = At(address.path, entry.version)
+        if found is None or self._owned(found) is None:
+            raise NotFound(f"there is no object {uuid}")
+        if expected_generation and entry is not None and entry.version != expected_generation:
+            raise Stale(f"{found.name} is at generation {entry.version}, not {expected_generation}; look again")
+        return found
+
+    def _owned(self, object: Object) -> Object | None:
+        """The object, if it is the caller's: of the partition and, where it has one, of the project."""
+        return owned(object, self.caller)
+
+    def _history(self, uuid: str) -> History:
+        address = self.places.history.object(uuid).record
+        if address.path in self.puts:
+            return address.decode(self.puts[address.path])
+        entry = self.stored.get(address.path)
+        return address.decode(entry.value) if entry else History()
+
+    async def _per_project(self, type: str) -> bool:
+        found = await self.basis.object_type(type)
+        if found is None:
+            raise Unmet(f"there is no object type {type!r}")
+        return found.per_project
+
+    async def _check(self, old: Object | None, new: Object) -> None:
+        """Names, sizes, the definition, and what the caller may write.  Raises Invalid or Denied."""
+        names.check(new)
+        before = old.properties if old else {}
+        definition = await self.basis.definition(new.partition, new.type, new.kind)
+        if locked := unwritable(before, new.properties, definition, self.caller):
+            raise Denied(f"{self.caller.user} may not set {', '.join(locked)} of {new.name}")
+        if old is not None and old.kind != new.kind:
+            former = await self.basis.definition(old.partition, old.type, old.kind)
+            if locked := unwritable(before, new.properties, former, self.caller):
+                raise Denied(f"{self.caller.user} may not set {', '.join(locked)} of {new.name}")
+        if definition is not None and definition.schema:
+            schema(definition.schema).check(new)
+
+
+def owned(object: Object, caller: Caller) -> Object | None:
+    """The object, if it is the caller's: of the partition and, where it has a project, of the project.
+
+    Administrators own the objects of every project.
+    """
+    if object.partition != caller.partition:
+        return None
+    return object if caller.admin or not object.project or object.project == caller.project else None

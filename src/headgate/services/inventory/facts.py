@@ -1,0 +1,128 @@
+"""What objects stand on: partitions, types, definitions.  Read once, kept, and checked again by every commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from headgate.inventory.model import Definition, ObjectType, Partition, ProviderType
+from headgate.map.inventory.entries import last
+from headgate.map.inventory.places import InventoryMap, Uuid
+from headgate.map.tree import Address
+from headgate.store.store import Store
+from headgate.store.types import At, Entry
+
+R = TypeVar("R")
+
+KEPT_MAX = 10_000
+
+
+class Facts:
+    """Entries as last read.  A writer that relied on an old one loses its commit, forgets, and reads again."""
+
+    def __init__(self, store: Store, places: InventoryMap) -> None:
+        self.store, self.places = store, places
+        self._kept: dict[str, tuple[Entry | None, Any]] = {}  # what was read, and the record it holds
+        self._listed: dict[str, Sequence[Entry]] = {}
+        self._epoch = 0
+
+    def forget(self) -> None:
+        self._kept.clear()
+        self._listed.clear()
+        self._epoch += 1
+
+    async def read(self, addresses: Sequence[Address[R]]) -> list[tuple[Entry | None, R | None]]:
+        """Raises Undecodable."""
+        found = {one.path: self._kept[one.path] for one in addresses if one.path in self._kept}
+        missing = [one for one in addresses if one.path not in found]
+        if missing:
+            epoch = self._epoch
+            entries = await self.store.get_many([one.path for one in missing])
+            for address, entry in zip(missing, entries, strict=True):
+                found[address.path] = (entry, address.decode(entry.value) if entry else None)
+            if epoch == self._epoch:  # else it may be from before the change that was told
+                if len(self._kept) + len(found) > KEPT_MAX:
+                    self._kept.clear()
+                self._kept |= found
+        return [found[address.path] for address in addresses]
+
+    async def listing(self, directory: str) -> Sequence[Entry]:
+        """The subtree, kept as entries are."""
+        kept = self._listed.get(directory)
+        if kept is None:
+            epoch = self._epoch
+            kept = await self.store.list(directory)
+            if epoch == self._epoch and len(self._listed) < KEPT_MAX:
+                self._listed[directory] = kept
+        return kept
+
+    async def object_types(self) -> list[ObjectType]:
+        """By code."""
+        found = [ObjectType.from_wire(one.value) for one in await self.listing(self.places.types.object.path)]
+        return sorted(found, key=lambda one: one.code)
+
+    async def kinds(self, partition: str, type: str) -> set[str]:
+        """Kinds with a definition of their own, in the partition or everywhere."""
+        here = self.places.partitions.tree(partition).definitions.by_type(type).by_type.path
+        everywhere = self.places.definitions.by_type(type).by_type.path
+        return {last(one.path) for path in (here, everywhere) for one in await self.listing(path)}
+
+
+class Basis:
+    """What one decision stands on: every fact that was asked for is a check of the commit that follows from it."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self.checks: dict[str, At] = {}
+
+    @property
+    def places(self) -> InventoryMap:
+        return self._facts.places
+
+    async def partition(self, uuid: str) -> Partition | None:
+        return await self._one(self.places.partitions.by_uuid(uuid).record)
+
+    async def partition_named(self, name: str) -> str | None:
+        found = await self._one(self.places.partitions.by_name(name).record)
+        return found.uuid if found else None
+
+    async def object_type(self, code: str) -> ObjectType | None:
+        return await self._one(self.places.types.object(code).record)
+
+    async def provider_type(self, code: str) -> ProviderType | None:
+        return await self._one(self.places.types.provider(code).record)
+
+    async def definition(self, partition: str, type: str, kind: str) -> Definition | None:
+        """The one that applies: of partition and kind, of the partition, of the kind, of the type; none is none."""
+        found = await self.resolve(partition, type, kind)
+        return found[1] if found else None
+
+    async def resolve(self, partition: str, type: str, kind: str) -> tuple[Address[Uuid], Definition] | None:
+        """Where it was found, and the definition."""
+        addresses = definition_places(self.places, partition, type, kind)
+        uuids = await self._several(addresses)
+        for address, uuid in zip(addresses, uuids, strict=True):
+            if uuid is not None:
+                definition = await self._one(self.places.definitions.by_uuid(uuid.uuid).record)
+                return (address, definition) if definition is not None else None
+        return None
+
+    async def _one(self, address: Address[R]) -> R | None:
+        return (await self._several([address]))[0]
+
+    async def _several(self, addresses: Sequence[Address[R]]) -> list[R | None]:
+        found = await self._facts.read(addresses)
+        for address, (entry, _) in zip(addresses, found, strict=True):
+            self.checks[address.path] = At(address.path, entry.version if entry else None)
+        return [record for _, record in found]
+
+
+def definition_places(places: InventoryMap, partition: str, type: str, kind: str) -> list[Address[Uuid]]:
+    """Where the definition of such objects may be said, the most explicit first; no partition: what holds in all."""
+    everywhere = places.definitions.by_type(type)
+    indexes = [places.partitions.tree(partition).definitions.by_type(type)] if partition else []
+    return [
+        address
+        for index in (*indexes, everywhere)
+        for address in ([index.by_type(kind).record] if kind else []) + [index.default]
+    ]

@@ -1,0 +1,165 @@
+"""Is every index what the records say?  Finds what is missing, stray or dangling, and puts it right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from headgate.inventory.model import Definition, Object, ObjectType, Partition
+from headgate.map.inventory import entries
+from headgate.map.inventory.places import InventoryMap, Uuid
+from headgate.map.tree import Undecodable, locate
+from headgate.store.store import Store
+from headgate.store.types import At, Conflict, Delete, Entry, Op, Put
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong; without `repair` only a person can tell what is right."""
+
+    path: str
+    what: str
+    repair: Op | None = None
+    checks: tuple[At, ...] = ()
+    """What the repair stands on."""
+
+
+@dataclass(slots=True)
+class _Records:
+    """What is authoritative."""
+
+    partitions: dict[str, Partition] = field(default_factory=dict)
+    types: dict[str, ObjectType] = field(default_factory=dict)
+    objects: dict[str, Object] = field(default_factory=dict)
+    definitions: set[str] = field(default_factory=set)
+    source: dict[str, At] = field(default_factory=dict)
+    """uuid -> the record at the version it was read."""
+
+
+def examine(places: InventoryMap, found: Iterable[Entry]) -> list[Finding]:
+    """Of every entry below the root, all of one moment."""
+    by_path = {entry.path: entry for entry in found}
+    records, findings = _Records(), []
+    for entry in by_path.values():
+        finding = _read(places, entry, records)
+        if finding is not None:
+            findings.append(finding)
+    expected: dict[str, tuple[bytes, str]] = {}
+    findings += _expect(places, records, expected)
+    for path, (value, uuid) in expected.items():
+        there = by_path.get(path)
+        if there is None or there.value != value:
+            what = "missing" if there is None else f"leads to {there.value.decode('ascii', 'replace')}, not to {uuid}"
+            checks = (records.source[uuid], At(path, there.version if there else None))
+            findings.append(Finding(path, what, Put(path, value), checks))
+    findings += _stray(places, by_path, records, expected)
+    return sorted(findings, key=lambda one: one.path)
+
+
+async def repair(store: Store, findings: Iterable[Finding]) -> tuple[int, int]:
+    """How many were put right, and how many were not because what they stand on changed meanwhile."""
+    done = missed = 0
+    for finding in findings:
+        if finding.repair is None:
+            continue
+        try:
+            await store.commit(finding.checks, [finding.repair])
+            done += 1
+        except Conflict:
+            missed += 1
+    return done, missed
+
+
+def _read(places: InventoryMap, entry: Entry, records: _Records) -> Finding | None:
+    """Takes up a record; what cannot be read, or is nowhere on the map, is a finding."""
+    located = locate(InventoryMap, places.path, entry.path)
+    if located is None or located.place is None or located.rest:
+        return Finding(entry.path, "not on the map")
+    uuid, at = entries.last(entry.path), At(entry.path, entry.version)
+    try:
+        record = _decoded(places, entry, uuid)
+    except Undecodable as error:
+        return Finding(entry.path, f"cannot be read: {error.why}")
+    match record:
+        case Partition():
+            records.partitions[uuid] = record
+        case ObjectType():
+            records.types[record.code] = record
+        case Object():
+            records.objects[uuid] = record
+        case Definition():
+            records.definitions.add(uuid)
+        case None:
+            return None
+    records.source[uuid] = at
+    return None
+
+
+def _decoded(places: InventoryMap, entry: Entry, uuid: str) -> Partition | ObjectType | Object | Definition | None:
+    """The record, if the entry is one of those indexes are made from."""
+    directory = entry.path.rpartition("/")[0]
+    if directory == places.partitions.by_uuid.path:
+        return places.partitions.by_uuid(uuid).record.decode(entry.value)
+    if directory == places.types.object.path:
+        return places.types.object(uuid).record.decode(entry.value)
+    if directory == places.objects.by_uuid.path:
+        return places.objects.by_uuid(uuid).record.decode(entry.value)
+    if directory == places.definitions.by_uuid.path:
+        return places.definitions.by_uuid(uuid).record.decode(entry.value)
+    return None
+
+
+def _expect(places: InventoryMap, records: _Records, expected: dict[str, tuple[bytes, str]]) -> Iterator[Finding]:
+    """Fills in the index entries there should be: path -> value and the uuid of the record that says so."""
+    for partition in records.partitions.values():
+        name = places.partitions.by_name(partition.name).record
+        if name.path in expected:
+            yield Finding(name.path, f"partitions {expected[name.path][1]} and {partition.uuid} have one name")
+        expected.setdefault(name.path, (Uuid(partition.uuid).to_wire(), partition.uuid))
+    for uuid, object in records.objects.items():
+        record = places.objects.by_uuid(uuid).record.path
+        type = records.types.get(object.type)
+        if object.uuid != uuid:
+            yield Finding(record, f"says that it is {object.uuid}")
+        if object.partition not in records.partitions:
+            yield Finding(record, f"is in partition {object.partition}, which does not exist")
+        if type is None:
+            yield Finding(record, f"is of type {object.type}, which does not exist")
+            continue
+        for path, value in entries.indexes(places, object, type.per_project).items():
+            if path in expected:
+                yield Finding(path, f"objects {expected[path][1]} and {uuid} have one name")
+            expected.setdefault(path, (value, uuid))
+
+
+def _stray(
+    places: InventoryMap,
+    by_path: Mapping[str, Entry],
+    records: _Records,
+    expected: Mapping[str, tuple[bytes, str]],
+) -> Iterator[Finding]:
+    """Entries that lead to nothing."""
+    used: set[str] = set()
+    for path, entry in by_path.items():
+        located = locate(InventoryMap, places.path, path)
+        if located is None or located.place is None or path in expected:
+            continue
+        own = (At(path, entry.version),)
+        within = path.removeprefix(f"{places.path}/").split("/")
+        if within[0] == "history" and within[-1] not in records.objects:
+            yield Finding(path, "is of an object that does not exist", Delete(path), own)
+        elif within[0] == "partitions" and located.keys and "definitions" not in within[:3] and _is_index(within):
+            yield Finding(path, "leads to nothing that has it", Delete(path), own)
+        elif "definitions" in within[:3] and within[-2:-1] != ["by-uuid"]:
+            uuid = entry.value.decode("ascii", "replace")
+            used.add(uuid)
+            if uuid not in records.definitions:
+                yield Finding(path, f"leads to definition {uuid}, which does not exist", Delete(path), own)
+    for uuid in sorted(records.definitions - used):
+        record = records.source[uuid]
+        yield Finding(record.path, "is a definition of nothing", Delete(record.path), (record,))
+
+
+def _is_index(within: list[str]) -> bool:
+    """Below `partitions`: everything but the partitions themselves."""
+    return within[1] != "by-uuid"

@@ -1,0 +1,273 @@
+"""The inventory as one thing: what callers may ask of it, whatever the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import msgspec
+
+from headgate.inventory import filters, names
+from headgate.inventory.expressions import Expression
+from headgate.inventory.filters import Filter, Sort
+from headgate.inventory.journal import Change, Event
+from headgate.inventory.model import Caller, Definition, Object
+from headgate.inventory.names import Invalid
+from headgate.inventory.permissions import visible
+from headgate.map.inventory.places import InventoryMap
+from headgate.services.inventory.admin import Admin
+from headgate.services.inventory.draft import Step, owned
+from headgate.services.inventory.errors import Denied, NotFound, Unmet
+from headgate.services.inventory.facts import Basis, Facts
+from headgate.services.inventory.journal import Commit, Journal
+from headgate.services.inventory.paging import Token, after_marker, changes_facts, digest, seen
+from headgate.services.inventory.search import Condition, Found, Query, Search
+from headgate.services.inventory.writer import Writer, Written
+from headgate.store.store import Store
+
+LIMIT_DEFAULT, LIMIT_MAX = 100, 1_000
+"""Objects of one page."""
+CONDITIONS_MAX = 200
+"""Filters x partitions x types of one search."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    objects: Sequence[Found]
+    next_token: str
+    revision: int
+    count: int | None
+
+
+class Inventory:
+    """`journal.run()` must be running."""
+
+    def __init__(self, store: Store, places: InventoryMap, clock: Callable[[], int]) -> None:
+        self.places = places
+        self.journal = Journal(store, places)
+        self.facts = Facts(store, places)
+        self.journal.on_facts(self.facts.forget)
+        self.admin = Admin(self.facts, self.journal, clock)
+        self._writer = Writer(self.facts, self.journal, clock)
+        self._search = Search(store, places, self.journal)
+
+    async def begin(self) -> None:
+        await self.admin.begin()
+
+    # ---- reading
+
+    async def get(self, caller: Caller, uuid: str) -> tuple[Object, int]:
+        """Raises NotFound, also for what is not the caller's."""
+        address = self.places.objects.by_uuid(uuid).record
+        entry = await self.facts.store.get(address.path)
+        found = owned(address.decode(entry.value), caller) if entry else None
+        if found is None or entry is None:
+            raise NotFound(f"there is no object {uuid}")
+        return await self._seen(found, caller), entry.version
+
+    async def get_named(self, caller: Caller, type: str, project: str, name: str) -> tuple[Object, int]:
+        """In the caller's partition.  Raises Unmet for a type there is not, NotFound."""
+        found_type = await Basis(self.facts).object_type(type)
+        if found_type is None:
+            raise Unmet(f"there is no object type {type!r}")
+        of_type = self.places.partitions.tree(caller.partition).objects.by_type(type)
+        by_name = of_type.by_project(project or caller.project).by_name if found_type.per_project else of_type.by_name
+        address = by_name(name).record
+        entry = await self.facts.store.get(address.path)
+        if entry is None:
+            raise NotFound(f"there is no {type} {name}")
+        return await self.get(caller, address.decode(entry.value).uuid)
+
+    async def history(self, caller: Caller, uuid: str) -> list[Event]:
+        """Oldest first.  Raises NotFound."""
+        await self.get(caller, uuid)
+        address = self.places.history.object(uuid).record
+        entry = await self.facts.store.get(address.path)
+        events = address.decode(entry.value).events if entry else ()
+        return [msgspec.structs.replace(event, object=await self._seen(event.object, caller)) for event in events]
+
+    # ---- searching
+
+    async def filter(self, caller: Caller, said: Expression) -> Filter:
+        """With names and patterns resolved, and the caller's partition and project where nothing is said.
+
+        Raises Denied for what is not the caller's, Unmet for a partition or type there is not.
+        """
+        partitions = [await self.partition(one) for one in said.partitions] or [caller.partition]
+        if foreign := [one for one in partitions if one != caller.partition and not caller.admin]:
+            raise Denied(f"{caller.user} may search in the partition of the session only, not in {foreign[0]}")
+        project = None if said.every_project else said.project or caller.project
+        if project != caller.project and not caller.admin:
+            raise Denied(f"{caller.user} may search in project {caller.project} only")
+        return Filter(
+            partitions=tuple(dict.fromkeys(partitions)),
+            types=await self._types(said.types) if said.types else None,
+            project=project,
+            uuids=tuple(names.uuid(one) for one in said.uuids) if said.uuids else None,
+            uuid_prefix=said.uuid_prefix or None,
+            name=said.name if said.name or said.name_prefix else None,
+            name_prefix=said.name_prefix,
+            wanted=said.wanted,
+        )
+
+    async def partition(self, named: str) -> str:
+        """The uuid of a partition given by uuid or name.  Raises Unmet."""
+        basis = Basis(self.facts)
+        uuid = names.normal(named) if names.is_uuid(named) else await basis.partition_named(named)
+        if uuid is None or await basis.partition(uuid) is None:
+            raise Unmet(f"there is no partition {named!r}")
+        return uuid
+
+    async def page(
+        self,
+        caller: Caller,
+        any: Sequence[Filter],
+        *,
+        limit: int = 0,
+        token: str = "",
+        sorts: Sequence[Sort] = (),
+        count: bool = False,
+    ) -> Page:
+        """One page of what matches one of the filters.  Raises Invalid, or Expired for an old token."""
+        limit = self._limit(limit)
+        asked = digest(caller, any, sorts)
+        at = Token.read(token, asked) if token else None
+        query = await self._query(caller, any)
+        moment = await self._search.moment(at.revision if at else None)
+        if sorts or count:
+            found = await self._search.every(query, moment)
+            total = len(found)
+            if sorts:
+                found = self._sorted(query, found, sorts)
+                told = at.told if at else 0
+            else:
+                told = sum(one.position <= at.after for one in found) if at else 0
+            part, more = found[told : told + limit], told + limit < total
+            told += len(part)
+            after = part[-1].position if part else ""
+        else:
+            part, after = await self._search.page(query, moment, at.after if at else "", limit)
+            told, total, more = 0, 0, bool(after)
+        next_token = Token(moment.revision, after, told, asked).text() if more else ""
+        return Page(self._told(query, part), next_token, moment.revision, total if count else None)
+
+    async def every(
+        self, caller: Caller, any: Sequence[Filter], *, limit: int = 0, marker: str = "", sorts: Sequence[Sort] = ()
+    ) -> AsyncIterator[Found]:
+        """All that match, in order, after the object with the uuid `marker`; at most `limit` if there is one."""
+        query = await self._query(caller, any)
+        moment = await self._search.moment(None)
+        after, left = "", limit or None
+        if sorts or marker:
+            found = await self._search.every(query, moment)
+            found = self._sorted(query, found, sorts) if sorts else found
+            for one in self._told(query, after_marker(found, marker)[:left]):
+                yield one
+            return
+        while True:
+            part, after = await self._search.page(query, moment, after, min(left or LIMIT_MAX, LIMIT_MAX))
+            for one in self._told(query, part):
+                yield one
+            left = left - len(part) if left else None
+            if not after or left == 0:
+                return
+
+    async def changes(
+        self, caller: Caller, any: Sequence[Filter], revision: int, *, quiet_s: float
+    ) -> AsyncIterator[tuple[list[tuple[Change, Commit]], int]]:
+        """What was done to matching objects after a moment (0: from now on), and how far that is.
+
+        An object that comes to match is told as it is, one that no longer does as it was.  Raises Expired.
+        """
+        query = await self._query(caller, any)
+        if not revision:
+            revision = await self.journal.now()
+            await self.journal.reach(revision)
+        async for commits, reached in self.journal.follow(revision, quiet_s=quiet_s):
+            told = [(one, commit) for commit in commits for one in seen(query, commit)]
+            if changes_facts(commits):
+                query = await self._query(caller, any)
+            yield told, reached
+
+    # ---- writing
+
+    async def apply(self, caller: Caller, steps: Sequence[Step], *, validate_only: bool = False) -> Written:
+        """As `Writer.apply`; answered with what the caller may see."""
+        if not steps:
+            raise Invalid("there is nothing to do: give at least one step")
+        written = await self._writer.apply(caller, steps, validate_only=validate_only)
+        objects = [(await self._seen(one, caller), generation) for one, generation in written.objects]
+        return Written(tuple(objects), written.revision)
+
+    # ---- parts
+
+    async def _seen(self, object: Object, caller: Caller) -> Object:
+        definition = await Basis(self.facts).definition(object.partition, object.type, object.kind)
+        return visible(object, definition, caller)
+
+    async def _shown(self, caller: Caller, conditions: Iterable[Condition]) -> Callable[[Object], Object]:
+        """What the caller may see of any object that a condition is about."""
+        rules = await self._rules({(one.partition, one.type) for one in conditions})
+
+        def shown(object: Object) -> Object:
+            found = rules.get((object.partition, object.type))
+            if found is None:
+                return object
+            return visible(object, found.get(object.kind, found[""]), caller)
+
+        return shown
+
+    async def _rules(self, about: Iterable[tuple[str, str]]) -> dict[tuple[str, str], dict[str, Definition | None]]:
+        """(partition, type) -> kind -> definition; the kind "" is for every kind without one of its own."""
+        basis = Basis(self.facts)
+        found = {}
+        for partition, type in about:
+            kinds = await self.facts.kinds(partition, type)
+            found[partition, type] = {kind: await basis.definition(partition, type, kind) for kind in ("", *kinds)}
+        return found
+
+    async def _types(self, wanted: Sequence[str]) -> tuple[str, ...]:
+        known = [one.code for one in await self.facts.object_types()]
+        found = [
+            code
+            for one in wanted
+            for code in known
+            if (code.startswith(one[:-1]) if one.endswith("*") else code == one)
+        ]
+        if not found:
+            raise Unmet(f"there is no object type {' or '.join(wanted)}; there are {', '.join(known)}")
+        return tuple(dict.fromkeys(found))
+
+    async def _query(self, caller: Caller, any: Sequence[Filter]) -> Query:
+        given = any or [Filter(partitions=(caller.partition,), project=caller.project)]
+        types = {one.code: one.per_project for one in await self.facts.object_types()}
+        conditions = [
+            Condition(partition, type, types[type], one)
+            for one in given
+            for partition, type in product(one.partitions or (caller.partition,), one.types or types)
+            if type in types
+        ]
+        if len(conditions) > CONDITIONS_MAX:
+            raise Invalid(
+                f"this is {len(conditions)} combinations of filter, partition and type; "
+                f"at most {CONDITIONS_MAX} can be searched at once"
+            )
+        return Query(conditions, types, await self._shown(caller, conditions))
+
+    def _limit(self, limit: int) -> int:
+        if limit > LIMIT_MAX:
+            raise Invalid(f"limit is {limit}; a page has at most {LIMIT_MAX} objects")
+        return limit or LIMIT_DEFAULT
+
+    def _sorted(self, query: Query, found: Sequence[Found], sorts: Sequence[Sort]) -> list[Found]:
+        for sort in sorts:
+            if sort.field not in filters.PLAIN_FIELDS and not sort.field.startswith("properties."):
+                known = ", ".join(filters.PLAIN_FIELDS)
+                raise Invalid(f"sorting by {sort.field!r} is not possible; it is {known} or properties.<key>")
+        by_uuid = {one.object.uuid: one for one in found}
+        shown = filters.ordered([query.shown(one.object) for one in found], sorts)
+        return [by_uuid[one.uuid] for one in shown]
+
+    def _told(self, query: Query, found: Iterable[Found]) -> list[Found]:
+        return [Found(query.shown(one.object), one.generation, one.position) for one in found]

@@ -1,0 +1,183 @@
+"""The latest changes, as this process sees them: for watchers, and to show a moment that has passed.
+
+One watch of the store feeds it; readers never wait for one another, and a slow one is told when it has missed
+something.  Writers trim it: what is kept is bounded by number and size.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right, insort
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+from headgate.inventory.journal import Recorded
+from headgate.map.inventory.places import InventoryMap
+from headgate.map.tree import Undecodable
+from headgate.services.inventory.errors import Expired
+from headgate.store.store import Store
+from headgate.store.types import At, Changed, Conflict, Delete, Entry, Gone, Op, Put, Snapshot, Unavailable
+
+KEPT_MAX = 10_000
+KEPT_SIZE_MAX_BYTES = 32_000_000
+TRIMMED_MAX = 4
+"""Entries one writer removes with its own commit."""
+RETRY_MAX_S = 10.0
+REACH_TIMEOUT_S = 10.0
+GENESIS = "genesis"
+"""The first entry there ever was: while it is there, nothing was trimmed."""
+
+
+@dataclass(order=True, slots=True, frozen=True)
+class Commit:
+    """One of them; `revision` is its moment."""
+
+    revision: int
+    path: str
+    recorded: Recorded = field(compare=False)
+    size_bytes: int = field(compare=False)
+
+
+class Journal:
+    """`run()` keeps it."""
+
+    def __init__(self, store: Store, places: InventoryMap, *, kept_max: int = KEPT_MAX) -> None:
+        self._store, self._places, self._kept_max = store, places, kept_max
+        self._commits: list[Commit] = []
+        self._by_path: dict[str, Commit] = {}
+        self._size_bytes = 0
+        self._revision = 0
+        self._complete = False
+        self._floor = 0
+        self._moved = asyncio.Event()
+        self._listeners: list[Callable[[], None]] = []
+
+    @property
+    def revision(self) -> int:
+        """The moment this process has seen."""
+        return self._revision
+
+    def on_facts(self, listener: Callable[[], None]) -> None:
+        """Called when partitions, types or definitions may have changed."""
+        self._listeners.append(listener)
+
+    async def begin(self) -> None:
+        """Writes the first entry, if there is none."""
+        first = self._places.journal.changes(GENESIS).record
+        ops: list[Op] = [first.put(Recorded((), "", "", 0)), self._mark()]
+        if not await self._store.scan(self._places.journal.changes.path, limit=1):
+            try:
+                await self._store.commit([At(first.path, None)], ops)
+            except Conflict:
+                return  # another process was quicker
+
+    async def run(self) -> None:
+        """Until cancelled.  A watch that breaks is begun anew, after a bounded wait."""
+        wait_s = 0.1
+        while True:
+            try:
+                async for change in self._store.watch(self._places.journal.path):
+                    self._apply(change)
+                    wait_s = 0.1
+            except Unavailable:
+                self._told()
+                await asyncio.sleep(wait_s)
+                wait_s = min(wait_s * 2, RETRY_MAX_S)
+
+    def ops(self, name: str, recorded: Recorded) -> list[Op]:
+        """What a writer adds to its commit, last; a few of the oldest go."""
+        over = len(self._commits) + 1 - self._kept_max
+        large = self._size_bytes > KEPT_SIZE_MAX_BYTES
+        trimmed = self._commits[: min(max(over, int(large)), TRIMMED_MAX)]
+        put = self._places.journal.changes(name).record.put(recorded)
+        return [*(Delete(one.path) for one in trimmed), put, self._mark()]
+
+    def _mark(self) -> Put:
+        revision = self._places.journal.revision
+        return Put(revision.path, b"")
+
+    async def now(self) -> int:
+        """The moment of the store."""
+        entry = await self._store.get(self._places.journal.revision.path)
+        return entry.version if entry else 0
+
+    async def reach(self, revision: int) -> None:
+        """Waits until this process has seen that moment.  Raises Unavailable after REACH_TIMEOUT_S."""
+        try:
+            async with asyncio.timeout(REACH_TIMEOUT_S):
+                while self._revision < revision:
+                    await self._moves()
+        except TimeoutError as error:
+            raise Unavailable("the store does not tell what changes; try again") from error
+
+    def since(self, revision: int) -> list[Commit]:
+        """What was committed after that moment, oldest first.  Raises Expired when part of it is no longer kept."""
+        if self._trimmed(revision):
+            raise Expired(f"what changed after revision {revision} is no longer kept; begin anew")
+        return self._commits[bisect_right(self._commits, revision, key=lambda one: one.revision) :]
+
+    async def follow(self, revision: int, *, quiet_s: float) -> AsyncIterator[tuple[list[Commit], int]]:
+        """What came after that moment, again and again, with the moment reached; nothing once in `quiet_s`."""
+        while True:
+            reached = self._revision
+            commits = [one for one in self.since(revision) if one.revision <= reached]
+            revision = max(revision, reached)
+            yield commits, revision
+            if self._revision > revision:
+                continue
+            try:
+                async with asyncio.timeout(quiet_s):
+                    while self._revision <= revision:
+                        await self._moves()
+            except TimeoutError:
+                continue
+
+    async def _moves(self) -> None:
+        self._moved.clear()
+        await self._moved.wait()
+
+    def _trimmed(self, revision: int) -> bool:
+        if self._complete:
+            return revision < self._floor
+        oldest = self._commits[0].revision if self._commits else self._revision
+        return revision < max(oldest, self._floor)
+
+    def _apply(self, change: Snapshot | Changed | Gone) -> None:
+        match change:
+            case Snapshot(entries):
+                self._commits, self._by_path, self._size_bytes = [], {}, 0
+                for entry in entries:
+                    self._take(entry)
+                self._told()
+            case Changed(entry):
+                self._take(entry)
+            case Gone(path):
+                gone = self._by_path.pop(path, None)
+                if gone is not None:
+                    self._commits.remove(gone)
+                    self._size_bytes -= gone.size_bytes
+        genesis = self._places.journal.changes(GENESIS).record.path
+        self._complete = genesis in self._by_path
+        self._moved.set()
+
+    def _take(self, entry: Entry) -> None:
+        if entry.path == self._places.journal.revision.path:
+            self._revision = max(self._revision, entry.version)
+            return
+        address = self._places.journal.changes(entry.path.rpartition("/")[2]).record
+        try:
+            recorded = address.decode(entry.value)
+        except Undecodable:
+            self._floor = max(self._floor, entry.born)  # what it said is lost: whoever needs it begins anew
+            return
+        commit = Commit(entry.born, entry.path, recorded, len(entry.value))
+        if entry.path not in self._by_path:
+            self._by_path[entry.path] = commit
+            insort(self._commits, commit)
+            self._size_bytes += commit.size_bytes
+        if not recorded.changes:
+            self._told()
+
+    def _told(self) -> None:
+        for listener in self._listeners:
+            listener()

@@ -1,0 +1,267 @@
+"""Names, filters, permissions, definitions, expressions: each told by examples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from google.protobuf import descriptor_pb2
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.inventory import definitions, names
+from headgate.inventory.expressions import Expression, parse
+from headgate.inventory.filters import Filter, Item, Wanted
+from headgate.inventory.journal import HISTORY_MAX, Change, Event, History, Kind, Recorded, undone
+from headgate.inventory.model import READ, WRITE, Caller, Definition, Object, Permission
+from headgate.inventory.names import Invalid
+from headgate.inventory.permissions import may_read, unwritable, visible
+from headgate.inventory.schema import Nonconforming, Schema
+from headgate.inventory.wire import inventory_pb2, runm_pb2
+from tests.unit.inventory.objects import an_object
+
+WIRE = Path(names.__file__).parent / "wire"
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [
+        ("54B8D8D7-E24C-4379-9BBF-70C16E921E52", "54b8d8d7e24c43799bbf70c16e921e52"),
+        ("54b8d8d7e24c43799bbf70c16e921e52", "54b8d8d7e24c43799bbf70c16e921e52"),
+    ],
+)
+def test_a_uuid_has_one_form(text: str, stored: str) -> None:
+    assert names.uuid(text) == stored
+
+
+@pytest.mark.parametrize("text", ["", "x", "a" * 36, "g" * 32, "a" * 31 + "/", "a" * 33])
+def test_what_is_no_uuid_is_said_to_be_none(text: str) -> None:
+    with pytest.raises(Invalid, match="is no uuid"):
+        names.uuid(text)
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"name": ""}, "name is empty"),
+        ({"name": "n" * 1_000_000}, "1000000 bytes; at most 255"),
+        ({"name": "a\x00b"}, "contains NUL"),
+        ({"name": "\ud800"}, "no valid Unicode"),
+        ({"properties": {f"k{n}": "" for n in range(5_000)}}, "5001 properties and tags; an object has at most 64"),
+        ({"properties": {"": "v"}}, "property key is empty"),
+        ({"properties": {"k": "v" * 2_000}}, "value of property k has 2000 bytes; at most 1024"),
+        ({"tags": ("t", "t")}, "a tag twice"),
+        ({"properties": {f"k{n}": "v" * 1_000 for n in range(63)}}, "bytes in all; at most 60000"),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_with_its_figure(changed: dict[str, object], why: str) -> None:
+    with pytest.raises(Invalid, match=why):
+        names.check(an_object(**changed))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "matches"),
+    [
+        (Wanted(), True),
+        (Wanted(require_items=(Item("arch", "x86"),)), True),
+        (Wanted(require_items=(Item("arch", "x8"),)), False),
+        (Wanted(require_items=(Item("arch", "x8", True),)), True),
+        (Wanted(require_keys=("arch", "arch")), True),
+        (Wanted(any_keys=("other", "arch")), True),
+        (Wanted(any_items=(Item("arch", "arm"),)), False),
+        (Wanted(forbid_keys=("arch",)), False),
+        (Wanted(forbid_items=(Item("arch", "arm"),)), True),
+        (Wanted(require_tags=("fast",), forbid_tags=("slow",)), True),
+        (Wanted(any_tags=("slow",)), False),
+    ],
+)
+def test_a_filter_means_what_it_says(wanted: Wanted, matches: bool) -> None:
+    assert Filter(wanted=wanted).matches(an_object(properties={"arch": "x86"})) is matches
+
+
+def test_what_is_forbidden_is_not_on_an_object_without_properties() -> None:
+    assert Filter(wanted=Wanted(forbid_keys=("x",))).matches(an_object(properties={}, tags=()))
+
+
+def test_a_project_is_wanted_only_of_objects_that_have_one() -> None:
+    assert Filter(project="red").matches(an_object(project=""))
+    assert not Filter(project="red").matches(an_object(project="blue"))
+
+
+ALICE, ROOT = Caller("alice", "blue", ""), Caller("root", "ops", "", frozenset({"admin"}))
+SECRET = Definition("d", permissions={"key": (Permission(), Permission(role="admin", mask=READ | WRITE))})
+
+
+def test_the_most_specific_rule_counts() -> None:
+    assert not may_read(SECRET, "key", ALICE) and may_read(SECRET, "key", ROOT)
+    assert may_read(SECRET, "other", ALICE)
+    both = Definition("d", permissions={"k": (Permission("blue", "", READ), Permission("", "admin", 0))})
+    assert may_read(both, "k", Caller("a", "blue", "", frozenset({"admin"})))
+
+
+def test_what_is_hidden_is_neither_seen_nor_found() -> None:
+    object = an_object(properties={"key": "s3cret", "arch": "x"})
+    assert visible(object, SECRET, ALICE).properties == {"arch": "x"}
+    probe = Filter(wanted=Wanted(require_items=(Item("key", "s", True),)))
+    assert not probe.matches(visible(object, SECRET, ALICE)) and probe.matches(visible(object, SECRET, ROOT))
+
+
+def test_only_what_changes_must_be_writable() -> None:
+    assert unwritable({"key": "1"}, {"key": "1", "n": ""}, SECRET, ALICE) == []
+    assert unwritable({"key": "1"}, {"n": ""}, SECRET, ALICE) == ["key"]
+    assert unwritable({"key": "1"}, {}, SECRET, ROOT) == []
+
+
+LOCATED = {
+    "location.rack": {"schema": {"type": "integer", "minimum": 1}, "required": True},
+    "vendor": {"schema": {"enum": ["acme", "other"]}, "permissions": [{"permission": "r"}]},
+    "asset": {"schema": {"type": "string", "pattern": "^A[0-9]+$"}},
+    "since": {"schema": {"type": "string", "format": "date"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("properties", "wrong"),
+    [
+        ({"location.rack": "7", "free-text_key": "x"}, ""),
+        ({"location.rack": "7", "vendor": "acme", "asset": "A1", "since": "2026-02-03"}, ""),
+        ({}, '"location.rack" is a required property'),
+        ({"location.rack": "seven"}, "properties.location.rack"),
+        ({"location.rack": "0"}, "less than the minimum"),
+        ({"location.rack": "7", "vendor": "none"}, "properties.vendor"),
+        ({"location.rack": "7", "asset": "B1"}, "properties.asset"),
+        ({"location.rack": "7", "since": "soon"}, "properties.since"),
+    ],
+)
+def test_a_definition_is_enforced_as_it_was_written(properties: dict[str, str], wrong: str) -> None:
+    schema = Schema(definitions.compiled("d", LOCATED).schema)
+    if not wrong:
+        schema.check(an_object(properties=properties))
+        return
+    with pytest.raises(Nonconforming, match=wrong):
+        schema.check(an_object(properties=properties))
+
+
+def test_the_same_definition_is_always_the_same_text() -> None:
+    backwards = dict(reversed(LOCATED.items()))
+    assert definitions.compiled("d", LOCATED) == definitions.compiled("d", backwards)
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ({"k": {"schema": {"type": "array"}}}, "type is one or several of string"),
+        ({"k": {"schema": {"minLength": 3}}}, "minLength is not known; known are type"),
+        ({"k": {"schema": {"format": "colour"}}}, "format is one of"),
+        ({"k": {"schema": {"pattern": "(a"}}}, "no JSON Schema"),
+        ({"k": {"required": "yes"}}, "required is true or false"),
+        ({"k": {"permissions": [{"permission": "x"}]}}, "permission is empty, r, w or rw"),
+        ({"k": []}, "is a mapping"),
+    ],
+)
+def test_a_definition_that_cannot_be_is_refused(written: dict[str, object], why: str) -> None:
+    with pytest.raises(Invalid, match=why):
+        definitions.compiled("d", written)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "no JSON"),
+        ("[]", "must be an object"),
+        ('{"type": "objct"}', "no JSON Schema"),
+        ('{"$ref": "http://192.0.2.1/schema"}', "nothing is fetched"),
+        ('{"$schema": "http://example.com/own"}', "no JSON Schema"),
+        ('{"items":' * 5_000 + "{}" + "}" * 5_000, "no JSON"),
+        (" " * 300_000, "300000 bytes; at most 200000"),
+    ],
+)
+def test_what_is_no_schema_is_said_to_be_none(text: str, why: str) -> None:
+    with pytest.raises(Invalid, match=why):
+        Schema(text)
+
+
+def test_both_drafts_are_known() -> None:
+    site = "json-schema.org"
+    seventh = f'"$schema": "http://{site}/draft-07/schema#", "properties": {{"tags": {{"items": [{{"const": "a"}}]}}}}'
+    tags = '{"tags": {"prefixItems": [{"const": "a"}]}}'
+    latest = f'"$schema": "https://{site}/draft/2020-12/schema", "properties": {tags}'
+    for text in (f"{{{seventh}}}", f"{{{latest}}}"):
+        Schema(text).check(an_object(tags=("a", "b")))
+        with pytest.raises(Nonconforming):
+            Schema(text).check(an_object(tags=("b",)))
+
+
+def test_an_expression_says_a_filter() -> None:
+    said = parse("type=runm.machine name=web* zone=eu* gpu !reserved 'note=two words' tag:fast !tag:old any:a=1 any:b")
+    assert said == Expression(
+        types=("runm.machine",),
+        name="web",
+        name_prefix=True,
+        wanted=Wanted(
+            require_items=(Item("zone", "eu", True), Item("note", "two words")),
+            require_keys=("gpu",),
+            forbid_keys=("reserved",),
+            any_items=(Item("a", "1"),),
+            any_keys=("b",),
+            require_tags=("fast",),
+            forbid_tags=("old",),
+        ),
+    )
+    assert parse("uuid=AB-12* project=*") == Expression(uuid_prefix="ab12", every_project=True)
+    assert parse("property:name=x").wanted.require_items == (Item("name", "x"),)
+
+
+@pytest.mark.parametrize("text", ["name=a name=b", "type=", "'open", "=x", "!", "tag:"])
+def test_an_expression_that_says_nothing_is_refused(text: str) -> None:
+    with pytest.raises(Invalid, match="filter"):
+        parse(text)
+
+
+def test_undoing_commits_tells_what_was_before_the_first() -> None:
+    one, two, three = (an_object(name=name) for name in ("one", "two", "three"))
+    other = an_object(uuid="2" * 32)
+    commits = [
+        Recorded((Change(Kind.UPDATED, one, two), Change(Kind.CREATED, None, other)), "", "", 0),
+        Recorded((Change(Kind.UPDATED, two, three), Change(Kind.DELETED, other, None)), "", "", 0),
+    ]
+    assert undone(commits) == {one.uuid: one, other.uuid: None}
+
+
+def test_a_history_is_bounded_by_number_and_size() -> None:
+    history = History()
+    for n in range(HISTORY_MAX + 5):
+        history = history.and_then(Event(Kind.UPDATED, an_object(name=str(n)), "u", "p", n))
+    assert [event.at_ms for event in history.events] == list(range(5, HISTORY_MAX + 5))
+    large = {f"k{n}": "v" * 900 for n in range(60)}
+    for n in range(5):
+        history = history.and_then(Event(Kind.UPDATED, an_object(properties=large), "u", "p", n))
+    assert len(history.events) == 2 and len(history.to_wire()) < 120_000
+
+
+objects = st.builds(
+    Object, *[st.text(max_size=5)] * 5, st.dictionaries(st.text(max_size=5), st.text(max_size=5)), st.just(("t",))
+)
+
+
+@given(objects)
+def test_an_object_is_stored_as_the_message_others_know(object: Object) -> None:
+    assert Object.from_wire(object.to_wire()) == object
+    message = runm_pb2.Object.FromString(object.to_wire())
+    assert {one.key: one.value for one in message.properties} == object.properties and message.uuid == object.uuid
+
+
+@pytest.mark.parametrize(("name", "made"), [("runm", runm_pb2), ("inventory", inventory_pb2)])
+def test_generated_code_is_what_its_definition_says(name: str, made: object, tmp_path: Path) -> None:
+    from grpc_tools import protoc
+
+    out = tmp_path / "set"
+    path = f"headgate/inventory/wire/{name}.proto"
+    assert protoc.main(["", f"-I{WIRE.parents[2]}", f"--descriptor_set_out={out}", path]) == 0
+    (told,) = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes()).file
+    kept = descriptor_pb2.FileDescriptorProto.FromString(made.DESCRIPTOR.serialized_pb)  # type: ignore[attr-defined]
+    for found in (told, kept):
+        for message in found.message_type:
+            for field in (*message.field, *(one for nested in message.nested_type for one in nested.field)):
+                field.ClearField("json_name")
+    assert told == kept, "run: make proto"
