@@ -10,6 +10,8 @@ from headgate.gate.report import duration
 from headgate.web.shapes import ItemShape, JobShape, PipelineShape, QueueShape, StatusShape
 
 _LOOK = {"SUCCESS": ("✔", "green"), "SKIPPED": ("-", "dim"), "CANCELED": ("×", "dim")}
+NAMED_MAX = 3
+"""An item with more jobs has only those named that run or failed."""
 
 
 def board(status: StatusShape, rows_max: int | None = None) -> RenderableType:
@@ -46,6 +48,8 @@ def _pipeline(pipeline: PipelineShape, items_max: int) -> RenderableType:
     if pipeline.state == "error":
         title.append("  its records cannot be read; ask `headgate map check`", "red")
     table = Table.grid(padding=(0, 2))
+    for _ in range(3):
+        table.add_column(no_wrap=True, overflow="ellipsis")
     above: QueueShape | None = None
     for queue, item in items[:items_max]:
         if queue is not above and queue.window:  # without a window every change has a queue of its own
@@ -61,18 +65,22 @@ def _item(item: ItemShape) -> tuple[Text, Text, Text]:
     style = "red" if item.failing_reasons else "" if item.active and item.live else "dim"
     chain = "  └ " if item.item_ahead else "  ● "
     name = Text(f"{chain}{ref.project} {ref.id or ref.ref}", style=style)
-    jobs = Text(" ").join(_job(job) for job in item.jobs) if item.jobs else Text(item.phase, style="dim")
+    brief = len(item.jobs) > NAMED_MAX
+    jobs = Text(" ").join(_job(job, brief) for job in item.jobs) if item.jobs else Text(item.phase, style="dim")
     if item.failing_reasons:
         return name, jobs, Text("; ".join(item.failing_reasons), style="red")
     left = f"about {duration(item.remaining_time)} left" if item.remaining_time else ""
     return name, jobs, Text(left, style="dim")
 
 
-def _job(job: JobShape) -> Text:
+def _job(job: JobShape, brief: bool) -> Text:
+    """`brief`: only what runs or failed has its name."""
     if job.result:
         mark, style = _LOOK.get(job.result, ("✘", "red"))
     else:
         mark, style = ("▶", "blue") if job.running else ("·", "dim")
+    if brief and not job.running and mark != "✘":
+        return Text(mark, style=style)
     done = ""
     if job.running and job.estimated_time and job.elapsed_time is not None:
         done = f" {min(99, int(job.elapsed_time / (job.estimated_time * 10)))}%"

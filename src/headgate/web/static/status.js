@@ -40,7 +40,7 @@ function fillJob(node, job) {
   const key = `${job.uuid}${job.running || job.result}`;
   if (name.dataset.key !== key) {
     name.dataset.key = key;
-    name.replaceChildren(job.uuid && (job.running || job.result) ? link("build", job.uuid, job.name) : job.name);
+    name.replaceChildren(job.uuid && (job.running || job.result) ? link("build", job.uuid, job.name) : job.name, ...(job.voting ? [] : [el("span", { class: "small" }, " non-voting")]));
   }
   const kind = job.result ? look(job.result) : job.running ? "busy" : "mute";
   as(bar, `bar ${job.result ? `done ${kind}` : job.running ? (job.estimated_time ? "known" : "running") : ""}`);
@@ -49,7 +49,7 @@ function fillJob(node, job) {
   result.title = job.error || job.waiting_status || "";
   if (job.running) running.set(node, job); else running.delete(node);
   if (job.running) tick(node, job);
-  else set(result, job.result ? job.result + (job.voting ? "" : " (non-voting)") : job.retry ? `again, try ${job.tries}` : job.uuid ? "queued" : "waiting");
+  else set(result, job.result ? job.result : job.retry ? `again, try ${job.tries}` : job.uuid ? "queued" : "waiting");
 }
 
 // What time alone changes.
@@ -67,7 +67,7 @@ function makeItem() {
   return node;
 }
 
-function fillItem(node, { item, shown }) {
+function fillItem(node, { item, shown, apart }) {
   const ref = item.refs[0], [button, reasons, jobs] = node.children, [subject, small, dots] = button.children;
   const done = item.jobs.filter((job) => job.result).length, bad = item.jobs.filter((job) => job.result && look(job.result) === "bad").length;
   const kind = item.failing_reasons.length ? "failing" : !item.active ? "waiting" : item.jobs.length && done === item.jobs.length ? "good" : "busy";
@@ -75,7 +75,7 @@ function fillItem(node, { item, shown }) {
   button.setAttribute("aria-expanded", String(shown));
   button.title = `${ref.project_canonical} ${ref.ref}`;
   set(subject, ref.subject || ref.ref);
-  set(small, `${ref.project} · ${ref.id || ref.ref} · ${ref.branch}${item.live ? "" : " · needed by the change below"}${item.phase ? ` · ${item.phase}` : ""}`);
+  set(small, `${ref.project} · ${ref.id || ref.ref} · ${ref.branch}${item.live ? "" : " · needed by the change below"}${item.phase ? ` · ${item.phase}` : ""}${apart ? " · tested without what fails above" : ""}`);
   dots.setAttribute("aria-label", item.jobs.length ? `${done} of ${item.jobs.length} jobs done${bad ? `, ${bad} failed` : ""}` : "");
   dots.setAttribute("role", "img");
   sync(dots, item.jobs.map((job) => [job.name, () => el("i"), (dot, j) => { as(dot, j.result ? look(j.result) : j.running ? "busy" : "idle"); dot.title = `${j.name}: ${j.result ?? (j.running ? "running" : "waiting")}`; }, job]));
@@ -87,10 +87,11 @@ function fillItem(node, { item, shown }) {
 const makeQueue = () => el("section", { class: "queue" }, el("h3", { class: "name" }), el("div"));
 const memory = new Map(); // item -> what it was shown as; the same object while nothing is different
 
-function shownAs(item) {
+function shownAs(item, above) {
   const shown = wide() !== toggled.has(item.id), known = memory.get(item.id);
-  if (known && known.item === item && known.shown === shown) return known;
-  const fresh = { item, shown };
+  const apart = Boolean(above && item.zuul_ref && above.failing_reasons.length && item.item_ahead !== above.id);
+  if (known && known.item === item && known.shown === shown && known.apart === apart) return known;
+  const fresh = { item, shown, apart };
   memory.set(item.id, fresh);
   return fresh;
 }
@@ -98,7 +99,7 @@ function shownAs(item) {
 function fillQueue(node, queue) {
   set(node.firstChild, queue.window ? `${queue.name} · window ${queue.window}` : "");
   node.firstChild.hidden = !queue.window;
-  sync(node.lastChild, queue.items.map((item) => [item.id, makeItem, fillItem, shownAs(item)]));
+  sync(node.lastChild, queue.items.map((item, n) => [item.id, makeItem, fillItem, shownAs(item, queue.window ? queue.items[n - 1] : null)]));
 }
 
 const makePipeline = () => el("section", { class: "pipeline" }, el("div", { class: "head" }, el("h2"), el("span", { class: "small" })), el("p", { class: "small about" }), el("div"), el("div", { class: "empty" }));
