@@ -36,7 +36,7 @@ async def work_tree(mirror: MirrorRepository, refs: Mapping[str, str], branch: s
 def _begin(mirror: MirrorRepository, refs: Mapping[str, str], branch: str, commit: str, dest: Path) -> bool:
     """The repository; and its files, when they are few and need no filter of git's: then True."""
     at = dest / ".git"
-    for directory in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info"):
+    for directory in ("objects/info", "refs", "info"):
         (at / directory).mkdir(parents=True, exist_ok=True)
     (at / "objects/info/alternates").write_text(f"{mirror.path.absolute()}/objects\n")
     lines = "".join(f"{oid} {ref}\n" for ref, oid in sorted(refs.items()))

@@ -22,6 +22,7 @@ import select
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterator
@@ -121,40 +122,24 @@ def _woken_by_children() -> int:
 
 def _start(request: dict[str, Any], sink: int, group: str) -> int:
     """The process, in a session of its own.  Raises OSError when the program cannot be started."""
-    told, tell = os.pipe()
-    child = os.fork()
-    if child:
-        os.close(tell)
-        with open(told, "rb") as why:
-            said = why.read()
-        if said:
-            os.waitpid(child, 0)
-            found = json.loads(said)
-            raise OSError(found["errno"], os.strerror(found["errno"]), found["filename"])
-        return child
-    try:
-        os.setsid()
-        if group:
-            _write(f"{group}/cgroup.procs", "0")
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(sink, 1)
-        os.dup2(sink, 2)
-        os.chdir(request["directory"])
-        for name, value in request["limits"].items():
-            _limit(getattr(resource, name), value)
-        os.execvpe(request["command"][0], request["command"], request["environment"])
-    except OSError as error:
-        filename = error.filename or request["command"][0]
-        os.write(tell, json.dumps({"errno": error.errno, "filename": os.fsdecode(filename)}).encode())
-    finally:
-        os._exit(127)
+    for name, value in request["limits"].items():
+        _limit(getattr(resource, name), value)
+    process = subprocess.Popen(
+        request["command"],
+        env=request["environment"],
+        cwd=request["directory"],
+        stdin=subprocess.DEVNULL,
+        stdout=sink,
+        stderr=sink,
+        start_new_session=True,
+        preexec_fn=(lambda: _write(f"{group}/cgroup.procs", "0")) if group else None,
+    )
+    process.returncode = 0  # it is ours to reap, not the object's
+    return process.pid
 
 
 def _limit(which: int, value: int) -> None:
-    """Never above what we have ourselves."""
+    """Of us and so of what we start; never above what we have."""
     hard = resource.getrlimit(which)[1]
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(which, (value, value))

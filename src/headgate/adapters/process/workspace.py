@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from headgate.adapters.process import variables
 from headgate.config.model import Playbook
@@ -83,9 +84,8 @@ class Workspace:
         await _all(one(project, override) for project, override in {**wanted, **required}.items())
         self.projects = dict(sorted(self.projects.items()))
         (self.logs / "zuul-info").mkdir(exist_ok=True)
-        (self.logs / "zuul-info/inventory.yaml").write_text(
-            json.dumps({"all": {"vars": self.variables()}}, indent=1)  # JSON is YAML
-        )
+        told = {"all": {"vars": self.variables()}}
+        (self.logs / "zuul-info/inventory.yaml").write_bytes(_json(told))  # JSON is YAML
 
     def _branch(self, project: str, *first: tuple[str, str]) -> tuple[str, str]:
         """What is checked out of a project, and why (gating-behaviour §14.3)."""
@@ -170,7 +170,7 @@ class Workspace:
 
     def write_variables(self, more: Mapping[str, Any]) -> None:
         """Into the file that executables read."""
-        (self.work / "vars.json").write_text(json.dumps({**self.variables(), **more}, indent=1))
+        (self.work / "vars.json").write_bytes(_json({**self.variables(), **more}))
 
     def readable(self) -> Sequence[Path]:
         """What a job must be able to read, wherever it is: this Python, and the objects its repositories share."""
@@ -182,6 +182,10 @@ class Workspace:
         ]
         python = (Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[2])
         return list(dict.fromkeys((self.root, self.logs, *python, *shared)))
+
+
+def _json(value: object) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=1)
 
 
 async def _all(works: Any) -> None:  # an iterable of coroutines of any result
