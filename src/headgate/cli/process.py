@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
+
 from headgate.adapters.git.engine import GitConnection, GitEngine
 from headgate.adapters.git.forge import GitForge
 from headgate.adapters.keys.keystore import KeyStore
@@ -21,7 +23,7 @@ from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
 from headgate.cli.jobs import runner_settings
 from headgate.cli.settings import Settings
-from headgate.config.tenants import ConfigErrors, Connection, Tenant, parse_tenants
+from headgate.config.tenants import ConfigErrors, Connection, Tenant, parse_tenant_file
 from headgate.map.places import Map
 from headgate.ports.git import Forge
 from headgate.recipes.mirror import Mirror
@@ -125,10 +127,18 @@ def tenants(settings: Settings, at: dict[str, GitConnection]) -> tuple[str, dict
     except OSError as error:
         raise UserError(f"{path}: the tenant file cannot be read: {error.strerror}") from error
     try:
-        known = {name: Connection(name, c.canonical_hostname) for name, c in at.items()}
-        return text, parse_tenants(text, str(path), known)
+        known = {
+            name: Connection(name, c.canonical_hostname, settings.connections[name].get("driver", "git"))
+            for name, c in at.items()
+        }
+        found = parse_tenant_file(text, str(path), known)
     except ConfigErrors as errors:
         raise UserError(str(errors)) from errors
+    for problem in (*found.warnings, *(problem for told in found.refused.values() for problem in told)):
+        click.echo(problem.render(), err=True)
+    if found.refused and not found.tenants:
+        raise UserError(f"{path}: no tenant can be loaded")
+    return text, found.tenants
 
 
 async def open_store(settings: Settings) -> Backend:

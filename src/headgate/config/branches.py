@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import re2
-
-from headgate.config.tenants import TenantProject
+from headgate.config.operator.model import TenantProject
+from headgate.config.patterns import any_whole
 
 
 def included(source: TenantProject, branch: str) -> bool:
-    """Of a config-project one branch; of others what the tenant file includes, or does not exclude."""
+    """Of a config-project one branch; of others what the tenant file includes, or does not exclude, and what is not
+    always dynamic."""
     if source.trusted:
         return branch == source.load_branch
+    if source.is_dynamic(branch):
+        return False
     if source.include_branches:
-        return any(re2.fullmatch(p, branch) for p in source.include_branches)
-    return not any(re2.fullmatch(p, branch) for p in source.exclude_branches)
+        return any_whole(source.include_branches, branch)
+    return not any_whole(source.exclude_branches, branch)

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import re2
-
-from headgate.config import freeze
-from headgate.config.check import as_list, deep_plain, plain
-from headgate.config.marked import Table, Wrong, nearest
+from headgate.config.assembly.adding import ORDER, SINGLE, Adder
+from headgate.config.assembly.references import References
+from headgate.config.freezing.freeze import Question, freeze
+from headgate.config.freezing.matching import Target, project_applies
+from headgate.config.freezing.sections import sections
 from headgate.config.model import ConfigError, FrozenGraph, Pipeline
+from headgate.config.operator.model import Tenant, TenantProject
 from headgate.config.parse import ParsedBranch, Stanza
-from headgate.config.pipelines import pipeline
-from headgate.config.tenants import Tenant, TenantProject
+from headgate.config.patterns import matches_whole
+from headgate.config.reading.check import as_list
+from headgate.config.reading.document import Table
+from headgate.config.reading.source import Source
 
 Branches = Mapping[str, Mapping[str, ParsedBranch]]
-"""project -> branch -> what its files say"""
+"""project -> branch -> what its files say, the default branch first"""
+QUEUE_TYPES = ("all-branches", "per-branch", "branch-assigned")
+_UNKNOWN = TenantProject("", "", "", trusted=True)
+"""Where built-in things are defined."""
 
-_SINGLE = ("nodeset", "semaphore", "queue", "secret")
+
+def _noop() -> list[Stanza]:
+    body = Table(0)
+    body.update({"name": "noop", "parent": None, "final": True, "deduplicate": True})
+    return [Stanza("job", body, Source("", "", "", "", True, ""), 0)]
 
 
 @dataclass(slots=True)
@@ -28,224 +38,154 @@ class Layout:
 
     tenant: Tenant
     branches: dict[str, tuple[str, ...]]
-    """project -> branches that carry configuration, default branch first."""
+    """project -> branches whose configuration is read, default branch first."""
     pipelines: dict[str, Pipeline] = field(default_factory=dict)
     jobs: dict[str, list[Stanza]] = field(default_factory=dict)
+    """Without the built-in noop."""
     projects: dict[str, list[Stanza]] = field(default_factory=dict)
     """Canonical name -> stanzas that configure it."""
     patterns: list[Stanza] = field(default_factory=list)
     """Project stanzas whose name is a regular expression."""
     templates: dict[str, list[Stanza]] = field(default_factory=dict)
-    singles: dict[str, dict[str, Stanza]] = field(default_factory=lambda: {kind: {} for kind in _SINGLE})
+    singles: dict[str, dict[str, Stanza]] = field(default_factory=lambda: {kind: {} for kind in SINGLE})
+    """kind -> name -> its definition, for kinds of which there is one of a name."""
     errors: tuple[ConfigError, ...] = ()
+    _noop: list[Stanza] = field(default_factory=_noop)
     _stanzas_of: dict[str, list[Stanza]] = field(default_factory=dict)
+    _sources: dict[str, TenantProject] = field(default_factory=dict)
 
     @property
     def semaphores(self) -> Mapping[str, int]:
+        """Name -> how many may hold it; of one that is not here, one may."""
         own = {name: stanza.body.get("max", 1) for name, stanza in self.singles["semaphore"].items()}
         return {**own, **self.tenant.semaphores}
 
-    def source(self, project: str) -> TenantProject | None:
-        return next((p for p in self.tenant.projects if p.project == project), None)
+    def source(self, project: str) -> TenantProject:
+        """What the tenant file says of a project, by canonical name."""
+        if not self._sources:
+            self._sources.update((p.project, p) for p in self.tenant.projects)
+        return self._sources.get(project, _UNKNOWN)
+
+    def variants(self, job: str) -> list[Stanza]:
+        """In the order of their definition."""
+        return self._noop if job == "noop" else self.jobs.get(job, [])
 
     def stanzas(self, project: str) -> list[Stanza]:
         """Of a project, by name first, then by pattern."""
         known = self._stanzas_of.get(project)
         if known is None:
-            short = next((p.name for p in self.tenant.projects if p.project == project), project)
-            fits = [s for s in self.patterns if re2.fullmatch(s.name, short) or re2.fullmatch(s.name, project)]
+            short = self.source(project).name
+            fits = [s for s in self.patterns if matches_whole(s.name, short) or matches_whole(s.name, project)]
             known = self._stanzas_of[project] = self.projects.get(project, []) + fits
         return known
 
-    def takes_part(self, pipeline: str, project: str, branch: str) -> bool:
-        return bool(freeze.sections(self, pipeline, project, branch))
+    def takes_part(self, pipeline: str, project: str, branch: str, ref: str = "") -> bool:
+        return bool(sections(self, pipeline, project, Target(branch, ref)))
 
     def freeze(
-        self, pipeline: str, project: str, branch: str, ref: str = "", files: tuple[str, ...] | None = None
+        self,
+        pipeline: str,
+        project: str,
+        branch: str,
+        ref: str = "",
+        files: tuple[str, ...] | None = None,
+        ahead: Layout | None = None,
+        *,
+        containing: tuple[str, ...] = (),
+        parameters: Mapping[str, Any] | None = None,
     ) -> FrozenGraph:
-        """The jobs of an item; errors make it a configuration error."""
-        return freeze.freeze(self, pipeline, project, branch, files)
+        """The jobs of an item; errors make it a configuration error.
+
+        `files` are those the change touches, None when that is not known; `ahead` is the layout without the change,
+        when it changes the configuration; `containing` are the branches that hold the commit of a tag.
+        """
+        target = Target(branch, ref, containing)
+        return freeze(self, Question(pipeline, project, target, files, ahead, dict(parameters or {})))
 
     def queue_of(self, project: str, branch: str, pipeline: str) -> str:
         """Name of the shared queue, or the project's own; of a per-branch queue with the branch."""
-        name = ""
+        named = list(self._queues(project))
+        name = next((queue for _, queue in named), "")
+        kind = self.queue_type(name)
+        if kind == "branch-assigned":
+            target = Target(branch)
+            assigned = (queue for s, queue in named if project_applies(self, s, project, target))
+            return next(assigned, name)
+        return f"{name or project}@{branch}" if kind == "per-branch" else name or project
+
+    def _queues(self, project: str) -> Iterator[tuple[Stanza, str]]:
+        """(stanza, queue it or one of its templates names)"""
         for stanza in self.stanzas(project):
             templates = [t for n in as_list(stanza.body.get("templates")) for t in self.templates.get(n, [])]
-            name = name or next((s.body["queue"] for s in (stanza, *templates) if s.body.get("queue")), "")
+            yield from ((stanza, s.body["queue"]) for s in (stanza, *templates) if s.body.get("queue"))
+
+    def queue_type(self, name: str) -> str:
+        """all-branches | per-branch | branch-assigned; all-branches of one that is not defined."""
         queue = self.singles["queue"].get(name)
-        per_branch = queue is not None and (queue.body.get("per-branch") or queue.body.get("type") == "per-branch")
-        return (f"{name or project}@{branch}") if per_branch else name or project
+        if queue is None:
+            return QUEUE_TYPES[0]
+        kind: str = queue.body.get("type", QUEUE_TYPES[0])
+        return QUEUE_TYPES[1] if queue.body.get("per-branch") else kind
+
+    def queue_allows(self, name: str, key: str) -> bool:
+        """`key` is allow-circular-dependencies or dependencies-by-topic."""
+        queue = self.singles["queue"].get(name)
+        return queue is not None and bool(queue.body.get(key, False))
 
     def merge_mode(self, project: str, branch: str) -> str:
+        """merge | cherry-pick | squash-merge | rebase"""
         found = (s.body.get("merge-mode") for s in self.stanzas(project))
-        mode = next((mode for mode in found if mode), "merge")
-        return {"merge-resolve": "merge", "rebase-first-parent": "rebase"}.get(mode, mode)
+        mode: str = next((mode for mode in found if mode), "merge")
+        return "merge" if mode.startswith("merge") else mode.removesuffix("-first-parent")
 
-    def touches_config(self, project: str, files: tuple[str, ...] | None) -> bool:
-        source = self.source(project)
-        if source is None:
-            return False
-        if files is None:
-            return True
-        return any(f == p or (p.endswith("/") and f.startswith(p)) for p in source.config_paths for f in files)
+    def default_branch(self, project: str) -> str:
+        """As its stanzas say; empty: the repository's own."""
+        return next((s.body["default-branch"] for s in self.stanzas(project) if "default-branch" in s.body), "")
+
+    def touches_config(self, project: str, files: tuple[str, ...] | None, branch: str = "") -> bool:
+        """Does a change of these files (None: not known) propose another configuration?"""
+        return project in self._known() and self.source(project).touches_config(files, branch)
 
     def config_paths(self, project: str) -> tuple[str, ...]:
-        source = self.source(project)
-        return source.config_paths if source else ()
+        return self.source(project).config_paths if project in self._known() else ()
+
+    def _known(self) -> Mapping[str, TenantProject]:
+        self.source("")
+        return self._sources
 
 
 def build_layout(tenant: Tenant, branches: Branches) -> Layout:
-    """Everything the files say, in the order that decides who is first: config-projects, then the others."""
-    carried = {project: tuple(found) for project, found in branches.items()}
+    """Everything the files say, in the order that decides who is first: config-projects, then the others; of a project
+    its first branch, then the others by name."""
+    carried = {project: _ordered(found) for project, found in branches.items()}
     layout = Layout(tenant, carried)
     errors: list[ConfigError] = []
-    parsed = [p for project in tenant.projects for p in branches.get(project.project, {}).values()]
-    stanzas = [stanza for branch in parsed for stanza in branch.stanzas]
-    errors += [error for branch in parsed for error in branch.errors]
-    for stanza in stanzas:
-        error = _add(layout, stanza)
-        if error is not None:
-            errors.append(error)
-    errors += _dangling(layout, stanzas)
+    by_kind: dict[str, list[Stanza]] = {kind: [] for kind in ORDER}
+    for project in tenant.projects:
+        errors += _shadows(tenant, project)
+        found = branches.get(project.project, {})
+        for branch in carried.get(project.project, ()):
+            errors += found[branch].errors
+            for stanza in found[branch].stanzas:
+                by_kind[stanza.kind].append(stanza)
+    adder = Adder(layout, frozenset(s.name for s in by_kind["label"]))
+    for kind in ORDER:
+        for stanza in by_kind[kind]:
+            errors += adder.add(stanza)
+    references = References(layout)
+    for stanza in adder.kept:
+        errors += references.check(stanza)
     layout.errors = tuple(errors)
     return layout
 
 
-def _add(layout: Layout, stanza: Stanza) -> ConfigError | None:
-    if stanza.kind == "pipeline":
-        return _add_pipeline(layout, stanza)
-    if stanza.kind == "job":
-        return _add_job(layout, stanza)
-    if stanza.kind in _SINGLE:
-        return _add_single(layout, stanza)
-    if stanza.kind == "project":
-        return _add_project(layout, stanza)
-    if stanza.kind == "project-template":
-        known = layout.templates.setdefault(stanza.name, [])
-        if known and known[0].source.project != stanza.source.project:
-            text = f"the template {stanza.name} is already defined in {known[0].source.project}"
-            return stanza.error("Unknown Configuration Error", text, "name")
-        known.append(stanza)
-    return None
+def _ordered(found: Mapping[str, ParsedBranch]) -> tuple[str, ...]:
+    first, *others = found or [""]
+    return (first, *sorted(others)) if found else ()
 
 
-def _add_pipeline(layout: Layout, stanza: Stanza) -> ConfigError | None:
-    if stanza.name in layout.pipelines:
-        return stanza.error("Unknown Configuration Error", f"the pipeline {stanza.name} is already defined", "name")
-    try:
-        layout.pipelines[stanza.name] = pipeline(stanza, layout.tenant)
-    except Wrong as wrong:
-        return stanza.source.error(wrong.name, wrong.text, wrong.line or stanza.line)
-    return None
-
-
-def _add_job(layout: Layout, stanza: Stanza) -> ConfigError | None:
-    known = layout.jobs.setdefault(stanza.name, [])
-    if known and known[0].source.project != stanza.source.project:
-        text = f"the job {stanza.name} is already defined in {known[0].source.project}"
-        return stanza.error("Unknown Configuration Error", text, "name")
-    if "parent" in stanza.body and stanza.body["parent"] is None and not stanza.source.trusted:
-        text = "a base job (parent: null) is defined in config-projects only"
-        return stanza.error("Base Job Not Permitted", text, "parent")
-    limit_s = layout.tenant.max_job_timeout_s
-    for key in ("timeout", "pre-timeout", "post-timeout"):
-        if 0 <= limit_s < stanza.body.get(key, 0):
-            return stanza.error("Max Timeout Exceeded", f"{key} is longer than the tenant allows, {limit_s} s", key)
-    for key in ("required-projects", "allowed-projects"):
-        for entry in as_list(plain(stanza.body.get(key))):
-            name = entry if isinstance(entry, str) else entry["name"]
-            if layout.tenant.find(name) is None:
-                known_names = nearest(name, [p.name for p in layout.tenant.projects])
-                return stanza.error(
-                    "Project Not Found", f"the project {name!r} is not in this tenant{known_names}", key
-                )
-    known.append(stanza)
-    return None
-
-
-def _add_single(layout: Layout, stanza: Stanza) -> ConfigError | None:
-    """The first of a name counts; the same once more on another branch is no harm."""
-    first = layout.singles[stanza.kind].setdefault(stanza.name, stanza)
-    if first is stanza:
-        return None
-    if first.source.project != stanza.source.project:
-        text = f"the {stanza.kind} {stanza.name} is already defined in {first.source.project}"
-    elif first.source.branch == stanza.source.branch:
-        text = f"the {stanza.kind} {stanza.name} is already defined in {first.source.path}:{first.line}"
-    elif deep_plain(first.body) == deep_plain(stanza.body):
-        return None
-    else:
-        text = f"the {stanza.kind} {stanza.name} does not match its definition on branch {first.source.branch}"
-    return stanza.error("Unknown Configuration Error", text, "name")
-
-
-def _add_project(layout: Layout, stanza: Stanza) -> ConfigError | None:
-    own = stanza.source.project
-    name = stanza.name
-    if name.startswith("^"):
-        if not stanza.source.trusted:
-            return stanza.error("Project Forbidden", "a pattern of projects is for config-projects only", "name")
-        layout.patterns.append(stanza)
-        return None
-    target = layout.tenant.find(name) if name else layout.source(own)
-    if target is None:
-        known = nearest(name, [p.name for p in layout.tenant.projects])
-        return stanza.error("Project Not Found", f"the project {name!r} is not in this tenant{known}", "name")
-    if not stanza.source.trusted and target.project != own and not _may_configure(layout, own, target):
-        return stanza.error("Project Forbidden", f"{own} may configure only itself, not {target.name}", "name")
-    layout.projects.setdefault(target.project, []).append(stanza)
-    return None
-
-
-def _may_configure(layout: Layout, own: str, target: TenantProject) -> bool:
-    source = layout.source(own)
-    patterns = source.configure_projects if source else ()
-    return any(re2.fullmatch(p, target.name) or re2.fullmatch(p, target.project) for p in patterns)
-
-
-def _dangling(layout: Layout, stanzas: Iterable[Stanza]) -> Iterable[ConfigError]:
-    """References to what is not defined; the object stays, its use reports when it is frozen."""
-    jobs = {*layout.jobs, "noop"}
-    for stanza in stanzas:
-        body = stanza.body
-        if stanza.kind == "job":
-            yield from _dangling_job(layout, stanza, body, jobs)
-        elif stanza.kind in ("project", "project-template"):
-            for name in as_list(body.get("templates")):
-                if name not in layout.templates:
-                    text = f"there is no project-template {name!r}{nearest(name, list(layout.templates))}"
-                    yield stanza.error("Template Not Found", text, "templates")
-            for key, section in body.items():
-                if key in layout.pipelines and isinstance(section, Table):
-                    yield from _dangling_section(stanza, section, jobs)
-        elif stanza.kind == "pipeline":
-            for name in as_list(body.get("supercedes")):
-                if name not in layout.pipelines:
-                    yield stanza.error("Unknown Configuration Error", f"there is no pipeline {name!r}", "supercedes")
-
-
-def _dangling_job(layout: Layout, stanza: Stanza, body: Table, jobs: set[str]) -> Iterable[ConfigError]:
-    parent = body.get("parent")
-    if isinstance(parent, str) and parent not in jobs:
-        text = f"the parent job {parent!r} is not defined{nearest(parent, list(layout.jobs))}"
-        yield stanza.error("Unknown Configuration Error", text, "parent")
-    for d in as_list(plain(body.get("dependencies"))):
-        name = d if isinstance(d, str) else d["name"]
-        if name not in jobs:
-            text = f"the job {name!r} it depends on is not defined{nearest(name, list(layout.jobs))}"
-            yield stanza.error("Unknown Configuration Error", text, "dependencies")
-    nodeset = body.get("nodeset")
-    if isinstance(nodeset, str) and nodeset not in layout.singles["nodeset"]:
-        text = f"the nodeset {nodeset!r} is not defined{nearest(nodeset, list(layout.singles['nodeset']))}"
-        yield stanza.error("Nodeset Not Found", text, "nodeset")
-
-
-def _dangling_section(stanza: Stanza, section: Table, jobs: set[str]) -> Iterable[ConfigError]:
-    for entry in as_list(section.get("jobs")):
-        name: Any = entry if isinstance(entry, str) else next(iter(entry))
-        if name not in jobs:
-            line = section.at("jobs") if isinstance(entry, str) else entry.at(name)
-            lines = stanza.source.text.splitlines()
-            exact = next((n for n in range(line, len(lines) + 1) if lines[n - 1].strip(" -'\":") == name), line)
-            text = f"the job {name!r} is not defined{nearest(name, list(jobs))}"
-            yield stanza.source.error("Unknown Configuration Error", text, exact)
+def _shadows(tenant: Tenant, project: TenantProject) -> Iterator[ConfigError]:
+    for name in project.shadow:
+        if tenant.find(name) is None:
+            text = f"{tenant.why_not(name)}; the tenant file says that {project.name} is shadowed by it"
+            yield ConfigError("Project Not Found", text, project.project)

@@ -6,6 +6,33 @@ from typing import Any
 
 import msgspec
 
+from headgate.config.patterns import Rule
+
+
+class JobRole(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A repository whose roles a playbook may use."""
+
+    project: str
+    """Canonical name."""
+    connection: str
+    name: str = ""
+    """What a repository that is itself a role is called."""
+    implicit: bool = False
+    """The repository of the job itself: nobody asked for it."""
+
+
+class PlaybookSecret(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A secret one playbook may read, still encrypted; `config.secrets.revealed` opens it."""
+
+    name: str
+    """The variable it appears as."""
+    project: str
+    """Canonical name of the project whose key opens it."""
+    data: dict[str, Any] = {}
+    """JSON; an encrypted text is `{"!encrypted/pkcs1-oaep": [base64, …]}`."""
+    oidc: dict[str, Any] | None = None
+    """How a token is made instead: algorithm, ttl (seconds), iss, claims."""
+
 
 class Playbook(msgspec.Struct, frozen=True, omit_defaults=True):
     """A playbook, or any executable file, of a repository."""
@@ -21,6 +48,13 @@ class Playbook(msgspec.Struct, frozen=True, omit_defaults=True):
     """How many variants had been applied when it was added; outer is smaller."""
     semaphores: tuple[str, ...] = ()
     cleanup: bool = False
+    """Run also when the build is aborted."""
+    ignore_result: bool = False
+    """It was named by cleanup-run, whose failures do not count."""
+    roles: tuple[JobRole, ...] = ()
+    """Nearest first."""
+    secrets: tuple[PlaybookSecret, ...] = ()
+    preserve_home_paths: tuple[str, ...] = ()
 
 
 class JobDependency(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -33,6 +67,42 @@ class RequiredProject(msgspec.Struct, frozen=True, omit_defaults=True):
     """Canonical name."""
     connection: str
     override_checkout: str = ""
+
+
+class IncludeVars(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file of variables, beneath all that the configuration says."""
+
+    name: str
+    """Path in the repository."""
+    project: str = ""
+    """Canonical name; empty: the project of the change (`zuul_project`)."""
+    connection: str = ""
+    branch: str = ""
+    """Of the stanza that names it; empty when another project is named."""
+    zuul_project: bool = False
+    use_ref: bool = True
+    """With zuul_project: as the change proposes it."""
+    required: bool = True
+
+
+class ProjectFilter(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An entry of include-projects or exclude-projects."""
+
+    type: str = "name"
+    """name | change | item"""
+    name: str = ""
+
+
+class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What may be given when something is enqueued by hand."""
+
+    name: str
+    type: str = "string"
+    """string | selection | multiple-selection | bool"""
+    description: str = ""
+    values: tuple[Any, ...] = ()
+    default: Any = None
+    required: bool = False
 
 
 class JobSemaphore(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -69,6 +139,8 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
     roles: tuple[str, ...] = ()
     """Canonical names of the projects whose roles are offered."""
     nodeset: Nodeset = Nodeset()
+    nodeset_alternatives: tuple[Nodeset, ...] = ()
+    """Tried in this order when `nodeset` cannot be had."""
     pre_timeout_s: int | None = None
     timeout_s: int | None = None
     post_timeout_s: int | None = None
@@ -80,12 +152,30 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
     extra_vars: dict[str, Any] = {}
     host_vars: dict[str, dict[str, Any]] = {}
     group_vars: dict[str, dict[str, Any]] = {}
+    include_vars: tuple[IncludeVars, ...] = ()
     tags: tuple[str, ...] = ()
     provides: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
     post_review: bool = False
     success_message: str = ""
     failure_message: str = ""
+    type: str = "regular"
+    """regular | initializer (ahead of all regular ones) | reporter (after the result)"""
+    hold_following_changes: bool = False
+    deduplicate: bool | str = "auto"
+    include_projects: tuple[ProjectFilter, ...] | None = None
+    exclude_projects: tuple[ProjectFilter, ...] | None = None
+    """None: no such filter."""
+    secret_exposure: str = "ignore"
+    """ignore | redact | fail, when a secret is found in the log."""
+    ansible_version: str = ""
+    """Empty: the system's."""
+    ansible_split_streams: bool | None = None
+    workspace_scheme: str = "golang"
+    workspace_checkout: bool | str = True
+    failure_output: tuple[str, ...] = ()
+    """RE2 patterns; a line of output that matches means failure already."""
+    image_build_name: str = ""
     noop: bool = False
     """The built-in job: always SUCCESS, never sent to an executor."""
     inheritance: tuple[str, ...] = ()
@@ -99,6 +189,10 @@ class FrozenGraph(msgspec.Struct, frozen=True, omit_defaults=True):
     fail_fast: bool = False
     in_pipeline: bool = True
     """False: no section for this pipeline anywhere (result NO_JOBS, silently)."""
+    debug: bool = False
+    parameters: tuple[Parameter, ...] = ()
+    reporters: tuple[FrozenJob, ...] = ()
+    """Jobs of type reporter: run after success was reported, not with the others."""
     errors: tuple[ConfigError, ...] = ()
     """Blocking: the item reports a configuration error and runs nothing."""
 
@@ -107,7 +201,7 @@ class ConfigError(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing wrong with the configuration, with everything needed to find and mend it."""
 
     name: str
-    """Class of error, e.g. `Pipeline Forbidden`; `Syntax Error` for what cannot be parsed."""
+    """Class of error, e.g. `Pipeline Forbidden`; `Unknown` for what has the wrong form."""
     text: str
     """What is wrong and what to do, one sentence or two."""
     project: str = ""
@@ -127,16 +221,27 @@ class ConfigError(msgspec.Struct, frozen=True, omit_defaults=True):
         head = ": ".join(x for x in (" ".join(x for x in (where, place) if x), self.severity, self.text) if x)
         return f"{head} [{self.name}]" + (f"\n{self.snippet}" if self.snippet else "")
 
+    @property
+    def long_text(self) -> str:
+        """For a report: where, what, the lines around it, and the place."""
+        where = f"{self.project} on branch {self.branch}" if self.branch else self.project
+        kind = "a warning about" if self.severity == "warning" else "an error in"
+        place = f"{self.path} line {self.line}" if self.line else self.path
+        parts = (f"There is {kind} the configuration of {where or self.path}:", self.text, self.snippet, f"in {place}")
+        return "\n\n".join(part for part in parts if part)
+
 
 class TriggerFilter(msgspec.Struct, frozen=True, omit_defaults=True):
     """One entry of a pipeline's `trigger`: attributes AND, values of one attribute OR."""
 
     connection: str
     events: tuple[str, ...]
-    branches: tuple[str, ...] = ()
-    """Regular expressions, matched at the start."""
-    refs: tuple[str, ...] = ()
+    branches: tuple[Rule, ...] = ()
+    """Regular expressions, matched at the start: see `config.patterns.matches`."""
+    refs: tuple[Rule, ...] = ()
     ignore_deletes: bool = True
+    more: dict[str, Any] = {}
+    """The other keys of the entry, in the words of the driver.  JSON."""
 
 
 class Window(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -152,15 +257,21 @@ class Window(msgspec.Struct, frozen=True, omit_defaults=True):
 class Pipeline(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     manager: str
-    """independent | dependent (serial and supercedent are checked names, not yet run)"""
+    """independent | dependent | serial | supercedent"""
     description: str = ""
     triggers: tuple[TriggerFilter, ...] = ()
     require_approved: tuple[str, ...] = ()
     """Connections for which `require: {approved: true}` is set."""
+    require: dict[str, dict[str, Any]] = {}
+    """Connection -> requirements, in the words of its driver; changes of other connections have none.  JSON."""
+    reject: dict[str, dict[str, Any]] = {}
     reporters: dict[str, tuple[str, ...]] = {}
-    """success | failure | start | merge-conflict | config-error | no-jobs | dequeue | enqueue -> connections"""
+    """success | failure | start | merge-conflict | config-error | no-jobs | dequeue | enqueue | disabled ->
+    connections"""
+    reports: dict[str, dict[str, tuple[Any, ...]]] = {}
+    """The same kinds -> connection -> what its driver is told, once or more often.  JSON."""
     lands: tuple[str, ...] = ()
-    """Connections whose success reporter says `land: true` (git) — the change is landed."""
+    """Connections whose success reporter lands the change: `land` (git), `submit` (gerrit), `merge` (others)."""
     success_message: str = "Build succeeded."
     failure_message: str = "Build failed."
     start_message: str = "Starting {pipeline.name} jobs."
@@ -177,6 +288,11 @@ class Pipeline(msgspec.Struct, frozen=True, omit_defaults=True):
     post_review: bool = False
     dequeue_on_new_patchset: bool = True
     ignore_dependencies: bool = False
+    allow_parameters: bool = False
+    allow_other_connections: bool = True
+    """False: only changes of `connections` come in."""
+    connections: tuple[str, ...] = ()
+    """Connections its triggers and reporters name."""
     disable_after: int | None = None
     window: Window = Window()
     supercedes: tuple[str, ...] = ()

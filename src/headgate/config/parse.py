@@ -13,17 +13,20 @@ from typing import Any
 
 import msgspec
 
-from headgate.config import keys
-from headgate.config.check import Check, bad_pattern, plain, table
-from headgate.config.marked import Source, Table, Wrong, load, nearest
+from headgate.config.keys.objects import KINDS, PROJECT, TEMPLATE
+from headgate.config.kinds.checks import check_stanza
 from headgate.config.model import ConfigError
-from headgate.config.tenants import STANDARD_PATHS, TenantProject
+from headgate.config.reading.document import Table, load
+from headgate.config.reading.roots import roots
+from headgate.config.reading.source import Source, Wrong, nearest
+from headgate.config.secrets import SecretOpener
+from headgate.config.tenants import TenantProject
 
-CACHE_MAX = 4_000
+CACHE_MAX = 40_000
 """Parsed branches kept."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Stanza:
     """One checked element of a file."""
 
@@ -38,6 +41,15 @@ class Stanza:
     def name(self) -> str:
         name = self.body.get("name", "")
         return name if isinstance(name, str) else ""
+
+    @property
+    def place(self) -> str:
+        return f"{self.source.place}:{self.line}"
+
+    def sections(self) -> Iterator[tuple[str, Table]]:
+        """Of a project or template: (pipeline, what it says of it)."""
+        own = PROJECT if self.kind == "project" else TEMPLATE
+        return ((key, value) for key, value in self.body.items() if key not in own)
 
     def error(self, name: str, text: str, key: str = "", severity: str = "error") -> ConfigError:
         return self.source.error(name, text, self.body.at(key) if key else self.line, severity)
@@ -55,19 +67,23 @@ class ParsedBranch:
 
 
 class ParseCache:
-    """Same project settings, branch and content: same parsed branch, not parsed again."""
+    """Same project settings, branch and content: same parsed branch, not parsed again.
 
-    def __init__(self) -> None:
+    `opener`, when there is one, is asked once for each content whether its secrets can be opened.
+    """
+
+    def __init__(self, opener: SecretOpener | None = None) -> None:
         self._known: OrderedDict[str, ParsedBranch] = OrderedDict()
+        self._opener = opener
         self.parsed = 0
         """How often something really was parsed."""
 
     def parse(self, project: TenantProject, branch: str, files: Mapping[str, str]) -> ParsedBranch:
-        digest = hashlib.sha256(msgspec.json.encode([project, branch, sorted(files.items())])).hexdigest()
+        digest = _digest(project, branch, files)
         known = self._known.get(digest)
         if known is None:
             self.parsed += 1
-            known = self._known[digest] = parse_branch(project, branch, files, digest)
+            known = self._known[digest] = parse_branch(project, branch, files, digest, self._opener)
             if len(self._known) > CACHE_MAX:
                 self._known.popitem(last=False)
         else:
@@ -75,174 +91,79 @@ class ParseCache:
         return known
 
 
-def parse_branch(project: TenantProject, branch: str, files: Mapping[str, str], digest: str = "") -> ParsedBranch:
+def _digest(project: TenantProject, branch: str, files: Mapping[str, str]) -> str:
+    digest = hashlib.sha256(msgspec.json.encode(project))
+    for part in (branch, *(text for path in sorted(files) for text in (path, files[path]))):
+        found = part.encode("utf-8", "surrogatepass")
+        digest.update(b"%d:" % len(found))
+        digest.update(found)
+    return digest.hexdigest()
+
+
+def parse_branch(
+    project: TenantProject,
+    branch: str,
+    files: Mapping[str, str],
+    digest: str = "",
+    opener: SecretOpener | None = None,
+) -> ParsedBranch:
     stanzas: list[Stanza] = []
     errors: list[ConfigError] = []
-    chosen, spurned = _roots(project, files)
-    for path in chosen:
+    found = roots(files, project.extra_config_paths) if project.loads else roots((), ())
+    for path in found.read:
         source = Source(project.project, project.connection, branch, path, project.trusted, files[path])
-        for found in _file(project, source):
-            (errors if isinstance(found, ConfigError) else stanzas).append(found)  # type: ignore[arg-type]  # by type
-    if spurned:
-        source = Source(project.project, project.connection, branch, spurned[0], project.trusted, "")
-        text = f"configuration is read from {chosen[0]}; {', '.join(spurned)} is not looked at"
+        for one in _file(project, source, opener):
+            (errors if isinstance(one, ConfigError) else stanzas).append(one)  # type: ignore[arg-type]  # by type
+    for path in found.spurned:
+        source = Source(project.project, project.connection, branch, path, project.trusted, files[path])
+        text = f"configuration is read from {found.read[0]}; {path} is not looked at"
         errors.append(source.error("Multiple Project Configurations", text, severity="warning"))
     return ParsedBranch(project, branch, tuple(stanzas), tuple(errors), digest)
 
 
-def _roots(project: TenantProject, files: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Files to read, and those of a root that an earlier root makes void."""
-    ignored = [p.removesuffix(".zuul.ignore") for p in files if p.endswith("/.zuul.ignore")]
-    usable = sorted(p for p in files if p.endswith(".yaml") and not any(p.startswith(i) for i in ignored))
-
-    def under(root: str) -> list[str]:
-        return [p for p in usable if p == root or (root.endswith("/") and p.startswith(root))]
-
-    by_root = [found for root in STANDARD_PATHS if (found := under(root))]
-    extra = [p for root in project.extra_config_paths for p in under(root)]
-    return (by_root[0] if by_root else []) + extra, [p for found in by_root[1:] for p in found]
-
-
-def _file(project: TenantProject, source: Source) -> Iterator[Stanza | ConfigError]:
+def _file(project: TenantProject, source: Source, opener: SecretOpener | None) -> Iterator[Stanza | ConfigError]:
     """A file that is no list of stanzas contributes nothing but its error."""
     try:
         document = load(source.text)
-        if document is None:
-            return
-        items = _items(document)
+        items = [] if document is None else _items(document)
     except Wrong as wrong:
-        yield source.error(wrong.name, wrong.text, wrong.line)
+        yield source.told(wrong)
         return
-    pragma = next((dict(body) for kind, body, _ in items if kind == "pragma" and isinstance(body, Table)), {})
-    for kind, body, line in items:
-        if kind in project.include and kind not in keys.PROVIDER_KINDS:
-            try:
-                _check(kind, body, source)
-                yield Stanza(kind, body, source, line, pragma)
-            except Wrong as wrong:
-                yield source.error(wrong.name, wrong.text, wrong.line or line)
+    forbidden = False
+    pragma: dict[str, Any] = {}
+    for kind, body, line in sorted(items, key=lambda item: item[0] != "pragma"):
+        if kind != "pragma" and kind not in project.include:
+            continue
+        if kind == "pipeline" and not source.trusted:
+            if not forbidden:
+                text = "pipelines are defined in config-projects only; move it there"
+                yield source.error("Pipeline Forbidden", text, line)
+            forbidden = True
+            continue
+        warnings: list[Wrong] = []
+        try:
+            check_stanza(kind, body, line, source, opener, warnings)
+        except Wrong as wrong:
+            yield source.told(wrong, line)
+            continue
+        yield from (source.told(warning, line) for warning in warnings)
+        if kind == "pragma":
+            pragma.update(body)
+        else:
+            yield Stanza(kind, body, source, line, pragma)
 
 
 def _items(document: Any) -> list[tuple[str, Any, int]]:
     if not isinstance(document, list):
         raise Wrong("a configuration file must be a list of stanzas such as `- job:`", 1)
     items = []
-    known = [*keys.KINDS, *keys.PROVIDER_KINDS]
     for item in document:
         if not isinstance(item, Table) or len(item) != 1:
             raise Wrong("each stanza must be a mapping with one key, such as `- job:`", getattr(item, "line", 1))
-        (kind, body) = next(iter(item.items()))
-        if kind not in known:
-            raise Wrong(f"{kind!r} is no kind of stanza{nearest(kind, known)}", item.at(kind))
+        ((kind, body),) = item.items()
+        if kind not in KINDS:
+            raise Wrong(f"{kind!r} is no kind of stanza{nearest(kind, KINDS)}", item.at(kind))
+        if not isinstance(body, Table):
+            raise Wrong(f"what a {kind} is must be a mapping", item.at(kind))
         items.append((kind, body, item.at(kind)))
     return items
-
-
-def _check(kind: str, body: Any, source: Source) -> None:
-    tables: dict[str, Mapping[str, Check]] = {
-        "job": keys.JOB,
-        "pipeline": keys.PIPELINE,
-        "queue": keys.QUEUE,
-        "semaphore": keys.SEMAPHORE,
-        "nodeset": keys.NODESET,
-        "secret": keys.SECRET,
-    }
-    if kind == "pragma":
-        table(body, keys.PRAGMA, kind, ())
-    elif kind in ("project", "project-template"):
-        _check_project(kind, body)
-    elif kind == "pipeline" and not source.trusted:
-        raise Wrong(
-            "pipelines are defined in config-projects only; move it there",
-            getattr(body, "line", 0),
-            "Pipeline Forbidden",
-        )
-    else:
-        table(body, tables[kind], kind, ("name", "manager") if kind == "pipeline" else ("name",))
-    if kind == "job":
-        check_job(body)
-    if kind in ("job", "nodeset"):
-        nodeset = body if kind == "nodeset" else plain(body.get("nodeset"))
-        if isinstance(nodeset, Table):
-            _check_nodeset(nodeset)
-
-
-def check_job(body: Table) -> None:
-    if body.get("intermediate") and not body.get("abstract"):
-        raise Wrong("an intermediate job must also be abstract", body.at("intermediate"))
-    if body.get("post-review") is False:
-        raise Wrong("post-review can be set to true only", body.at("post-review"))
-    if body.get("pre-timeout", 0) > body.get("timeout", 1 << 40):
-        raise Wrong("pre-timeout is longer than timeout", body.at("pre-timeout"), "Pre-Timeout Exceeds Timeout")
-    for key in ("vars", "extra-vars"):
-        for name in plain(body.get(key)) or {}:
-            if not name.replace("_", "a").isalnum() or name[0].isdigit() or name in RESERVED_VARS:
-                raise Wrong(f"{name!r} cannot be the name of a variable", body.at(key))
-    if plain(body.get("secrets")):
-        raise Wrong(
-            "jobs with secrets cannot be run yet: there is no key to open them; remove `secrets`", body.at("secrets")
-        )
-
-
-RESERVED_VARS = frozenset(
-    [
-        "zuul",
-        "zuul_node",
-        "nodepool",
-        "unsafe_vars",
-        "zuul_user_dir",
-        "ansible_connection",
-        "ansible_host",
-        "ansible_python_interpreter",
-        "ansible_shell_executable",
-        "ansible_user",
-    ]
-)
-
-
-def _check_nodeset(body: Table) -> None:
-    names: set[str] = set()
-    for node in plain(body.get("nodes")) or []:
-        table(node, keys.NODE, "node", ("name", "label"))
-        for name in node["name"] if isinstance(node["name"], list) else [node["name"]]:
-            if name in names or name == "localhost":
-                raise Wrong(
-                    f"the node name {name!r} cannot be used twice, nor `localhost`", node.line, "Duplicate Node"
-                )
-            names.add(name)
-    for group in plain(body.get("groups")) or []:
-        table(group, keys.GROUP, "group", ("name", "nodes"))
-        for name in group["nodes"] if isinstance(group["nodes"], list) else [group["nodes"]]:
-            if names and name not in names:
-                raise Wrong(
-                    f"the group names the node {name!r}, which is not there", group.line, "Node From Group Not Found"
-                )
-
-
-def _check_project(kind: str, body: Any) -> None:
-    own = keys.PROJECT if kind == "project" else keys.TEMPLATE
-    if not isinstance(body, Table):
-        raise Wrong(f"a {kind} must be a mapping", 0)
-    head = Table(body.line)
-    for key, value in body.items():
-        if key in own:
-            head[key], head.lines[key] = value, body.at(key)
-            continue
-        table(value, keys.PROJECT_PIPELINE, f"pipeline section ({key!r} is no other key of a {kind})", ())
-        for job in value.get("jobs") or []:
-            if isinstance(job, Table):
-                _check_project_job(job)
-    table(head, own, kind, ("name",) if kind == "project-template" else ())
-    if body.get("name", "").startswith("^") and (why := bad_pattern(body["name"])):
-        raise Wrong(f"name {why}", body.at("name"))
-
-
-def _check_project_job(job: Table) -> None:
-    if len(job) != 1:
-        raise Wrong("a job of a project is a name, or a mapping of one name to its attributes", job.line)
-    name, attributes = next(iter(job.items()))
-    if isinstance(attributes, Table):
-        table(attributes, keys.JOB, f"job {name!r} of this project", ())
-        check_job(attributes)
-    elif attributes is not None:
-        raise Wrong(f"the attributes of job {name!r} must be a mapping", job.at(name))

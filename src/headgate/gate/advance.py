@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from headgate.base.ids import derived
 from headgate.config.model import ConfigError, FrozenJob
 from headgate.gate import graph
-from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Layout, Report, State, World
+from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Layout, Report, State, Texts, World
 from headgate.gate.report import start_text
 from headgate.gate.start import run
 from headgate.gate.work import ReportRequest
@@ -49,18 +49,21 @@ def holders(state: State) -> Iterator[tuple[str, str, str]]:
                 yield from ((s.name, buildset.id, job.name) for s in job.semaphores)
 
 
-def freeze(item: Item, world: World, asked: list[Action]) -> Item:
-    """The item with its job graph, or with what is wrong with its configuration."""
+def freeze(item: Item, ahead: Texts, world: World, asked: list[Action]) -> Item:
+    """The item with its job graph, or with what is wrong with its configuration; `ahead` is what the chain beneath it
+    proposes."""
     buildset, change = item.buildset, item.change
     assert buildset is not None, "an item is frozen after its buildset merged"
     layout: Layout = world.layouts.landed
+    without: Layout | None = None
     errors: tuple[ConfigError, ...] = ()
     if buildset.proposed:
-        layout, errors = world.layouts.proposed(buildset.proposed)
+        layout, errors = world.layouts.proposed(buildset.proposed, (change.project, change.branch), ahead)
+        without = world.layouts.layout(ahead)
     blocking = tuple(e for e in errors if e.severity == "error")
     warnings = tuple(e.render() for e in errors if e.severity != "error")
     if not blocking:
-        frozen = layout.freeze(world.pipeline.name, change.project, change.branch, change.ref, change.files)
+        frozen = layout.freeze(world.pipeline.name, change.project, change.branch, change.ref, change.files, without)
         blocking = frozen.errors
         buildset = replace(buildset, graph=frozen)
     buildset = replace(buildset, config_errors=_distinct(blocking), warnings=buildset.warnings + warnings)

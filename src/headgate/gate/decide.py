@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from headgate.base.ids import derived
 from headgate.gate.advance import Permits, advance_jobs, freeze
 from headgate.gate.leave import active, leave
-from headgate.gate.model import Action, BuildSet, Item, Land, Phase, Queue, State, World, with_queue
+from headgate.gate.model import Action, BuildSet, Item, Land, Phase, Queue, State, Texts, World, with_queue
 from headgate.gate.needs import trouble, withdrawn
 from headgate.gate.report import result_of, text
 from headgate.gate.start import abandon, merge_item, start, stopped
@@ -29,6 +29,8 @@ class Base:
     chain: list[MergeItem] = field(default_factory=list)
     config: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Projects whose configuration the chain touches -> the paths it is read from."""
+    proposed: Texts = field(default_factory=dict)
+    """Configuration that the chain proposes."""
     keys: set[str] = field(default_factory=set)
     """Keys of the changes ahead, and of those that landed just now."""
     failing: set[str] = field(default_factory=set)
@@ -83,7 +85,9 @@ def _look(
         item = start(item, base.ahead, tuple(base.chain), base.config | _touched(item, world), world, asked)
     buildset = item.buildset
     if buildset is not None and works and buildset.merge is Phase.MERGED and not buildset.config_errors:
-        item = advance_jobs(item if buildset.graph else freeze(item, world, asked), permits, world, asked)
+        item = advance_jobs(
+            item if buildset.graph else freeze(item, base.proposed, world, asked), permits, world, asked
+        )
     return item
 
 
@@ -139,11 +143,12 @@ def _believe(item: Item, base: Base, world: World) -> None:
         base.chain.append(merge_item(item, world))
     if item.live and item.buildset is not None:
         base.ahead = item.buildset.id
+        base.proposed = item.buildset.proposed
 
 
 def _touched(item: Item, world: World) -> dict[str, tuple[str, ...]]:
     layout, change = world.layouts.landed, item.change
-    touches = change.is_change and layout.touches_config(change.project, change.files)
+    touches = change.is_change and layout.touches_config(change.project, change.files, change.branch)
     return {change.project: layout.config_paths(change.project)} if touches else {}
 
 

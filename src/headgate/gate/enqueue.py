@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re2
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
 from headgate.config.model import Pipeline, TriggerFilter
+from headgate.config.patterns import any_matches
 from headgate.gate.change import Change, Standing, TriggerEvent
 from headgate.gate.model import Action, Item, Queue, Record, Report, State, World, with_queue
 from headgate.gate.needs import needed_by, needs
@@ -132,9 +132,9 @@ def _matches(filter: TriggerFilter, event: TriggerEvent) -> bool:
         return False
     if filter.ignore_deletes and not change.is_change and change.commit == ZEROS:
         return False
-    if filter.branches and not any(re2.match(p, change.branch) for p in filter.branches):
+    if filter.branches and not any_matches(filter.branches, change.branch):
         return False
-    return not filter.refs or any(re2.match(p, change.ref) for p in filter.refs)
+    return not filter.refs or any_matches(filter.refs, change.ref)
 
 
 def refused(pipeline: Pipeline, standing: Standing | None) -> str:

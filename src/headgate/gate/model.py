@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -153,18 +153,28 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
         return next(((q, i) for q, i in self.items() if i.change.key == key and (i.live or not live)), None)
 
 
+Texts = Mapping[str, Mapping[str, Mapping[str, str]]]
+"""Proposed configuration: project -> branch -> path -> text"""
+
+
 class Layout(Protocol):
     """What the gate asks of a configuration (`config.layout.Layout` is one)."""
 
     @property
     def semaphores(self) -> Mapping[str, int]: ...
     def freeze(
-        self, pipeline: str, project: str, branch: str, ref: str = "", files: tuple[str, ...] | None = None
+        self,
+        pipeline: str,
+        project: str,
+        branch: str,
+        ref: str = "",
+        files: tuple[str, ...] | None = None,
+        ahead: Any = None,  # a layout of the same kind
     ) -> FrozenGraph: ...
     def queue_of(self, project: str, branch: str, pipeline: str) -> str: ...
     def merge_mode(self, project: str, branch: str) -> str: ...
     def takes_part(self, pipeline: str, project: str, branch: str) -> bool: ...
-    def touches_config(self, project: str, files: tuple[str, ...] | None) -> bool: ...
+    def touches_config(self, project: str, files: tuple[str, ...] | None, branch: str = "") -> bool: ...
     def config_paths(self, project: str) -> tuple[str, ...]: ...
 
 
@@ -173,8 +183,15 @@ class Layouts(Protocol):
 
     @property
     def landed(self) -> Layout: ...
-    def proposed(self, texts: Mapping[str, Mapping[str, Mapping[str, str]]]) -> tuple[Layout, tuple[ConfigError, ...]]:
-        """The layout to use, and the errors the proposal adds."""
+    def proposed(
+        self, texts: Texts, own: tuple[str, str] | None = None, ahead: Texts | None = None
+    ) -> tuple[Layout, tuple[ConfigError, ...]]:
+        """The layout to use, and the errors that the proposal adds to those of the chain `ahead`; `own` is the project
+        and branch of the change itself, whose errors are all told."""
+        ...
+
+    def layout(self, texts: Texts) -> Layout:
+        """The one to use for a chain that proposes these."""
         ...
 
 

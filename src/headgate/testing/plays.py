@@ -11,7 +11,7 @@ from headgate.config.model import ConfigError, FrozenGraph, FrozenJob, Pipeline,
 from headgate.gate.absorb import absorb
 from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
 from headgate.gate.decide import settle
-from headgate.gate.model import Action, Cancel, Item, Land, Layout, Merge, Record, Report, Run, State, World
+from headgate.gate.model import Action, Cancel, Item, Land, Layout, Merge, Record, Report, Run, State, Texts, World
 from headgate.gate.work import (
     Answer,
     BuildEnded,
@@ -41,7 +41,13 @@ class PlayLayout:
         return self.limits
 
     def freeze(
-        self, pipeline: str, project: str, branch: str, ref: str = "", files: tuple[str, ...] | None = None
+        self,
+        pipeline: str,
+        project: str,
+        branch: str,
+        ref: str = "",
+        files: tuple[str, ...] | None = None,
+        ahead: object = None,
     ) -> FrozenGraph:
         self.freezes += 1
         return FrozenGraph(self.jobs, self.fail_fast)
@@ -55,7 +61,7 @@ class PlayLayout:
     def takes_part(self, pipeline: str, project: str, branch: str) -> bool:
         return project not in self.absent
 
-    def touches_config(self, project: str, files: tuple[str, ...] | None) -> bool:
+    def touches_config(self, project: str, files: tuple[str, ...] | None, branch: str = "") -> bool:
         return files is not None and "zuul.yaml" in files
 
     def config_paths(self, project: str) -> tuple[str, ...]:
@@ -68,11 +74,16 @@ class PlayLayouts:
 
     landed: Layout
 
-    def proposed(self, texts: Mapping[str, Mapping[str, Mapping[str, str]]]) -> tuple[Layout, tuple[ConfigError, ...]]:
+    def proposed(
+        self, texts: Texts, own: tuple[str, str] | None = None, ahead: Texts | None = None
+    ) -> tuple[Layout, tuple[ConfigError, ...]]:
         words = " ".join(text for b in texts.values() for files in b.values() for text in files.values())
         if "broken" in words:
             return self.landed, (ConfigError("Syntax Error", "it is broken", "p", "master", "zuul.yaml", 3),)
         return PlayLayout(tuple(FrozenJob(name=word) for word in words.split())), ()
+
+    def layout(self, texts: Texts) -> Layout:
+        return self.proposed(texts)[0] if texts else self.landed
 
 
 class Play:

@@ -23,9 +23,10 @@ from headgate.cli.settings import find
 from headgate.cli.settings import read as read_settings
 from headgate.config.branches import included
 from headgate.config.layout import Branches, Layout, build_layout
-from headgate.config.marked import Table, Wrong, load
 from headgate.config.model import ConfigError
 from headgate.config.parse import ParsedBranch, parse_branch
+from headgate.config.reading.document import Table, load
+from headgate.config.reading.source import Wrong
 from headgate.config.tenants import Connection, Tenant, TenantProject, parse_tenants
 from headgate.gate.work import CatAnswer, CatRequest
 

@@ -95,7 +95,8 @@ class TenantRunner:
         if not change.ref.startswith("refs/heads/"):
             return None
         created_or_deleted = "0" * 40 in (change.old_commit, change.commit)
-        if created_or_deleted or self._configuration.layouts.landed.touches_config(change.project, change.files):
+        landed = self._configuration.layouts.landed
+        if created_or_deleted or landed.touches_config(change.project, change.files, change.branch):
             return Reconfigure({change.project: ()})
         return None
 

@@ -10,11 +10,12 @@ from litestar.datastructures import State
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath
 
-from headgate.config.check import as_list, deep_plain
 from headgate.config.layout import Layout
-from headgate.config.marked import Table, nearest
 from headgate.config.model import FrozenGraph, FrozenJob
 from headgate.config.parse import Stanza
+from headgate.config.reading.check import as_list, deep_plain
+from headgate.config.reading.document import Table
+from headgate.config.reading.source import nearest
 from headgate.config.tenants import TenantProject
 from headgate.web.shapes import (
     ConfigErrorShape,

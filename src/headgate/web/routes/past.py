@@ -12,7 +12,7 @@ from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath
 from msgspec.structs import replace
 
-from headgate.config.marked import nearest
+from headgate.config.reading.source import nearest
 from headgate.gate.model import Build, Item
 from headgate.gate.report import artifacts
 from headgate.ports.history import (

@@ -46,6 +46,7 @@ def test_for_people_it_is_printed_as_a_compiler_would(offline):
     assert offline(app=WRONG).run("check").stdout == dedent("""\
         error[Nodeset Not Found]: the nodeset 'smal' is not defined
          --> hub/app master zuul.yaml:5
+        1 | 
         2 | - job:
         3 |     name: unit
         4 |     run: unit.yaml

@@ -1,0 +1,171 @@
+"""Names that refer to nothing, or to what may not be referred to.  The object stays: freezing it says so, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from headgate.config.freezing.nodesets import Unknown, flattened
+from headgate.config.kinds.job import BOOK_KEYS
+from headgate.config.kinds.project import section_jobs
+from headgate.config.model import ConfigError
+from headgate.config.parse import Stanza
+from headgate.config.reading.check import as_list, entries
+from headgate.config.reading.document import Table
+from headgate.config.reading.source import MEANING, nearest
+
+if TYPE_CHECKING:
+    from headgate.config.layout import Layout
+
+
+class References:
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._tenant = layout.tenant
+        self._told_of_default_parent = False
+
+    def check(self, stanza: Stanza) -> Iterator[ConfigError]:
+        match stanza.kind:
+            case "job":
+                yield from self._job(stanza)
+            case "nodeset":
+                yield from self._nodeset(stanza, stanza.body)
+            case "pipeline":
+                yield from self._missing(stanza, "supercedes", self._layout.pipelines, "pipeline", MEANING)
+            case "project" | "project-template":
+                known = self._layout.templates
+                yield from self._missing(stanza, "templates", known, "project-template", "Template Not Found")
+                for pipeline, section in stanza.sections():
+                    if pipeline in self._layout.pipelines:
+                        yield from self._section(stanza, pipeline, section)
+            case "label" | "section" | "provider":
+                yield from self._nodepool(stanza)
+            case _:
+                return
+
+    def _missing(self, stanza: Stanza, key: str, known: Any, what: str, name: str) -> Iterator[ConfigError]:
+        for word, line in entries(stanza.body.get(key), stanza.body.at(key)):
+            if word not in known:
+                yield stanza.source.error(name, f"there is no {what} {word!r}{nearest(word, known)}", line)
+
+    def _defined(self, job: str) -> bool:
+        return job == "noop" or job in self._layout.jobs
+
+    def _undefined(self, stanza: Stanza, job: str, line: int, how: str = "job") -> ConfigError:
+        text = f"the {how} {job!r} is not defined{nearest(job, self._layout.jobs)}"
+        return stanza.source.error(MEANING, text, line)
+
+    # --- jobs
+
+    def _job(self, stanza: Stanza) -> Iterator[ConfigError]:
+        yield from self._parent(stanza)
+        yield from self._attributes(stanza, stanza.body)
+
+    def _attributes(self, stanza: Stanza, body: Table) -> Iterator[ConfigError]:
+        """What is said of a job, by itself or in a project's section."""
+        for entry, line in entries(body.get("dependencies"), body.at("dependencies")):
+            name = entry if isinstance(entry, str) else entry["name"]
+            if not self._defined(name):
+                yield self._undefined(stanza, name, line, "job it depends on,")
+        yield from self._nodeset(stanza, body.get("nodeset"), body.at("nodeset"))
+        yield from self._secrets(stanza, body)
+
+    def _parent(self, stanza: Stanza) -> Iterator[ConfigError]:
+        body, line = stanza.body, stanza.body.at("parent")
+        if "parent" not in body:
+            yield from self._default_parent(stanza)
+            return
+        parent = body["parent"]
+        if parent is None or parent == stanza.name:
+            return
+        if not self._defined(parent):
+            yield self._undefined(stanza, parent, line, "parent job")
+        variants = self._layout.variants(parent)
+        if any(v.body.get("final") for v in variants):
+            yield stanza.source.error(MEANING, f"the job {parent} is final: it has no children", line)
+        if any(v.body.get("intermediate") for v in variants) and not body.get("abstract"):
+            text = f"the job {parent} is intermediate: its children must be abstract"
+            yield stanza.source.error(MEANING, text, line)
+        if any(v.body.get("protected") and v.source.project != stanza.source.project for v in variants):
+            text = f"the job {parent} is protected: it has no children in other projects"
+            yield stanza.source.error(MEANING, text, line)
+
+    def _default_parent(self, stanza: Stanza) -> Iterator[ConfigError]:
+        """Once a layout: without it, no job that names no parent is in any graph."""
+        name = self._tenant.default_parent
+        if not self._told_of_default_parent and not self._defined(name):
+            self._told_of_default_parent = True
+            text = f"the default parent {name!r} is not defined: jobs that name no parent are left out of every graph"
+            yield stanza.source.error(MEANING, text, stanza.line, "warning")
+
+    def _nodeset(self, stanza: Stanza, nodeset: Any, line: int = 0) -> Iterator[ConfigError]:
+        if nodeset is None:
+            return
+        try:
+            found = flattened(self._layout, nodeset)
+        except Unknown as unknown:
+            at = line if isinstance(nodeset, str) else nodeset.at("alternatives")
+            yield stanza.source.error(unknown.kind, str(unknown), at)
+            return
+        most = self._tenant.max_nodes_per_job
+        largest = max((sum(len(node.name) for node in one.nodes) for one in found), default=0)
+        if stanza.kind != "nodeset" and 0 <= most < largest:
+            text = f"this nodeset has {largest} nodes; the tenant allows {most} for a job"
+            yield stanza.source.error(MEANING, text, line)
+
+    def _secrets(self, stanza: Stanza, body: Table) -> Iterator[ConfigError]:
+        """An unknown secret is no harm where there is no playbook that would get it."""
+        used = any(key in body for key in BOOK_KEYS)
+        for entry, line in entries(body.get("secrets"), body.at("secrets")):
+            name = entry if isinstance(entry, str) else entry.get("secret", entry["name"])
+            passed = isinstance(entry, Table) and entry.get("pass-to-parent", False)
+            found = self._layout.singles["secret"].get(name)
+            if found is None or found.source.project != stanza.source.project:
+                text = f"the secret {name!r} is not defined in {stanza.source.project}, where this job is"
+                yield stanza.source.error(MEANING, text, line, "error" if used or passed else "warning")
+
+    # --- projects
+
+    def _section(self, stanza: Stanza, pipeline: str, section: Table) -> Iterator[ConfigError]:
+        allowed = self._layout.source(stanza.source.project).allow_reporter_jobs
+        for name, attributes, line in section_jobs(section):
+            if not self._defined(name):
+                yield self._undefined(stanza, name, line)
+            yield from self._attributes(stanza, attributes)
+            bodies = [attributes, *(v.body for v in self._layout.variants(name))]
+            if not allowed and any(body.get("type") == "reporter" for body in bodies):
+                text = f"{stanza.source.project} may not attach {name}, a job of type reporter"
+                yield stanza.source.error("Reporter Job Not Permitted", text, line)
+            yield from self._image(stanza, bodies, line)
+        if "parameters" in section and not self._layout.pipelines[pipeline].allow_parameters:
+            text = f"the pipeline {pipeline} has no parameters: it does not say allow-parameters"
+            yield stanza.source.error(MEANING, text, section.at("parameters"))
+
+    def _image(self, stanza: Stanza, bodies: list[Table], line: int) -> Iterator[ConfigError]:
+        images = self._layout.singles["image"]
+        for name in dict.fromkeys(body["image-build-name"] for body in bodies if "image-build-name" in body):
+            if name not in images or images[name].source.project != stanza.source.project:
+                text = f"the image {name!r} is not defined in {stanza.source.project}, which attaches the job"
+                yield stanza.source.error(MEANING, text, line)
+
+    # --- where nodes come from
+
+    def _nodepool(self, stanza: Stanza) -> Iterator[ConfigError]:
+        for key, kind in (("image", "image"), ("flavor", "flavor"), ("parent", "section"), ("section", "section")):
+            name = stanza.body.get(key)
+            if isinstance(name, str) and name not in self._layout.singles[kind]:
+                known = self._layout.singles[kind]
+                text = f"there is no {kind} {name!r}{nearest(name, known)}"
+                yield stanza.error(MEANING, text, key)
+        if stanza.kind == "label":
+            return
+        connection = stanza.body.get("connection")
+        if connection is not None and connection not in self._tenant.connections:
+            text = f"the connection {connection!r} is not configured{nearest(connection, self._tenant.connections)}"
+            yield stanza.error("Unknown Connection", text, "connection")
+        for key in ("images", "flavors", "labels"):
+            for part in as_list(stanza.body.get(key)):
+                name = part if isinstance(part, str) else part.get("name")
+                if isinstance(name, str) and name not in self._layout.singles[key[:-1]]:
+                    text = f"there is no {key[:-1]} {name!r}{nearest(name, self._layout.singles[key[:-1]])}"
+                    yield stanza.error(MEANING, text, key)

@@ -1,0 +1,192 @@
+"""Freezing: which jobs an item runs, each with all its matching variants applied (config-language §7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from dataclasses import replace as replace_dataclass
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from headgate.config.freezing.collect import collect
+from headgate.config.freezing.graph import Candidate, Graph
+from headgate.config.freezing.matching import Target
+from headgate.config.freezing.mix import Mix, Refused
+from headgate.config.freezing.playbooks import UnknownSecret
+from headgate.config.freezing.sections import (
+    Entry,
+    attached,
+    deep_merge,
+    fail_fast,
+    missing_templates,
+    parameters,
+    project_vars,
+    sections,
+)
+from headgate.config.model import ConfigError, FrozenGraph, FrozenJob
+from headgate.config.patterns import any_matches
+from headgate.config.reading.source import MEANING
+
+if TYPE_CHECKING:
+    from headgate.config.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is to be frozen."""
+
+    pipeline: str
+    project: str
+    """Canonical name."""
+    target: Target
+    files: tuple[str, ...] | None = None
+    """The change touches; None or empty: every file matcher matches."""
+    ahead: Layout | None = None
+    """What holds without the change, when the change alters the configuration."""
+    given: dict[str, Any] = field(default_factory=dict)
+    """Parameters of an enqueuing by hand."""
+
+
+def freeze(layout: Layout, asked: Question) -> FrozenGraph:
+    """Errors make it a configuration error: then there are no jobs."""
+    freezer = _Freezer(layout, asked)
+    found, errors = freezer.sections, list(missing_templates(layout, asked.project))
+    if not found and not errors:
+        return FrozenGraph(in_pipeline=False)
+    graph = Graph()
+    for name in freezer.entries:
+        try:
+            candidate = freezer.candidate(name)
+        except Refused as refused:
+            errors.append(refused.stanza.error(refused.name, refused.text, refused.key))
+            continue
+        if candidate is not None:
+            graph.candidates[name] = candidate
+    if not errors:
+        errors += graph.resolve(lambda name: bool(layout.variants(name)))
+    if errors:
+        return FrozenGraph(errors=tuple(errors))
+    return FrozenGraph(
+        jobs=graph.jobs,
+        fail_fast=fail_fast(found),
+        debug=any(s.body.get("debug") for s in found),
+        parameters=parameters(found),
+        reporters=graph.reporters,
+    )
+
+
+class _Freezer:
+    """One question asked of one layout."""
+
+    def __init__(self, layout: Layout, asked: Question) -> None:
+        self._layout, self._asked = layout, asked
+        self.sections = sections(layout, asked.pipeline, asked.project, asked.target)
+        self.entries = attached(self.sections)
+        self._variables = deep_merge(project_vars(layout, asked.project, asked.target), asked.given)
+        self._ahead: _Freezer | None = None
+
+    def candidate(self, name: str) -> Candidate | None:
+        """None: the job is not in the graph.  Raises Refused."""
+        fitting = self._fitting(name)
+        mix = self._mix(name, fitting)
+        if mix is None:
+            return None
+        job = mix.frozen(noop=name == "noop")
+        first = fitting[0]
+
+        def error(text: str) -> ConfigError:
+            return first.stanza.source.error(MEANING, text, first.line)
+
+        return Candidate(job, self._is_optional(mix, job), self._forbidden(mix, job, fitting), error)
+
+    def _fitting(self, name: str) -> list[Entry]:
+        entries = self.entries.get(name, ())
+        return [e for e in entries if self._asked.target.matches(e.attributes.get("branches"))]
+
+    def _mix(self, name: str, fitting: list[Entry]) -> Mix | None:
+        """The job with all its variants applied; None when none of them do."""
+        variants = collect(self._layout, name, fitting, self._asked.target) if fitting else []
+        if not variants:
+            return None
+        mix = Mix(name, self._layout)
+        current = variants[0]
+        try:
+            for current in variants:
+                mix.apply(current, current.body, of=current.name)
+            mix.beneath(self._variables)
+            for entry in fitting:
+                current = entry.stanza
+                mix.apply(current, entry.attributes, of=name, attaching=True)
+        except UnknownSecret as unknown:
+            raise Refused(f"job {name}: {unknown}", current, "secrets") from unknown
+        return mix
+
+    def _forbidden(self, mix: Mix, job: FrozenJob, fitting: list[Entry]) -> ConfigError | None:
+        """The first reason why the job may not be run here."""
+        layout, asked, name = self._layout, self._asked, job.name
+        entry = fitting[0]
+        pipeline = layout.pipelines.get(asked.pipeline)
+        if mix.abstract:
+            text = f"job {name} is abstract: it is there to be inherited from, not to be run"
+        elif mix.allowed is not None and not mix.config_attached and self._short() not in mix.allowed:
+            text = f"job {name} may not be run for {asked.project}: its allowed-projects do not name it"
+        elif mix.post_review and pipeline is not None and not pipeline.post_review:
+            text = f"job {name} is post-review; pipeline {asked.pipeline} runs before review"
+        elif not mix.has_run and not job.noop:
+            text = f"job {name} has nothing to run: no variant says `run`"
+        elif job.type == "reporter" and (bad := self._not_for_reporters(fitting)):
+            entry, text = bad, f"{bad.stanza.source.project} may not attach {name}, a job of type reporter"
+            return entry.stanza.source.error("Reporter Job Not Permitted", text, entry.line)
+        else:
+            return None
+        return entry.stanza.source.error(MEANING, text, entry.line)
+
+    def _not_for_reporters(self, fitting: list[Entry]) -> Entry | None:
+        may = self._layout.source
+        return next((e for e in fitting if not may(e.stanza.source.project).allow_reporter_jobs), None)
+
+    def _short(self) -> str:
+        return self._layout.source(self._asked.project).name
+
+    # --- files
+
+    def _is_optional(self, mix: Mix, job: FrozenJob) -> bool:
+        """The files of the change do not ask for the job, nor does what it changes of the configuration."""
+        files = self._asked.files
+        if not files or _files_match(mix, files):
+            return False
+        return not (mix.value("match-on-config-updates", True) and self._is_updated(job, files))
+
+    def _is_updated(self, job: FrozenJob, files: tuple[str, ...]) -> bool:
+        project, branch = self._asked.project, self._asked.target.branch
+        books = (*job.pre_run, *job.run, *job.post_run)
+        own = {b.path for b in books if b.project == project and b.branch == branch}
+        for found in job.include_vars:
+            if found.zuul_project or (found.project == project and found.branch in ("", branch)):
+                own.add(found.name)
+        return not own.isdisjoint(files) or self._differs_ahead(job)
+
+    def _differs_ahead(self, job: FrozenJob) -> bool:
+        """Without the change, the job is another one or there is none."""
+        if self._asked.ahead is None:
+            return False
+        if self._ahead is None:
+            self._ahead = _Freezer(self._asked.ahead, replace_dataclass(self._asked, ahead=None))
+        try:
+            mix = self._ahead._mix(job.name, self._ahead._fitting(job.name))
+            before = mix.frozen(noop=job.noop) if mix is not None else None
+        except Refused:
+            return True
+        return before is None or _essence(before) != _essence(job)
+
+
+def _essence(job: FrozenJob) -> FrozenJob:
+    """Without what is there for people only."""
+    return replace(job, inheritance=(), description="")
+
+
+def _files_match(mix: Mix, files: tuple[str, ...]) -> bool:
+    wanted, irrelevant = mix.listed("files"), mix.listed("irrelevant-files")
+    if wanted and not any(any_matches(wanted, file) for file in files):
+        return False
+    return not irrelevant or not all(any_matches(irrelevant, file) for file in files)

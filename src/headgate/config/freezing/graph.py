@@ -1,0 +1,98 @@
+"""The jobs of an item as a graph: who is needed, who is left out, what is wrong with it (config-language §7.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+
+from msgspec.structs import replace
+
+from headgate.config.model import ConfigError, FrozenJob, JobDependency
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A frozen job that may or may not be in the graph."""
+
+    job: FrozenJob
+    optional: bool
+    """It does not match the files of the change: run only when a job that does needs it."""
+    forbidden: ConfigError | None
+    """Why it cannot be run, should it come to that."""
+    error: Callable[[str], ConfigError]
+    """An error at the place where the job is attached."""
+
+
+@dataclass(slots=True)
+class Graph:
+    candidates: dict[str, Candidate] = field(default_factory=dict)
+
+    def resolve(self, defined: Callable[[str], bool]) -> Iterator[ConfigError]:
+        """Leaves the jobs that run; what is wrong with them.  `defined`: is there a job of this name anywhere?"""
+        self._order_initializers()
+        self._drop_unneeded()
+        wrong = list(self._dependencies(defined))
+        yield from wrong
+        if not wrong:
+            yield from self._circle()
+        yield from (c.forbidden for c in self.candidates.values() if c.forbidden is not None)
+
+    @property
+    def jobs(self) -> tuple[FrozenJob, ...]:
+        return tuple(c.job for c in self.candidates.values() if c.job.type != "reporter")
+
+    @property
+    def reporters(self) -> tuple[FrozenJob, ...]:
+        return tuple(c.job for c in self.candidates.values() if c.job.type == "reporter")
+
+    def _order_initializers(self) -> None:
+        """Every regular job comes after them, if they run."""
+        first = [name for name, c in self.candidates.items() if c.job.type == "initializer"]
+        for candidate in self.candidates.values() if first else ():
+            job = candidate.job
+            if job.type == "regular":
+                named = {d.name for d in job.dependencies}
+                more = tuple(JobDependency(name, soft=True) for name in first if name not in named)
+                candidate.job = replace(job, dependencies=job.dependencies + more)
+
+    def _drop_unneeded(self) -> None:
+        wanted = [name for name, c in self.candidates.items() if not c.optional]
+        kept = set(wanted)
+        while wanted:
+            for d in self.candidates[wanted.pop()].job.dependencies:
+                if not d.soft and d.name in self.candidates and d.name not in kept:
+                    kept.add(d.name)
+                    wanted.append(d.name)
+        self.candidates = {name: c for name, c in self.candidates.items() if name in kept}
+
+    def _dependencies(self, defined: Callable[[str], bool]) -> Iterator[ConfigError]:
+        for name, candidate in self.candidates.items():
+            for d in candidate.job.dependencies:
+                if d.name in self.candidates:
+                    continue
+                if not d.soft:
+                    yield candidate.error(f"job {name} depends on {d.name}, which is not run for this change")
+                elif not defined(d.name):
+                    yield candidate.error(f"job {name} depends on {d.name}, which is not defined")
+
+    def _circle(self) -> Iterator[ConfigError]:
+        needs = {n: [d.name for d in c.job.dependencies if d.name in self.candidates] for n, c in self._items()}
+        try:
+            TopologicalSorter(needs).prepare()
+        except CycleError as error:
+            circle = list(reversed(error.args[1]))
+            turned = _from_first(circle, list(self.candidates))
+            text = f"the dependencies of jobs go in a circle: {' -> '.join(turned)}"
+            yield self.candidates[turned[0]].error(text)
+
+    def _items(self) -> Iterator[tuple[str, Candidate]]:
+        yield from self.candidates.items()
+
+
+def _from_first(circle: list[str], order: list[str]) -> list[str]:
+    """The closed way, begun at the job that comes first in the graph."""
+    ring = circle[:-1]
+    start = ring.index(min(ring, key=order.index))
+    turned = ring[start:] + ring[:start]
+    return [*turned, turned[0]]

@@ -1,0 +1,54 @@
+"""Nodesets as they are asked for: names resolved, alternatives in the order in which they are tried."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headgate.config.model import Node, NodeGroup, Nodeset
+from headgate.config.reading.check import as_list, entries
+from headgate.config.reading.document import Table
+from headgate.config.reading.source import MEANING, nearest
+
+if TYPE_CHECKING:
+    from headgate.config.layout import Layout
+
+ALTERNATIVES_MAX = 200
+"""Nodesets one nodeset may come to, and names on the way to one of them."""
+
+
+class Unknown(Exception):
+    """It names a nodeset that is not there, or itself.  `kind` is the name of the error."""
+
+    def __init__(self, text: str, kind: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+def flattened(layout: Layout, given: str | Table) -> list[Nodeset]:
+    """Depth first, in the order of the lists.  Raises Unknown."""
+    found: list[Nodeset] = []
+    _flatten(layout, given, (), found)
+    return found
+
+
+def _flatten(layout: Layout, given: str | Table, path: tuple[str, ...], found: list[Nodeset]) -> None:
+    if isinstance(given, str):
+        known = layout.singles["nodeset"]
+        if given in path:
+            raise Unknown(f"the alternatives of nodesets go in a circle: {' -> '.join((*path, given))}", MEANING)
+        if given not in known:
+            raise Unknown(f"the nodeset {given!r} is not defined{nearest(given, known)}", "Nodeset Not Found")
+        path, given = (*path, given), known[given].body
+    if len(path) > ALTERNATIVES_MAX or len(found) > ALTERNATIVES_MAX:
+        raise Unknown(f"there are more than {ALTERNATIVES_MAX} alternatives", MEANING)
+    alternatives = entries(given.get("alternatives"), 0)
+    if not alternatives:
+        found.append(_nodeset(given))
+    for other, _ in alternatives:
+        _flatten(layout, other, path, found)
+
+
+def _nodeset(body: Any) -> Nodeset:
+    nodes = tuple(Node(tuple(as_list(n["name"])), n["label"]) for n, _ in entries(body.get("nodes"), 0))
+    groups = tuple(NodeGroup(g["name"], tuple(as_list(g["nodes"]))) for g, _ in entries(body.get("groups"), 0))
+    return Nodeset(body.get("name", ""), nodes, groups)

@@ -1,0 +1,110 @@
+"""What a project's stanzas and templates say of one pipeline (config-language §7.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headgate.config.freezing.matching import Target, project_applies, template_applies
+from headgate.config.kinds.project import section_jobs
+from headgate.config.model import ConfigError, Parameter
+from headgate.config.parse import Stanza
+from headgate.config.reading.check import as_list, deep_plain, entries
+from headgate.config.reading.document import Table
+
+if TYPE_CHECKING:
+    from headgate.config.layout import Layout
+
+
+class Entry(NamedTuple):
+    """A job as one section names it."""
+
+    stanza: Stanza
+    attributes: Table
+    line: int
+
+
+class Section(NamedTuple):
+    stanza: Stanza
+    body: Table
+
+
+def applying(layout: Layout, project: str, target: Target) -> Iterator[tuple[Stanza, list[Stanza]]]:
+    """Stanzas of the project that apply, each with its templates that do."""
+    for stanza in layout.stanzas(project):
+        if project_applies(layout, stanza, project, target):
+            named = [t for name in as_list(stanza.body.get("templates")) for t in layout.templates.get(name, ())]
+            yield stanza, [t for t in named if template_applies(layout, t, target)]
+
+
+def sections(layout: Layout, pipeline: str, project: str, target: Target) -> list[Section]:
+    """In order of application; empty: the project takes no part."""
+    found: list[Section] = []
+    for stanza, templates in applying(layout, project, target):
+        for one in (*templates, stanza):
+            body = one.body.get(pipeline)
+            if isinstance(body, Table):
+                found.append(Section(one, body))
+    return found
+
+
+def project_vars(layout: Layout, project: str, target: Target) -> dict[str, Any]:
+    """Each template beneath the stanza that uses it, each stanza over the ones before."""
+    found: dict[str, Any] = {}
+    for stanza, templates in applying(layout, project, target):
+        for one in (*templates, stanza):
+            found = deep_merge(found, deep_plain(one.body.get("vars") or {}))
+    return found
+
+
+def missing_templates(layout: Layout, project: str) -> Iterator[ConfigError]:
+    """Whatever the branch: until it is mended, nothing of the project can be frozen."""
+    for stanza in layout.stanzas(project):
+        for name, line in entries(stanza.body.get("templates"), stanza.body.at("templates")):
+            if name not in layout.templates:
+                yield stanza.source.error("Template Not Found", f"there is no project-template {name!r}", line)
+
+
+def attached(found: list[Section]) -> dict[str, list[Entry]]:
+    """Job name -> how it is attached; the same said twice counts once."""
+    jobs: dict[str, list[Entry]] = {}
+    for section in found:
+        for name, attributes, line in section_jobs(section.body):
+            entries_of = jobs.setdefault(name, [])
+            if not any(e.attributes == attributes and _same_place(e.stanza, section.stanza) for e in entries_of):
+                entries_of.append(Entry(section.stanza, attributes, line))
+    return jobs
+
+
+def _same_place(one: Stanza, other: Stanza) -> bool:
+    return (one.source.project, one.source.branch) == (other.source.project, other.source.branch)
+
+
+def fail_fast(found: list[Section]) -> bool:
+    """The first that says."""
+    return next((bool(s.body["fail-fast"]) for s in found if "fail-fast" in s.body), False)
+
+
+def parameters(found: list[Section]) -> tuple[Parameter, ...]:
+    """The first that says."""
+    said: Any = next((s.body["parameters"] for s in found if s.body.get("parameters")), [])
+    return tuple(
+        Parameter(
+            name=p["name"],
+            type=p.get("type", "string"),
+            description=p.get("description", ""),
+            values=tuple(as_list(p.get("values"))),
+            default=p.get("default"),
+            required=p.get("required", False),
+        )
+        for p in as_list(deep_plain(said))
+    )
+
+
+def deep_merge(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Mappings merged through and through, everything else replaced."""
+    merged = dict(under)
+    for key, value in over.items():
+        old = merged.get(key)
+        merged[key] = deep_merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged

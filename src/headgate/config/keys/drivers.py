@@ -1,0 +1,319 @@
+"""What each driver lets a pipeline say: its triggers, requirements and reporters (config-language §4.1).
+
+A driver whose connection cannot be made yet is checked all the same: the configuration is read, whoever runs it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from headgate.config.reading.check import (
+    Check,
+    Key,
+    Keys,
+    Spot,
+    count,
+    flag,
+    inner,
+    many,
+    mapping,
+    one_of,
+    regex,
+    show,
+    text,
+    word,
+)
+
+
+class Driver(NamedTuple):
+    trigger: Keys | None
+    """Of one entry; None: it triggers nothing."""
+    require: Keys | None
+    """Of `require` and `reject`; None: it has neither."""
+    reporter: Keys | None
+    """None: it reports nothing."""
+    free: bool = False
+    """Reporters may have any other key, too."""
+    lands: tuple[str, ...] = ()
+    """Keys of a success reporter that land the change when they are true."""
+    deprecated: tuple[str, ...] = ()
+    """Keys of a trigger that have a better successor; they make a warning."""
+
+
+_AGE = re.compile(r"\d+[smhdw]")
+
+
+def _age_wrong(value: Any, spot: Spot) -> None:
+    if not isinstance(value, str) or not _AGE.fullmatch(value):
+        raise spot.wrong(f"must be a whole number and one of s m h d w, such as 24h, not {show(value)}")
+
+
+def _time_wrong(value: Any, spot: Spot) -> None:
+    if not isinstance(value, str) or not 5 <= len(value.split()) <= 7:
+        raise spot.wrong(f"must be 5 cron fields, or 6 with seconds, or 7 with jitter, not {show(value)}")
+
+
+_age = Check("number and one of s m h d w", _age_wrong)
+_time = Check("cron fields: minute hour day month weekday, and optionally second and jitter", _time_wrong)
+_TEXTS = many(text)
+_PATTERNS = many(regex)
+_WORDS = many(word)
+_LABELS = many(mapping)
+
+
+def _event(*events: str) -> Key:
+    return Key(many(one_of(*events)), required=True)
+
+
+_APPROVAL_KEYS: Keys = {
+    "username": Key(text),
+    "email": Key(text),
+    "older-than": Key(_age),
+    "newer-than": Key(_age),
+}
+
+
+def _approval_wrong(value: Any, spot: Spot) -> None:
+    """username, email, ages, and any label with a value or values."""
+    if not isinstance(value, dict):
+        raise spot.wrong(f"must be a mapping, not {show(value)}")
+    for name, one in value.items():
+        key = _APPROVAL_KEYS.get(name)
+        if key is not None:
+            key.check.see(one, spot.at(spot.line, f"{name} of an approval"))
+        else:
+            _WORDS.see(one, spot.at(spot.line, f"the label {name} of an approval"))
+
+
+_approvals = many(Check("{username, email, older-than, newer-than, <label>: value}", _approval_wrong))
+
+GERRIT_REQUIRE: Keys = {
+    "approval": Key(_approvals),
+    "open": Key(flag),
+    "current-patchset": Key(flag),
+    "wip": Key(flag),
+    "hashtags": Key(_PATTERNS),
+    "status": Key(_TEXTS),
+}
+GERRIT_TRIGGER: Keys = {
+    "event": _event(
+        "patchset-created",
+        "draft-published",
+        "change-abandoned",
+        "change-restored",
+        "change-merged",
+        "comment-added",
+        "ref-updated",
+        "pending-check",
+        "vote-deleted",
+        "hashtags-changed",
+        "wip-state-changed",
+    ),
+    "branch": Key(_PATTERNS),
+    "ref": Key(_PATTERNS),
+    "ignore-deletes": Key(flag, "true"),
+    "approval": Key(_LABELS),
+    "approval-change": Key(_LABELS),
+    "comment": Key(_PATTERNS),
+    "email": Key(_PATTERNS),
+    "username": Key(_PATTERNS),
+    "added": Key(_PATTERNS),
+    "removed": Key(_PATTERNS),
+    "uuid": Key(_TEXTS),
+    "scheme": Key(_TEXTS),
+    "require": Key(inner(GERRIT_REQUIRE, "requirement")),
+    "reject": Key(inner(GERRIT_REQUIRE, "requirement")),
+    "debug": Key(flag, "false"),
+    "require-approval": Key(_approvals, note="deprecated: require"),
+    "reject-approval": Key(_approvals, note="deprecated: reject"),
+    "comment_filter": Key(_PATTERNS, note="deprecated: comment"),
+    "email_filter": Key(_PATTERNS, note="deprecated: email"),
+    "username_filter": Key(_PATTERNS, note="deprecated: username"),
+}
+
+_REVIEW: Keys = {
+    "username": Key(text),
+    "email": Key(text),
+    "older-than": Key(_age),
+    "newer-than": Key(_age),
+    "type": Key(one_of("approved", "commented", "changes_requested", "dismissed", "pending")),
+    "permission": Key(one_of("read", "write", "admin")),
+}
+GITHUB_REQUIRE: Keys = {
+    "status": Key(_PATTERNS),
+    "review": Key(many(inner(_REVIEW, "review"))),
+    "open": Key(flag),
+    "merged": Key(flag),
+    "current-patchset": Key(flag),
+    "draft": Key(flag),
+    "label": Key(_TEXTS),
+}
+GITHUB_TRIGGER: Keys = {
+    "event": _event("pull_request", "pull_request_review", "push", "check_run"),
+    "action": Key(
+        many(
+            one_of(
+                "opened",
+                "changed",
+                "closed",
+                "reopened",
+                "comment",
+                "labeled",
+                "unlabeled",
+                "status",
+                "converted_to_draft",
+                "ready_for_review",
+                "submitted",
+                "dismissed",
+                "rerequested",
+                "requested",
+                "completed",
+            )
+        )
+    ),
+    "branch": Key(_PATTERNS),
+    "ref": Key(_PATTERNS),
+    "comment": Key(_PATTERNS),
+    "label": Key(_TEXTS),
+    "unlabel": Key(_TEXTS),
+    "status": Key(_PATTERNS),
+    "state": Key(_TEXTS),
+    "check": Key(_PATTERNS),
+    "permission": Key(_TEXTS),
+    "require": Key(inner(GITHUB_REQUIRE, "requirement")),
+    "reject": Key(inner(GITHUB_REQUIRE, "requirement")),
+    "debug": Key(flag, "false"),
+    "require-status": Key(_PATTERNS, note="deprecated: require"),
+    "reject-status": Key(_PATTERNS, note="deprecated: reject"),
+}
+
+GIT = Driver(
+    trigger={
+        "event": _event("change-proposed", "change-approved", "change-abandoned", "ref-updated"),
+        "branch": Key(_PATTERNS),
+        "ref": Key(_PATTERNS),
+        "ignore-deletes": Key(flag, "true"),
+        "debug": Key(flag, "false"),
+    },
+    require={"approved": Key(flag), "open": Key(flag), "current-patchset": Key(flag)},
+    reporter={"note": Key(flag, "true"), "land": Key(flag, "false")},
+    lands=("land",),
+)
+"""Plain git: changes are proposed and approved by pushing to refs/for and refs/approved."""
+
+DRIVERS: dict[str, Driver] = {
+    "git": GIT,
+    "gerrit": Driver(
+        trigger=GERRIT_TRIGGER,
+        require=GERRIT_REQUIRE,
+        reporter={
+            "submit": Key(flag, "false"),
+            "comment": Key(flag, "true"),
+            "notify": Key(one_of("NONE", "OWNER", "OWNER_REVIEWERS", "ALL")),
+            "checks-api": Key(mapping),
+        },
+        free=True,
+        lands=("submit",),
+        deprecated=("require-approval", "reject-approval", "comment_filter", "email_filter", "username_filter"),
+    ),
+    "github": Driver(
+        trigger=GITHUB_TRIGGER,
+        require=GITHUB_REQUIRE,
+        reporter={
+            "status": Key(one_of("pending", "success", "failure", "error")),
+            "status-url": Key(text),
+            "comment": Key(flag, "true"),
+            "merge": Key(flag, "false"),
+            "label": Key(_TEXTS),
+            "unlabel": Key(_TEXTS),
+            "review": Key(one_of("approve", "request-changes", "comment")),
+            "review-body": Key(text),
+            "check": Key(one_of("cancelled", "failure", "in_progress", "neutral", "skipped", "success")),
+        },
+        lands=("merge",),
+        deprecated=("require-status", "reject-status"),
+    ),
+    "gitlab": Driver(
+        trigger={
+            "event": _event("gl_merge_request", "gl_push"),
+            "action": Key(
+                many(one_of("opened", "changed", "merged", "comment", "approved", "unapproved", "labeled", "closed"))
+            ),
+            "branch": Key(_PATTERNS),
+            "comment": Key(_PATTERNS),
+            "ref": Key(_PATTERNS),
+            "labels": Key(_TEXTS),
+            "unlabels": Key(_TEXTS),
+            "debug": Key(flag, "false"),
+        },
+        require={"open": Key(flag), "merged": Key(flag), "approved": Key(flag), "labels": Key(_TEXTS)},
+        reporter={
+            "comment": Key(flag, "true"),
+            "approval": Key(flag),
+            "merge": Key(flag, "false"),
+            "label": Key(_TEXTS),
+            "unlabel": Key(_TEXTS),
+        },
+        lands=("merge",),
+    ),
+    "pagure": Driver(
+        trigger={
+            "event": _event("pg_pull_request", "pg_pull_request_review", "pg_push"),
+            "action": Key(
+                many(one_of("opened", "changed", "closed", "comment", "status", "thumbsup", "tagged", "merged"))
+            ),
+            "ref": Key(_PATTERNS),
+            "comment": Key(_PATTERNS),
+            "status": Key(_TEXTS),
+            "tag": Key(_TEXTS),
+            "debug": Key(flag, "false"),
+        },
+        require={
+            "score": Key(word),
+            "open": Key(flag),
+            "merged": Key(flag),
+            "status": Key(_TEXTS),
+            "tags": Key(_TEXTS),
+        },
+        reporter={
+            "status": Key(one_of("pending", "success", "failure")),
+            "status-url": Key(text),
+            "comment": Key(flag, "true"),
+            "merge": Key(flag, "false"),
+        },
+        lands=("merge",),
+    ),
+    "timer": Driver(
+        trigger={
+            "time": Key(many(_time), required=True, note="day 0 is Monday"),
+            "dereference": Key(flag, "false"),
+            "debug": Key(flag, "false"),
+        },
+        require=None,
+        reporter=None,
+    ),
+    "zuul": Driver(
+        trigger={
+            "event": _event("parent-change-enqueued", "project-change-merged", "image-build", "image-validate"),
+            "pipeline": Key(_TEXTS),
+            "debug": Key(flag, "false"),
+        },
+        require=None,
+        reporter={"image-built": Key(flag), "image-validated": Key(flag)},
+    ),
+    "smtp": Driver(None, None, {"to": Key(text), "from": Key(text), "subject": Key(text)}),
+    "mqtt": Driver(
+        None,
+        None,
+        {"topic": Key(text), "qos": Key(count(0)), "include-returned-data": Key(flag, "false")},
+    ),
+    "elasticsearch": Driver(
+        None,
+        None,
+        {"index": Key(text), "index-vars": Key(flag, "false"), "index-returned-vars": Key(flag, "false")},
+    ),
+    "sql": Driver(None, None, {}, free=True),
+}
+ALWAYS_THERE = {"timer": "timer", "zuul": "zuul"}
+"""Connections every installation has -> their driver."""

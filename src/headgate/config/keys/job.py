@@ -1,0 +1,177 @@
+"""The attributes of a job, and how variants merge (config-language §5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from headgate.config.reading.check import (
+    Check,
+    Key,
+    count,
+    either,
+    flag,
+    flag_or_auto,
+    inner,
+    many,
+    mapping,
+    named,
+    one_of,
+    regex,
+    tagged,
+    text,
+    text_or_null,
+    word,
+)
+
+
+class Merge(StrEnum):
+    """What a later variant that sets the attribute does to the value so far."""
+
+    LAST = "the last says"
+    UNION = "united; `!override` replaces"
+    REPLACE = "replaced; `!inherit` unites"
+    DEEP = "merged deeply; `!override` replaces"
+    APPEND = "appended, once each; `!override` replaces"
+    OUTSIDE_IN = "appended"
+    INSIDE_OUT = "put in front"
+    BY_NAME = "merged by name"
+    BY_PROJECT = "merged by project; `!override` clears first"
+    NARROW = "narrowed: what all name"
+    STICKY = "once set, stays"
+    OWN = "of this variant alone"
+
+
+@dataclass(frozen=True, slots=True)
+class JobKey(Key):
+    merge: Merge = Merge.LAST
+    context: bool = False
+    """May be set on a job that is final: it does not change how the job is executed."""
+    control: bool = False
+    """May be named in attribute-control."""
+
+
+def _key(
+    check: Check, merge: Merge = Merge.LAST, default: str = "", note: str = "", *, context: bool = False,
+    control: bool = False,
+) -> JobKey:  # fmt: skip
+    return JobKey(check, default, note, merge=merge, context=context, control=control)
+
+
+def _override(check: Check) -> Check:
+    return tagged(check, "override")
+
+
+def _inherit(check: Check) -> Check:
+    return tagged(check, "inherit", "override")
+
+
+_TEXTS = many(text)
+PLAYBOOK = {"semaphores": Key(_TEXTS), "cleanup": Key(flag)}
+_BOOKS = many(named({"semaphores": Key(_TEXTS)}, "playbook"))
+_POST_BOOKS = many(named(PLAYBOOK, "playbook"))
+_SEMAPHORES = many(named({"resources-first": Key(flag)}, "semaphore of a job"))
+_FILTERS = many(
+    either(
+        text,
+        inner({"type": Key(one_of("name", "change", "item"), required=True), "name": Key(text)}, "project filter"),
+    )
+)
+_ROLES = many(
+    either(
+        inner({"galaxy": Key(text, required=True), "name": Key(text)}, "role"),
+        inner({"zuul": Key(text, required=True), "name": Key(text)}, "role"),
+    )
+)
+_REQUIRED = many(named({"override-checkout": Key(text), "override-branch": Key(text)}, "required project"))
+_INCLUDE_VARS = many(
+    named(
+        {"project": Key(text), "zuul-project": Key(flag), "use-ref": Key(flag), "required": Key(flag)},
+        "variables file",
+    )
+)
+_SECRETS = many(named({"secret": Key(text), "pass-to-parent": Key(flag)}, "secret of a job"))
+
+ANSIBLE_VERSIONS = ("8", "9", "11")
+HOME_PATHS_FORBIDDEN = (".ssh/config", ".kube/config")
+RESERVED_VARS = frozenset(
+    [
+        "zuul",
+        "zuul_node",
+        "nodepool",
+        "unsafe_vars",
+        "zuul_user_dir",
+        "ansible_connection",
+        "ansible_host",
+        "ansible_python_interpreter",
+        "ansible_shell_executable",
+        "ansible_user",
+    ]
+)
+
+JOB: dict[str, JobKey] = {
+    "name": _key(text, Merge.OWN, context=True),
+    "parent": _key(text_or_null, Merge.OWN, "the tenant's default-parent", "null: a base job"),
+    "description": _key(text, Merge.OWN, context=True),
+    "variant-description": _key(text, Merge.OWN, context=True),
+    "final": _key(flag, Merge.STICKY, "false", context=True),
+    "abstract": _key(flag, Merge.STICKY, "false", "a child of another name says anew", context=True),
+    "intermediate": _key(flag, Merge.STICKY, "false", "must be abstract, too; so must its children", context=True),
+    "protected": _key(flag, Merge.STICKY, "false", "other projects may not change how it is executed", context=True),
+    "type": _key(one_of("regular", "initializer", "reporter"), default="regular", control=True),
+    "voting": _key(flag, default="true", context=True, control=True),
+    "hold-following-changes": _key(flag, default="false", context=True),
+    "success-message": _key(text, default="SUCCESS", context=True),
+    "failure-message": _key(text, default="the result", context=True),
+    "success-url": _key(text, Merge.OWN, note="accepted and ignored"),
+    "failure-url": _key(text, Merge.OWN, note="accepted and ignored"),
+    "tags": _key(_override(_TEXTS), Merge.UNION, context=True, control=True),
+    "provides": _key(_override(_TEXTS), Merge.UNION, context=True, control=True),
+    "requires": _key(_override(_TEXTS), Merge.UNION, context=True, control=True),
+    "dependencies": _key(
+        _inherit(many(named({"soft": Key(flag)}, "dependency"))), Merge.REPLACE, context=True, control=True
+    ),
+    "files": _key(_inherit(many(regex)), Merge.REPLACE, context=True, control=True),
+    "irrelevant-files": _key(_inherit(many(regex)), Merge.REPLACE, context=True, control=True),
+    "match-on-config-updates": _key(flag, default="true", context=True),
+    "deduplicate": _key(flag_or_auto, default="auto", context=True),
+    "branches": _key(many(regex), Merge.OWN, "the branch it is defined on, see below", context=True),
+    "attribute-control": _key(mapping, Merge.STICKY, context=True),
+    "run": _key(_BOOKS, Merge.REPLACE, control=True),
+    "pre-run": _key(_BOOKS, Merge.OUTSIDE_IN, control=True),
+    "post-run": _key(_POST_BOOKS, Merge.INSIDE_OUT, control=True),
+    "cleanup-run": _key(_BOOKS, Merge.INSIDE_OUT, note="deprecated: post-run with `cleanup: true`"),
+    "roles": _key(_ROLES, Merge.INSIDE_OUT, "the repository itself", "galaxy is accepted and ignored"),
+    "secrets": _key(_SECRETS, Merge.OWN, note="for the playbooks of the same variant"),
+    "secret-exposure": _key(one_of("ignore", "redact", "fail"), Merge.STICKY, "ignore", "variants may not differ"),
+    "nodeset": _key(either(mapping, text), default="empty"),
+    "pre-timeout": _key(count(0)),
+    "timeout": _key(count(0)),
+    "post-timeout": _key(count(0)),
+    "attempts": _key(count(1), default="3"),
+    "semaphore": _key(_SEMAPHORES, Merge.BY_NAME),
+    "semaphores": _key(_SEMAPHORES, Merge.BY_NAME),
+    "required-projects": _key(_override(_REQUIRED), Merge.BY_PROJECT, control=True),
+    "include-projects": _key(_override(_FILTERS), Merge.UNION, "all", control=True),
+    "exclude-projects": _key(_override(_FILTERS), Merge.UNION, "none", control=True),
+    "vars": _key(_override(mapping), Merge.DEEP, control=True),
+    "extra-vars": _key(_override(mapping), Merge.DEEP, control=True),
+    "host-vars": _key(_override(mapping), Merge.DEEP, control=True),
+    "group-vars": _key(_override(mapping), Merge.DEEP, control=True),
+    "include-vars": _key(_override(_INCLUDE_VARS), Merge.APPEND, control=True),
+    "allowed-projects": _key(_TEXTS, Merge.NARROW, "all"),
+    "post-review": _key(flag, Merge.STICKY, "false"),
+    "override-checkout": _key(text),
+    "override-branch": _key(text, note="old name of override-checkout"),
+    "ansible-version": _key(word, default="the tenant's default-ansible-version"),
+    "ansible-split-streams": _key(flag),
+    "workspace-scheme": _key(one_of("golang", "flat", "unique"), default="golang"),
+    "workspace-checkout": _key(flag_or_auto, default="true"),
+    "failure-output": _key(_override(_TEXTS), Merge.UNION, control=True),
+    "image-build-name": _key(text),
+    "preserve-home-paths": _key(_TEXTS, Merge.UNION),
+}
+PROJECT_JOB: dict[str, JobKey] = JOB
+"""What a project's pipeline section may say of a job: the same."""
+CONTROLLED = frozenset(name for name, key in JOB.items() if key.control)
+EXECUTION = frozenset(name for name, key in JOB.items() if not key.context)

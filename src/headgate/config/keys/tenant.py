@@ -1,0 +1,100 @@
+"""The keys of the tenant file (config-language §2)."""
+
+from __future__ import annotations
+
+from headgate.config.keys.objects import CONFIG_KINDS, NODEPOOL_KINDS
+from headgate.config.reading.check import (
+    Key,
+    Keys,
+    count,
+    either,
+    flag,
+    inner,
+    many,
+    mapping,
+    one_of,
+    regex,
+    text,
+    word,
+)
+
+FILE_KINDS = ("tenant", "global-semaphore", "authorization-rule", "admin-rule", "role", "api-root")
+CONFIG_PROJECT_KINDS = (*CONFIG_KINDS, *NODEPOOL_KINDS)
+_KIND = many(one_of(*CONFIG_PROJECT_KINDS))
+_ENTRIES = many(either(text, mapping))
+_TEXTS = many(text)
+
+TENANT: Keys = {
+    "name": Key(text, required=True),
+    "source": Key(mapping, "{}", "connection -> config-projects, untrusted-projects"),
+    "max-dependencies": Key(count(0), "no limit"),
+    "max-changes-per-pipeline": Key(count(1), "no limit"),
+    "max-nodes-per-job": Key(count(-1), "5", "-1: no limit"),
+    "max-job-timeout": Key(count(-1), "10800", "seconds; -1: no limit"),
+    "max-oidc-ttl": Key(count(1), "10800", "seconds"),
+    "default-oidc-ttl": Key(count(1), "3600", "seconds"),
+    "allowed-oidc-issuers": Key(_TEXTS, "none"),
+    "exclude-unprotected-branches": Key(flag, "false"),
+    "exclude-locked-branches": Key(flag, "false"),
+    "default-parent": Key(text, "base"),
+    "default-ansible-version": Key(word, "the system's"),
+    "allowed-triggers": Key(_TEXTS, "all"),
+    "allowed-reporters": Key(_TEXTS, "all"),
+    "allowed-labels": Key(many(regex), "all"),
+    "disallowed-labels": Key(many(regex), "none"),
+    "use-nodepool": Key(flag, "true", "false: every label must be defined"),
+    "web-root": Key(text, "of the whole"),
+    "admin-rules": Key(_TEXTS, "none"),
+    "access-rules": Key(_TEXTS, "none"),
+    "role-mappings": Key(mapping, "none", "rule -> roles"),
+    "anonymous-read-access": Key(flag, "true"),
+    "authentication-realm": Key(text),
+    "semaphores": Key(_TEXTS, "none", "global semaphores"),
+    "allow-circular-dependencies": Key(flag, note="accepted and ignored"),
+    "report-build-page": Key(flag, note="accepted and ignored"),
+}
+SOURCE: Keys = {"config-projects": Key(_ENTRIES), "untrusted-projects": Key(_ENTRIES)}
+
+PROJECT: Keys = {
+    "include": Key(_KIND, "all that may be there", "replaces the group's"),
+    "include-provider-config": Key(flag, "false", f"adds {', '.join(NODEPOOL_KINDS)}"),
+    "exclude": Key(_KIND, "none"),
+    "shadow": Key(_TEXTS, "none", "jobs of these projects win silently"),
+    "exclude-unprotected-branches": Key(flag, "as the tenant"),
+    "exclude-locked-branches": Key(flag, "as the tenant"),
+    "include-branches": Key(many(regex), "all", "whole names; beats exclude-branches"),
+    "exclude-branches": Key(many(regex), "none", "whole names"),
+    "always-dynamic-branches": Key(many(regex), "none", "whole names"),
+    "implied-branch-matchers": Key(flag, "see below"),
+    "extra-config-paths": Key(_TEXTS, "none", "a directory ends with /"),
+    "load-branch": Key(text, "master", "config-projects"),
+    "allow-base-jobs": Key(flag, "true", "config-projects"),
+    "configure-projects": Key(many(regex), "none", "untrusted projects; whole names"),
+    "allow-reporter-jobs": Key(flag, "config-projects may, others not"),
+}
+GROUP: Keys = {"projects": Key(_ENTRIES, required=True), **PROJECT}
+
+SEMAPHORE: Keys = {"name": Key(text, required=True), "max": Key(count(0), "1")}
+RULE: Keys = {"name": Key(text, required=True), "conditions": Key(many(mapping), required=True)}
+_FLAGS = (
+    "read",
+    "promote",
+    "set-tenant-state",
+    "build-image",
+    "upload-image",
+    "delete-image-build-artifact",
+    "delete-image-upload",
+    "validate-image-upload",
+    "modify-node",
+    "modify-nodeset-request",
+    "autohold",
+)
+_REQUEST = Key(either(flag, inner({"conditions": Key(many(mapping))}, "permission")), "false")
+PERMISSIONS: Keys = {**{name: Key(flag, "false") for name in _FLAGS}, "dequeue": _REQUEST, "enqueue": _REQUEST}
+ROLE: Keys = {"name": Key(text, required=True), "permissions": Key(inner(PERMISSIONS, "role's permissions"), "{}")}
+API_ROOT: Keys = {
+    "authentication-realm": Key(text),
+    "access-rules": Key(_TEXTS, "none"),
+    "anonymous-read-access": Key(flag, "true"),
+    "role-mappings": Key(mapping, "none"),
+}

@@ -1,0 +1,1 @@
+"""What each kind of stanza must be beyond its table of keys."""

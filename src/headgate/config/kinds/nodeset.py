@@ -1,0 +1,54 @@
+"""A nodeset: nodes, groups of them, and alternatives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.config.keys.objects import INLINE_NODESET, NODESET
+from headgate.config.reading.check import as_list, entries, table
+from headgate.config.reading.document import Table
+from headgate.config.reading.source import Wrong
+
+DEPTH_MAX = 50
+"""Levels of alternatives written inside each other."""
+
+
+def check_nodeset(body: Any, line: int, warnings: list[Wrong], *, named: bool = False, depth: int = 0) -> None:
+    """Raises Wrong."""
+    table(body, NODESET if named else INLINE_NODESET, "nodeset", warnings, line)
+    if depth > DEPTH_MAX:
+        raise Wrong(f"alternatives are nested more than {DEPTH_MAX} levels deep", body.line)
+    if "alternatives" in body and ("nodes" in body or "groups" in body):
+        raise Wrong("a nodeset has either alternatives, or nodes and groups", body.at("alternatives"))
+    names = _nodes(body)
+    _groups(body, names)
+    for other, at in entries(body.get("alternatives"), body.at("alternatives")):
+        if isinstance(other, Table):
+            check_nodeset(other, at, warnings, depth=depth + 1)
+
+
+def _nodes(body: Table) -> set[str]:
+    names: set[str] = set()
+    for node, _ in entries(body.get("nodes"), body.at("nodes")):
+        for name in as_list(node["name"]):
+            if name == "localhost":
+                raise Wrong("a node cannot be named localhost: that is the executor", node.at("name"))
+            if name in names:
+                raise Wrong(f"there are two nodes named {name!r}", node.at("name"), "Duplicate Node")
+            names.add(name)
+    return names
+
+
+def _groups(body: Table, nodes: set[str]) -> None:
+    known: set[str] = set()
+    for group, _ in entries(body.get("groups"), body.at("groups")):
+        name = group["name"]
+        if name == "localhost":
+            raise Wrong("a group cannot be named localhost: that is the executor", group.at("name"))
+        if name in known:
+            raise Wrong(f"there are two groups named {name!r}", group.at("name"), "Duplicate Nodeset Group")
+        known.add(name)
+        for node, at in entries(group["nodes"], group.at("nodes")):
+            if node not in nodes:
+                text = f"the group {name!r} names the node {node!r}, which is not there"
+                raise Wrong(text, at, "Node From Group Not Found")

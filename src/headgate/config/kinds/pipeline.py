@@ -1,0 +1,152 @@
+"""Pipeline stanzas as the records the gate reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from headgate.config.keys.drivers import DRIVERS, Driver
+from headgate.config.keys.pipeline import PIPELINE, REPORTERS
+from headgate.config.model import Pipeline, TriggerFilter, Window
+from headgate.config.operator.model import Tenant
+from headgate.config.reading.check import Key, anything, as_list, deep_plain, entries, show, table
+from headgate.config.reading.document import Table
+from headgate.config.reading.source import Wrong, nearest
+
+_MESSAGES = tuple(key for key in PIPELINE if key.endswith("-message"))
+_PRECEDENCE = {"high": 100, "normal": 200, "low": 300}
+
+
+def pipeline(body: Table, tenant: Tenant, warnings: list[Wrong]) -> Pipeline:
+    """Raises Wrong where a connection is not known, or something is not in the words of its driver."""
+    said = _Said(body, tenant, warnings)
+    triggers = tuple(said.triggers())
+    named = dict.fromkeys(trigger.connection for trigger in triggers)
+    require, reject = said.requirements("require"), said.requirements("reject")
+    reports = {kind: found for kind in REPORTERS if (found := said.reports(kind))}
+    for kind in ("merge-conflict", "config-error"):
+        if kind not in reports and "failure" in reports:
+            reports[kind] = reports["failure"]
+    return Pipeline(
+        name=body["name"],
+        manager=body["manager"],
+        description=body.get("description", ""),
+        triggers=triggers,
+        require=require,
+        reject=reject,
+        require_approved=tuple(name for name, wanted in require.items() if wanted.get("approved")),
+        reporters={kind: told for kind, found in reports.items() if (told := _told(found))},
+        reports=reports,
+        lands=tuple(name for name, found in reports.get("success", {}).items() if said.lands(name, found)),
+        precedence=_PRECEDENCE[body.get("precedence", "normal")],
+        post_review=body.get("post-review", False),
+        dequeue_on_new_patchset=body.get("dequeue-on-new-patchset", True),
+        ignore_dependencies=body.get("ignore-dependencies", False),
+        allow_parameters=body.get("allow-parameters", False),
+        allow_other_connections=body.get("allow-other-connections", True),
+        connections=tuple(dict.fromkeys([*named, *require, *(name for found in reports.values() for name in found)])),
+        disable_after=body.get("disable-after-consecutive-failures"),
+        supercedes=tuple(as_list(body.get("supercedes"))),
+        window=_window(body),
+        **{key.replace("-", "_"): body[key] for key in _MESSAGES if key in body},
+    )
+
+
+def _window(body: Table) -> Window:
+    return Window(
+        size=body.get("window", 20),
+        floor=body.get("window-floor", 3),
+        ceiling=body.get("window-ceiling"),
+        increase_type=body.get("window-increase-type", "linear"),
+        increase_factor=body.get("window-increase-factor", 1),
+        decrease_type=body.get("window-decrease-type", "exponential"),
+        decrease_factor=body.get("window-decrease-factor", 2),
+    )
+
+
+def _told(found: dict[str, tuple[Any, ...]]) -> tuple[str, ...]:
+    """Connections that are told in public: for plain git, unless `note: false`."""
+    return tuple(name for name, hows in found.items() if not hows or any(how.get("note", True) for how in hows))
+
+
+class _Said:
+    """What a stanza says of connections, in the words of their drivers."""
+
+    def __init__(self, body: Table, tenant: Tenant, warnings: list[Wrong]) -> None:
+        self._body, self._tenant, self._warnings = body, tenant, warnings
+
+    def _sections(self, key: str, allowed: tuple[str, ...] | None) -> Iterator[tuple[str, Driver, Any, int]]:
+        section = self._body.get(key, Table(0))
+        for name, value in section.items():
+            line = section.at(name)
+            if name not in self._tenant.connections:
+                known = nearest(name, self._tenant.connections)
+                raise Wrong(f"the connection {name!r} is not configured{known}", line, "Unknown Connection")
+            if allowed is not None and name not in allowed:
+                text = (
+                    f"this tenant may not use the connection {name!r} here; it may use {', '.join(allowed) or 'none'}"
+                )
+                raise Wrong(text, line, "Unknown Connection")
+            driver = DRIVERS.get(self._tenant.driver(name))
+            if driver is None:
+                text = f"the driver {self._tenant.driver(name)!r} of the connection {name!r} is not known"
+                raise Wrong(f"{text}{nearest(self._tenant.driver(name), list(DRIVERS))}", line, "Unknown Connection")
+            yield name, driver, value, line
+
+    def triggers(self) -> Iterator[TriggerFilter]:
+        for connection, driver, value, line in self._sections("trigger", self._tenant.allowed_triggers):
+            if driver.trigger is None:
+                raise Wrong(f"the connection {connection!r} triggers nothing", line)
+            for entry, at in entries(value, line):
+                table(entry, driver.trigger, f"trigger of {connection}", self._warnings, at)
+                self._deprecated(entry, driver, connection)
+                more = {k: v for k, v in entry.items() if k not in ("event", "branch", "ref", "ignore-deletes")}
+                yield TriggerFilter(
+                    connection=connection,
+                    events=tuple(as_list(entry.get("event"))),
+                    branches=tuple(deep_plain(as_list(entry.get("branch")))),
+                    refs=tuple(deep_plain(as_list(entry.get("ref")))),
+                    ignore_deletes=entry.get("ignore-deletes", True),
+                    more=deep_plain(more),
+                )
+
+    def _deprecated(self, entry: Table, driver: Driver, connection: str) -> None:
+        names = {"gerrit": "Gerrit Deprecation", "github": "GitHub Deprecation"}
+        for key in driver.deprecated:
+            if key in entry:
+                name = names.get(self._tenant.driver(connection), "Deprecation")
+                text = f"{key} is deprecated: {driver.trigger[key].note if driver.trigger else ''}"
+                self._warnings.append(Wrong(text, entry.at(key), name, "warning"))
+
+    def requirements(self, key: str) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+        for connection, driver, value, line in self._sections(key, None):
+            if driver.require is None:
+                raise Wrong(f"changes of the connection {connection!r} have nothing to be asked for", line)
+            table(value, driver.require, f"requirement of {connection}", self._warnings, line)
+            found[connection] = deep_plain(value)
+        return found
+
+    def reports(self, kind: str) -> dict[str, tuple[Any, ...]]:
+        """Connection -> what it is told; `{}` says only that it is told."""
+        found: dict[str, tuple[Any, ...]] = {}
+        for connection, driver, value, line in self._sections(kind, self._tenant.allowed_reporters):
+            if driver.reporter is None:
+                raise Wrong(f"nothing can be reported to the connection {connection!r}", line)
+            one = [(Table(line), line)] if value is None else entries(value, line)
+            for how, at in one:
+                self._report(kind, connection, driver, how, at)
+            found[connection] = tuple(deep_plain(how) for how, _ in one)
+        return found
+
+    def _report(self, kind: str, connection: str, driver: Driver, how: Any, line: int) -> None:
+        if not isinstance(how, Table):
+            raise Wrong(f"{kind} of {connection} must be a mapping such as {{}}, not {show(how)}", line)
+        keys = driver.reporter or {}
+        if driver.free:
+            keys = {**{key: Key(anything) for key in how}, **keys}
+        table(how, keys, f"{kind} reporter of {connection}", self._warnings, line)
+
+    def lands(self, connection: str, found: tuple[Any, ...]) -> bool:
+        driver = DRIVERS[self._tenant.driver(connection)]
+        return any(how.get(key) is True for how in found for key in driver.lands)

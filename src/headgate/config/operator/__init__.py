@@ -1,0 +1,1 @@
+"""The operator's file: tenants, their projects, global semaphores, who may do what."""

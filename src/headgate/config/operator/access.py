@@ -1,0 +1,48 @@
+"""Who may do what: rules about the claims of a token, and roles that bundle permissions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headgate.config.operator.model import AuthorizationRule
+
+BUILT_IN_ROLES = ("admin", "read")
+"""Everything; reading alone."""
+UID_CLAIM = "zuul_uid"
+"""Stands for the claim that names the user, whichever it is."""
+_MISSING = object()
+
+
+def holds(rule: AuthorizationRule, claims: Mapping[str, Any], tenant: str = "", uid: str = "sub") -> bool:
+    """Do these claims fulfil the rule?  `uid` is the name of the claim that names the user."""
+    return any(
+        all(_claim(_found(claims, uid if name == UID_CLAIM else name), wanted, tenant) for name, wanted in one.items())
+        for one in rule.conditions
+    )
+
+
+def _found(claims: Mapping[str, Any], name: str) -> Any:
+    """By its name, else as a path with dots into mappings."""
+    if name in claims:
+        return claims[name]
+    value: Any = claims
+    for part in name.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return _MISSING
+        value = value[part]
+    return value
+
+
+def _claim(value: Any, wanted: Any, tenant: str) -> bool:
+    if value is _MISSING:
+        return False
+    if isinstance(wanted, Mapping):
+        return isinstance(value, Mapping) and all(
+            _claim(value.get(key, _MISSING), one, tenant) for key, one in wanted.items()
+        )
+    if isinstance(wanted, str):
+        wanted = wanted.replace("{tenant.name}", tenant)
+    if isinstance(value, list):
+        return wanted in value
+    return bool(type(value) is type(wanted) and value == wanted)

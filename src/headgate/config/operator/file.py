@@ -1,0 +1,187 @@
+"""Reading the operator's file.  What is wrong with its form refuses it whole; a name that a tenant uses and nobody
+defines refuses that tenant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headgate.config.keys.drivers import ALWAYS_THERE
+from headgate.config.keys.job import ANSIBLE_VERSIONS
+from headgate.config.keys.tenant import API_ROOT, FILE_KINDS, ROLE, RULE, SEMAPHORE, TENANT
+from headgate.config.operator.access import BUILT_IN_ROLES
+from headgate.config.operator.model import (
+    ApiRoot,
+    AuthorizationRule,
+    ConfigErrors,
+    Connection,
+    Role,
+    Tenant,
+    TenantFile,
+)
+from headgate.config.operator.projects import tenant_projects
+from headgate.config.reading.check import Keys, as_list, deep_plain, entries, table
+from headgate.config.reading.document import Table, load
+from headgate.config.reading.source import MEANING, Source, Wrong, nearest
+
+_TABLES: dict[str, Keys] = {
+    "tenant": TENANT,
+    "global-semaphore": SEMAPHORE,
+    "authorization-rule": RULE,
+    "admin-rule": RULE,
+    "role": ROLE,
+    "api-root": API_ROOT,
+}
+
+
+def parse_tenant_file(text: str, path: str, connections: Mapping[str, Connection]) -> TenantFile:
+    """Raises ConfigErrors: a broken file changes nothing."""
+    source = Source("", "", "", path, True, text)
+    try:
+        return _File(load(text), connections, source).read()
+    except Wrong as wrong:
+        raise ConfigErrors((source.told(wrong),)) from wrong
+
+
+class _File:
+    def __init__(self, document: Any, connections: Mapping[str, Connection], source: Source) -> None:
+        self._connections, self._source = connections, source
+        self._warnings: list[Wrong] = []
+        self._stanzas: dict[str, list[Table]] = {kind: [] for kind in FILE_KINDS}
+        if not isinstance(document, list):
+            raise Wrong("the tenant file must be a list of `- tenant:` entries", 1)
+        for item in document:
+            if not isinstance(item, Table) or len(item) != 1:
+                raise Wrong("each entry must be a mapping with one key, such as `- tenant:`", getattr(item, "line", 1))
+            ((kind, stanza),) = item.items()
+            if kind not in FILE_KINDS:
+                raise Wrong(f"{kind!r} is not known here{nearest(kind, FILE_KINDS)}", item.at(kind))
+            table(stanza, _TABLES[kind], kind, self._warnings, item.at(kind))
+            self._stanzas[kind].append(stanza)
+
+    def read(self) -> TenantFile:
+        semaphores = {s["name"]: s.get("max", 1) for s in self._unique("global-semaphore")}
+        rules = {s["name"]: self._rule(s) for s in self._unique("authorization-rule", "admin-rule")}
+        roles = {s["name"]: self._role(s) for s in self._unique("role")}
+        tenants: dict[str, Tenant] = {}
+        refused = {}
+        for stanza in self._unique("tenant"):
+            tenant = self._tenant(stanza, semaphores)
+            problems = [*self._unknown(stanza, semaphores, rules, roles), *self._doubled(tenant, stanza)]
+            if problems:
+                refused[tenant.name] = tuple(self._source.told(wrong) for wrong in problems)
+            else:
+                tenants[tenant.name] = tenant
+        warnings = tuple(self._source.told(wrong) for wrong in self._warnings)
+        return TenantFile(tenants, refused, warnings, rules, roles, self._api_root())
+
+    def _unique(self, *kinds: str) -> list[Table]:
+        found = [stanza for kind in kinds for stanza in self._stanzas[kind]]
+        known: set[str] = set()
+        for stanza in found:
+            if stanza["name"] in known:
+                raise Wrong(f"the {kinds[0]} {stanza['name']!r} is defined twice", stanza.at("name"))
+            known.add(stanza["name"])
+        return found
+
+    def _rule(self, stanza: Table) -> AuthorizationRule:
+        return AuthorizationRule(stanza["name"], tuple(deep_plain(as_list(stanza["conditions"]))))
+
+    def _role(self, stanza: Table) -> Role:
+        if stanza["name"] in BUILT_IN_ROLES:
+            raise Wrong(f"the role {stanza['name']} is built in", stanza.at("name"))
+        return Role(stanza["name"], deep_plain(stanza.get("permissions", {})))
+
+    def _api_root(self) -> ApiRoot:
+        found = self._stanzas["api-root"]
+        if len(found) > 1:
+            raise Wrong("there is a second api-root", found[1].line)
+        stanza = found[0] if found else Table(0)
+        return ApiRoot(
+            authentication_realm=stanza.get("authentication-realm", ""),
+            access_rules=tuple(as_list(stanza.get("access-rules"))),
+            role_mappings=_mappings(stanza),
+            anonymous_read_access=stanza.get("anonymous-read-access", True),
+        )
+
+    def _tenant(self, stanza: Table, semaphores: Mapping[str, int]) -> Tenant:
+        """As the stanza says; whether what it names exists is another question."""
+
+        def names(key: str) -> tuple[Any, ...]:
+            return tuple(deep_plain(as_list(stanza.get(key))))
+
+        def names_or_all(key: str) -> tuple[str, ...] | None:
+            return names(key) if key in stanza else None
+
+        root = stanza.get("web-root", "")
+        drivers = {name: connection.driver for name, connection in self._connections.items()}
+        return Tenant(
+            name=stanza["name"],
+            projects=tenant_projects(stanza, self._connections, self._warnings),
+            connections=(*self._connections, *(name for name in ALWAYS_THERE if name not in self._connections)),
+            drivers={**ALWAYS_THERE, **drivers},
+            max_dependencies=stanza.get("max-dependencies"),
+            max_changes_per_pipeline=stanza.get("max-changes-per-pipeline"),
+            max_nodes_per_job=stanza.get("max-nodes-per-job", 5),
+            max_job_timeout_s=stanza.get("max-job-timeout", 10_800),
+            max_oidc_ttl_s=stanza.get("max-oidc-ttl", 10_800),
+            default_oidc_ttl_s=stanza.get("default-oidc-ttl", 3_600),
+            allowed_oidc_issuers=names("allowed-oidc-issuers"),
+            default_parent=stanza.get("default-parent", "base"),
+            default_ansible_version=str(stanza.get("default-ansible-version", "")),
+            allowed_triggers=names_or_all("allowed-triggers"),
+            allowed_reporters=names_or_all("allowed-reporters"),
+            allowed_labels=names("allowed-labels"),
+            disallowed_labels=names("disallowed-labels"),
+            use_nodepool=stanza.get("use-nodepool", True),
+            web_root=f"{root.rstrip('/')}/" if root else "",
+            semaphores={name: semaphores[name] for name in names("semaphores") if name in semaphores},
+            admin_rules=names("admin-rules"),
+            access_rules=names("access-rules"),
+            role_mappings=_mappings(stanza),
+            anonymous_read_access=stanza.get("anonymous-read-access", True),
+            authentication_realm=stanza.get("authentication-realm", ""),
+        )
+
+    def _unknown(
+        self,
+        stanza: Table,
+        semaphores: Mapping[str, int],
+        rules: Mapping[str, AuthorizationRule],
+        roles: Mapping[str, Role],
+    ) -> list[Wrong]:
+        """Names the tenant uses and nobody defines."""
+
+        def missing(key: str, known: Callable[[str], bool], what: str, name: str) -> list[Wrong]:
+            found = entries(stanza.get(key), stanza.at(key))
+            return [Wrong(f"there is no {what} {n!r}", at, name) for n, at in found if not known(n)]
+
+        wrong = missing("semaphores", semaphores.__contains__, "global-semaphore", "Global Semaphore Not Found")
+        for key in ("admin-rules", "access-rules"):
+            wrong += missing(key, rules.__contains__, "authorization-rule", "AuthZ Rule Not Found")
+        mappings = stanza.get("role-mappings") or Table(stanza.line)
+        for rule, given in mappings.items():
+            line = mappings.at(rule)
+            if rule not in rules:
+                wrong.append(Wrong(f"there is no authorization-rule {rule!r}", line, "AuthZ Rule Not Found"))
+            for role, at in entries(given, line):
+                if role not in roles and role not in BUILT_IN_ROLES:
+                    wrong.append(Wrong(f"there is no role {role!r}", at, "Role Not Found"))
+        version = str(stanza.get("default-ansible-version", ANSIBLE_VERSIONS[-1]))
+        if version not in ANSIBLE_VERSIONS:
+            text = f"there is no Ansible version {version}; there are {', '.join(ANSIBLE_VERSIONS)}"
+            wrong.append(Wrong(text, stanza.at("default-ansible-version"), MEANING))
+        return wrong
+
+    def _doubled(self, tenant: Tenant, stanza: Table) -> list[Wrong]:
+        known: set[str] = set()
+        for project in tenant.projects:
+            if project.project in known:
+                return [Wrong(f"the project {project.project} is named twice", stanza.at("source"), MEANING)]
+            known.add(project.project)
+        return []
+
+
+def _mappings(stanza: Table) -> dict[str, tuple[str, ...]]:
+    found = stanza.get("role-mappings") or {}
+    return {rule: tuple(str(role) for role in as_list(deep_plain(roles))) for rule, roles in found.items()}

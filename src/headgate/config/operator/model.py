@@ -1,0 +1,168 @@
+"""What the operator's file comes to.  Pure data."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headgate.config.keys.objects import CONFIG_KINDS
+from headgate.config.model import ConfigError
+from headgate.config.patterns import Rule, any_whole
+from headgate.config.reading.roots import STANDARD_PATHS, touches
+from headgate.config.reading.source import nearest
+
+
+class Connection(NamedTuple):
+    name: str
+    canonical_hostname: str
+    driver: str = "git"
+    """What it may say in pipelines: a key of `keys.drivers.DRIVERS`."""
+
+
+class TenantProject(msgspec.Struct, frozen=True, omit_defaults=True):
+    project: str
+    """Canonical name."""
+    name: str
+    connection: str
+    trusted: bool
+    """A config-project: only its load_branch is read, and never speculatively."""
+    include: tuple[str, ...] = CONFIG_KINDS
+    """Kinds of stanzas that are read; pragma always is."""
+    shadow: tuple[str, ...] = ()
+    """Projects, as written, whose jobs win over jobs of the same name here."""
+    include_branches: tuple[Rule, ...] = ()
+    exclude_branches: tuple[Rule, ...] = ()
+    always_dynamic_branches: tuple[Rule, ...] = ()
+    exclude_unprotected_branches: bool = False
+    exclude_locked_branches: bool = False
+    implied_branch_matchers: bool | None = None
+    extra_config_paths: tuple[str, ...] = ()
+    load_branch: str = "master"
+    allow_base_jobs: bool = True
+    allow_reporter_jobs: bool = False
+    configure_projects: tuple[Rule, ...] = ()
+
+    @property
+    def loads(self) -> bool:
+        """Is anything read of it?"""
+        return bool(self.include)
+
+    @property
+    def config_paths(self) -> tuple[str, ...]:
+        """Files, and directories ending in a slash; nothing when no kind of stanza is read."""
+        return (*STANDARD_PATHS, *self.extra_config_paths) if self.loads else ()
+
+    def is_dynamic(self, branch: str) -> bool:
+        """Its configuration is not read from here, but changes on it always propose theirs."""
+        return any_whole(self.always_dynamic_branches, branch)
+
+    def touches_config(self, files: tuple[str, ...] | None, branch: str = "") -> bool:
+        """Does a change of these files (None: not known) on this branch change the configuration?"""
+        if not self.loads:
+            return False
+        return files is None or self.is_dynamic(branch) or touches(files, self.extra_config_paths)
+
+
+class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
+    name: str
+    projects: tuple[TenantProject, ...]
+    """Config-projects first; the order decides who defines a name first."""
+    connections: tuple[str, ...] = ()
+    """Names a pipeline may use in triggers and reporters."""
+    drivers: dict[str, str] = {}
+    """Connection -> driver; git when not named."""
+    max_dependencies: int | None = None
+    max_changes_per_pipeline: int | None = None
+    max_nodes_per_job: int = 5
+    max_job_timeout_s: int = 10_800
+    """-1 is no limit; so for nodes."""
+    max_oidc_ttl_s: int = 10_800
+    default_oidc_ttl_s: int = 3_600
+    allowed_oidc_issuers: tuple[str, ...] = ()
+    default_parent: str = "base"
+    default_ansible_version: str = ""
+    """Empty: the system's."""
+    allowed_triggers: tuple[str, ...] | None = None
+    allowed_reporters: tuple[str, ...] | None = None
+    allowed_labels: tuple[Rule, ...] = ()
+    disallowed_labels: tuple[Rule, ...] = ()
+    use_nodepool: bool = True
+    web_root: str = ""
+    """Ends with a slash; empty: below the root of the whole."""
+    semaphores: dict[str, int] = {}
+    """Global semaphores this tenant may use."""
+    admin_rules: tuple[str, ...] = ()
+    access_rules: tuple[str, ...] = ()
+    role_mappings: dict[str, tuple[str, ...]] = {}
+    """Rule -> roles."""
+    anonymous_read_access: bool = True
+    authentication_realm: str = ""
+
+    @cached_property
+    def _by_canonical(self) -> dict[str, TenantProject]:
+        return {p.project: p for p in self.projects}
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[TenantProject]]:
+        found: dict[str, list[TenantProject]] = {}
+        for project in self.projects:
+            found.setdefault(project.name, []).append(project)
+        return found
+
+    def find(self, name: str) -> TenantProject | None:
+        """By canonical or short name; None when unknown, or when two connections have the short name."""
+        exact = self._by_canonical.get(name)
+        short = self._by_name.get(name, [])
+        return exact or (short[0] if len(short) == 1 else None)
+
+    def why_not(self, name: str) -> str:
+        """Why `find` finds nothing."""
+        several = self._by_name.get(name, [])
+        if len(several) > 1:
+            return f"the project {name!r} is in several connections; say {' or '.join(p.project for p in several)}"
+        return f"the project {name!r} is not in this tenant{nearest(name, list(self._by_name))}"
+
+    def driver(self, connection: str) -> str:
+        return self.drivers.get(connection, "git")
+
+
+class AuthorizationRule(msgspec.Struct, frozen=True, omit_defaults=True):
+    name: str
+    conditions: tuple[dict[str, Any], ...]
+    """Any of them is enough; in one, every claim must have its value.  JSON."""
+
+
+class Role(msgspec.Struct, frozen=True, omit_defaults=True):
+    name: str
+    permissions: dict[str, Any] = {}
+    """Permission -> true or false; dequeue and enqueue also {conditions: [{project, ref}]}.  JSON."""
+
+
+class ApiRoot(msgspec.Struct, frozen=True, omit_defaults=True):
+    """For addresses that belong to no tenant."""
+
+    authentication_realm: str = ""
+    access_rules: tuple[str, ...] = ()
+    role_mappings: dict[str, tuple[str, ...]] = {}
+    anonymous_read_access: bool = True
+
+
+class TenantFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    tenants: dict[str, Tenant]
+    """In the order of the file."""
+    refused: dict[str, tuple[ConfigError, ...]] = {}
+    """Tenants that cannot be loaded, and why; the others are not touched by it."""
+    warnings: tuple[ConfigError, ...] = ()
+    rules: dict[str, AuthorizationRule] = {}
+    roles: dict[str, Role] = {}
+    api_root: ApiRoot = ApiRoot()
+
+
+class ConfigErrors(Exception):
+    """The whole file is refused."""
+
+    def __init__(self, errors: tuple[ConfigError, ...]) -> None:
+        super().__init__("\n\n".join(error.render() for error in errors))
+        self.errors = errors

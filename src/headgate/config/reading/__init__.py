@@ -1,0 +1,1 @@
+"""Text to values that know where they stand, and checks of them against tables of keys."""

@@ -1,0 +1,235 @@
+"""YAML whose every key and value knows where it stands."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from headgate.config.reading.source import Wrong
+
+DEPTH_MAX = 200
+"""Levels of nesting."""
+VALUES_MAX = 500_000
+"""Values in a document once its aliases are written out."""
+ENCRYPTED = "!encrypted/pkcs1-oaep"
+_YAML = "tag:yaml.org,2002:"
+_TEXT = frozenset(_YAML + kind for kind in ("str", "timestamp", "value", "merge", "binary"))
+"""Kinds of scalars whose text is taken as it is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """A value under `!override` or `!inherit`."""
+
+    tag: str
+    value: Any  # JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Encrypted:
+    """Text under `!encrypted/pkcs1-oaep`: base64 of one or more chunks."""
+
+    chunks: tuple[str, ...]
+
+
+class Table(dict[str, Any]):
+    """A mapping that knows its line and the line of each key.  Values are JSON, Tables, Rows, Tagged and Encrypted.
+
+    It may be shared between several places of a document: never change one that was read.
+    """
+
+    __slots__ = ("line", "lines")
+
+    def __init__(self, line: int) -> None:
+        super().__init__()
+        self.line = line
+        self.lines: dict[str, int] = {}
+
+    def at(self, key: str) -> int:
+        return self.lines.get(key, self.line)
+
+
+class Rows(list[Any]):
+    """A list that knows the line of each element."""
+
+    __slots__ = ("line", "lines")
+
+    def __init__(self, line: int) -> None:
+        super().__init__()
+        self.line = line
+        self.lines: list[int] = []
+
+
+def row_lines(value: Any, line: int) -> list[int]:
+    """The line of each element of a list, or of the one value that stands for a list."""
+    return value.lines if isinstance(value, Rows) else [line]
+
+
+def load(text: str) -> Any:
+    """The document as JSON with Tables and Rows; None when empty.  Raises Wrong."""
+    _shallow(text)
+    try:
+        node = yaml.compose(text, Loader=yaml.CSafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        context = f" {error.context}" if error.context else ""
+        raise Wrong(f"this is not YAML: {error.problem}{context}", mark.line + 1 if mark else 1) from error
+    except (yaml.YAMLError, UnicodeError) as error:
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise Wrong(f"this is not YAML: {why}", 1) from error
+    if node is None:
+        return None
+    if "*" in text:
+        _finite(node)
+    return _Reader().value(node)
+
+
+_INDENT = re.compile(r"^[ \-?:]*", re.MULTILINE)
+
+
+def _shallow(text: str) -> None:
+    """The composer is recursive: what is nested too deep must not reach it."""
+    brackets = text.count("[") + text.count("{")
+    if brackets + max((len(m.group()) for m in _INDENT.finditer(text)), default=0) < DEPTH_MAX:
+        return
+    depth = 0
+    try:
+        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+                if depth > DEPTH_MAX:
+                    line = event.start_mark.line + 1 if event.start_mark else 0
+                    raise Wrong(f"this is nested more than {DEPTH_MAX} levels deep", line)
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+    except (yaml.YAMLError, UnicodeError):
+        return  # the composer finds the same, and says it
+
+
+def _finite(root: yaml.Node) -> None:
+    """Aliases written out come to an end, and to no more than VALUES_MAX values.  Raises Wrong."""
+    sizes: dict[int, int] = {}
+    inside: set[int] = set()
+
+    def size(node: yaml.Node) -> int:
+        known = sizes.get(id(node))
+        if known is not None:
+            return known
+        if id(node) in inside:
+            raise Wrong("this contains itself, by an alias", _line(node))
+        inside.add(id(node))
+        total = 1
+        if isinstance(node, yaml.MappingNode):
+            total += sum(size(key) + size(value) for key, value in node.value)
+        elif isinstance(node, yaml.SequenceNode):
+            total += sum(size(child) for child in node.value)
+        inside.discard(id(node))
+        if total > VALUES_MAX:
+            raise Wrong(f"with its aliases written out this holds more than {VALUES_MAX} values", _line(node))
+        sizes[id(node)] = total
+        return total
+
+    size(root)
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+class _Reader:
+    """Nodes to values; a node that stands in several places is read once."""
+
+    def __init__(self) -> None:
+        self._scalars = yaml.constructor.SafeConstructor()
+        self._known: dict[int, Any] = {}
+
+    def value(self, node: yaml.Node) -> Any:
+        if isinstance(node, yaml.ScalarNode) and node.tag == _YAML + "str":
+            return node.value
+        known = self._known.get(id(node), self)
+        if known is self:
+            known = self._known[id(node)] = self._read(node)
+        return known
+
+    def _read(self, node: yaml.Node) -> Any:
+        tag = node.tag
+        if tag in ("!override", "!inherit"):
+            return Tagged(tag[1:], self._content(node))
+        if tag == ENCRYPTED:
+            return self._encrypted(node)
+        if tag.startswith("!") or not tag.startswith(_YAML) or "/" in tag:
+            raise Wrong(f"the tag {tag} is not known; there are !override, !inherit and {ENCRYPTED}", _line(node))
+        return self._content(node)
+
+    def _content(self, node: yaml.Node) -> Any:
+        if isinstance(node, yaml.MappingNode):
+            return self._table(node)
+        if isinstance(node, yaml.SequenceNode):
+            rows = Rows(_line(node))
+            for child in node.value:
+                rows.append(self.value(child))
+                rows.lines.append(_line(child))
+            return rows
+        return node.value if node.tag.startswith("!") else self._scalar(node)
+
+    def _scalar(self, node: yaml.Node) -> Any:
+        if node.tag in _TEXT:
+            return node.value
+        assert isinstance(node, yaml.ScalarNode), "mappings and sequences are read elsewhere"
+        read = {
+            _YAML + "int": self._scalars.construct_yaml_int,
+            _YAML + "float": self._scalars.construct_yaml_float,
+            _YAML + "bool": self._scalars.construct_yaml_bool,
+            _YAML + "null": self._scalars.construct_yaml_null,
+        }.get(node.tag)
+        if read is None:
+            raise Wrong(f"the tag {node.tag} is not known", _line(node))
+        try:
+            return read(node)
+        except (yaml.YAMLError, ValueError, KeyError, IndexError, OverflowError) as error:
+            raise Wrong(f"{node.value[:80]!r} cannot be read as {node.tag.removeprefix(_YAML)}", _line(node)) from error
+
+    def _encrypted(self, node: yaml.Node) -> Encrypted:
+        nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        if isinstance(node, yaml.MappingNode) or not all(isinstance(n, yaml.ScalarNode) for n in nodes):
+            raise Wrong(f"{ENCRYPTED} stands before text or a list of texts", _line(node))
+        return Encrypted(tuple("".join(n.value.split()) for n in nodes))
+
+    def _table(self, node: yaml.MappingNode) -> Table:
+        own, merged = Table(_line(node)), list[Any]()
+        for key_node, value_node in node.value:
+            if key_node.tag == _YAML + "merge":
+                found = self.value(value_node)
+                merged += found if isinstance(found, list) else [found]
+                continue
+            key = self._key(key_node)
+            if key in own:
+                raise Wrong(f"the key {key!r} is given twice", _line(key_node))
+            own[key] = self.value(value_node)
+            own.lines[key] = _line(key_node)
+        return self._merged(own, merged) if merged else own
+
+    def _merged(self, own: Table, others: list[Any]) -> Table:
+        """Merged keys beneath our own; of several mappings the first says."""
+        table = Table(own.line)
+        for other in reversed(others):
+            if not isinstance(other, Table):
+                raise Wrong("what is merged by << must be a mapping, or a list of mappings", own.line)
+            table.update(other)
+            table.lines.update(other.lines)
+        table.update(own)
+        table.lines.update(own.lines)
+        return table
+
+    def _key(self, node: yaml.Node) -> str:
+        if not isinstance(node, yaml.ScalarNode):
+            raise Wrong("a key must be text", _line(node))
+        value = self.value(node)
+        if isinstance(value, Tagged | Encrypted):
+            raise Wrong("a key has no tag", _line(node))
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return "null" if value is None else str(value)

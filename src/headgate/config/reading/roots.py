@@ -1,0 +1,44 @@
+"""Which files of a branch hold configuration (config-language §1.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+STANDARD_PATHS = ("zuul.yaml", "zuul.d/", ".zuul.yaml", ".zuul.d/")
+"""Where a project keeps its configuration; the first that exists counts."""
+IGNORE = ".zuul.ignore"
+"""A file of this name takes its directory, and all below it, out of the configuration."""
+
+
+class Roots(NamedTuple):
+    read: tuple[str, ...]
+    """Files in the order in which they are read."""
+    spurned: tuple[str, ...]
+    """The first file of each root that an earlier root makes void."""
+
+
+def roots(files: Iterable[str], extra: Iterable[str]) -> Roots:
+    """`extra` are more files, and directories ending in a slash, that are read as well."""
+    files = list(files)
+    ignored = tuple(path.removesuffix(IGNORE) for path in files if path.endswith(f"/{IGNORE}"))
+    usable = sorted(path for path in files if path.endswith(".yaml") and not path.startswith(ignored))
+
+    def under(root: str) -> list[str]:
+        return [path for path in usable if path == root or (root.endswith("/") and path.startswith(root))]
+
+    found = [paths for root in STANDARD_PATHS if (paths := under(root))]
+    chosen = found[0] if found else []
+    chosen = chosen + [path for root in extra for path in under(root)]
+    return Roots(tuple(dict.fromkeys(chosen)), tuple(paths[0] for paths in found[1:]))
+
+
+def touches(files: Iterable[str], extra: Iterable[str]) -> bool:
+    """Does a change of these files change the configuration?"""
+    return any(_is_at(path, root) for root in (*STANDARD_PATHS, *extra) for path in files)
+
+
+def _is_at(path: str, root: str) -> bool:
+    if not root.endswith("/"):
+        return path == root
+    return path.startswith(root) and (path.endswith(".yaml") or path.endswith(f"/{IGNORE}"))

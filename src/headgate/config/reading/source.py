@@ -1,0 +1,80 @@
+"""Where a piece of configuration comes from, and errors that point there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from headgate.config.model import ConfigError
+
+CONTEXT_LINES = 4
+"""Lines shown above and below the one an error is about."""
+NAMED_MAX = 12
+"""Known words listed in a message."""
+SCHEMA = "Unknown"
+"""Name of errors about form: what is no YAML, has an unknown key, or the wrong type."""
+MEANING = "Unknown Configuration Error"
+"""Name of errors about meaning that have no name of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file, on a branch of a project."""
+
+    project: str
+    connection: str
+    branch: str
+    path: str
+    trusted: bool
+    text: str
+
+    def error(self, name: str, text: str, line: int = 0, severity: str = "error") -> ConfigError:
+        return ConfigError(
+            name=name,
+            text=text,
+            project=self.project,
+            branch=self.branch,
+            path=self.path,
+            line=line,
+            snippet=snippet(self.text, line),
+            severity=severity,
+        )
+
+    def told(self, wrong: Wrong, line: int = 0) -> ConfigError:
+        """`wrong` as an error of this file; `line` where it does not know its own."""
+        return self.error(wrong.name, wrong.text, wrong.line or line, wrong.severity)
+
+    @property
+    def place(self) -> str:
+        return f"{self.project} {self.branch} {self.path}"
+
+
+class Wrong(Exception):
+    """One thing wrong, at one line; becomes a ConfigError where the source is known."""
+
+    def __init__(self, text: str, line: int, name: str = SCHEMA, severity: str = "error") -> None:
+        super().__init__(text)
+        self.text, self.line, self.name, self.severity = text, line, name, severity
+
+
+def snippet(text: str, line: int) -> str:
+    """A few lines around `line` (1-based), marked; empty when there is no line."""
+    lines = text.splitlines() if line > 0 else []
+    if line > len(lines):
+        return ""
+    first, last = max(1, line - CONTEXT_LINES), min(len(lines), line + CONTEXT_LINES)
+    width = len(str(last))
+    shown = (f"{'>' if n == line else ' '} {n:{width}} | {lines[n - 1]}" for n in range(first, last + 1))
+    return "\n".join(shown) if lines else ""
+
+
+def nearest(word: str, known: Collection[str]) -> str:
+    """`; did you mean X?`, or what there is, when that is little."""
+    if not isinstance(word, str):
+        return ""
+    alike = [k for k in known if abs(len(k) - len(word)) <= 2 and (k[:1] == word[:1] or k[-1:] == word[-1:])]
+    close = get_close_matches(word, alike[:200], n=1, cutoff=0.7)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; known are {', '.join(sorted(known))}" if 0 < len(known) <= NAMED_MAX else ""

@@ -1,0 +1,51 @@
+"""Secrets stay encrypted in configuration and frozen jobs; whoever has the keys opens them at the last moment."""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from headgate.config.reading.document import ENCRYPTED, Encrypted
+
+CHUNKS_MAX = 1_000
+"""Pieces one encrypted text may be cut into."""
+
+
+class SecretClosed(Exception):
+    """It cannot be opened; the argument says why."""
+
+
+class SecretOpener(Protocol):
+    """Holds the projects' private keys (RSA; PKCS#1 OAEP with SHA-1 and MGF1-SHA-1)."""
+
+    def open(self, project: str, chunks: Sequence[bytes]) -> str:
+        """The text that was encrypted, in these pieces, with the public key of `project` (canonical name).
+        Raises SecretClosed."""
+        ...
+
+
+def chunks_of(encrypted: Encrypted) -> list[bytes]:
+    """Raises SecretClosed."""
+    return _decoded(encrypted.chunks)
+
+
+def _decoded(chunks: Sequence[str]) -> list[bytes]:
+    if not 0 < len(chunks) <= CHUNKS_MAX:
+        raise SecretClosed(f"what is encrypted has 1 to {CHUNKS_MAX} pieces")
+    try:
+        return [b64decode(chunk, validate=True) for chunk in chunks]
+    except (binascii.Error, ValueError) as error:
+        raise SecretClosed(f"what is encrypted is not base64: {error}") from error
+
+
+def revealed(data: Any, project: str, opener: SecretOpener) -> Any:
+    """`data` of a `model.PlaybookSecret` with every encrypted text opened.  JSON.  Raises SecretClosed."""
+    if isinstance(data, dict):
+        if set(data) == {ENCRYPTED} and isinstance(data[ENCRYPTED], list):
+            return opener.open(project, _decoded(data[ENCRYPTED]))
+        return {key: revealed(value, project, opener) for key, value in data.items()}
+    if isinstance(data, list):
+        return [revealed(value, project, opener) for value in data]
+    return data
