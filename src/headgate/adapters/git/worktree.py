@@ -14,7 +14,16 @@ from headgate.adapters.git.mirror import MirrorRepository
 
 SMALL_FILES_MAX = 1_000
 """A tree of at most so many files is written in place, without a process."""
-_CONFIG = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\tlogallrefupdates = true\n"
+_CONFIG = """\
+[core]
+	repositoryformatversion = 0
+	filemode = true
+	bare = false
+	logallrefupdates = true
+	autocrlf = false
+	attributesFile = /dev/null
+"""
+"""The files are what was committed, whatever the user's configuration says."""
 
 
 async def work_tree(mirror: MirrorRepository, refs: Mapping[str, str], branch: str, commit: str, dest: Path) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from headgate.base.ids import fresh
 from headgate.base.tasks import run_until
 from headgate.gate.change import Standing
-from headgate.map.records import BranchCache
+from headgate.map.records import BranchCache, Trouble, Troubles
 from headgate.ports.git import Forge, Sighting
 from headgate.recipes import blob
 from headgate.recipes.lock import lock
@@ -39,17 +39,23 @@ class ConnectionRunner:
         self._standings = Standings(context.map, context.mirror, (forge.name,))
         self._events = context.map.events.connection(forge.name).events
         self._heads: dict[str, dict[str, str]] = {}
+        self._troubles: dict[str, Trouble] = {}
 
     async def run(self, session: Session) -> None:
         async with lock(self._context.store, session, self._events.election.path).hold() as guard:
-            await self._recall()
+            await self._recall(guard)
             await run_until(asyncio.Event(), self._watch(guard), self._forward(guard))
 
-    async def _recall(self) -> None:
-        """The branch heads as the last leader saw them: what moved since is found by comparing."""
+    async def _recall(self, guard: At) -> None:
+        """The branch heads as the last leader saw them: what moved since is found by comparing.  Troubles are found
+        anew."""
         value = await blob.read(self._context.store, self._branches)
         if value is not None:
             self._heads = msgspec.json.decode(value, type=BranchCache).projects
+        self._troubles = {}
+        place = self._context.map.cache.connection(self._forge.name).troubles
+        if await self._context.store.get(place.path) is not None:
+            await self._context.store.commit([], [place.put(Troubles({}))], guards=[guard])
 
     @property
     def _branches(self) -> str:
@@ -85,6 +91,8 @@ class ConnectionRunner:
             self._heads.update(sighting.heads)
             heads = BranchCache({project: refs for project, refs in self._heads.items() if refs})
             pieces.append(([], blob.ops(self._branches, msgspec.json.encode(heads))))
+        if sighting.troubles:
+            pieces.append(([], [self._told(sighting.troubles)]))
         for start in range(0, len(pieces), SIGHTED_MAX):
             part = pieces[start : start + SIGHTED_MAX]
             checks, ops = [c for cs, _ in part for c in cs], [op for _, found in part for op in found]
@@ -92,6 +100,14 @@ class ConnectionRunner:
         if latest:
             data = self._context.map.cache.connection(self._forge.name).data.path
             await self._context.mirror.reached(f"{data}/{latest}")
+
+    def _told(self, troubles: Mapping[str, str]) -> Op:
+        now_ms = self._context.now_ms()
+        for project, text in troubles.items():
+            known = self._troubles.pop(project, None)
+            if text:
+                self._troubles[project] = Trouble(known.since_ms if known else now_ms, text)
+        return self._context.map.cache.connection(self._forge.name).troubles.put(Troubles(dict(self._troubles)))
 
     async def _forward(self, guard: At) -> None:
         """Each event to every tenant that has its project; the move is one commit."""
