@@ -14,7 +14,8 @@ from typing import Any
 
 import click
 
-from headgate.adapters.git.engine import GitConnection, GitEngine
+from headgate.adapters.git.connection import GitConnection
+from headgate.adapters.git.engine import GitEngine
 from headgate.base.errors import UserError
 from headgate.cli.offline.parallel import spread
 from headgate.cli.offline.repositories import Files, Unreadable, place_of, read
