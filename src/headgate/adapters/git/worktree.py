@@ -31,7 +31,8 @@ async def work_tree(mirror: MirrorRepository, refs: Mapping[str, str], branch: s
 
     Cancelled, nothing writes to `dest` any more."""
     heads = {**refs, f"refs/heads/{branch}": commit}
-    known = {ref: oid for ref, oid in heads.items() if mirror.has(oid)}
+    absent = await mirror.missing(heads.values())
+    known = {ref: oid for ref, oid in heads.items() if oid not in absent}
     working = asyncio.ensure_future(asyncio.to_thread(_begin, mirror, known, branch, commit, dest))
     try:
         done = await asyncio.shield(working)
