@@ -22,6 +22,7 @@ TASKS = {
     "adapters/git/engine.py": "one look at a repository, shared by the builds on one state",
     "adapters/git/forge.py": "watchers end with the loop that reads them",
     "adapters/git/worktree.py": "a thread that writes is awaited by whoever is cancelled",
+    "adapters/messages/board.py": "one writer at a time",
     "adapters/process/processes.py": "a process, its output, its cancellation: one of them ends the others",
     "adapters/process/workspace.py": "checkouts of one build in their group",
     "base/tasks.py": "this is where tasks get their parents",

@@ -94,6 +94,14 @@ OPTIONS: dict[str, dict[str, Option]] = {
             "flag", "false", "Whether a claim `zuul.admin: [tenants]` makes its bearer an administrator there."
         ),
     },
+    "messages": {
+        "url": Option("text", "", "`sqlite:///FILE` or `postgresql://…`. Default: an SQLite file in state_dir."),
+        "listen_address": Option("text", "127.0.0.1", "Address `headgate queue serve` listens on."),
+        "port": Option("integer:0,65535", "5000", "Its port; 0 takes a free one."),
+    },
+    "application_keys": {
+        "*": Option("text", "", "Application = its keys, one a line: who may use its queues of messages."),
+    },
     "database": {
         "dburi": Option("text", "", "SQLAlchemy URL of the history. Default: an SQLite file in state_dir."),
     },
@@ -151,6 +159,17 @@ class Settings:
         name, mark, query = file.partition("?")
         return f"{scheme}:///{self._absolute(name)}{mark}{query}"
 
+    @property
+    def messages_url(self) -> str:
+        """`sqlite:///<absolute path>` or as it stands."""
+        url = self.get("messages", "url") or f"sqlite:///{self.state_dir / 'messages.sqlite'}"
+        scheme, slashes, file = url.partition("sqlite:///")
+        return f"sqlite:///{self._absolute(file)}" if slashes and not scheme else url
+
+    @property
+    def application_keys(self) -> dict[str, list[str]]:
+        return {app: keys.split() for app, keys in self.values.get("application_keys", {}).items()}
+
     def _absolute(self, value: str) -> Path:
         return (self.path.parent / Path(value).expanduser()).absolute()
 
@@ -196,6 +215,8 @@ def _kind(section: str) -> str:
     return f"{word} *" if f"{word} *" in OPTIONS and section != word else section
 
 
+_ANY = Option("text", "", "")
+"""What stands in a section that takes any names."""
 _NEEDED = {"connection *": {"baseurl": "the directory or URL its repositories are in"}}
 """What has no default."""
 
@@ -207,11 +228,11 @@ def _check(ini: IniFile, section: str, kind: str, found: Mapping[str, str]) -> N
     if kind not in OPTIONS:
         raise UserError(f"{ini.at(section)}: unknown section [{section}]{_near_section(section)}")
     for name, value in found.items():
-        if name not in OPTIONS[kind]:
+        if name not in OPTIONS[kind] and "*" not in OPTIONS[kind]:
             raise UserError(
                 f"{ini.at(section, name)}: unknown option {name!r} in [{section}]{_near(name, OPTIONS[kind])}"
             )
-        if value and (why := _wrong(OPTIONS[kind][name].kind, value)):
+        if value and (why := _wrong(OPTIONS[kind].get(name, _ANY).kind, value)):
             raise UserError(f"{ini.at(section, name)}: {name} {why}")
     for name, what in _NEEDED.get(kind, {}).items():
         if not found.get(name):

@@ -20,8 +20,11 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve(app: Any, host: str, port: int, stop: asyncio.Event, bound: Callable[[int], None]) -> None:
-    """Until `stop` or cancelled; `bound` is told the port.  Raises UserError when the address cannot be had."""
+async def serve(
+    app: Any, host: str, port: int, stop: asyncio.Event, bound: Callable[[int], None], section: str = "[web]"
+) -> None:
+    """Until `stop` or cancelled; `bound` is told the port.  Raises UserError, which names the section of the settings,
+    when the address cannot be had."""
     config = uvicorn.Config(
         app, log_level="warning", timeout_graceful_shutdown=1, lifespan="off", ws="websockets-sansio"
     )
@@ -32,7 +35,10 @@ async def serve(app: Any, host: str, port: int, stop: asyncio.Event, bound: Call
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise UserError(f"[web] {host}:{port} cannot be listened on: {error.strerror}; set port to another") from error
+        raise UserError(
+            f"{section} {host}:{port} cannot be listened on: {error.strerror}; set port to another"
+        ) from error
+    listener.listen()
     bound(listener.getsockname()[1])
     server = _Server(config)
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))

@@ -1,1 +1,0 @@
-"""What there is to see at a repository: names, comparisons, and when to look."""

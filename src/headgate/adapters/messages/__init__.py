@@ -1,0 +1,1 @@
+"""Messages in SQL, and the client of the message API."""

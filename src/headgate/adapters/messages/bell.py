@@ -1,0 +1,65 @@
+"""Who waits for messages is woken when some are posted; what they are is then read from the database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from headgate.queueing.lanes import Lane
+
+
+class Listener:
+    """Remembers which lanes of one application (or of one queue of it) were rung, each once."""
+
+    def __init__(self, app: str, queue: str | None) -> None:
+        self.app, self.queue = app, queue
+        self._lanes: set[Lane] = set()
+        self._queues_changed = False
+        self._some = asyncio.Event()
+
+    def tell(self, lane: Lane | None) -> None:
+        if lane is None:
+            self._queues_changed = True
+        elif self.queue in (None, lane.queue):
+            self._lanes.add(lane)
+        else:
+            return
+        self._some.set()
+
+    async def wait(self) -> tuple[set[Lane], bool]:
+        """Lanes rung since the last time, and whether queues came, went or grew.  Waits until there is something."""
+        await self._some.wait()
+        self._some.clear()
+        lanes, changed, self._lanes, self._queues_changed = self._lanes, self._queues_changed, set(), False
+        return lanes, changed
+
+
+class Bell:
+    def __init__(self) -> None:
+        self._listeners: dict[str, set[Listener]] = {}
+
+    @contextmanager
+    def listen(self, app: str, queue: str | None = None) -> Iterator[Listener]:
+        """Nothing rung inside the block is missed; look at the database after entering it."""
+        listener = Listener(app, queue)
+        self._listeners.setdefault(app, set()).add(listener)
+        try:
+            yield listener
+        finally:
+            self._listeners[app].discard(listener)
+            if not self._listeners[app]:
+                del self._listeners[app]
+
+    def ring(self, app: str, lane: Lane | None) -> None:
+        """None: the queues themselves changed."""
+        for listener in self._listeners.get(app, ()):
+            listener.tell(lane)
+
+    def ring_all(self) -> None:
+        """Something may have been missed."""
+        for listeners in self._listeners.values():
+            for listener in listeners:
+                listener.tell(None)
+                if listener.queue is not None:
+                    listener.tell(Lane(listener.queue))

@@ -1,0 +1,221 @@
+"""Messages of all applications: kept in SQL, posted in groups, ordered by ids that only grow."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from headgate.adapters.messages import queues
+from headgate.adapters.messages.bell import Bell
+from headgate.adapters.messages.database import Database, DatabaseDown, Open, opener
+from headgate.adapters.messages.posting import Post, post_group
+from headgate.adapters.messages.reading import backlog, read, read_ids
+from headgate.adapters.messages.records import Backlog, Draft, Posted, Queue, Stored
+from headgate.adapters.messages.writing import Put, delete_ids, purge, put_ids
+from headgate.base.tasks import run_until
+from headgate.queueing.ids import Position
+from headgate.queueing.lanes import Lane
+
+T = TypeVar("T")
+
+GROUP_MAX = 200
+"""Writes made durable together."""
+PURGE_MAX = 1_000
+"""Expired messages removed in one transaction."""
+PURGE_INTERVAL_S = 30.0
+WRITES_WAITING_MAX = 10_000
+
+
+class Overloaded(OSError):
+    """More is asked than the database does; try again later."""
+
+
+@dataclass(slots=True)
+class _Write:
+    work: Post | Callable[[Database], Any]  # answers whatever its caller wants
+    done: asyncio.Future[Any]
+
+
+class MessageBoard:
+    """Use `await MessageBoard.open(url)`.  Reads and writes have a thread and a connection each.
+
+    Raises DatabaseDown from every method; those that name a queue raise NoQueue.
+    """
+
+    def __init__(
+        self, url: str, reader: Database, writer: Database, threads: tuple[ThreadPoolExecutor, ThreadPoolExecutor]
+    ) -> None:
+        self._url = url
+        self._reader, self._writer, self._threads = reader, writer, threads
+        self._chance = random.Random()
+        self._node = self._chance.getrandbits(48) | 1 << 40
+        self._waiting: list[_Write] = []
+        self._writing: asyncio.Task[None] | None = None
+        self.bell = Bell()
+        self.now_ns: Callable[[], int] = time.time_ns
+
+    @classmethod
+    async def open(cls, url: str) -> MessageBoard:
+        """Raises UserError."""
+        make: Open = opener(url)
+        threads = ThreadPoolExecutor(1, "messages-read"), ThreadPoolExecutor(1, "messages-write")
+        loop = asyncio.get_running_loop()
+        try:
+            writer = await loop.run_in_executor(threads[1], make)
+            reader = await loop.run_in_executor(threads[0], make)
+        except BaseException:
+            for thread in threads:
+                thread.shutdown(wait=False)
+            raise
+        return cls(url, reader, writer, threads)
+
+    async def close(self) -> None:
+        """Waits for what was begun."""
+        if self._writing is not None:
+            await self._writing
+        loop = asyncio.get_running_loop()
+        for thread, database in zip(self._threads, (self._reader, self._writer), strict=True):
+            await loop.run_in_executor(thread, database.close)
+            thread.shutdown()
+
+    # --- queues
+
+    async def create(self, app: str, wanted: Queue) -> None:
+        """Or updates one of this name, whose partitions only grow (Refused)."""
+        await self._write(lambda database: queues.create(database, app, wanted))
+        self.bell.ring(app, None)
+
+    async def remove(self, app: str, name: str) -> None:
+        """At once; its messages go little by little."""
+        await self._write(lambda database: queues.remove(database, app, name))
+        self.bell.ring(app, None)
+
+    async def queue(self, app: str, name: str) -> Queue:
+        return await self._read(lambda database: queues.find(database, app, name))
+
+    async def queues(self, app: str, *, limit: int | None = None, offset: str = "") -> list[Queue]:
+        """By name, from `offset` on."""
+        return await self._read(lambda database: queues.every(database, app, limit, offset))
+
+    async def count(self, queue: Queue) -> int:
+        return await self._read(lambda database: queues.count(database, queue, self._now_ms()))
+
+    # --- messages
+
+    async def post(self, app: str, queue: str, drafts: Sequence[Draft], *, key: str = "") -> tuple[list[Posted], bool]:
+        """Durable when it returns.  True: this was posted before under the same key.  Raises KeyReused, Refused."""
+        posted, replayed = await self._write(Post(app, queue, tuple(drafts), key))
+        for lane in {Lane(queue, one.partition) for one in posted}:
+            self.bell.ring(app, lane)
+        return posted, replayed
+
+    async def put(self, app: str, queue: str, ids: Sequence[tuple[int, str]], body: str, ttl_s: int) -> None:
+        """Writes the body to each (partition, id), which is made if need be.  Raises Refused."""
+        put = Put(app, queue, tuple(ids), body, ttl_s, self.now_ns())
+        await self._write(lambda database: put_ids(database, put))
+        for partition, _ in ids:
+            self.bell.ring(app, Lane(queue, partition))
+
+    async def delete(self, app: str, queue: str, ids: Sequence[tuple[int, str]]) -> None:
+        await self._write(lambda database: delete_ids(database, app, queue, ids))
+
+    async def read(
+        self, queue: Queue, partition: int, since: Position, *, limit: int, descending: bool = False
+    ) -> list[Stored]:
+        """From `since` on, itself included; downwards when descending."""
+        now_ms = self._now_ms()
+        return await self._read(lambda database: read(database, queue.id, partition, since, limit, descending, now_ms))
+
+    async def get(self, queue: Queue, ids: Sequence[tuple[int, str]]) -> list[Stored]:
+        """Those of (partition, id) that are there."""
+        return await self._read(lambda database: read_ids(database, queue.id, ids, self._now_ms()))
+
+    async def backlog(self, queue: Queue, partition: int, after: Position) -> Backlog:
+        return await self._read(lambda database: backlog(database, queue.id, partition, after, self._now_ms()))
+
+    # --- upkeep
+
+    async def purge(self) -> int:
+        """What has expired, all of it, in bounded pieces; how much it was."""
+        total = 0
+        while True:
+            removed: int = await self._write(lambda database: purge(database, self._now_ms(), PURGE_MAX))
+            total += removed
+            if removed < PURGE_MAX:
+                return total
+
+    async def upkeep(self) -> None:
+        """Until cancelled: removes what has expired, and rings for what other processes on the same PostgreSQL post."""
+        await run_until(asyncio.Event(), self._keep_purging(), self._keep_listening())
+
+    async def _keep_purging(self) -> None:
+        while True:
+            with suppress(DatabaseDown):
+                await self.purge()
+            await asyncio.sleep(PURGE_INTERVAL_S)
+
+    async def _keep_listening(self) -> None:
+        if self._url.startswith("postgres"):
+            from headgate.adapters.messages.hearing import hear
+
+            await hear(self._url, self.bell)
+
+    def _now_ms(self) -> int:
+        return self.now_ns() // 1_000_000
+
+    async def _read(self, work: Callable[[Database], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads[0], work, self._reader)
+
+    async def _write(self, work: Post | Callable[[Database], Any]) -> Any:  # what the work answers
+        if len(self._waiting) >= WRITES_WAITING_MAX:
+            raise Overloaded(f"{WRITES_WAITING_MAX} writes wait already")
+        write = _Write(work, asyncio.get_running_loop().create_future())
+        self._waiting.append(write)
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.ensure_future(self._keep_writing())
+        return await asyncio.shield(write.done)
+
+    async def _keep_writing(self) -> None:
+        """Until nobody waits: everything that waits in one transaction."""
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            group, self._waiting = self._waiting[:GROUP_MAX], self._waiting[GROUP_MAX:]
+            try:
+                answers = await loop.run_in_executor(self._threads[1], self._together, [one.work for one in group])
+            except DatabaseDown as error:
+                answers = [error] * len(group)
+            for write, answer in zip(group, answers, strict=True):
+                if write.done.done():
+                    continue
+                if isinstance(answer, Exception):
+                    write.done.set_exception(answer)
+                    write.done.exception()  # its caller may be gone: that is no fault
+                else:
+                    write.done.set_result(answer)
+
+    def _together(self, works: Sequence[Post | Callable[[Database], Any]]) -> list[Any]:  # answers, or why not
+        """In order.  What is refused is refused before it has written anything, so the others count."""
+        answers: list[Any] = [None] * len(works)
+        posts = {n: work for n, work in enumerate(works) if isinstance(work, Post)}
+        with self._writer.transaction():
+            for n, work in enumerate(works):
+                if not isinstance(work, Post):
+                    answers[n] = _tried(work, self._writer)
+            if posts:
+                answered = post_group(self._writer, list(posts.values()), self.now_ns(), self._node, self._chance)
+                for n, answer in zip(posts, answered, strict=True):
+                    answers[n] = answer
+        return answers
+
+
+def _tried(work: Callable[[Database], Any], database: Database) -> Any:  # the answer, or why there is none
+    try:
+        return work(database)
+    except (LookupError, ValueError) as error:
+        return error

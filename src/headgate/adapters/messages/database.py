@@ -1,0 +1,125 @@
+"""The little of SQL databases that messages need, alike on SQLite and PostgreSQL.  Used by one thread each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import apsw
+
+from headgate.base.errors import UserError
+
+Row = tuple[Any, ...]  # columns of several types
+
+SCHEMA = """
+create table if not exists queue (id {serial}, app text not null, name text not null, partitions integer not null,
+    kind text not null, consistency text not null, principles text not null, created_ms bigint not null,
+    unique (app, name));
+create table if not exists lane (queue bigint not null, partition integer not null, last_ticks bigint not null,
+    primary key (queue, partition)){rowless};
+create table if not exists message (queue bigint not null, partition integer not null, ticks bigint not null,
+    id text {binary} not null, body text not null, expires_ms bigint not null,
+    primary key (queue, partition, ticks, id)){rowless};
+create index if not exists message_expires on message (expires_ms);
+create table if not exists posted (queue bigint not null, key text not null, digest text not null, answer text not null,
+    expires_ms bigint not null, primary key (queue, key)){rowless};
+create index if not exists posted_expires on posted (expires_ms);
+create table if not exists doomed (queue bigint primary key)
+"""
+
+
+class DatabaseDown(OSError):
+    """The database did not do it; nothing of the transaction counts, or, where it broke, perhaps all of it."""
+
+
+class Database(Protocol):
+    """Values are marked `?`.  Every method raises DatabaseDown."""
+
+    def execute(self, sql: str, values: Sequence[object] = ()) -> list[Row]: ...
+    def insert(self, table: str, columns: str, rows: Sequence[Row]) -> None:
+        """Many rows, quickly."""
+        ...
+
+    def transaction(self) -> AbstractContextManager[None]: ...
+    def notify(self, payload: str) -> None:
+        """Tells other processes on this database, when the transaction ends well."""
+        ...
+
+    def close(self) -> None: ...
+
+
+Open = Callable[[], Database]
+
+
+def opener(url: str) -> Open:
+    """`sqlite:///FILE` or `postgresql://…`.  Raises UserError."""
+    if url.startswith("sqlite:///"):
+        return lambda: SqliteDatabase(Path(url.removeprefix("sqlite:///")))
+    if url.startswith(("postgresql://", "postgres://")):
+        try:
+            from headgate.adapters.messages.postgres import PostgresDatabase
+        except ImportError as error:
+            raise UserError("PostgreSQL needs another package: pip install 'headgate[postgresql]'") from error
+        return lambda: PostgresDatabase(url)
+    raise UserError(f"{shown(url)!r} is no database for messages; it is sqlite:///FILE or postgresql://USER@HOST/NAME")
+
+
+def shown(url: str) -> str:
+    return re.sub(r"(://[^:@/]*):[^@]*@", r"\1:***@", url)
+
+
+class SqliteDatabase:
+    """One connection to the file, which is made if need be."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = apsw.Connection(str(path))
+            self._connection.set_busy_timeout(5_000)
+            self._connection.execute("pragma journal_mode = wal; pragma synchronous = full")
+            self._connection.execute(
+                SCHEMA.format(serial="integer primary key autoincrement", rowless=" without rowid", binary="")
+            )
+        except (apsw.Error, OSError) as error:
+            raise UserError(
+                f"{path}: cannot be used for messages ({error}); name another file or move it away"
+            ) from error
+
+    def execute(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
+        with _said():
+            return self._connection.execute(sql, tuple(values)).fetchall()
+
+    def insert(self, table: str, columns: str, rows: Sequence[Row]) -> None:
+        marks = ", ".join("?" * len(rows[0]))
+        with _said():
+            self._connection.executemany(f"insert into {table} ({columns}) values ({marks})", rows)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        with _said():
+            self._connection.execute("begin immediate")
+        try:
+            yield
+            with _said():
+                self._connection.execute("commit")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("rollback")
+            raise
+
+    def notify(self, payload: str) -> None:
+        return None
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@contextmanager
+def _said() -> Iterator[None]:
+    try:
+        yield
+    except apsw.Error as error:
+        raise DatabaseDown(str(error)) from error

@@ -1,0 +1,78 @@
+"""PostgreSQL: one connection, made anew when it broke; and the listener for what other processes posted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import psycopg
+
+from headgate.adapters.messages.database import SCHEMA, DatabaseDown, Row, shown
+from headgate.base.errors import UserError
+
+CHANNEL = "headgate_messages"
+CONNECT_TIMEOUT_S = 5
+_SCHEMA_LOCK = 7_215_873
+"""Advisory: two processes that start together do not make the tables at once."""
+
+
+class PostgresDatabase:
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._connection: psycopg.Connection[Row] | None = None
+        try:
+            connection = self._connected()
+            with connection.transaction():
+                connection.execute("select pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
+                connection.execute(
+                    SCHEMA.format(
+                        serial="bigint generated always as identity primary key", rowless="", binary='collate "C"'
+                    ).encode()
+                )
+        except psycopg.Error as error:
+            raise UserError(f"{shown(url)}: cannot be used for messages ({str(error).strip()})") from error
+
+    def _connected(self) -> psycopg.Connection[Row]:
+        if self._connection is None or self._connection.closed:
+            self._connection = psycopg.connect(self._url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S)
+        return self._connection
+
+    def execute(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
+        with _said():
+            cursor = self._connected().execute(sql.replace("?", "%s").encode(), values)
+            return cursor.fetchall() if cursor.description is not None else []
+
+    def insert(self, table: str, columns: str, rows: Sequence[Row]) -> None:
+        with _said(), self._connected().cursor().copy(f"copy {table} ({columns}) from stdin".encode()) as copy:
+            for row in rows:
+                copy.write_row(row)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        with _said(), self._connected().transaction():
+            yield
+
+    def notify(self, payload: str) -> None:
+        self.execute(f"select pg_notify('{CHANNEL}', ?)", (payload,))
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+
+def listen(url: str) -> Iterator[str | None]:
+    """What was notified, as it comes; None at once, and whenever a second passed without.  Raises DatabaseDown."""
+    with _said(), psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S) as connection:
+        connection.execute(f"listen {CHANNEL}".encode())
+        while True:
+            yield None
+            for notified in connection.notifies(timeout=1.0):
+                yield notified.payload
+
+
+@contextmanager
+def _said() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        raise DatabaseDown(str(error).strip()) from error

@@ -1,0 +1,144 @@
+"""Posting: a group of posts in one transaction, with ids that grow within each partition whatever the clock does."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from headgate.adapters.messages import queues
+from headgate.adapters.messages.database import Database, Row
+from headgate.adapters.messages.records import KEYS_KEPT_S, Draft, KeyReused, NoQueue, Posted, Queue, Refused
+from headgate.queueing.ids import make_id, ticks_of_unix_ns, unix_text
+
+_REUSED = "this Idempotency-Key was used for other messages"
+
+Answer = tuple[list[Posted], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    app: str
+    queue: str
+    drafts: tuple[Draft, ...]
+    key: str = ""
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(msgspec.json.encode(self.drafts)).hexdigest()
+
+
+def post_group(
+    database: Database, posts: Sequence[Post], now_ns: int, node: int, chance: random.Random
+) -> list[Answer | Exception]:
+    """One answer each, or why it is refused: NoQueue, Refused, KeyReused.  In a transaction of the caller's."""
+    answers: list[Answer | Exception | None] = [None] * len(posts)
+    accepted: list[tuple[int, Queue, list[int]]] = []
+    known: dict[tuple[str, str], Queue | NoQueue] = {}
+    firsts: dict[tuple[int, str], int] = {}
+    again: list[tuple[int, int]] = []
+    for n, post in enumerate(posts):
+        try:
+            queue = _queue(database, post, known)
+            first = firsts.setdefault((queue.id, post.key), n) if post.key else n
+            if first != n:
+                again.append((n, first))
+            elif post.key and (before := _answered(database, queue, post)) is not None:
+                answers[n] = before, True
+            else:
+                accepted.append((n, queue, _partitions(post, queue, chance)))
+        except (NoQueue, Refused, KeyReused) as error:
+            answers[n] = error
+    _write(database, posts, accepted, answers, now_ns, node)
+    for n, first in again:
+        answer, same = answers[first], posts[n].digest == posts[first].digest
+        answers[n] = (answer[0], True) if same and isinstance(answer, tuple) else KeyReused(_REUSED)
+    return [answer for answer in answers if answer is not None]
+
+
+def _queue(database: Database, post: Post, known: dict[tuple[str, str], Queue | NoQueue]) -> Queue:
+    name = (post.app, post.queue)
+    if name not in known:
+        try:
+            known[name] = queues.find(database, post.app, post.queue)
+        except NoQueue as error:
+            known[name] = error
+    found = known[name]
+    if isinstance(found, NoQueue):
+        raise NoQueue(post.queue)
+    return found
+
+
+def _answered(database: Database, queue: Queue, post: Post) -> list[Posted] | None:
+    """What was answered to the same post; None when it is the first."""
+    rows = database.execute("select digest, answer from posted where queue = ? and key = ?", (queue.id, post.key))
+    if not rows:
+        return None
+    if rows[0][0] != post.digest:
+        raise KeyReused(_REUSED)
+    return msgspec.json.decode(rows[0][1], type=list[Posted])
+
+
+def _partitions(post: Post, queue: Queue, chance: random.Random) -> list[int]:
+    """Of each draft.  Raises Refused, naming every draft with a partition the queue has not."""
+    wrong = {
+        f"{n}.partition": f"the queue has partitions 1 to {queue.partitions}, not {draft.partition}"
+        for n, draft in enumerate(post.drafts)
+        if draft.partition is not None and not 1 <= draft.partition <= queue.partitions
+    }
+    if wrong:
+        raise Refused(wrong)
+    return [draft.partition or chance.randrange(queue.partitions) + 1 for draft in post.drafts]
+
+
+def _write(
+    database: Database,
+    posts: Sequence[Post],
+    accepted: list[tuple[int, Queue, list[int]]],
+    answers: list[Answer | Exception | None],
+    now_ns: int,
+    node: int,
+) -> None:
+    counts: dict[tuple[int, int], int] = defaultdict(int)
+    for _, queue, partitions in accepted:
+        for partition in partitions:
+            counts[queue.id, partition] += 1
+    now_ticks, now_ms = ticks_of_unix_ns(now_ns), now_ns // 1_000_000
+    ticks = {lane: _reserve(database, lane, count, now_ticks) for lane, count in sorted(counts.items())}
+    rows: list[Row] = []
+    kept: list[Row] = []
+    rung: set[str] = set()
+    for n, queue, partitions in accepted:
+        post, posted = posts[n], []
+        for draft, partition in zip(post.drafts, partitions, strict=True):
+            at = ticks[queue.id, partition]
+            ticks[queue.id, partition] = at + 1
+            id = make_id(at, 0, node)
+            rows.append((queue.id, partition, at, id, draft.body, now_ms + draft.ttl_s * 1000))
+            posted.append(Posted(id, unix_text(at), partition))
+            rung.add(f"{post.app}\n{post.queue}\n{partition}")
+        if post.key:
+            answer = msgspec.json.encode(posted).decode()
+            kept.append((queue.id, post.key, post.digest, answer, now_ms + KEYS_KEPT_S * 1000))
+        answers[n] = posted, False
+    if rows:
+        database.insert("message", "queue, partition, ticks, id, body, expires_ms", rows)
+    if kept:
+        database.insert("posted", "queue, key, digest, answer, expires_ms", kept)
+    for payload in rung:
+        database.notify(payload)
+
+
+def _reserve(database: Database, lane: tuple[int, int], count: int, now_ticks: int) -> int:
+    """The first of `count` ticks nobody else has, later than every earlier one of the partition.  Its row stays locked
+    until the transaction ends, so that messages become visible in the order of their ids."""
+    rows = database.execute(
+        "update lane set last_ticks = case when last_ticks >= ? then last_ticks + ? else ? end"
+        " where queue = ? and partition = ? returning last_ticks",
+        (now_ticks, count, now_ticks + count - 1, *lane),
+    )
+    return int(rows[0][0]) - count + 1

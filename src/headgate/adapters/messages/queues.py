@@ -1,0 +1,79 @@
+"""Queues in SQL: names and their settings."""
+
+from __future__ import annotations
+
+from headgate.adapters.messages.database import Database, Row
+from headgate.adapters.messages.records import COUNT_MAX, NoQueue, Queue, Refused
+
+_COLUMNS = "id, name, partitions, kind, consistency, principles, created_ms"
+
+
+def find(database: Database, app: str, name: str) -> Queue:
+    """Raises NoQueue."""
+    rows = database.execute(f"select {_COLUMNS} from queue where app = ? and name = ?", (app, name))
+    if not rows:
+        raise NoQueue(name)
+    return Queue(*rows[0])
+
+
+def every(database: Database, app: str, limit: int | None, offset: str) -> list[Queue]:
+    sql = f"select {_COLUMNS} from queue where app = ? and name >= ? order by name"
+    values: Row = (app, offset)
+    if limit is not None:
+        sql, values = f"{sql} limit ?", (*values, limit)
+    return [Queue(*row) for row in database.execute(sql, values)]
+
+
+def count(database: Database, queue: Queue, now_ms: int) -> int:
+    """To COUNT_MAX."""
+    sql = "select count(*) from (select 1 from message where queue = ? and expires_ms > ? limit ?) as found"
+    return int(database.execute(sql, (queue.id, now_ms, COUNT_MAX))[0][0])
+
+
+def create(database: Database, app: str, wanted: Queue) -> None:
+    """Raises Refused."""
+    try:
+        known = find(database, app, wanted.name)
+    except NoQueue:
+        values = (
+            app,
+            wanted.name,
+            wanted.partitions,
+            wanted.kind,
+            wanted.consistency,
+            wanted.principles,
+            wanted.created_ms,
+        )
+        rows = database.execute(
+            "insert into queue (app, name, partitions, kind, consistency, principles, created_ms)"
+            " values (?, ?, ?, ?, ?, ?, ?) returning id",
+            values,
+        )
+        database.insert(
+            "lane", "queue, partition, last_ticks", [(rows[0][0], n + 1, 0) for n in range(wanted.partitions)]
+        )
+    else:
+        _update(database, known, wanted)
+    database.notify(app)
+
+
+def _update(database: Database, known: Queue, wanted: Queue) -> None:
+    if wanted.partitions < known.partitions:
+        raise Refused({"partitions": f"a queue keeps its partitions: it has {known.partitions}"})
+    database.execute(
+        "update queue set partitions = ?, kind = ?, consistency = ?, principles = ? where id = ?",
+        (wanted.partitions, wanted.kind, wanted.consistency, wanted.principles, known.id),
+    )
+    fresh = [(known.id, n + 1, 0) for n in range(known.partitions, wanted.partitions)]
+    if fresh:
+        database.insert("lane", "queue, partition, last_ticks", fresh)
+
+
+def remove(database: Database, app: str, name: str) -> None:
+    """Raises NoQueue."""
+    queue = find(database, app, name)
+    database.execute("delete from queue where id = ?", (queue.id,))
+    database.execute("delete from lane where queue = ?", (queue.id,))
+    database.execute("delete from posted where queue = ?", (queue.id,))
+    database.execute("insert into doomed (queue) values (?)", (queue.id,))
+    database.notify(app)

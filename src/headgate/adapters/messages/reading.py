@@ -1,0 +1,49 @@
+"""Reading messages: pages of a partition, single ones, and how much waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from headgate.adapters.messages.database import Database, Row
+from headgate.adapters.messages.records import COUNT_MAX, Backlog, Stored
+from headgate.queueing.ids import Position, ticks_of, unix_text
+
+
+def read(
+    database: Database, queue: int, partition: int, since: Position, limit: int, descending: bool, now_ms: int
+) -> list[Stored]:
+    """`since` itself is included."""
+    compared, order = ("<=", "desc") if descending else (">=", "asc")
+    rows = database.execute(
+        "select id, ticks, body, partition from message where queue = ? and partition = ?"
+        f" and (ticks, id) {compared} (?, ?) and expires_ms > ? order by ticks {order}, id {order} limit ?",
+        (queue, partition, since.ticks, since.id, now_ms, limit),
+    )
+    return _stored(rows)
+
+
+def read_ids(database: Database, queue: int, ids: Sequence[tuple[int, str]], now_ms: int) -> list[Stored]:
+    sql = (
+        "select id, ticks, body, partition from message"
+        " where queue = ? and partition = ? and ticks = ? and id = ? and expires_ms > ?"
+    )
+    return [
+        one
+        for partition, id in ids
+        for one in _stored(database.execute(sql, (queue, partition, ticks_of(id), id, now_ms)))
+    ]
+
+
+def backlog(database: Database, queue: int, partition: int, after: Position, now_ms: int) -> Backlog:
+    here = "from message where queue = ? and partition = ? and expires_ms > ?"
+    behind = f"{here} and (ticks, id) > (?, ?)"
+    place: Row = (queue, partition, now_ms)
+    ahead: Row = (*place, after.ticks, after.id)
+    newest = database.execute(f"select id {here} order by ticks desc, id desc limit 1", place)
+    oldest = database.execute(f"select ticks {behind} order by ticks, id limit 1", ahead)
+    counted = database.execute(f"select count(*) from (select 1 {behind} limit ?) as found", (*ahead, COUNT_MAX))
+    return Backlog(counted[0][0], newest[0][0] if newest else "", unix_text(oldest[0][0]) if oldest else "")
+
+
+def _stored(rows: Iterable[Row]) -> list[Stored]:
+    return [Stored(id, unix_text(ticks), body, partition) for id, ticks, body, partition in rows]

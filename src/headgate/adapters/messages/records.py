@@ -1,0 +1,92 @@
+"""What is posted and what is kept, and what may be wrong with it."""
+
+from __future__ import annotations
+
+import msgspec
+
+TTL_MAX_S = 1 << 25
+TTL_DEFAULT_S = 259_200
+BODY_MAX_BYTES = 1_048_576
+BATCH_MAX = 10_000
+"""Messages posted at once."""
+READ_MAX = 1_000
+"""Messages of one partition read at once."""
+KEY_MAX_CHARS = 200
+KEYS_KEPT_S = 3 * 86_400
+"""How long a post with the same Idempotency-Key is answered as the first was."""
+COUNT_MAX = 100_000
+"""Messages are counted so far; more is "at least"."""
+
+
+class NoQueue(LookupError):
+    """There is no queue of this name."""
+
+
+class KeyReused(ValueError):
+    """The Idempotency-Key was used for another request."""
+
+
+class Refused(ValueError):
+    """`fields` says what is wrong, by the name of the field."""
+
+    def __init__(self, fields: dict[str, str]) -> None:
+        super().__init__("; ".join(f"{name}: {text}" for name, text in fields.items()))
+        self.fields = fields
+
+
+class Draft(msgspec.Struct, frozen=True):
+    body: str
+    ttl_s: int = TTL_DEFAULT_S
+    partition: int | None = None
+    """None: any, by chance."""
+
+
+class Posted(msgspec.Struct, frozen=True):
+    """How a posted message is answered."""
+
+    key: str
+    timestamp: str
+    partition: int
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """How a message is shown."""
+
+    message_id: str
+    timestamp: str
+    body: str
+    partition: int
+
+
+class Queue(msgspec.Struct, frozen=True):
+    id: int
+    name: str
+    partitions: int
+    kind: str
+    consistency: str
+    principles: str
+    """Comma-separated; empty: the application alone."""
+    created_ms: int
+
+
+class Backlog(msgspec.Struct, frozen=True):
+    """Of one partition, behind a position."""
+
+    waiting: int
+    """Messages, counted to COUNT_MAX."""
+    newest: str
+    """Id of the newest message of the partition, empty when there is none."""
+    oldest_waiting: str
+    """Timestamp of the first message that waits, empty when none does."""
+
+
+def wrong_with_body(body: str) -> str:
+    """Why it cannot be kept, empty when it can."""
+    if not body:
+        return "a message must not be empty"
+    if "\x00" in body:
+        return "a message is text, without NUL characters"
+    size_bytes = len(body.encode())
+    if size_bytes > BODY_MAX_BYTES:
+        return f"a message has at most {BODY_MAX_BYTES} bytes, not {size_bytes}"
+    return ""

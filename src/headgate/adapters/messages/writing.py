@@ -1,0 +1,86 @@
+"""Writing single messages by id, deleting them, and removing what has expired."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headgate.adapters.messages import queues
+from headgate.adapters.messages.database import Database
+from headgate.adapters.messages.records import Queue, Refused
+from headgate.queueing.ids import TICKS_A_SECOND, ticks_of, ticks_of_unix_ns
+
+AHEAD_MAX_S = 86_400
+"""How far in the future the id of a message that is put may lie: later posts must come behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    app: str
+    queue: str
+    ids: tuple[tuple[int, str], ...]
+    """Partition and id."""
+    body: str
+    ttl_s: int
+    now_ns: int
+
+
+def put_ids(database: Database, put: Put) -> None:
+    """Raises NoQueue, Refused."""
+    queue = queues.find(database, put.app, put.queue)
+    _check_partitions(queue, put.ids)
+    newest = ticks_of_unix_ns(put.now_ns) + AHEAD_MAX_S * TICKS_A_SECOND
+    if any(ticks_of(id) > newest for _, id in put.ids):
+        raise Refused({"message_id": f"the time of an id lies at most {AHEAD_MAX_S} s in the future"})
+    expires_ms = put.now_ns // 1_000_000 + put.ttl_s * 1000
+    for partition, id in put.ids:
+        database.execute(
+            "insert into message (queue, partition, ticks, id, body, expires_ms) values (?, ?, ?, ?, ?, ?)"
+            " on conflict (queue, partition, ticks, id)"
+            " do update set body = excluded.body, expires_ms = excluded.expires_ms",
+            (queue.id, partition, ticks_of(id), id, put.body, expires_ms),
+        )
+        database.execute(
+            "update lane set last_ticks = ? where queue = ? and partition = ? and last_ticks < ?",
+            (ticks_of(id), queue.id, partition, ticks_of(id)),
+        )
+        database.notify(f"{put.app}\n{put.queue}\n{partition}")
+
+
+def delete_ids(database: Database, app: str, name: str, ids: Sequence[tuple[int, str]]) -> None:
+    """Unknown ones are no error.  Raises NoQueue."""
+    queue = queues.find(database, app, name)
+    for partition, id in ids:
+        database.execute(
+            "delete from message where queue = ? and partition = ? and ticks = ? and id = ?",
+            (queue.id, partition, ticks_of(id), id),
+        )
+
+
+def purge(database: Database, now_ms: int, most: int) -> int:
+    """Removes at most `most` messages that expired or belong to removed queues, and forgets old keys; how many."""
+    database.execute(
+        "delete from posted where (queue, key) in (select queue, key from posted where expires_ms <= ? limit ?)",
+        (now_ms, most),
+    )
+    key = "queue, partition, ticks, id"
+    expired = f"select {key} from message where expires_ms <= ? limit ?"
+    removed = _removed(database, f"delete from message where ({key}) in ({expired}) returning 1", (now_ms, most))
+    for (queue,) in database.execute("select queue from doomed limit 10"):
+        if removed >= most:
+            break
+        left = f"select {key} from message where queue = ? limit ?"
+        gone = _removed(database, f"delete from message where ({key}) in ({left}) returning 1", (queue, most - removed))
+        if removed + gone < most:
+            database.execute("delete from doomed where queue = ?", (queue,))
+        removed += gone
+    return removed
+
+
+def _removed(database: Database, sql: str, values: tuple[object, ...]) -> int:
+    return len(database.execute(sql, values))
+
+
+def _check_partitions(queue: Queue, ids: Sequence[tuple[int, str]]) -> None:
+    if any(not 1 <= partition <= queue.partitions for partition, _ in ids):
+        raise Refused({"partition": f"the queue has partitions 1 to {queue.partitions}"})

@@ -1,0 +1,100 @@
+"""`headgate queue serve`: the message server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+from pathlib import Path
+
+import click
+
+from headgate.adapters.messages.board import MessageBoard
+from headgate.adapters.messages.database import shown
+from headgate.base.errors import UserError
+from headgate.base.tasks import run_until
+from headgate.cli.settings import SEARCHED, Settings, read
+from headgate.web.messages.access import Keys
+from headgate.web.messages.app import create_app
+from headgate.web.serve import serve as serve_web
+
+KEY_FILE = "messages.key"
+APP_DEFAULT = "queuey"
+
+
+@click.command()
+@click.option("-c", "--config", metavar="FILE", help="The settings file; [messages] and [application_keys] are read.")
+@click.option("--database", metavar="URL", help="sqlite:///FILE or postgresql://USER@HOST/NAME.")
+@click.option("--listen", metavar="HOST:PORT", help="Where to listen.")
+@click.option("--key", "keys", metavar="APP=KEY", multiple=True, help="An application and a key of it; repeatable.")
+def serve(config: str | None, database: str | None, listen: str | None, keys: tuple[str, ...]) -> None:
+    """Serve queues of messages over HTTP.
+
+    Without any key in the settings or here, one is made and kept beside the database.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    settings = _settings(config)
+    host, port = _address(settings, listen)
+    url = database or settings.messages_url
+    known = _given(keys) or settings.application_keys or {APP_DEFAULT: [_own_key(settings.state_dir)]}
+    asyncio.run(run(url, known, host, port))
+
+
+async def run(url: str, keys: dict[str, list[str]], host: str, port: int) -> None:
+    """Until a signal.  Raises UserError."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    board = await MessageBoard.open(url)
+
+    def bound(port: int) -> None:
+        urls = ", ".join(f"http://{host}:{port}/v1/{app}/" for app in sorted(keys))
+        print(f"Messages are kept in {shown(url)} and served at {urls}", flush=True)
+
+    try:
+        app = create_app(board, Keys(keys))
+        await run_until(stop, board.upkeep(), serve_web(app, host, port, stop, bound, "[messages]"))
+    finally:
+        await board.close()
+
+
+def _settings(config: str | None) -> Settings:
+    """Of the file, or of nothing at all: everything has a default."""
+    named = config or os.environ.get("HEADGATE_CONFIG") or next((p for p in SEARCHED if Path(p).is_file()), None)
+    return read(Path(named)) if named else Settings(Path("headgate.conf").absolute(), {})
+
+
+def _address(settings: Settings, listen: str | None) -> tuple[str, int]:
+    if listen is None:
+        return settings.get("messages", "listen_address"), int(settings.number("messages", "port"))
+    host, _, port = listen.rpartition(":")
+    if not port.isdecimal() or int(port) > 65_535:
+        raise UserError(f"--listen {listen}: HOST:PORT is wanted, as in 127.0.0.1:5000")
+    return host or "127.0.0.1", int(port)
+
+
+def _given(keys: tuple[str, ...]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for given in keys:
+        app, equals, key = given.partition("=")
+        if not app or not equals or not key:
+            raise UserError(f"--key {given}: APP=KEY is wanted")
+        found.setdefault(app, []).append(key)
+    return found
+
+
+def _own_key(directory: Path) -> str:
+    """Made at the first start, kept where only its owner reads it."""
+    path = directory / KEY_FILE
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(secrets.token_hex(20) + "\n")
+        key = path.read_text().strip()
+    except OSError as error:
+        raise UserError(f"{path}: the key cannot be kept there: {error.strerror}") from error
+    print(f"The key of application {APP_DEFAULT} is in {path}", flush=True)
+    return key

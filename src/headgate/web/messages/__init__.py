@@ -1,0 +1,1 @@
+"""The message API over HTTP; an application of its own."""

@@ -1,0 +1,70 @@
+"""Who asks: applications and their keys, and what each may do with a queue."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from headgate.adapters.messages.records import Queue
+
+
+class Denied(Exception):
+    """`status` is 401, 403 or 404; `fields` says why."""
+
+    def __init__(self, status: int, fields: dict[str, str]) -> None:
+        super().__init__(next(iter(fields.values())))
+        self.status, self.fields = status, fields
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Principals proved by the keys of one request: `app:<name>`."""
+
+    principals: frozenset[str]
+
+    def must_be(self, app: str) -> None:
+        if f"app:{app}" not in self.principals:
+            raise _forbidden(app)
+
+    def must_see(self, app: str, queue: Queue) -> None:
+        if queue.kind != "public":
+            self.must_change(app, queue)
+
+    def must_change(self, app: str, queue: Queue) -> None:
+        """Messages that are there: the principles of the queue may, or without any its application."""
+        allowed = frozenset(queue.principles.split(",")) if queue.principles else {f"app:{app}"}
+        if not self.principals & allowed:
+            raise _forbidden(app)
+
+
+def _forbidden(app: str) -> Denied:
+    return Denied(403, {"authorization": f"a key of application {app} is needed: Authorization: Application KEY"})
+
+
+class Keys:
+    """Application -> its keys."""
+
+    def __init__(self, keys: Mapping[str, Iterable[str]]) -> None:
+        self.apps = frozenset(keys)
+        self._app_of = {_hashed(key): app for app, some in keys.items() for key in some}
+
+    def caller(self, app: str, header: str) -> Caller:
+        """Raises Denied: 404 for an unknown application, 401 for an unknown key.  No header: anonymous."""
+        if app not in self.apps:
+            raise Denied(404, {"application": f"there is no application {app!r}"})
+        found = []
+        for part in filter(None, (part.strip() for part in header.split(";"))):
+            scheme, _, key = part.partition(" ")
+            known = self._app_of.get(_hashed(key.strip())) if scheme.lower() == "application" else None
+            if known is None:
+                raise Denied(
+                    401, {"authorization": "this is no key of any application: Authorization: Application KEY"}
+                )
+            found.append(f"app:{known}")
+        return Caller(frozenset(found))
+
+
+def _hashed(key: str) -> bytes:
+    """Looking up the hash takes as long for a nearly right key as for any other."""
+    return hashlib.sha256(key.encode()).digest()

@@ -1,0 +1,40 @@
+"""The application: every route, one shape of errors, its own description."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Litestar, Response, get
+from litestar.datastructures import State
+
+from headgate.adapters.messages.board import MessageBoard
+from headgate.web.messages.access import Keys
+from headgate.web.messages.openapi import description, page
+from headgate.web.messages.queues import QUEUE_ROUTES
+from headgate.web.messages.routes import MESSAGE_ROUTES
+from headgate.web.messages.state import REFUSALS, Site, answer, refused
+
+REQUEST_MAX_BYTES = 16_777_216
+
+
+@get("/openapi.json")
+async def openapi() -> Response[bytes]:
+    return answer(description())
+
+
+@get("/docs", media_type="text/html")
+async def docs() -> str:
+    return page()
+
+
+def create_app(board: MessageBoard, keys: Keys) -> Litestar:
+    """The board stays the caller's; it outlives the application."""
+    routes: list[Any] = [*QUEUE_ROUTES, *MESSAGE_ROUTES, openapi, docs]  # route handlers of several kinds
+    return Litestar(
+        routes,
+        state=State({"messages": Site(board, keys)}),
+        exception_handlers=dict.fromkeys(REFUSALS, refused),
+        request_max_body_size=REQUEST_MAX_BYTES,
+        openapi_config=None,
+        logging_config=None,
+    )

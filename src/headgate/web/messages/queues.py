@@ -1,0 +1,83 @@
+"""Routes of queues: listing, making, changing, removing; and what happens in an application, as it happens."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from litestar import Response, delete, get, post, put
+from litestar.datastructures import State
+from litestar.params import FromPath
+
+from headgate.adapters.messages.records import NoQueue, Queue
+from headgate.web.messages import parsing
+from headgate.web.messages.state import OK, Asked, Site, answer, now_ms, site_of
+from headgate.web.messages.streams import happenings
+
+LIST_MAX = 100_000
+
+
+@get("/v1/{app:str}")
+async def list_queues(state: State, request: Asked, app: FromPath[str]) -> Response[Any]:
+    site = site_of(state)
+    site.caller(request, app).must_be(app)
+    if "text/event-stream" in request.headers.get("accept", ""):
+        return happenings(site, app)
+    query = request.query_params
+    limit = parsing.whole(query, "limit", 1, LIST_MAX, None)
+    found = await site.board.queues(app, limit=limit, offset=query.get("offset", ""))
+    details, count = parsing.truth(query, "details"), parsing.truth(query, "include_count")
+    return answer({**OK, "queues": [await _listed(site, app, queue, details, count) for queue in found]})
+
+
+async def _listed(site: Site, app: FromPath[str], queue: Queue, details: bool, count: bool) -> dict[str, Any]:  # JSON
+    shown: dict[str, Any] = {"queue_name": queue.name}  # JSON
+    if details:
+        shown |= {**_shown(queue), "created": queue.created_ms / 1000, "application": app}
+    if count:
+        shown["count"] = await site.board.count(queue)
+    return shown
+
+
+def _shown(queue: Queue) -> dict[str, Any]:  # JSON
+    return {
+        "queue_name": queue.name,
+        "partitions": queue.partitions,
+        "type": queue.kind,
+        "consistency": queue.consistency,
+        "principles": queue.principles or None,
+    }
+
+
+@post("/v1/{app:str}", status_code=201)
+async def create_queue(state: State, request: Asked, app: FromPath[str]) -> Response[bytes]:
+    """Of a name that is taken: changes what is said, leaves the rest."""
+    site = site_of(state)
+    site.caller(request, app).must_be(app)
+    fields = parsing.form(await request.body())
+    wanted = parsing.queue(fields, None, now_ms())
+    with suppress(NoQueue):
+        wanted = parsing.queue(fields, await site.queue(app, wanted.name), now_ms(), wanted.name)
+    await site.board.create(app, wanted)
+    return answer({**OK, **_shown(wanted), "application": app}, 201)
+
+
+@put("/v1/{app:str}/{queue:str}")
+async def change_queue(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
+    site = site_of(state)
+    site.caller(request, app).must_be(app)
+    known = await site.queue(app, queue)
+    wanted = parsing.queue(parsing.form(await request.body()), known, now_ms(), queue)
+    await site.board.create(app, wanted)
+    return answer({**OK, **_shown(wanted), "created": wanted.created_ms / 1000})
+
+
+@delete("/v1/{app:str}/{queue:str}", status_code=200)
+async def remove_queue(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
+    site = site_of(state)
+    site.caller(request, app).must_be(app)
+    await site.board.remove(app, queue)
+    return answer(OK)
+
+
+QUEUE_ROUTES = [list_queues, create_queue, change_queue, remove_queue]

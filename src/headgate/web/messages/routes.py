@@ -1,0 +1,124 @@
+"""Routes of messages: posting, reading, waiting, putting, deleting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Response, delete, get, head, post, put
+from litestar.datastructures import State
+from litestar.params import FromPath
+from prometheus_client import generate_latest
+
+from headgate.adapters.messages.records import KEY_MAX_CHARS, Refused
+from headgate.queueing.ids import is_id, position_of
+from headgate.web.messages import parsing
+from headgate.web.messages.state import OK, Asked, answer, site_of
+from headgate.web.messages.streams import messages, stream
+
+
+@post("/v1/{app:str}/{queue:str}", status_code=201)
+async def post_messages(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
+    """Once for each Idempotency-Key."""
+    site = site_of(state)
+    site.caller(request, app).must_be(app)
+    key = request.headers.get("idempotency-key", "")
+    if len(key) > KEY_MAX_CHARS or not key.isprintable():
+        raise Refused({"Idempotency-Key": f"it has at most {KEY_MAX_CHARS} printable characters"})
+    drafts = parsing.drafts(request.headers.get("content-type", ""), request.headers, await request.body())
+    try:
+        posted, replayed = await site.board.post(app, queue, drafts, key=key)
+    except Refused as refused:
+        single = "json" not in request.headers.get("content-type", "")
+        raise Refused({n.removeprefix("0.") if single else n: t for n, t in refused.fields.items()}) from None
+    site.posted.labels(app).inc(0 if replayed else len(posted))
+    headers = {"Idempotent-Replayed": "true"} if replayed else None
+    return answer({**OK, "messages": posted}, 201, headers)
+
+
+@get("/v1/{app:str}/{queue:str}")
+async def get_messages(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
+    site = site_of(state)
+    caller = site.caller(request, app)
+    of = await site.queue(app, queue)
+    caller.must_see(app, of)
+    return answer({**OK, "messages": await messages(site, app, of, parsing.page(request.query_params, of))})
+
+
+@get("/v1/{app:str}/{queue:str}/stream")
+async def stream_messages(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[Any]:
+    """Goes on behind `Last-Event-ID` when that is sent, as browsers do after a broken connection."""
+    site = site_of(state)
+    caller = site.caller(request, app)
+    of = await site.queue(app, queue)
+    caller.must_see(app, of)
+    page = parsing.page(request.query_params, of)
+    last = request.headers.get("last-event-id", "")
+    if is_id(last) and len(page.partitions) == 1:
+        page = parsing.Page(page.partitions, position_of(last), True, page.limit, False, 0)
+    return stream(site, app, of, page)
+
+
+@get("/v1/{app:str}/{queue:str}/lag")
+async def get_lag(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
+    """What waits behind `after` in one `partition`."""
+    site = site_of(state)
+    caller = site.caller(request, app)
+    of = await site.queue(app, queue)
+    caller.must_see(app, of)
+    partition = parsing.whole(request.query_params, "partition", 1, of.partitions, 1)
+    found = await site.board.backlog(of, partition, parsing.position_after(request.query_params))
+    return answer({**OK, "waiting": found.waiting, "newest": found.newest, "oldest_waiting": found.oldest_waiting})
+
+
+@get("/v1/{app:str}/{queue:str}/{ids:str}")
+async def get_by_id(
+    state: State, request: Asked, app: FromPath[str], queue: FromPath[str], ids: FromPath[str]
+) -> Response[bytes]:
+    site = site_of(state)
+    caller = site.caller(request, app)
+    of = await site.queue(app, queue)
+    caller.must_see(app, of)
+    return answer({**OK, "messages": await site.board.get(of, parsing.ids(ids))})
+
+
+@put("/v1/{app:str}/{queue:str}/{ids:str}")
+async def put_by_id(
+    state: State, request: Asked, app: FromPath[str], queue: FromPath[str], ids: FromPath[str]
+) -> Response[bytes]:
+    site = site_of(state)
+    site.caller(request, app).must_be(app)
+    body, ttl_s = parsing.single(request.headers, await request.body())
+    await site.board.put(app, queue, parsing.ids(ids), body, ttl_s)
+    return answer(OK)
+
+
+@delete("/v1/{app:str}/{queue:str}/{ids:str}", status_code=200)
+async def delete_by_id(
+    state: State, request: Asked, app: FromPath[str], queue: FromPath[str], ids: FromPath[str]
+) -> Response[bytes]:
+    site = site_of(state)
+    caller = site.caller(request, app)
+    caller.must_change(app, await site.queue(app, queue))
+    await site.board.delete(app, queue, parsing.ids(ids))
+    return answer(OK)
+
+
+@get("/__heartbeat__", media_type="text/plain")
+async def heartbeat() -> str:
+    return "OK"
+
+
+@head("/__heartbeat__")
+async def heartbeat_head() -> None:
+    return None
+
+
+@get("/metrics")
+async def metrics(state: State) -> Response[bytes]:
+    return Response(generate_latest(site_of(state).metrics), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+MESSAGE_ROUTES = [
+    post_messages, get_messages, stream_messages, get_lag, get_by_id, put_by_id, delete_by_id, heartbeat,
+    heartbeat_head, metrics,
+]  # fmt: skip

@@ -1,0 +1,82 @@
+"""What the routes share, and how they answer."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+from litestar import Request, Response
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from headgate.adapters.messages.board import MessageBoard, Overloaded
+from headgate.adapters.messages.database import DatabaseDown
+from headgate.adapters.messages.records import KeyReused, NoQueue, Queue, Refused
+from headgate.web.messages.access import Caller, Denied, Keys
+
+Asked = Request[Any, Any, Any]  # its own generics say nothing here
+
+
+class Site:
+    def __init__(self, board: MessageBoard, keys: Keys) -> None:
+        self.board, self.keys = board, keys
+        self.metrics = CollectorRegistry()
+        self.posted = Counter("headgate_messages_posted", "Messages posted.", ["app"], registry=self.metrics)
+        self.read = Counter("headgate_messages_read", "Messages read.", ["app"], registry=self.metrics)
+        self.waiting = Gauge("headgate_messages_waiting", "Requests that wait for messages.", registry=self.metrics)
+
+    def caller(self, request: Asked, app: str) -> Caller:
+        """Raises Denied."""
+        return self.keys.caller(app, request.headers.get("authorization", ""))
+
+    async def queue(self, app: str, name: str) -> Queue:
+        """Raises NoQueue, also for names no queue can have."""
+        return await self.board.queue(app, name)
+
+
+def site_of(state: State) -> Site:
+    site = state["messages"]
+    assert isinstance(site, Site), "set by create_app"
+    return site
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def answer(record: object, status: int = 200, headers: dict[str, str] | None = None) -> Response[bytes]:
+    return Response(msgspec.json.encode(record), status_code=status, media_type="application/json", headers=headers)
+
+
+OK = {"status": "ok"}
+
+
+def _refusal(status: int, fields: dict[str, str]) -> Response[bytes]:
+    headers = {"WWW-Authenticate": "Application"} if status == 401 else None
+    return answer({"status": "error", "error_msg": fields}, status, headers)
+
+
+def refused(_: Asked, error: Exception) -> Response[bytes]:
+    """Every error in the one shape: `status` and `error_msg`."""
+    match error:
+        case Denied():
+            return _refusal(error.status, error.fields)
+        case Refused():
+            return _refusal(400, error.fields)
+        case NoQueue():
+            return _refusal(404, {"queue_name": "there is no such queue"})
+        case KeyReused():
+            return _refusal(422, {"Idempotency-Key": str(error)})
+        case Overloaded():
+            return _refusal(503, {"storage": str(error)})
+        case DatabaseDown():
+            return _refusal(500, {"storage": str(error)})
+        case HTTPException():
+            return _refusal(error.status_code, {"request": error.detail})
+        case _:
+            raise error
+
+
+REFUSALS = (Denied, Refused, NoQueue, KeyReused, Overloaded, DatabaseDown, HTTPException)

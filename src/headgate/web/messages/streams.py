@@ -1,0 +1,126 @@
+"""Waiting for messages: long polls, and streams of server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
+
+import msgspec
+from litestar.response import ServerSentEvent
+
+from headgate.adapters.messages.records import NoQueue, Queue, Stored
+from headgate.queueing.ids import Position, position_of
+from headgate.queueing.lanes import Lane
+from headgate.web.messages.parsing import Page
+from headgate.web.messages.state import Site
+
+PING_INTERVAL_S = 10.0
+"""On an idle stream, so that both ends notice when the other is gone."""
+STREAM_PAGE = 100
+Event = dict[str, str]
+
+
+async def messages(site: Site, app: str, queue: Queue, page: Page) -> list[Stored]:
+    """Partition by partition.  When none is new, waits for some as long as the page says."""
+    found = await _read(site, app, queue, page)
+    if not page.wait_s or _news(found, page):
+        return found
+    end = asyncio.get_running_loop().time() + page.wait_s
+    with site.waiting.track_inprogress(), site.board.bell.listen(app, queue.name) as listener:
+        while not _news(found := await _read(site, app, queue, page), page):
+            try:
+                async with asyncio.timeout_at(end):
+                    await listener.wait()
+            except TimeoutError:
+                break
+    return found
+
+
+def _news(found: list[Stored], page: Page) -> bool:
+    """Is there more than the message it is asked since?"""
+    return any(one.message_id != page.since.id for one in found)
+
+
+async def _read(site: Site, app: str, queue: Queue, page: Page) -> list[Stored]:
+    found: list[Stored] = []
+    for partition in page.partitions:
+        more = page.exclusive
+        some = await site.board.read(queue, partition, page.since, limit=page.limit + more, descending=page.descending)
+        if page.exclusive:
+            some = [one for one in some if one.message_id != page.since.id]
+        found += some[: page.limit]
+    site.read.labels(app).inc(len(found))
+    return found
+
+
+def stream(site: Site, app: str, queue: Queue, page: Page) -> ServerSentEvent:
+    """Messages behind the page's position, and every one posted from now on; in order within each partition."""
+
+    async def events() -> AsyncIterator[Event]:
+        places: dict[int, Position] = {}
+        with site.board.bell.listen(app, queue.name) as listener:
+            while True:
+                for partition in page.partitions:
+                    async for one in _after(site, queue, partition, places, page):
+                        yield {"event": "message", "id": one.message_id, "data": msgspec.json.encode(one).decode()}
+                while not (rung := await _rung(listener.wait())):
+                    yield {"event": "ping", "data": ""}
+                if rung[1] and not await _exists(site, app, queue):
+                    yield {"event": "gone", "data": ""}
+                    return
+
+    return ServerSentEvent(events())
+
+
+async def _after(
+    site: Site, queue: Queue, partition: int, places: dict[int, Position], page: Page
+) -> AsyncIterator[Stored]:
+    """What is new since the last look; `places` remembers."""
+    while True:
+        since = places.get(partition, page.since)
+        skip = partition in places or page.exclusive
+        found = await site.board.read(queue, partition, since, limit=STREAM_PAGE + 1)
+        fresh = [one for one in found if not (skip and one.message_id == since.id)]
+        for one in fresh:
+            places[partition] = position_of(one.message_id)
+            yield one
+        if len(found) <= STREAM_PAGE:
+            return
+
+
+def happenings(site: Site, app: str) -> ServerSentEvent:
+    """Where something was posted, and when queues come, go or grow: one stream for all queues of an application.
+
+    `ready` comes first; whoever looks at queues after it misses nothing.
+    """
+
+    async def events() -> AsyncIterator[Event]:
+        with site.board.bell.listen(app) as listener:
+            yield {"event": "ready", "data": ""}
+            while True:
+                while not (rung := await _rung(listener.wait())):
+                    yield {"event": "ping", "data": ""}
+                lanes, changed = rung
+                if changed:
+                    yield {"event": "queues", "data": ""}
+                if lanes:
+                    yield {"event": "posted", "data": " ".join(str(lane) for lane in sorted(lanes))}
+
+    return ServerSentEvent(events())
+
+
+async def _rung(wait: Coroutine[Any, Any, tuple[set[Lane], bool]]) -> tuple[set[Lane], bool] | None:
+    """None when nothing happened for PING_INTERVAL_S."""
+    try:
+        async with asyncio.timeout(PING_INTERVAL_S):
+            return await wait
+    except TimeoutError:
+        return None
+
+
+async def _exists(site: Site, app: str, queue: Queue) -> bool:
+    try:
+        return (await site.board.queue(app, queue.name)).id == queue.id
+    except NoQueue:
+        return False

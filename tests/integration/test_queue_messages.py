@@ -1,0 +1,232 @@
+"""Messages as they are kept, on SQLite and on a real PostgreSQL: the same behaviour, one suite."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.adapters.messages import board as boards
+from headgate.adapters.messages.board import MessageBoard
+from headgate.adapters.messages.records import Draft, KeyReused, NoQueue, Queue, Refused
+from headgate.queueing.ids import START, make_id, position_of, ticks_of, ticks_of_unix_ns
+from headgate.queueing.lanes import Lane
+from headgate.testing.postgres import postgres
+
+APP = "sync"
+DEADLINE_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with postgres() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'messages.sqlite'}"
+        return
+    import psycopg
+
+    server = request.getfixturevalue("server")
+    name = f"t{random.getrandbits(60)}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"create database {name}")
+    yield server.replace("/postgres", f"/{name}")
+
+
+@pytest.fixture
+async def board(url: str) -> AsyncIterator[MessageBoard]:
+    opened = await MessageBoard.open(url)
+    yield opened
+    await opened.close()
+
+
+async def queue(board: MessageBoard, name: str = "q", partitions: int = 1) -> Queue:
+    await board.create(APP, Queue(0, name, partitions, "user", "strong", "", 0))
+    return await board.queue(APP, name)
+
+
+async def bodies(board: MessageBoard, of: Queue, partition: int = 1) -> list[str]:
+    return [one.body for one in await board.read(of, partition, START, limit=1000)]
+
+
+async def test_messages_come_back_in_the_order_they_were_posted(board: MessageBoard) -> None:
+    q = await queue(board)
+    for n in range(3):
+        await board.post(APP, "q", [Draft(f"{n}a"), Draft(f"{n}b")])
+    assert await bodies(board, q) == ["0a", "0b", "1a", "1b", "2a", "2b"]
+    first = (await board.read(q, 1, START, limit=1))[0]
+    since = await board.read(q, 1, position_of(first.message_id), limit=2)
+    assert [one.body for one in since] == ["0a", "0b"], "since is inclusive"
+    down = await board.read(q, 1, position_of(since[1].message_id), limit=9, descending=True)
+    assert [one.body for one in down] == ["0b", "0a"]
+
+
+async def test_ids_grow_even_when_the_clock_steps_back(board: MessageBoard) -> None:
+    await queue(board)
+    now_ns = 1_700_000_000 * 10**9
+    ids = []
+    for step in (0, -3600, -7200, 1, 1):
+        board.now_ns = lambda step=step: now_ns + step * 10**9
+        posted, _ = await board.post(APP, "q", [Draft("x", partition=1)] * 3)
+        ids += [one.key for one in posted]
+    assert ids == sorted(ids, key=position_of)
+    assert len(set(map(ticks_of, ids))) == len(ids)
+
+
+async def test_many_at_once_each_get_their_own_place(board: MessageBoard) -> None:
+    q = await queue(board, partitions=3)
+    await asyncio.gather(*(board.post(APP, "q", [Draft(str(n))]) for n in range(300)))
+    found = [await bodies(board, q, p) for p in (1, 2, 3)]
+    assert sorted(int(body) for of in found for body in of) == list(range(300))
+    assert all(len(of) > 50 for of in found), "spread evenly"
+
+
+async def test_two_processes_on_one_database_keep_the_order_of_ids(url: str, board: MessageBoard) -> None:
+    q = await queue(board)
+    other = await MessageBoard.open(url)
+    try:
+        seen: list[str] = []
+
+        async def read() -> None:
+            """As a worker does: from where it was.  Nothing may appear behind it."""
+            while len(seen) < 200:
+                at = position_of(seen[-1]) if seen else START
+                page = [one.message_id for one in await board.read(q, 1, at, limit=50)]
+                seen.extend(id for id in page if id not in seen[-1:])
+
+        async def post(by: MessageBoard) -> None:
+            for _ in range(100):
+                await by.post(APP, "q", [Draft("x")])
+
+        async with asyncio.timeout(DEADLINE_S):
+            await asyncio.gather(read(), post(board), post(other))
+        whole = [one.message_id for one in await board.read(q, 1, START, limit=1000)]
+        assert seen == whole and len(whole) == 200
+    finally:
+        await other.close()
+
+
+async def test_what_one_process_posts_wakes_the_other(url: str, board: MessageBoard) -> None:
+    if not url.startswith("postgresql"):
+        return
+    await queue(board)
+    other = await MessageBoard.open(url)
+    listening = asyncio.ensure_future(other.upkeep())
+    try:
+        with other.bell.listen(APP) as listener:
+            async with asyncio.timeout(DEADLINE_S):
+                await listener.wait()  # it hears
+                await board.post(APP, "q", [Draft("x")])
+                lanes: set[Lane] = set()
+                while Lane("q") not in lanes:
+                    lanes, _ = await listener.wait()
+    finally:
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+        await other.close()
+
+
+async def test_expired_messages_are_not_seen_and_are_purged_in_pieces(
+    board: MessageBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boards, "PURGE_MAX", 7)
+    q = await queue(board)
+    await board.post(APP, "q", [Draft("short", ttl_s=1)] * 20 + [Draft("long", ttl_s=100)])
+    now_ns = board.now_ns()
+    board.now_ns = lambda: now_ns + 2 * 10**9
+    assert await bodies(board, q) == ["long"]
+    assert await board.purge() == 20
+    assert await board.purge() == 0
+
+
+async def test_a_removed_queue_is_gone_at_once_and_its_messages_soon(board: MessageBoard) -> None:
+    await queue(board)
+    await board.post(APP, "q", [Draft("x")] * 5)
+    await board.remove(APP, "q")
+    with pytest.raises(NoQueue):
+        await board.post(APP, "q", [Draft("x")])
+    again = await queue(board)
+    assert await bodies(board, again) == []
+    assert await board.purge() == 5
+
+
+async def test_the_same_key_posts_once(board: MessageBoard) -> None:
+    q = await queue(board)
+    first, replayed = await board.post(APP, "q", [Draft("x")], key="k1")
+    assert not replayed
+    assert await board.post(APP, "q", [Draft("x")], key="k1") == (first, True)
+    with pytest.raises(KeyReused):
+        await board.post(APP, "q", [Draft("other")], key="k1")
+    at_once = await asyncio.gather(*(board.post(APP, "q", [Draft("y")], key="k2") for _ in range(5)))
+    assert len({posted[0].key for posted, _ in at_once}) == 1
+    assert await bodies(board, q) == ["x", "y"]
+
+
+async def test_one_wrong_partition_refuses_the_batch_and_stores_nothing(board: MessageBoard) -> None:
+    q = await queue(board)
+    with pytest.raises(Refused) as refused:
+        await board.post(APP, "q", [Draft("a"), Draft("b", partition=4), Draft("c")])
+    assert list(refused.value.fields) == ["1.partition"]
+    assert await bodies(board, q) == []
+
+
+async def test_partitions_grow_and_never_shrink(board: MessageBoard) -> None:
+    await queue(board, partitions=2)
+    grown = await queue(board, partitions=5)
+    await board.post(APP, "q", [Draft("x", partition=5)])
+    assert await bodies(board, grown, 5) == ["x"]
+    with pytest.raises(Refused):
+        await queue(board, partitions=4)
+
+
+async def test_messages_are_put_got_and_deleted_by_id(board: MessageBoard) -> None:
+    q = await queue(board, partitions=2)
+    old = make_id(ticks_of_unix_ns(10**18), 0, 7)
+    await board.put(APP, "q", [(2, old)], "first", 60)
+    await board.put(APP, "q", [(2, old)], "second", 60)
+    assert [one.body for one in await board.get(q, [(2, old), (1, old)])] == ["second"]
+    await board.delete(APP, "q", [(2, old), (1, old)])
+    assert await board.get(q, [(2, old)]) == []
+    with pytest.raises(Refused, match="future"):
+        await board.put(APP, "q", [(1, make_id((1 << 60) - 1, 0, 0))], "x", 60)
+    with pytest.raises(Refused, match="partition"):
+        await board.put(APP, "q", [(3, old)], "x", 60)
+
+
+async def test_a_post_comes_behind_what_was_put(board: MessageBoard) -> None:
+    q = await queue(board)
+    soon = make_id(ticks_of_unix_ns(board.now_ns() + 3600 * 10**9), 0, 7)
+    await board.put(APP, "q", [(1, soon)], "put", 60)
+    await board.post(APP, "q", [Draft("posted")])
+    assert await bodies(board, q) == ["put", "posted"]
+
+
+async def test_the_backlog_counts_what_is_behind_a_position(board: MessageBoard) -> None:
+    q = await queue(board)
+    posted, _ = await board.post(APP, "q", [Draft(str(n)) for n in range(10)])
+    behind = await board.backlog(q, 1, position_of(posted[3].key))
+    assert (behind.waiting, behind.newest, behind.oldest_waiting) == (6, posted[9].key, posted[4].timestamp)
+    nothing = await board.backlog(q, 1, position_of(posted[9].key))
+    assert (nothing.waiting, nothing.oldest_waiting) == (0, "")
+
+
+async def test_what_was_acknowledged_is_there_after_a_restart(url: str) -> None:
+    one = await MessageBoard.open(url)
+    await queue(one)
+    posted, _ = await one.post(APP, "q", [Draft("kept")])
+    await one.close()
+    two = await MessageBoard.open(url)
+    try:
+        two.now_ns = lambda: 0
+        later, _ = await two.post(APP, "q", [Draft("later")])
+        assert position_of(later[0].key) > position_of(posted[0].key)
+        assert await bodies(two, await two.queue(APP, "q")) == ["kept", "later"]
+    finally:
+        await two.close()
