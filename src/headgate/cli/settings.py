@@ -78,6 +78,22 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "root": Option("text", "", "URL under which people reach the pages; used in reports."),
         "token": Option("text", "", "Needed to enqueue, dequeue or promote from another machine."),
     },
+    "inventory": {
+        "prefix": Option("text", "/", "What is before `runm/metadata` in the store."),
+        "listen_address": Option("text", "127.0.0.1", "Address of the gRPC service."),
+        "port": Option("integer:0,65535", "10002", "Its port; 0 takes a free one."),
+        "http_port": Option("integer:0,65535", "", "Port of the same as JSON over HTTP. Default: not served."),
+        "identity": Option(
+            "choice:verify,trust",
+            "",
+            "verify: tokens of an `[auth NAME]`, or client certificates. trust: whoever callers say they are. "
+            "Default: verify if there is something to verify with, trust on a loopback address.",
+        ),
+        "cert_path": Option("path", "", "Certificate of the service, PEM. Default: no TLS."),
+        "key_path": Option("path", "", "Its key."),
+        "client_ca_path": Option("path", "", "Callers need a certificate of this authority. Default: they need none."),
+        "service_name": Option("text", "runmachine-metadata", "Under which it is found in etcd."),
+    },
     "auth *": {
         "driver": Option("choice:HS256,RS256,RS256withJWKS", "HS256", "How tokens are signed."),
         "issuer_id": Option("text", "", "The `iss` of the tokens this authenticator is for. Needed."),

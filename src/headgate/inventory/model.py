@@ -155,10 +155,16 @@ class Caller(msgspec.Struct, frozen=True):
 
     @property
     def admin(self) -> bool:
+        """Owns the objects of every project."""
         return ADMIN in self.roles
 
+    @property
+    def operator(self) -> bool:
+        """May change partitions, types and definitions."""
+        return self.admin or OPERATOR in self.roles
 
-ADMIN = "admin"
+
+ADMIN, OPERATOR = "admin", "operator"
 
 BUILT_IN_TYPES = (
     ObjectType("runm.provider", "Supplies resources", False),

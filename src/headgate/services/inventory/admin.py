@@ -283,8 +283,8 @@ class Admin:
         return record, entry.version if entry else 0
 
     def _allow(self, caller: Caller) -> None:
-        if not caller.admin:
-            raise Denied(f"{caller.user or 'this caller'} does not have the role admin, which this needs")
+        if not caller.operator:
+            raise Denied(f"{caller.user or 'this caller'} has neither the role operator nor admin; this needs one")
 
 
 def _shown(place: Place) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -222,3 +222,18 @@ def owned(object: Object, caller: Caller) -> Object | None:
     if object.partition != caller.partition:
         return None
     return object if caller.admin or not object.project or object.project == caller.project else None
+
+
+def parts(objects: Sequence[Object]) -> Iterator[list[str]]:
+    """Uuids of objects, as many together as can be deleted in one commit."""
+    part: list[str] = []
+    room = OPS_MAX - RESERVED_OPS
+    for one in objects:
+        needed = len(one.properties) + len(one.tags) + 3  # and the record, the name, the history
+        if needed > room:
+            yield part
+            part, room = [], OPS_MAX - RESERVED_OPS
+        part.append(one.uuid)
+        room -= needed
+    if part:
+        yield part

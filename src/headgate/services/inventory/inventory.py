@@ -17,8 +17,8 @@ from headgate.inventory.names import Invalid
 from headgate.inventory.permissions import visible
 from headgate.map.inventory.places import InventoryMap
 from headgate.services.inventory.admin import Admin
-from headgate.services.inventory.draft import Step, owned
-from headgate.services.inventory.errors import Denied, NotFound, Unmet
+from headgate.services.inventory.draft import Remove, Step, owned, parts
+from headgate.services.inventory.errors import Denied, NotFound, Stale, Unmet
 from headgate.services.inventory.facts import Basis, Facts
 from headgate.services.inventory.journal import Commit, Journal
 from headgate.services.inventory.paging import Token, after_marker, changes_facts, digest, seen
@@ -112,7 +112,8 @@ class Inventory:
         )
 
     async def partition(self, named: str) -> str:
-        """The uuid of a partition given by uuid or name.  Raises Unmet."""
+        """The uuid of a partition given by uuid or name.  Raises Unmet, Invalid."""
+        names.name(named, "partition")
         basis = Basis(self.facts)
         uuid = names.normal(named) if names.is_uuid(named) else await basis.partition_named(named)
         if uuid is None or await basis.partition(uuid) is None:
@@ -199,6 +200,31 @@ class Inventory:
         written = await self._writer.apply(caller, steps, validate_only=validate_only)
         objects = [(await self._seen(one, caller), generation) for one, generation in written.objects]
         return Written(tuple(objects), written.revision)
+
+    async def remove(self, caller: Caller, uuids: Sequence[str]) -> int:
+        """How many of them there were.  In as few commits as they fit into; nothing when one is not the caller's.
+
+        Raises NotFound for what is not the caller's, Denied, Stale.
+        """
+        wanted = [self.places.objects.by_uuid(uuid).record for uuid in dict.fromkeys(uuids)]
+        read = await self.facts.store.get_many([address.path for address in wanted])
+        found = [address.decode(entry.value) for address, entry in zip(wanted, read, strict=True) if entry]
+        if foreign := [one.uuid for one in found if owned(one, caller) is None]:
+            raise NotFound(f"there is no object {foreign[0]} that {caller.user} may delete; nothing was deleted")
+        return sum([await self._remove(caller, part) for part in parts(found)])
+
+    async def _remove(self, caller: Caller, uuids: Sequence[str]) -> int:
+        """In one commit; what somebody else deletes meanwhile is not counted."""
+        for _ in range(len(uuids) + 1):
+            try:
+                await self._writer.apply(caller, [Remove(uuid) for uuid in uuids])
+                return len(uuids)
+            except NotFound:
+                read = await self.facts.store.get_many([self.places.objects.by_uuid(u).record.path for u in uuids])
+                uuids = [uuid for uuid, entry in zip(uuids, read, strict=True) if entry]
+                if not uuids:
+                    return 0
+        raise Stale("these objects change faster than they can be deleted; try again")
 
     # ---- parts
 

@@ -1,0 +1,1 @@
+"""Who somebody is, by what they show."""

@@ -1,0 +1,1 @@
+"""`headgate inventory`: the service, and what talks to it."""

@@ -1,0 +1,99 @@
+"""The gRPC server: both services, health, reflection; with TLS, and with client certificates, if wanted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from headgate.base.errors import UserError
+from headgate.inventory.wire import inventory_pb2, runm_pb2
+from headgate.services.inventory.inventory import Inventory
+from headgate.web.inventory.definitions import RunmDefinitions
+from headgate.web.inventory.identity import Identity, Sessions
+from headgate.web.inventory.objects import RunmObjects
+from headgate.web.inventory.partitions import RunmPartitions, RunmTypes
+from headgate.web.inventory.rpc import calls
+from headgate.web.inventory.v1 import Additions
+from headgate.web.inventory.v1admin import Administration
+
+CONCURRENT_CALLS_MAX = 1_000
+REQUEST_SIZE_MAX_BYTES = 4_000_000
+GRACE_S = 2.0
+
+RUNM = runm_pb2.DESCRIPTOR.services_by_name["RunmMetadata"]
+V1 = inventory_pb2.DESCRIPTOR.services_by_name["Inventory"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM files.  With `client_ca`, clients show a certificate of that authority."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Raises UserError."""
+        try:
+            pair = (self.key.read_bytes(), self.certificate.read_bytes())
+            roots = self.client_ca.read_bytes() if self.client_ca else None
+        except OSError as error:
+            raise UserError(f"{error.filename}: cannot be read: {error.strerror}") from error
+        return grpc.ssl_server_credentials([pair], roots, require_client_auth=roots is not None)
+
+
+def runm_parts(sessions: Sessions, inventory: Inventory) -> Sequence[object]:
+    """What answers runm.RunmMetadata."""
+    kinds = (RunmPartitions, RunmTypes, RunmObjects, RunmDefinitions)
+    return [kind(sessions, inventory) for kind in kinds]
+
+
+def v1_parts(sessions: Sessions, inventory: Inventory) -> Sequence[object]:
+    """What answers headgate.inventory.v1.Inventory."""
+    return [Additions(sessions, inventory), Administration(sessions, inventory)]
+
+
+async def serve(
+    inventory: Inventory,
+    identity: Identity,
+    address: str,
+    tls: Tls | None,
+    stop: asyncio.Event,
+    bound: Callable[[int], None],
+) -> None:
+    """Until `stop` or cancelled; `address` is host:port, `bound` is told the port.  Raises UserError.
+
+    `inventory.journal.run()` must be running beside it.
+    """
+    options = [
+        ("grpc.max_receive_message_length", REQUEST_SIZE_MAX_BYTES),
+        ("grpc.so_reuseport", 0),
+    ]
+    server = grpc.aio.server(options=options, maximum_concurrent_rpcs=CONCURRENT_CALLS_MAX)
+    sessions = Sessions(identity, inventory)
+    server.add_generic_rpc_handlers(
+        (calls(RUNM, runm_parts(sessions, inventory)), calls(V1, v1_parts(sessions, inventory)))
+    )
+    servicer = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    names = [RUNM.full_name, V1.full_name]
+    reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+    try:
+        port = server.add_secure_port(address, tls.credentials()) if tls else server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise UserError(f"{address} cannot be listened on: {error}; choose another address or port") from error
+    await server.start()
+    try:
+        for name in ("", *names):
+            await servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+        bound(port)
+        await stop.wait()
+        await servicer.enter_graceful_shutdown()
+    finally:
+        await server.stop(GRACE_S)

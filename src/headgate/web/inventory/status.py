@@ -1,0 +1,58 @@
+"""Every way a request can end, as a status of gRPC."""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+from grpc import StatusCode
+
+from headgate.inventory.names import Invalid
+from headgate.map.tree import Undecodable
+from headgate.services.inventory import errors
+from headgate.store.types import Conflict, Corrupt, StoreError, TooLarge, Unavailable
+
+log = logging.getLogger("headgate.inventory")
+
+DETAIL_SIZE_MAX_CHARS = 1_000
+"""A status travels in headers, which are small."""
+
+
+class Status(NamedTuple):
+    code: StatusCode
+    detail: str
+
+
+_CODES: tuple[tuple[type[Exception], StatusCode], ...] = (
+    (Invalid, StatusCode.INVALID_ARGUMENT),
+    (errors.NotFound, StatusCode.NOT_FOUND),
+    (errors.Exists, StatusCode.ALREADY_EXISTS),
+    (errors.Denied, StatusCode.PERMISSION_DENIED),
+    (errors.Unauthenticated, StatusCode.UNAUTHENTICATED),
+    (errors.Stale, StatusCode.ABORTED),
+    (errors.Unmet, StatusCode.FAILED_PRECONDITION),
+    (errors.Expired, StatusCode.OUT_OF_RANGE),
+    (DecodeError, StatusCode.INVALID_ARGUMENT),
+    (TooLarge, StatusCode.INVALID_ARGUMENT),
+    (Conflict, StatusCode.ABORTED),
+    (Unavailable, StatusCode.UNAVAILABLE),
+    (Corrupt, StatusCode.DATA_LOSS),
+    (Undecodable, StatusCode.DATA_LOSS),
+    (StoreError, StatusCode.UNAVAILABLE),
+    (TimeoutError, StatusCode.DEADLINE_EXCEEDED),
+)
+
+
+def status(error: Exception) -> Status:
+    """What nobody foresaw is INTERNAL, and logged."""
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return Status(code, _short(str(error) or code.value[1]))
+    log.error("a request failed in a way nobody foresaw", exc_info=error)
+    return Status(StatusCode.INTERNAL, _short(f"this should not happen: {type(error).__name__}; the log says more"))
+
+
+def _short(text: str) -> str:
+    text = text.replace("\x00", "\\0")
+    return text if len(text) <= DETAIL_SIZE_MAX_CHARS else f"{text[: DETAIL_SIZE_MAX_CHARS - 1]}…"

@@ -1,0 +1,183 @@
+"""headgate.inventory.v1: objects."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+import msgspec
+
+from headgate.base.ids import fresh
+from headgate.inventory import names
+from headgate.inventory.expressions import Expression
+from headgate.inventory.filters import Filter, Item, Sort, Wanted
+from headgate.inventory.journal import Change, message, of
+from headgate.inventory.model import Caller, Object
+from headgate.inventory.names import Invalid
+from headgate.inventory.wire import inventory_pb2 as pb
+from headgate.services.inventory.draft import Create, Remove, Step, Update
+from headgate.services.inventory.inventory import Inventory
+from headgate.services.inventory.journal import Commit
+from headgate.web.inventory.identity import Call, Said, Sessions
+
+QUIET_S = 15.0
+"""A watch says at least this often how far it is."""
+STEPS_MAX = 100
+FILTERS_MAX = 100
+VALUES_MAX = 1_000
+"""In one list of a filter."""
+
+
+def said(session: pb.Session) -> Said:
+    return Said(session.user, session.project, session.partition)
+
+
+class Additions:
+    def __init__(self, sessions: Sessions, inventory: Inventory) -> None:
+        self._sessions, self._inventory = sessions, inventory
+
+    async def GetObject(self, call: Call, request: pb.GetObjectRequest) -> pb.Object:
+        caller = await self._caller(call, request.session)
+        if request.uuid:
+            found, generation = await self._inventory.get(caller, names.uuid(request.uuid))
+        else:
+            names.name(request.name, "name (or uuid)")
+            names.name(request.type, "type")
+            found, generation = await self._inventory.get_named(caller, request.type, "", request.name)
+        return message(found, generation)
+
+    async def Search(self, call: Call, request: pb.SearchRequest) -> pb.SearchResponse:
+        caller = await self._caller(call, request.session)
+        page = await self._inventory.page(
+            caller,
+            await self._filters(caller, request.any),
+            limit=request.limit,
+            token=request.page_token,
+            sorts=[Sort(one.field, one.descending) for one in request.sort],
+            count=request.with_count,
+        )
+        return pb.SearchResponse(
+            objects=[message(one.object, one.generation) for one in page.objects],
+            next_page_token=page.next_token,
+            revision=page.revision,
+            count=page.count or 0,
+        )
+
+    async def Apply(self, call: Call, request: pb.ApplyRequest) -> pb.ApplyResponse:
+        caller = await self._caller(call, request.session)
+        if len(request.steps) > STEPS_MAX:
+            raise Invalid(f"there are {len(request.steps)} steps; at most {STEPS_MAX} are done at once")
+        steps = [await self._step(caller, one) for one in request.steps]
+        written = await self._inventory.apply(caller, steps, validate_only=request.validate_only)
+        return pb.ApplyResponse(objects=[message(*one) for one in written.objects], revision=written.revision)
+
+    async def History(self, call: Call, request: pb.HistoryRequest) -> pb.HistoryResponse:
+        caller = await self._caller(call, request.session)
+        events = await self._inventory.history(caller, names.uuid(request.uuid))
+        changes = [
+            pb.Change(kind=e.kind.value, new=message(e.object), user=e.user, project=e.project, at_ms=e.at_ms)
+            for e in events
+        ]
+        return pb.HistoryResponse(changes=changes)
+
+    async def Watch(self, call: Call, request: pb.WatchRequest) -> AsyncIterator[pb.WatchResponse]:
+        caller = await self._caller(call, request.session)
+        filters = await self._filters(caller, request.any)
+        told = self._inventory.changes(caller, filters, request.revision, quiet_s=QUIET_S)
+        async for changes, revision in told:
+            yield pb.WatchResponse(changes=[_change(*one) for one in changes], revision=revision)
+
+    async def _caller(self, call: Call, session: pb.Session) -> Caller:
+        return await self._sessions.caller(call, said(session))
+
+    async def _filters(self, caller: Caller, any: Sequence[pb.Filter]) -> list[Filter]:
+        if len(any) > FILTERS_MAX:
+            raise Invalid(f"there are {len(any)} filters; at most {FILTERS_MAX} are allowed")
+        return [await self._inventory.filter(caller, expression(one)) for one in any]
+
+    async def _step(self, caller: Caller, said: pb.Step) -> Step:
+        """Raises Invalid, Unmet."""
+        match said.WhichOneof("step"):
+            case "create":
+                return Create(await self._created(caller, of(said.create)))
+            case "update":
+                return _update(said.update)
+            case "delete":
+                return Remove(names.uuid(said.delete.uuid), said.delete.expected_generation)
+            case _:
+                raise Invalid("a step neither creates nor updates nor deletes")
+
+    async def _created(self, caller: Caller, object: Object) -> Object:
+        names.name(object.type, "type")
+        types = {one.code: one for one in await self._inventory.facts.object_types()}
+        per_project = object.type in types and types[object.type].per_project
+        return msgspec.structs.replace(
+            object,
+            partition=await self._inventory.partition(object.partition) if object.partition else caller.partition,
+            project=object.project or (caller.project if per_project else ""),
+            uuid=names.uuid(object.uuid) if object.uuid else fresh(),
+        )
+
+
+def _update(said: pb.Patch) -> Update:
+    both = sorted(set(said.set_properties) & set(said.remove_properties))
+    if both:
+        raise Invalid(f"property {both[0]} is both set and removed")
+    return Update(
+        names.uuid(said.uuid),
+        said.expected_generation,
+        said.name,
+        dict(said.set_properties),
+        tuple(said.remove_properties),
+        tuple(said.add_tags),
+        tuple(said.remove_tags),
+    )
+
+
+def expression(said: pb.Filter) -> Expression:
+    """Raises Invalid when there is too much in it."""
+    lists = (
+        "require_items", "any_items", "forbid_items", "require_keys", "any_keys", "forbid_keys",
+        "require_tags", "any_tags", "forbid_tags", "partitions", "types", "uuids",
+    )  # fmt: skip
+    for name in lists:
+        if (count := len(getattr(said, name))) > VALUES_MAX:
+            raise Invalid(f"{name} has {count} values; at most {VALUES_MAX} are allowed")
+    wanted = Wanted(
+        require_items=_items(said.require_items),
+        require_keys=tuple(said.require_keys),
+        any_items=_items(said.any_items),
+        any_keys=tuple(said.any_keys),
+        forbid_items=_items(said.forbid_items),
+        forbid_keys=tuple(said.forbid_keys),
+        require_tags=tuple(said.require_tags),
+        any_tags=tuple(said.any_tags),
+        forbid_tags=tuple(said.forbid_tags),
+    )
+    return Expression(
+        partitions=tuple(said.partitions),
+        types=tuple(said.types),
+        project=said.project,
+        every_project=said.every_project,
+        uuids=tuple(said.uuids),
+        uuid_prefix=said.uuid_prefix.lower().replace("-", ""),
+        name=said.name,
+        name_prefix=said.name_prefix,
+        wanted=wanted,
+    )
+
+
+def _items(said: Sequence[pb.Item]) -> tuple[Item, ...]:
+    return tuple(Item(one.key, one.value, one.prefix) for one in said)
+
+
+def _change(change: Change, commit: Commit) -> pb.Change:
+    recorded = commit.recorded
+    return pb.Change(
+        kind=change.kind.value,
+        old=message(change.old) if change.old else None,
+        new=message(change.new) if change.new else None,
+        user=recorded.user,
+        project=recorded.project,
+        at_ms=recorded.at_ms,
+        revision=commit.revision,
+    )

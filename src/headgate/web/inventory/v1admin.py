@@ -1,0 +1,116 @@
+"""headgate.inventory.v1: partitions, types, definitions."""
+
+from __future__ import annotations
+
+from headgate.base.ids import fresh
+from headgate.inventory import names
+from headgate.inventory.model import READ, WRITE, Definition, ObjectType, Partition, Permission, ProviderType
+from headgate.inventory.names import Invalid
+from headgate.inventory.wire import inventory_pb2 as pb
+from headgate.services.inventory.admin import Place
+from headgate.services.inventory.inventory import Inventory
+from headgate.web.inventory.identity import Call, Sessions
+from headgate.web.inventory.v1 import said
+
+
+class Administration:
+    def __init__(self, sessions: Sessions, inventory: Inventory) -> None:
+        self._sessions, self._inventory = sessions, inventory
+        self._admin = inventory.admin
+
+    async def ListPartitions(self, call: Call, request: pb.ListPartitionsRequest) -> pb.ListPartitionsResponse:
+        await self._sessions.anybody(call, said(request.session))
+        found = [_partition(*one) for one in await self._admin.partitions()]
+        return pb.ListPartitionsResponse(partitions=found)
+
+    async def SetPartition(self, call: Call, request: pb.SetPartitionRequest) -> pb.Partition:
+        caller = await self._sessions.anybody(call, said(request.session))
+        given = request.partition
+        uuid = names.uuid(given.uuid) if given.uuid else fresh()
+        if any(one.uuid == uuid for one, _ in await self._admin.partitions()):
+            return _partition(
+                *await self._admin.rename_partition(caller, uuid, given.name, request.expected_generation)
+            )
+        if request.expected_generation:
+            raise Invalid(f"there is no partition {uuid}; expected_generation is for one there is")
+        return _partition(*await self._admin.create_partition(caller, Partition(uuid, given.name)))
+
+    async def DeletePartition(self, call: Call, request: pb.DeletePartitionRequest) -> pb.Empty:
+        caller = await self._sessions.anybody(call, said(request.session))
+        await self._admin.delete_partition(caller, await self._inventory.partition(request.partition))
+        return pb.Empty()
+
+    async def ListTypes(self, call: Call, request: pb.ListTypesRequest) -> pb.ListTypesResponse:
+        await self._sessions.anybody(call, said(request.session))
+        found = [
+            pb.Type(code=one.code, description=one.description, per_project=one.per_project)
+            for one in await self._inventory.facts.object_types()
+        ]
+        found += [
+            pb.Type(code=one.code, description=one.description, provider=True)
+            for one in await self._admin.provider_types()
+        ]
+        return pb.ListTypesResponse(types=found)
+
+    async def SetType(self, call: Call, request: pb.SetTypeRequest) -> pb.Type:
+        caller = await self._sessions.anybody(call, said(request.session))
+        given = request.type
+        if given.provider:
+            await self._admin.set_provider_type(caller, ProviderType(given.code, given.description))
+        else:
+            await self._admin.set_object_type(caller, ObjectType(given.code, given.description, given.per_project))
+        return given
+
+    async def DeleteType(self, call: Call, request: pb.DeleteTypeRequest) -> pb.Empty:
+        caller = await self._sessions.anybody(call, said(request.session))
+        names.name(request.code, "code")
+        await self._admin.delete_type(caller, request.code, provider=request.provider)
+        return pb.Empty()
+
+    async def GetDefinition(self, call: Call, request: pb.GetDefinitionRequest) -> pb.DefinitionResponse:
+        await self._sessions.anybody(call, said(request.session))
+        place, found = await self._admin.definition(await self._place(request.place), exact=request.exact)
+        return _answer(place, found)
+
+    async def SetDefinition(self, call: Call, request: pb.SetDefinitionRequest) -> pb.DefinitionResponse:
+        caller = await self._sessions.anybody(call, said(request.session))
+        place = await self._place(request.place)
+        return _answer(place, await self._admin.set_definition(caller, place, _definition(request.definition)))
+
+    async def DeleteDefinition(self, call: Call, request: pb.DeleteDefinitionRequest) -> pb.Empty:
+        caller = await self._sessions.anybody(call, said(request.session))
+        await self._admin.delete_definition(caller, await self._place(request.place))
+        return pb.Empty()
+
+    async def _place(self, given: pb.Place) -> Place:
+        """Raises Invalid, Unmet."""
+        names.name(given.type, "type of the place")
+        names.value(given.kind, "kind of the place", size_max_bytes=names.NAME_SIZE_MAX_BYTES)
+        partition = await self._inventory.partition(given.partition) if given.partition else ""
+        return Place(given.type, partition, given.kind)
+
+
+def _partition(partition: Partition, generation: int) -> pb.Partition:
+    return pb.Partition(uuid=partition.uuid, name=partition.name, generation=generation)
+
+
+def _definition(given: pb.Definition) -> Definition:
+    rules: dict[str, tuple[Permission, ...]] = {}
+    for one in given.permissions:
+        mask = READ * one.read | WRITE * one.write
+        rules[one.key] = (*rules.get(one.key, ()), Permission(one.project, one.role, mask))
+    return Definition(names.uuid(given.uuid) if given.uuid else fresh(), given.schema, rules)
+
+
+def _answer(place: Place, found: Definition) -> pb.DefinitionResponse:
+    permissions = [
+        pb.Permission(
+            key=key, project=one.project, role=one.role, read=bool(one.mask & READ), write=bool(one.mask & WRITE)
+        )
+        for key, rules in found.permissions.items()
+        for one in rules
+    ]
+    return pb.DefinitionResponse(
+        definition=pb.Definition(uuid=found.uuid, schema=found.schema, permissions=permissions),
+        place=pb.Place(type=place.type, partition=place.partition, kind=place.kind),
+    )
