@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.git.engine import GitConnection, GitEngine
+from headgate.adapters.git.connection import GitConnection
+from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.forge import GitForge
 from headgate.config.tenants import TenantProject
 from headgate.gate.change import Change, EventKind, Standing

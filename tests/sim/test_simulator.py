@@ -17,7 +17,7 @@ from headgate.testing.simulator import Simulation, simulate
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "1000"))
 CHUNK = 50
-KEPT = (109, 166, 177, 184, 243)
+KEPT = (109, 166, 177, 184, 243, 261)
 """Seeds that found a defect once."""
 
 

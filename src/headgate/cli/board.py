@@ -18,8 +18,9 @@ def board(status: StatusShape, rows_max: int | None = None) -> RenderableType:
     """One block a pipeline, one line an item, a mark a job.  When there are more than `rows_max` lines, each pipeline
     shows its head and counts the rest."""
     counts = [len(_items(pipeline)) for pipeline in status.pipelines]
-    shares = counts if rows_max is None else _shares(counts, rows_max - 3 * len(counts))
-    return Group(*(_pipeline(p, share) for p, share in zip(status.pipelines, shares, strict=True)))
+    shares = counts if rows_max is None else _shares(counts, rows_max - 3 * len(counts) - len(status.troubles))
+    troubles = (Text(f"{trouble.project}: {trouble.text}", "red") for trouble in status.troubles)
+    return Group(*troubles, *(_pipeline(p, share) for p, share in zip(status.pipelines, shares, strict=True)))
 
 
 def _items(pipeline: PipelineShape) -> list[tuple[QueueShape, ItemShape]]:

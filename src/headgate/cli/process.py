@@ -13,7 +13,8 @@ from pathlib import Path
 
 import click
 
-from headgate.adapters.git.engine import GitConnection, GitEngine
+from headgate.adapters.git.connection import GitConnection
+from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.forge import GitForge
 from headgate.adapters.keys.keystore import KeyStore
 from headgate.adapters.process.runner import ProcessRunner

@@ -11,6 +11,7 @@ from headgate.gate.change import Change, EventKind, TriggerEvent
 from headgate.gate.enqueue import enqueue, triggers
 from headgate.gate.leave import leave
 from headgate.gate.model import Action, BuildSet, Item, Phase, Queue, State, World, with_item, with_queue
+from headgate.gate.needs import closed_because
 from headgate.gate.start import abandon, run
 from headgate.gate.work import (
     Answer,
@@ -103,7 +104,8 @@ def reconfigured(state: State, world: World, asked: list[Action]) -> State:
     for queue in state.queues:
         for item in queue.items:
             change = item.change
-            if item.live and not layout.takes_part(world.pipeline.name, change.project, change.branch):
+            takes_part = layout.takes_part(world.pipeline.name, change.project, change.branch)
+            if item.live and not takes_part and not closed_because(change, world):
                 current = next(q for q in state.queues if q.id == queue.id)
                 state = with_queue(state, leave(current, item, "DEQUEUED", world, asked))
     return state

@@ -39,7 +39,7 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     needs: tuple[str, ...] = ()
     """Keys of the changes its Depends-On footers name, in the order written."""
     unresolved: tuple[str, ...] = ()
-    """Depends-On footers that name no configured project; the text as written."""
+    """Depends-On footers that name no branch of a project that is known; the text as written."""
 
     @property
     def is_change(self) -> bool:
@@ -62,6 +62,8 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
     approved: str = ""
     """The commit that was approved; approval counts only while it equals `change.commit`."""
     landed: bool = False
+    reason: str = ""
+    """Why it is not open, for people, when nobody withdrew it."""
 
     @property
     def is_approved(self) -> bool:

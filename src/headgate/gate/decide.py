@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from headgate.base.ids import derived
 from headgate.gate.advance import Permits, advance_jobs, freeze
-from headgate.gate.leave import active, leave
+from headgate.gate.leave import active, dismiss, leave
 from headgate.gate.model import Action, BuildSet, Item, Land, Phase, Queue, State, Texts, World, with_queue
 from headgate.gate.needs import trouble, withdrawn
 from headgate.gate.report import result_of, text
@@ -53,7 +53,7 @@ def settle_queue(queue: Queue, permits: Permits, world: World, asked: list[Actio
     for item in queue.items:  # head to tail
         landing = item.buildset is not None and item.buildset.landing
         if item.live and not landing and withdrawn(item.change, world):
-            queue = leave(queue, item, "DEQUEUED", world, asked, told=item.started)
+            queue = dismiss(queue, item, world, asked)
             continue
         works = active(queue, len(kept))
         if works or item.buildset is not None:

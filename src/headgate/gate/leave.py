@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from headgate.base.ids import derived
 from headgate.config.model import Window
 from headgate.gate.model import Action, Item, Queue, Record, Report, World
+from headgate.gate.needs import closed_because
 from headgate.gate.report import reporters, text
 from headgate.gate.start import abandon
 from headgate.gate.work import ReportRequest
@@ -23,6 +24,14 @@ def leave(queue: Queue, item: Item, result: str, world: World, asked: list[Actio
     if item.live:
         asked.append(Record(item, result, message))
     return without(queue, item, result, world)
+
+
+def dismiss(queue: Queue, item: Item, world: World, asked: list[Action]) -> Queue:
+    """The queue without an item whose change is no longer open.  Who withdrew it knows; else people are told why."""
+    why = closed_because(item.change, world)
+    if why:
+        return leave(queue, replace(item, trouble=why), "MERGE_FAILURE", world, asked)
+    return leave(queue, item, "DEQUEUED", world, asked, told=item.started)
 
 
 def without(queue: Queue, item: Item, result: str, world: World) -> Queue:

@@ -21,7 +21,10 @@ class Needs(NamedTuple):
 def needs(change: Change, world: World) -> Needs:
     """Everything `change` needs, through others too; what has landed is no longer needed."""
     ordered: dict[str, Change] = {}
-    problems: list[str] = [f"Depends-On: {text}: no project of this tenant has that name" for text in change.unresolved]
+    problems: list[str] = [
+        f"Depends-On: {text}: no branch of a project is known by that name; it is written <project>/<branch>/<topic>"
+        for text in change.unresolved
+    ]
     _visit(change, world, (), ordered, problems)
     ordered.pop(change.key, None)
     return Needs(tuple(ordered.values()), tuple(dict.fromkeys(problems)))
@@ -46,7 +49,7 @@ def _visit(
         elif standing.landed:
             continue
         elif not standing.open:
-            problems.append(f"Depends-On: {key}: that change was abandoned")
+            problems.append(f"Depends-On: {key}: {standing.reason or 'that change was abandoned'}")
         else:
             _visit(standing.change, world, (*path, change.key), ordered, problems)
     ordered[change.key] = change
@@ -75,3 +78,9 @@ def withdrawn(change: Change, world: World) -> bool:
     if not change.is_change or own is None or own.landed:
         return False
     return not own.open or (own.change.commit != change.commit and world.pipeline.dequeue_on_new_patchset)
+
+
+def closed_because(change: Change, world: World) -> str:
+    """Why the change is closed although nobody withdrew it; empty when that is not so."""
+    own = world.standings.get(change.key)
+    return "" if own is None or own.open or own.landed else own.reason

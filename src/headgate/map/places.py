@@ -32,6 +32,7 @@ from headgate.map.records import (
     Raw,
     SemaphoreRecord,
     SystemConf,
+    Troubles,
 )
 from headgate.map.tree import Dir, below, each, place
 from headgate.recipes.stream import Stream, StreamEntry
@@ -66,6 +67,9 @@ class ConnectionCache(Dir):
         "The change itself: patchset, message, files, whether it is open, approved, landed.",
         by="scheduler",
         node="keyed",
+    )
+    troubles = place(
+        Troubles, "Repositories that cannot be read, or that have refs nobody can act on.", by="scheduler", seed=False
     )
 
 

@@ -41,6 +41,19 @@ class BranchCache(msgspec.Struct, frozen=True):
     projects: dict[str, dict[str, str]]
 
 
+class Trouble(msgspec.Struct, frozen=True):
+    """What is wrong with one repository, for people, and since when (milliseconds since the epoch, UTC)."""
+
+    since_ms: int
+    text: str
+
+
+class Troubles(msgspec.Struct, frozen=True):
+    """project -> what is wrong with its repository now; of one that is well nothing."""
+
+    projects: dict[str, Trouble]
+
+
 class ConfigBranch(msgspec.Struct, frozen=True):
     """The configuration files of one branch were read at `commit`, looking at `paths`."""
 

@@ -11,10 +11,19 @@ from headgate.gate.change import Standing, TriggerEvent
 from headgate.gate.work import MergerAnswer, MergerWork
 
 
+class Unreachable(Exception):
+    """A repository cannot be reached now; asked again later the same work may be done.  The text says which and why."""
+
+    def __init__(self, project: str, why: str, answer: MergerAnswer) -> None:
+        super().__init__(f"{project} cannot be reached: {why}")
+        self.project, self.answer = project, answer
+        """The answer, for those who will not wait any longer."""
+
+
 class GitWork(Protocol):
     """Does what a merger is asked to do.  Same request, same answer and same commit ids, on every machine;
-    done twice is as done once.  Failures of the world (a missing repository, a refused push) are answers,
-    not exceptions."""
+    done twice is as done once.  Failures of the world (a conflict, a refused push) are answers, not exceptions;
+    but Unreachable is raised while a merge, a landing or a report cannot be done."""
 
     async def do(self, work: MergerWork) -> MergerAnswer: ...
 
@@ -29,6 +38,8 @@ class Sighting(msgspec.Struct, frozen=True):
     events: tuple[TriggerEvent, ...] = ()
     heads: dict[str, dict[str, str]] = {}
     """project -> ref -> commit, of every project whose branch heads moved."""
+    troubles: dict[str, str] = {}
+    """project -> what is wrong with its repository now, for people; empty: nothing any more."""
 
 
 class Forge(Protocol):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import random
 
 import msgspec
 
 from headgate.gate.work import CatAnswer, LandAnswer, MergeAnswer, MergerAnswer, MergerWork, ReportAnswer
 from headgate.map.tree import union
-from headgate.ports.git import GitWork
+from headgate.ports.git import GitWork, Unreachable
 from headgate.recipes.codec import decode
 from headgate.recipes.requests import Claim
 from headgate.services.context import Context
@@ -19,6 +21,10 @@ from headgate.store.types import Op
 log = logging.getLogger("headgate.merger")
 
 JOBS_MAX = 8
+RETRY_MIN_S, RETRY_MAX_S = 0.25, 30.0
+"""Between tries to reach a repository, growing; by chance up to half of it less."""
+UNREACHABLE_MAX_S = 3600.0
+"""How long work waits for a repository that cannot be reached; then that is the answer."""
 
 
 class Merger:
@@ -26,26 +32,70 @@ class Merger:
 
     def __init__(self, context: Context, git: GitWork, *, jobs_max: int = JOBS_MAX) -> None:
         self._context, self._git, self._jobs_max = context, git, jobs_max
+        self._away: set[str] = set()
+        """Projects that cannot be reached; each is said once."""
 
     async def run(self, session: Session) -> None:
         def owner() -> dict[str, object]:
             return {"hostname": self._context.hostname}
 
-        worker = Worker(
-            self._context.merges, self._context.mirror, session, self._do, jobs_max=self._jobs_max, owner=owner
-        )
+        async def do(claim: Claim) -> None:
+            await self._do(claim, worker)
+
+        worker = Worker(self._context.merges, self._context.mirror, session, do, jobs_max=self._jobs_max, owner=owner)
         await worker.run()
 
-    async def _do(self, claim: Claim) -> None:
+    async def _do(self, claim: Claim, worker: Worker) -> None:
         requests = self._context.merges
         work: MergerWork = decode(await requests.params(claim), union(MergerWork))
-        answer = await self._git.do(work)
+        answer = await self._patiently(claim, work, worker)
+        if answer is None:
+            await requests.complete(claim, [])
+            return
         if getattr(answer, "error", ""):
             log.info("%s %s: %s", type(work).__name__, claim.request.id, answer.error)
         if claim.request.waited:
             await requests.complete(claim, [], msgspec.json.encode(answer))
         else:
             await requests.complete(claim, self._answer(claim, answer))
+
+    async def _patiently(self, claim: Claim, work: MergerWork, worker: Worker) -> MergerAnswer | None:
+        """The answer, once every repository can be reached; None when it is no longer wanted."""
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + UNREACHABLE_MAX_S
+        away: set[str] = set()
+        try:
+            attempt = 0
+            while True:
+                try:
+                    return await self._git.do(work)
+                except Unreachable as unreachable:
+                    if loop.time() > give_up_s:
+                        return unreachable.answer
+                    if unreachable.project not in self._away:
+                        log.warning("%s; git work on it waits", unreachable)
+                    self._away.add(unreachable.project)
+                    away.add(unreachable.project)
+                async with worker.parked():
+                    longest_s: float = min(RETRY_MAX_S, RETRY_MIN_S * 2 ** min(attempt, 10))
+                    if not await self._pause(claim, longest_s * random.uniform(0.5, 1.0)):
+                        return None
+                attempt += 1
+        finally:
+            self._away -= away
+
+    async def _pause(self, claim: Claim, pause_s: float) -> bool:
+        """False, at once, when the work is no longer wanted."""
+        requests, mirror = self._context.merges, self._context.mirror
+        try:
+            async with asyncio.timeout(pause_s):
+                while True:
+                    seen = mirror.moves
+                    if requests.wanted(claim, mirror) == "cancel":
+                        return False
+                    await mirror.moved(seen)
+        except TimeoutError:
+            return True
 
     def _answer(self, claim: Claim, answer: MergerAnswer) -> list[Op]:
         """Where the pipeline waits for it; nobody waits for a report."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from headgate.recipes.mirror import Mirror
@@ -15,6 +16,8 @@ from headgate.store.types import Conflict, SessionLost, StoreError
 log = logging.getLogger("headgate.worker")
 
 RETRY_S = 5.0
+PARKED_MAX = 100
+"""Pieces of work that wait and take no place."""
 
 Do = Callable[[Claim], Awaitable[None]]
 """Does the work and completes the claim."""
@@ -37,12 +40,24 @@ class Worker:
         self._jobs_max, self._owner = jobs_max, owner
         self._running: dict[str, asyncio.Task[None]] = {}
         self._free = asyncio.Event()
+        self._parked = 0
+
+    @asynccontextmanager
+    async def parked(self) -> AsyncIterator[None]:
+        """While a piece of work only waits: another one may be done in its place, unless too many wait."""
+        counts = self._parked < PARKED_MAX
+        self._parked += counts
+        self._free.set()
+        try:
+            yield
+        finally:
+            self._parked -= counts
 
     async def run(self) -> None:
         try:
             while True:
                 seen = self._mirror.moves
-                while len(self._running) < self._jobs_max and await self._claim_one():
+                while len(self._running) - self._parked < self._jobs_max and await self._claim_one():
                     pass
                 await self._wait(seen)
         finally:

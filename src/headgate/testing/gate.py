@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headgate.adapters.git.engine import GitConnection, GitEngine
+from headgate.adapters.git.connection import GitConnection
+from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.forge import GitForge
 from headgate.base.tasks import run_until
 from headgate.config.tenants import Connection, parse_tenants

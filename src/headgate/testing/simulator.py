@@ -1,8 +1,8 @@
 """The whole gate under random schedules and deaths: same seed, same run.
 
 Each process has its own store connection and dies at a random request.  What is checked: what lands was tested on
-exactly the base it lands on; nothing lands twice; every approved change ends landed or rejected with a reason; the
-order within the queue is kept; nothing is left behind.
+exactly the base it lands on; nothing lands twice; every approved change ends landed or rejected with a reason, which
+is no fault of another change that did not land; the order within the queue is kept; nothing is left behind.
 """
 
 from __future__ import annotations
@@ -212,6 +212,11 @@ def _verify(world: World, notes: Notes, backend: MemoryBackend) -> None:
     reasonless = [f.change.key for f in notes.finished.values() if f.result != "SUCCESS" and not f.message]
     if reasonless:
         raise Broken(f"rejected without a reason: {reasonless}")
+    for finished in notes.finished.values():
+        on = {commit for build in finished.builds for commit in world.failed.get(build["uuid"], ())}
+        beneath = {key for commit, key in world.proposed.items() if commit in on} - {finished.change.key}
+        if finished.result == "FAILURE" and not finished.change.needs and not beneath <= set(world.landed):
+            raise Broken(f"{finished.change.key} was rejected for {sorted(beneath - set(world.landed))}")
     for one, other in zip(world.landed, world.landed[1:], strict=False):
         times = {f.change.key: f.enqueued_ms for f in notes.finished.values() if f.result == "SUCCESS"}
         if times[one] > times[other]:

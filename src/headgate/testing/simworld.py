@@ -53,6 +53,10 @@ class World:
     unmergeable: set[frozenset[str]] = field(default_factory=set)
     tested: dict[str, set[str]] = field(default_factory=dict)
     """commit -> jobs that passed on exactly it"""
+    failed: dict[str, set[str]] = field(default_factory=dict)
+    """build that failed -> commits it was run on"""
+    proposed: dict[str, str] = field(default_factory=dict)
+    """commit -> key of the change"""
     jobs: tuple[str, ...] = ("unit", "together")
     landed: list[str] = field(default_factory=list)
     pushes: dict[str, int] = field(default_factory=dict)
@@ -68,6 +72,7 @@ class World:
             event.set()
 
     def propose(self, change: Change, *, approved: bool) -> None:
+        self.proposed[change.commit] = change.key
         self.open[change.key] = Standing(change, approved=change.commit if approved else "")
         self.stir()
 
@@ -210,6 +215,7 @@ class SimRunner:
             return BuildOutcome(build=spec.build, result=None, error="the node went away")
         present = {c for branches in state.merged.values() for head in branches.values() for c in head.split("+")}
         if any(bad <= present for bad in self.world.conflicting):
+            self.world.failed[spec.build] = present
             return BuildOutcome(build=spec.build, result="FAILURE")
         self.world.tested.setdefault(tested_key(state), set()).add(spec.job.name)
         return BuildOutcome(build=spec.build, result="SUCCESS")

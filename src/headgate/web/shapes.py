@@ -107,6 +107,15 @@ class Length(msgspec.Struct, frozen=True):
     length: int
 
 
+class TroubleShape(msgspec.Struct, frozen=True):
+    """Something is wrong with a repository."""
+
+    project: str
+    text: str
+    since: int
+    """Milliseconds since the epoch."""
+
+
 class StatusShape(msgspec.Struct, frozen=True, kw_only=True):
     zuul_version: str
     state: str
@@ -117,6 +126,8 @@ class StatusShape(msgspec.Struct, frozen=True, kw_only=True):
     last_reconfigured: int | None
     """Milliseconds since the epoch."""
     pipelines: tuple[PipelineShape, ...]
+    troubles: tuple[TroubleShape, ...] = ()
+    """Ours."""
 
 
 class TenantName(msgspec.Struct, frozen=True):

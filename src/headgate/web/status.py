@@ -33,6 +33,7 @@ from headgate.web.shapes import (
     SemaphoreShape,
     StatusShape,
     TriggerShape,
+    TroubleShape,
 )
 
 Estimate = Callable[[str, str, str, str], float | None]
@@ -80,7 +81,18 @@ class Status:
             pipelines=tuple(
                 self._pipeline(tenant, name, running, estimate) for name in configured.layouts.landed.pipelines
             ),
+            troubles=tuple(self._troubles(configured.tenant)),
         )
+
+    def _troubles(self, tenant: Tenant) -> Iterator[TroubleShape]:
+        """Of the tenant's repositories."""
+        for connection in sorted({project.connection for project in tenant.projects}):
+            place = self.context.map.cache.connection(connection).troubles
+            entry = self.context.mirror.get(place.path)
+            known = place.decode(entry.value).projects if entry is not None else {}
+            for project in tenant.projects:
+                if project.connection == connection and (trouble := known.get(project.project)) is not None:
+                    yield TroubleShape(project.name, trouble.text, trouble.since_ms)
 
     def state(self, tenant: str, pipeline: str) -> State:
         """Raises Undecodable."""

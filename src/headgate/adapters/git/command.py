@@ -1,58 +1,138 @@
-"""Running git."""
+"""Running git: work on objects knows no configuration but ours, talk with a remote has the user's."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 TIMEOUT_S = 300.0
+GRACE_S = 5.0
+"""How long a command that is no longer wanted may take to remove its lock files."""
+
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
 _ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",
-    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
     "LC_ALL": "C.UTF-8",
+    "LANGUAGE": "",
     "GIT_AUTHOR_NAME": "Headgate",
     "GIT_AUTHOR_EMAIL": "headgate@localhost",
     "GIT_COMMITTER_NAME": "Headgate",
     "GIT_COMMITTER_EMAIL": "headgate@localhost",
-    "GIT_OPTIONAL_LOCKS": "0",
 }
+_ALONE = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR_NOSYSTEM": "1"}
+_KEPT = ("GIT_SSH", "GIT_SSL_", "GIT_ASKPASS", "GIT_PROXY_", "GIT_HTTP_", "GIT_CURL_", "GIT_ALLOW_PROTOCOL")
+_KEPT_CONFIG = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_COUNT")
+_KEPT_NUMBERED = ("GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_", "GIT_TRACE")
+"""What says how to reach a remote; whatever else begins with GIT_ names a repository that is not meant."""
+
+_PINS = (
+    f"core.hooksPath={os.devnull}",
+    "gc.auto=0",  # merged commits have no ref until they land: nothing may collect them
+    "maintenance.auto=false",
+)
+_PINS_ALONE = (
+    f"core.attributesFile={os.devnull}",
+    f"attr.tree={EMPTY_TREE}",
+    "merge.renames=true",
+    "merge.directoryRenames=conflict",
+    "merge.renameLimit=7000",
+    "merge.renormalize=false",
+    "diff.renames=true",
+    "diff.renameLimit=1000",
+    "diff.algorithm=histogram",
+)
+"""Same merge, same tree, whatever this git takes for its defaults."""
+_PINS_REMOTE = (
+    "fetch.writeCommitGraph=true",  # makes merging quick
+    "fetch.recurseSubmodules=false",
+    "push.recurseSubmodules=no",
+    "push.followTags=false",
+)
+
+
+def _options(*pins: str) -> tuple[str, ...]:
+    return tuple(word for pin in pins for word in ("-c", pin))
+
+
+_OPTIONS = {False: _options(*_PINS, *_PINS_ALONE), True: _options(*_PINS, *_PINS_REMOTE)}
 
 
 class GitError(Exception):
-    """A git command failed; the text is what git said."""
+    """A git command failed; the text is what git said, `printed` its standard output."""
 
-    def __init__(self, args: Sequence[str], code: int, said: str) -> None:
+    def __init__(self, args: Sequence[str], code: int, said: str, printed: str = "") -> None:
         super().__init__(said.strip() or f"git {args[0]} ended with {code}")
-        self.code, self.said = code, said
+        self.code, self.said, self.printed = code, said, printed
 
 
-async def git(*args: str, at: Path | None = None, stdin: str = "", ok: tuple[int, ...] = (0,)) -> tuple[int, str]:
-    """Exit status and standard output.  Raises GitError for a status not in `ok`, or after TIMEOUT_S."""
+class RemoteError(GitError):
+    """A remote repository could not be talked to; later it may answer."""
+
+
+def environment(remote: bool, of: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Of a command: without what would point it elsewhere; `remote` with the user's way of reaching remotes."""
+    kept = (*_KEPT, *_KEPT_CONFIG, *_KEPT_NUMBERED) if remote else ()
+    names = [name for name in of if not name.startswith("GIT_") or name == "GIT_EXEC_PATH" or name.startswith(kept)]
+    return {**{name: of[name] for name in names}, **_ENVIRONMENT, **({} if remote else _ALONE)}
+
+
+async def git(
+    *args: str, at: Path | None = None, stdin: str = "", ok: tuple[int, ...] = (0,), remote: bool = False
+) -> tuple[int, str]:
+    """Exit status and standard output.  Raises GitError for a status not in `ok`, or after TIMEOUT_S.
+
+    `remote`: another repository is talked to, as the user would; RemoteError when that fails.
+    """
     where = () if at is None else ("-C", str(at))
     process = await asyncio.create_subprocess_exec(
         "git",
         *where,
+        *_OPTIONS[remote],
         *args,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={**{k: v for k, v in os.environ.items() if not k.startswith("GIT_")}, **_ENVIRONMENT},
+        env=environment(remote),
         start_new_session=True,
     )
+    failure = RemoteError if remote else GitError
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            out, err = await process.communicate(stdin.encode())
+            out, err = await process.communicate(stdin.encode(errors="surrogateescape"))
+    except BaseException as error:
+        await _end(process)
+        if isinstance(error, TimeoutError):
+            raise failure(args, -1, f"git {args[0]} did not end within {TIMEOUT_S:.0f} s") from error
+        raise
+    code = process.returncode or 0
+    if code not in ok:
+        printed = out.decode(errors="replace")
+        raise failure(args, code, err.decode(errors="replace") or printed, printed)
+    return code, out.decode(errors="replace")
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Asked first, as a git that is killed leaves its lock files behind."""
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        async with asyncio.timeout(GRACE_S):
+            await process.wait()
     except BaseException as error:
         if process.returncode is None:
             process.kill()
             await process.wait()
-        if isinstance(error, TimeoutError):
-            raise GitError(args, -1, f"git {args[0]} did not end within {TIMEOUT_S:.0f} s") from error
-        raise
-    code = process.returncode or 0
-    if code not in ok:
-        raise GitError(args, code, err.decode(errors="replace") or out.decode(errors="replace"))
-    return code, out.decode(errors="replace")
+        if not isinstance(error, TimeoutError):
+            raise
+
+
+def refs_in(listing: str) -> dict[str, str]:
+    """ref -> commit, of what ls-remote prints; of an annotated tag the tag.  Names that are no UTF-8 are left out."""
+    lines = (line.split("\t", 1) for line in listing.split("\n") if "\t" in line and "\ufffd" not in line)
+    return {ref: commit for commit, ref in lines if not ref.endswith("^{}")}

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
+import random
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from watchfiles import awatch
+import pygit2
 
-from headgate.adapters.git.command import GitError, git
-from headgate.adapters.git.engine import GitConnection, GitEngine
-from headgate.adapters.git.landing import NOTES, landed_line
-from headgate.adapters.git.mirror import MirrorRepository
-from headgate.base.ids import derived
+from headgate.adapters.git.command import GitError
+from headgate.adapters.git.connection import GitConnection
+from headgate.adapters.git.engine import GitEngine
+from headgate.adapters.git.looking.look import Look
+from headgate.adapters.git.looking.names import Names
+from headgate.adapters.git.looking.watching import watch
 from headgate.config.tenants import TenantProject
-from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
+from headgate.gate.change import Standing
 from headgate.ports.git import Sighting
 
 log = logging.getLogger("headgate.git")
 
-RETRY_MAX_S = 30.0
-ZEROS = "0" * 40
-_DEPENDS = re.compile(r"^Depends-On:\s*(\S+)\s*$", re.IGNORECASE | re.MULTILINE)
-_FOR, _APPROVED, _HEADS = "refs/for/", "refs/approved/", "refs/heads/"
+RETRY_MIN_S, RETRY_MAX_S = 0.25, 30.0
+"""Between looks at a repository that cannot be read, growing; by chance up to half of it less."""
+LOOKS_MAX = 8
+"""Looks at a time."""
+FIRST_LOOK_MAX_S = 15.0
+"""How long changes wait for the branches of all projects to be known, which their footers may name."""
 
 
 class GitForge:
@@ -35,226 +39,161 @@ class GitForge:
         self.name = connection.name
         self._connection, self._engine = connection, engine
         self._projects = dict(projects)
-        self._heads: dict[str, dict[str, str]] = {}
 
     async def sightings(
         self, known: Mapping[str, Standing], heads: Mapping[str, Mapping[str, str]]
     ) -> AsyncIterator[Sighting]:
-        """One look at each project after the other, then at those that stir."""
-        stirred = {project: asyncio.Event() for project in self._projects}
-        wake = asyncio.Event()
-        watchers = [asyncio.ensure_future(self._watch(p, stirred[p], wake)) for p in self._projects]
+        """Each project is looked at when it stirs; a sighting is stored before its project is looked at again."""
+        looking = _Looking(self._connection, self._engine, Names(self._projects.values()), known, heads)
+        followed = {project: _Followed(project) for project in self._projects}
+        looking.unseen = set(followed)
+
+        def git_dirs() -> dict[str, Path]:
+            found = ((project, self._connection.git_dir(project)) for project in followed)
+            return {project: path for project, path in found if path is not None}
+
+        def stir(project: str) -> None:
+            followed[project].stirred.set()
+
+        works = [looking.follow(one, polled=lambda project: project not in git_dirs()) for one in followed.values()]
+        if self._connection.local:
+            works.append(watch(git_dirs, stir, self._connection.poll_interval_s))
+        tasks = [asyncio.ensure_future(work) for work in works]
         try:
-            await asyncio.sleep(0)  # the watchers watch before the first look
-            for event in stirred.values():
-                event.set()
-            while True:
-                wake.clear()
-                for project, event in stirred.items():
-                    if not event.is_set():
-                        continue
-                    event.clear()
-                    sighting = await self._look(project, known, heads.get(project), event, wake)
-                    if sighting is not None:
-                        yield sighting
-                await wake.wait()
+            async for seen in _merged(looking.seen, tasks):
+                yield seen.sighting
+                seen.stored.set()
         finally:
-            for watcher in watchers:
-                watcher.cancel()
-            await asyncio.gather(*watchers, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _watch(self, project: str, stirred: asyncio.Event, wake: asyncio.Event) -> None:
-        """A local repository tells when its refs change; a remote one is looked at again after the interval."""
-        git_dir = self._git_dir(project)
-        if git_dir is None:
-            while True:
-                await asyncio.sleep(self._connection.poll_interval_s)
-                stirred.set()
-                wake.set()
-        async for _ in awatch(git_dir, recursive=True, step=5, debounce=30, watch_filter=_about_refs):
-            stirred.set()
-            wake.set()
 
-    def _git_dir(self, project: str) -> Path | None:
-        if not self._connection.local:
-            return None
-        path = Path(self._connection.url(project))
-        for candidate in (path / ".git", path):
-            if (candidate / "HEAD").exists():
-                return candidate
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    sighting: Sighting
+    stored: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+async def _merged(seen: asyncio.Queue[_Seen], tasks: list[asyncio.Task[None]]) -> AsyncIterator[_Seen]:
+    """What is seen, until one of the tasks fails: its failure is raised."""
+    while True:
+        getting = asyncio.ensure_future(seen.get())
+        try:
+            await asyncio.wait({getting, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    await task
+            yield await getting
+        finally:
+            getting.cancel()
+
+
+@dataclass(slots=True)
+class _Followed:
+    """One project, and how reading it goes."""
+
+    project: str
+    stirred: asyncio.Event = field(default_factory=asyncio.Event)
+    doubts: set[tuple[str, str]] = field(default_factory=set)
+    trouble: str = ""
+    """As last told."""
+    failures: int = 0
+    away_since: float = 0.0
+    """Monotonic seconds, while it cannot be read."""
+
+    def went(self, error: Exception) -> float:
+        """Seconds to wait; said once."""
+        if not self.away_since:
+            self.away_since = time.monotonic()
+            log.error("%s cannot be read; it is waited for: %s", self.project, error)
+        return self._pause_s()
+
+    def _pause_s(self) -> float:
+        longest: float = min(RETRY_MAX_S, RETRY_MIN_S * 2**self.failures)
+        self.failures = min(self.failures + 1, 20)
+        return longest * random.uniform(0.5, 1.0)
+
+    def came(self, *, late: bool) -> float | None:
+        """Seconds until it must be looked at again whatever happens, because something moved during the look."""
+        if self.away_since:
+            log.info("%s can be read again, after %.0f s", self.project, time.monotonic() - self.away_since)
+            self.away_since = 0.0
+        if late:
+            return self._pause_s()
+        self.failures = 0
         return None
 
-    async def _look(
-        self,
-        project: str,
-        known: Mapping[str, Standing],
-        heads: Mapping[str, str] | None,
-        stirred: asyncio.Event,
-        wake: asyncio.Event,
-    ) -> Sighting | None:
-        mirror = self._engine.mirror(project, self.name)
-        try:
-            await mirror.ready()
-            _, out = await git("ls-remote", "origin", at=mirror.path)
-            refs = {ref: commit for commit, ref in (line.split("\t", 1) for line in out.splitlines())}
-            look = _Look(self, project, mirror, refs, {k: s for k, s in known.items() if s.change.project == project})
-            return await look.compare(heads)
-        except (GitError, OSError) as error:
-            wait_s = min(self._connection.poll_interval_s, RETRY_MAX_S)
-            log.error("%s cannot be read, looking again in %.0f s: %s", project, wait_s, error)
-            loop = asyncio.get_running_loop()
-            loop.call_later(wait_s, stirred.set)
-            loop.call_later(wait_s, wake.set)
-            return None
 
-    def resolve(self, footer: str) -> str:
-        """Key of the change a Depends-On footer names; empty when it names no project of ours."""
-        footer = footer.strip("/")
-        for project in sorted(self._projects.values(), key=lambda p: -len(p.name)):
-            for name in (project.project, project.name):
-                if footer.startswith(f"{name}/"):
-                    rest = footer.removeprefix(f"{name}/")
-                    branch, topic = self.split(project.project, rest)
-                    return f"{project.project}/{branch}/{topic}" if topic else ""
-        return ""
-
-    def saw(self, project: str, heads: Mapping[str, str]) -> None:
-        self._heads[project] = dict(heads)
-
-    def split(self, project: str, name: str) -> tuple[str, str]:
-        """`<branch>/<topic>`: the longest branch there is; without one, up to the first slash."""
-        parts = name.split("/")
-        for cut in range(len(parts) - 1, 0, -1):
-            branch = "/".join(parts[:cut])
-            if f"{_HEADS}{branch}" in self._heads.get(project, {}):
-                return branch, "/".join(parts[cut:])
-        return parts[0], "/".join(parts[1:])
-
-
-def _about_refs(_: object, path: str) -> bool:
-    return not path.endswith(".lock") and ("/refs/" in path or path.endswith(("packed-refs", "/HEAD")))
-
-
-class _Look:
-    """One comparison of a repository with what is known of it."""
+class _Looking:
+    """At the projects of a connection."""
 
     def __init__(
         self,
-        forge: GitForge,
-        project: str,
-        mirror: MirrorRepository,
-        refs: Mapping[str, str],
+        connection: GitConnection,
+        engine: GitEngine,
+        names: Names,
         known: Mapping[str, Standing],
+        heads: Mapping[str, Mapping[str, str]],
     ) -> None:
-        self.forge, self.project, self.mirror, self.refs, self.known = forge, project, mirror, refs, known
-        self.standings: list[Standing] = []
-        self.events: list[TriggerEvent] = []
+        self._connection, self._engine, self._names = connection, engine, names
+        self._known, self._heads = known, heads
+        self._looks = asyncio.Semaphore(LOOKS_MAX)
+        self.unseen: set[str] = set()
+        """Projects whose branches nobody has tried to read yet."""
+        self._all_seen = asyncio.Event()
+        self.seen: asyncio.Queue[_Seen] = asyncio.Queue(1)
 
-    async def compare(self, old_heads: Mapping[str, str] | None) -> Sighting | None:
-        heads = {ref: commit for ref, commit in self.refs.items() if ref.startswith(_HEADS)}
-        self.forge.saw(self.project, heads)
-        proposed = self._named(_FOR)
-        approved = self._named(_APPROVED)
-        if self._needs_fetch(heads, old_heads, proposed):
-            await self.mirror.fetch()
-        for name, commit in proposed.items():
-            await self._change(name, commit, approved.get(name, ""))
-        await self._gone(set(proposed), heads)
-        moved = old_heads is None or dict(old_heads) != heads
-        if old_heads is not None and moved:
-            await self._branches(old_heads, heads)
-        if not (self.standings or self.events or moved):
-            return None
-        return Sighting(tuple(self.standings), tuple(self.events), {self.project: heads} if moved else {})
+    async def follow(self, one: _Followed, polled: Callable[[str], bool]) -> None:
+        """Looks at the project again and again."""
+        while True:
+            one.stirred.clear()
+            wait_s, sighting = await self._look(one)
+            if sighting is not None:
+                seen = _Seen(sighting)
+                await self.seen.put(seen)
+                await seen.stored.wait()
+            if polled(one.project):
+                wait_s = min(self._connection.poll_interval_s if wait_s is None else wait_s, RETRY_MAX_S)
+            try:
+                async with asyncio.timeout(wait_s):
+                    await one.stirred.wait()
+            except TimeoutError:
+                pass  # looked at again all the same
 
-    def _named(self, prefix: str) -> dict[str, str]:
-        return {
-            r.removeprefix(prefix): c for r, c in self.refs.items() if r.startswith(prefix) and "/" in r[len(prefix) :]
-        }
+    async def _look(self, one: _Followed) -> tuple[float | None, Sighting | None]:
+        """When to look again at the latest (None: when it stirs), and what is new."""
+        try:
+            mirror = self._engine.mirror(one.project, self._connection.name)
+            try:
+                async with self._looks:
+                    refs = await mirror.remote_refs()
+                self._names.saw(one.project, refs)
+            finally:
+                await self._meet(one.project)
+            async with self._looks:
+                look = Look(self._connection.name, one.project, mirror, self._names, refs, self._known)
+                sighting = await look.compare(self._heads.get(one.project), one.doubts)
+        except (GitError, OSError, pygit2.GitError) as error:
+            return one.went(error), _with_trouble(None, one, f"it cannot be read: {error}")
+        one.doubts = look.doubts
+        return one.came(late=look.late), _with_trouble(sighting, one, look.trouble)
 
-    def _needs_fetch(
-        self, heads: Mapping[str, str], old: Mapping[str, str] | None, proposed: Mapping[str, str]
-    ) -> bool:
-        return any(not self.mirror.has(commit) for commit in {*heads.values(), *proposed.values()}) or old is None
+    async def _meet(self, project: str) -> None:
+        """Until every project was tried once."""
+        self.unseen.discard(project)
+        if not self.unseen:
+            self._all_seen.set()
+        try:
+            async with asyncio.timeout(FIRST_LOOK_MAX_S):
+                await self._all_seen.wait()
+        except TimeoutError:
+            self._all_seen.set()  # one that does not answer holds up nobody
 
-    async def _change(self, name: str, commit: str, approved: str) -> None:
-        branch, topic = self.forge.split(self.project, name)
-        if f"{_HEADS}{branch}" not in self.refs or not topic:
-            log.warning("%s: refs/for/%s is for no branch that exists; it is not looked at", self.project, name)
-            return
-        was = self.known.get(f"{self.project}/{branch}/{topic}")
-        same = was is not None and was.open and was.change.commit == commit
-        if same and was is not None and was.approved == approved:
-            return
-        change = was.change if same and was is not None else await self._describe(branch, topic, commit)
-        now = Standing(change, approved=approved)
-        self.standings.append(now)
-        if not same:
-            self._tell(EventKind.PROPOSED, change, was.change.commit if was else "")
-        if now.is_approved and not (same and was is not None and was.is_approved):
-            self._tell(EventKind.APPROVED, change, "")
 
-    async def _describe(self, branch: str, topic: str, commit: str) -> Change:
-        found = self.mirror.commit(commit)
-        head = self.refs[f"{_HEADS}{branch}"]
-        _, out = await git("diff", "--name-only", "-z", f"{head}...{commit}", at=self.mirror.path, ok=(0, 128))
-        footers = _DEPENDS.findall(found.message)
-        keys = [(footer, self.forge.resolve(footer)) for footer in footers]
-        return Change(
-            connection=self.forge.name,
-            project=self.project,
-            branch=branch,
-            topic=topic,
-            commit=commit,
-            ref=f"{_FOR}{branch}/{topic}",
-            message=found.message,
-            owner=f"{found.author.name} <{found.author.email}>",
-            files=tuple(name for name in out.split("\0") if name),
-            needs=tuple(dict.fromkeys(key for _, key in keys if key)),
-            unresolved=tuple(footer for footer, key in keys if not key),
-        )
-
-    async def _gone(self, proposed: set[str], heads: Mapping[str, str]) -> None:
-        """Changes whose ref is no more: landed if their branch has them, abandoned if not."""
-        for standing in self.known.values():
-            change = standing.change
-            if not standing.open or f"{change.branch}/{change.topic}" in proposed:
-                continue
-            landed = await self._landed(change, heads.get(f"{_HEADS}{change.branch}"))
-            self.standings.append(Standing(change, open=False, landed=landed))
-            if not landed:
-                self._tell(EventKind.ABANDONED, change, change.commit)
-
-    async def _landed(self, change: Change, head: str | None) -> bool:
-        if head is not None and self.mirror.has(change.commit) and self.mirror.contains(head, change.commit):
-            return True
-        if NOTES not in self.refs or head is None:
-            return False
-        await git("fetch", "-q", "--no-write-fetch-head", "origin", f"+{NOTES}:{NOTES}-seen", at=self.mirror.path)
-        code, note = await git("notes", f"--ref={NOTES}-seen", "show", change.commit, at=self.mirror.path, ok=(0, 1))
-        return code == 0 and landed_line(change.branch, "") in note
-
-    async def _branches(self, old: Mapping[str, str], new: Mapping[str, str]) -> None:
-        for ref in sorted({*old, *new}):
-            before, after = old.get(ref, ZEROS), new.get(ref, ZEROS)
-            if before == after:
-                continue
-            files: tuple[str, ...] | None = None
-            if ZEROS not in (before, after):
-                code, out = await git("diff", "--name-only", "-z", before, after, at=self.mirror.path, ok=(0, 128))
-                files = tuple(name for name in out.split("\0") if name) if code == 0 else None
-            change = Change(
-                connection=self.forge.name,
-                project=self.project,
-                branch=ref.removeprefix(_HEADS),
-                commit=after,
-                old_commit=before,
-                ref=ref,
-                files=files,
-            )
-            self._tell(EventKind.REF_UPDATED, change, before)
-
-    def _tell(self, kind: EventKind, change: Change, before: str) -> None:
-        at_ms = int(time.time() * 1000)
-        id = derived(kind, self.project, change.ref, before, change.commit, str(at_ms))
-        self.events.append(TriggerEvent(kind, change, id, at_ms))
+def _with_trouble(sighting: Sighting | None, one: _Followed, trouble: str) -> Sighting | None:
+    if trouble == one.trouble:
+        return sighting
+    one.trouble = trouble
+    found = sighting or Sighting()
+    return Sighting(found.standings, found.events, found.heads, {one.project: trouble})

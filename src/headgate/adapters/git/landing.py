@@ -1,100 +1,157 @@
-"""Pushing: a tested commit becomes the head of its branch; what people are told becomes a note on their commit."""
+"""Pushing: a tested commit becomes the head of its branch; what people are told becomes a note on their commit.
+
+A landing is three things: the branch advances, the note says so, the refs of the change go.  They are pushed in one
+step where the remote can do that, else in this order, each only if its ref is still where it was seen.  Whoever asks
+again after an interruption does what is left.
+"""
 
 from __future__ import annotations
 
-import re
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
 
-from headgate.adapters.git.command import GitError, git
+from headgate.adapters.git.command import GitError, RemoteError, git
 from headgate.adapters.git.mirror import MirrorRepository
+from headgate.adapters.git.notes import NOTES, annotate, landed_line
 from headgate.gate.change import Change
 
-NOTES = "refs/notes/headgate"
-ATTEMPTS_MAX = 8
-"""Tries when somebody else pushes notes at the same moment."""
-_HEADING = re.compile(r"^Headgate \((.+)\):$", re.MULTILINE)
+log = logging.getLogger("headgate.git")
+
+ATTEMPTS_MAX = 20
+"""Tries when somebody else pushes at the same moment."""
+PAUSE_MAX_S = 2.0
+_RACES = (
+    "stale info",
+    "fetch first",
+    "non-fast-forward",
+    "cannot lock ref",
+    "failed to update ref",
+    "failed to lock",
+    "incorrect old value provided",
+    "reference already exists",
+    "atomic transaction failed",
+)
+"""Reasons of a remote that only say that another push was quicker."""
+
+
+class _Step(NamedTuple):
+    """One ref to push."""
+
+    ref: str
+    seen: str
+    """Where it must still be; empty: it must not be."""
+    to: str
+    """Empty: it goes."""
 
 
 async def land(mirror: MirrorRepository, change: Change, expected: str, commit: str, pipeline: str, note: str) -> bool:
-    """Advances the branch from `expected` to `commit`, in one atomic push with the end of the change and its note.
+    """Advances the branch from `expected` to `commit`, ends the change, writes its note.
 
-    True: the branch has moved, nothing was pushed.  Landed already: nothing to do.  Raises GitError.
+    True: the branch has moved, nothing was pushed.  What was done before is not done again.  Raises GitError, OSError.
     """
     branch = f"refs/heads/{change.branch}"
-    ours = (f"refs/for/{change.branch}/{change.topic}", f"refs/approved/{change.branch}/{change.topic}")
-    async with mirror.lock:
-        for _ in range(ATTEMPTS_MAX):
-            refs = await _remote(mirror, branch, *ours, NOTES)
-            head = refs.get(branch)
-            if head is None:
-                raise GitError(("push",), 1, f"the branch {change.branch} is gone")
-            if mirror.has(head) and mirror.contains(head, commit):
-                return False
-            if refs.get(ours[0]) != change.commit:
-                raise GitError(("push",), 1, f"{ours[0]} was withdrawn or replaced while it was being landed")
-            if head != expected:
-                return True
-            told = f"{note}\n\n{landed_line(change.branch, commit)}"
-            await _note(mirror, change.commit, pipeline, told, refs.get(NOTES, ""))
-            leases = {branch: expected, NOTES: refs.get(NOTES, "")}
-            specs = [f"{commit}:{branch}", f"{NOTES}:{NOTES}"]
-            for ref in ours:
-                if refs.get(ref) == change.commit:
-                    leases[ref] = change.commit
-                    specs.append(f":{ref}")
-            if await _push(mirror, leases, specs):
-                return False
-    raise GitError(("push",), 1, f"{mirror.url}: pushed by others each of {ATTEMPTS_MAX} times")
-
-
-def landed_line(branch: str, commit: str) -> str:
-    """By this line of its note a change that is gone is known to have landed, whatever its mode of merging."""
-    return f"Landed on {branch} as {commit}"
+    told = f"{note}\n\n{landed_line(change.branch, commit)}"
+    why = ""
+    async for _ in _attempts(mirror):
+        refs = await mirror.remote_refs(branch, *_ours(change), NOTES)
+        head = refs.get(branch)
+        if head is None:
+            raise GitError(("push",), 1, f"the branch {change.branch} is gone")
+        if await mirror.missing([head]):
+            await mirror.fetch_refs(f"+{branch}:{branch}")
+        landed = mirror.has(commit) and await mirror.contains(head, commit)
+        if not landed and refs.get(_ours(change)[0]) != change.commit:
+            raise GitError(("push",), 1, f"{_ours(change)[0]} was withdrawn or replaced while it was being landed")
+        if not landed and head != expected:
+            return True
+        steps = [] if landed else [[_Step(branch, head, commit)]]
+        if not await mirror.missing([change.commit]):
+            notes = refs.get(NOTES, "")
+            steps.append([_Step(NOTES, notes, await annotate(mirror, change.commit, pipeline, told, notes))])
+        steps.append([_Step(ref, change.commit, "") for ref in _ours(change) if refs.get(ref) == change.commit])
+        try:
+            why = await _push(mirror, steps)
+        except RemoteError:
+            raise
+        except GitError as error:
+            if not landed and (await mirror.remote_refs(branch)).get(branch) != commit:
+                raise
+            log.warning("%s: %s has landed, but what follows it was refused: %s", mirror.url, change.key, error)
+            return False
+        if not why:
+            return False
+    raise _never(mirror, why)
 
 
 async def report(mirror: MirrorRepository, commit: str, pipeline: str, note: str) -> None:
-    """The note of `pipeline` on `commit`, in place of an earlier one of it.  Raises GitError."""
-    async with mirror.lock:
-        for _ in range(ATTEMPTS_MAX):
-            refs = await _remote(mirror, NOTES)
-            await _note(mirror, commit, pipeline, note, refs.get(NOTES, ""))
-            if await _push(mirror, {NOTES: refs.get(NOTES, "")}, [f"{NOTES}:{NOTES}"]):
-                return
-    raise GitError(("push",), 1, f"{mirror.url}: notes were pushed by others each of {ATTEMPTS_MAX} times")
+    """The note of `pipeline` on `commit`, in place of an earlier one of it.  Raises GitError, OSError."""
+    why = ""
+    async for _ in _attempts(mirror):
+        notes = (await mirror.remote_refs(NOTES)).get(NOTES, "")
+        why = await _push(mirror, [[_Step(NOTES, notes, await annotate(mirror, commit, pipeline, note, notes))]])
+        if not why:
+            return
+    raise _never(mirror, why)
 
 
-async def _remote(mirror: MirrorRepository, *refs: str) -> dict[str, str]:
-    _, out = await git("ls-remote", "origin", *refs, at=mirror.path)
-    return {ref: commit for commit, ref in (line.split("\t", 1) for line in out.splitlines())}
+def _ours(change: Change) -> tuple[str, str]:
+    return f"refs/for/{change.branch}/{change.topic}", f"refs/approved/{change.branch}/{change.topic}"
 
 
-async def _push(mirror: MirrorRepository, leases: dict[str, str], specs: list[str]) -> bool:
-    """All or nothing; False when a ref was not where it was expected.  Raises GitError with the remote's reason."""
-    options = [f"--force-with-lease={ref}:{commit}" for ref, commit in leases.items()]
-    code, out = await git("push", "--atomic", "--porcelain", *options, "origin", *specs, at=mirror.path, ok=(0, 1))
-    if code == 0:
-        return True
-    refused = [line for line in out.splitlines() if line.startswith("!")]
-    ours = [line for line in refused if "atomic" not in line]
-    if any("stale info" in line or "fetch first" in line or "cannot lock ref" in line for line in ours):
-        return False
-    reasons = "; ".join(line.split("\t")[-1] for line in ours or refused)
-    raise GitError(("push",), code, f"the push was refused: {reasons or out}")
+def _never(mirror: MirrorRepository, why: str) -> GitError:
+    return GitError(("push",), 1, f"{mirror.url}: each of {ATTEMPTS_MAX} pushes was too late: {why}")
 
 
-async def _note(mirror: MirrorRepository, commit: str, pipeline: str, text: str, remote: str) -> None:
-    """Writes the note onto the remote's notes, locally."""
-    if remote:
-        await git("fetch", "-q", "--no-write-fetch-head", "origin", f"+{NOTES}:{NOTES}", at=mirror.path)
-    else:
-        await git("update-ref", "-d", NOTES, at=mirror.path)
-    code, old = await git("notes", f"--ref={NOTES}", "show", commit, at=mirror.path, ok=(0, 1))
-    sections = _sections(old if code == 0 else "")
-    sections.pop(pipeline, None)
-    sections[pipeline] = text.strip()
-    whole = "\n\n".join(f"Headgate ({name}):\n{body}" for name, body in sections.items())
-    await git("notes", f"--ref={NOTES}", "add", "-f", "-F", "-", commit, at=mirror.path, stdin=whole + "\n")
+async def _attempts(mirror: MirrorRepository) -> AsyncIterator[int]:
+    """Each alone with the mirror, and later than the one before by chance, so that racers part."""
+    await mirror.ready()
+    for attempt in range(ATTEMPTS_MAX):
+        if attempt:
+            await asyncio.sleep(random.uniform(0, min(PAUSE_MAX_S, 0.05 * 2**attempt)))
+        async with mirror.exclusive.hold():
+            yield attempt
 
 
-def _sections(note: str) -> dict[str, str]:
-    parts = _HEADING.split(note)
-    return {name: body.strip() for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+async def _push(mirror: MirrorRepository, groups: Sequence[Sequence[_Step]]) -> str:
+    """All steps that change something, in one push or group by group.  Not empty: a ref was not where it was seen."""
+    todo = [[step for step in group if step.seen != step.to] for group in groups]
+    todo = [group for group in todo if group]
+    if not todo:
+        return ""
+    if mirror.atomic:
+        try:
+            return await _push_once(mirror, [step for group in todo for step in group], "--atomic")
+        except RemoteError as error:
+            if "does not support --atomic" not in error.said:
+                raise
+            mirror.atomic = False
+    for group in todo:
+        if late := await _push_once(mirror, group):
+            return late
+    return ""
+
+
+async def _push_once(mirror: MirrorRepository, steps: Sequence[_Step], *options: str) -> str:
+    """Empty when done; the remote's reason when another was quicker.  Raises RemoteError; GitError for a refusal."""
+    leases = [f"--force-with-lease={step.ref}:{step.seen}" for step in steps]
+    specs = [f"{step.to}:{step.ref}" for step in steps]
+    args = ("push", *options, "--porcelain", *leases, mirror.url, *specs)
+    try:
+        await git(*args, at=mirror.path, remote=True)
+    except RemoteError as error:
+        reasons = _reasons(error.printed)
+        if not reasons:
+            raise
+        told = "; ".join(sorted({reason for reason in reasons if "atomic" not in reason} or reasons))
+        if any(race in reason for reason in reasons for race in _RACES):
+            return told
+        raise GitError(args, error.code, f"the push was refused: {told}") from error
+    return ""
+
+
+def _reasons(printed: str) -> set[str]:
+    """Why refs were refused, as `git push --porcelain` says; empty: it did not come to that."""
+    return {line.split("\t")[-1] for line in printed.split("\n") if line.startswith("!\t")}

@@ -14,7 +14,16 @@ from headgate.adapters.git.mirror import MirrorRepository
 
 SMALL_FILES_MAX = 1_000
 """A tree of at most so many files is written in place, without a process."""
-_CONFIG = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\tlogallrefupdates = true\n"
+_CONFIG = """\
+[core]
+	repositoryformatversion = 0
+	filemode = true
+	bare = false
+	logallrefupdates = true
+	autocrlf = false
+	attributesFile = /dev/null
+"""
+"""The files are what was committed, whatever the user's configuration says."""
 
 
 async def work_tree(mirror: MirrorRepository, refs: Mapping[str, str], branch: str, commit: str, dest: Path) -> None:
@@ -22,7 +31,8 @@ async def work_tree(mirror: MirrorRepository, refs: Mapping[str, str], branch: s
 
     Cancelled, nothing writes to `dest` any more."""
     heads = {**refs, f"refs/heads/{branch}": commit}
-    known = {ref: oid for ref, oid in heads.items() if mirror.has(oid)}
+    absent = await mirror.missing(heads.values())
+    known = {ref: oid for ref, oid in heads.items() if oid not in absent}
     working = asyncio.ensure_future(asyncio.to_thread(_begin, mirror, known, branch, commit, dest))
     try:
         done = await asyncio.shield(working)

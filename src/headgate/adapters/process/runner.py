@@ -128,7 +128,7 @@ class ProcessRunner:
             return await self._whole(workspace, cancel, joblog)
         except CheckoutError as missing:
             joblog.say(f"The repositories cannot be prepared: {missing}")
-            if free_bytes(self.root) < FREE_MIN_BYTES:
+            if self._full():
                 return self._disk_full(spec, str(missing))
             return _again(spec, "MERGE_CONFLICT" if missing.conflict else None, str(missing))
         except NoNode as none:
@@ -173,7 +173,7 @@ class ProcessRunner:
         kept = self.settings.files_size_max_bytes
         for line in await asyncio.to_thread(collect, workspace.work / "logs", workspace.logs, kept):
             joblog.say(line)
-        if result in ("FAILURE", "POST_FAILURE", None) and free_bytes(workspace.root) < FREE_MIN_BYTES:
+        if result in ("FAILURE", "POST_FAILURE", None) and self._full():
             return replace(self._disk_full(spec, error), data=data)
         zuul = data.get("zuul")
         if result is None and isinstance(zuul, dict) and zuul.get("retry") is False:
@@ -181,9 +181,12 @@ class ProcessRunner:
         return replace(_again(spec, result, error), data=data)
 
     def _failed_by(self, spec: BuildSpec, error: OSError) -> BuildOutcome:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT) or self._full():
             return self._disk_full(spec, str(error.filename or ""))
         return _again(spec, None, str(error) or type(error).__name__)
+
+    def _full(self) -> bool:
+        return any(place.is_dir() and free_bytes(place) < FREE_MIN_BYTES for place in (self.root, self.log_root))
 
     def _disk_full(self, spec: BuildSpec, what: str) -> BuildOutcome:
         text = f"no space is left on the executor's disk ({self.root} or {self.log_root})"

@@ -68,13 +68,13 @@ def keeper(requests: socket.socket) -> None:
 
 
 def _reap_supervisors(supervisors: set[int]) -> None:
-    """One that was killed leaves us its command: that is killed, too."""
-    lost = False
+    """One that was killed leaves us its command: that is killed, too, and then what the command leaves us."""
+    left = False
     with contextlib.suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
-            lost = lost or (found[0] in supervisors and os.WIFSIGNALED(found[1]))
+            left = left or found[0] not in supervisors or os.WIFSIGNALED(found[1])
             supervisors.discard(found[0])
-    if lost:
+    if left:
         for pid in _children(os.getpid(), supervisors):
             _kill(pid)
 

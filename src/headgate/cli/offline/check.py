@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 import msgspec
 
 from headgate.base.errors import UserError
-from headgate.cli.offline.reading import Given, Loaded, given
-from headgate.cli.offline.report import as_json, as_text, counts, error_as_json, summary
+from headgate.cli.offline.graphs import default_branch
+from headgate.cli.offline.reading import Found, Given, Loaded, Refused, given
+from headgate.cli.offline.report import as_json, as_text, summary
 from headgate.cli.offline.repositories import on_disk
-from headgate.config.model import ConfigError
 from headgate.config.tenants import ConfigErrors
 
 
@@ -32,46 +33,45 @@ def command(given: Given, work_trees: tuple[str, ...], json_: bool) -> None:
     Exit status 0: no errors (there may be warnings), 1: errors, 2: nothing could be checked.
     """
     try:
-        tenants = given.load()
+        found = given.load()
+        tenants = _overlaid(found.tenants, work_trees)
     except ConfigErrors as refused:
-        _refused(refused.errors, json_)
-        sys.exit(1)
+        found, tenants = Found({}, {"": Refused(refused.errors)}, ()), {}
     except UserError as error:
         raise click.UsageError(str(error)) from error
-    for each in work_trees:
-        tenants = _overlaid(tenants, each)
     if json_:
-        click.echo(msgspec.json.format(msgspec.json.encode({n: as_json(t) for n, t in tenants.items()})).decode())
+        told = {name: as_json(one) for one_kind in (found.refused, tenants) for name, one in one_kind.items()}
+        click.echo(msgspec.json.format(msgspec.json.encode(told)).decode())
     else:
-        for name, loaded in tenants.items():
-            for block in as_text(loaded.errors):
-                click.echo(f"{block}\n")
-            click.echo(summary(name, counts(loaded)))
-    if any(error.severity == "error" for loaded in tenants.values() for error in loaded.errors):
+        _print(found, tenants)
+    if found.refused or any(error.severity == "error" for loaded in tenants.values() for error in loaded.errors):
         sys.exit(1)
 
 
-def _refused(errors: tuple[ConfigError, ...], json_: bool) -> None:
-    """The tenant file itself: there are no tenants to speak of, so its errors stand under the empty name."""
-    if json_:
-        zero = dict.fromkeys(("projects", "jobs", "templates", "pipelines", "nodesets"), 0)
-        found = {"errors": [error_as_json(e) for e in errors], "counts": {**zero, "errors": len(errors), "warnings": 0}}
-        click.echo(msgspec.json.format(msgspec.json.encode({"": found})).decode())
-    else:
-        click.echo("\n\n".join(as_text(errors)))
+def _print(found: Found, tenants: Mapping[str, Loaded]) -> None:
+    for block in as_text(found.warnings):
+        click.echo(f"{block}\n")
+    for name, refused in found.refused.items():
+        for block in as_text(refused.errors):
+            click.echo(f"{block}\n")
+        click.echo(f"{f'tenant {name}' if name else 'the tenant file'}: cannot be loaded\n")
+    for name, loaded in tenants.items():
+        for block in as_text(loaded.errors):
+            click.echo(f"{block}\n")
+        click.echo(summary(name, loaded))
 
 
-def _overlaid(tenants: dict[str, Loaded], work_tree: str) -> dict[str, Loaded]:
-    name, equals, directory = work_tree.partition("=")
+def _overlaid(tenants: Mapping[str, Loaded], work_trees: Sequence[str]) -> dict[str, Loaded]:
+    """Raises UserError."""
     found = dict(tenants)
-    for tenant, loaded in tenants.items():
-        source = loaded.tenant.find(name)
-        if source is not None:
-            branch = next(iter(loaded.branches[source.project]), source.load_branch)
+    for work_tree in work_trees:
+        name, equals, directory = work_tree.partition("=")
+        having = {t: source for t, loaded in found.items() if (source := loaded.tenant.find(name)) is not None}
+        if not equals or not Path(directory).is_dir() or not having:
+            text = "it is PROJECT=DIRECTORY, a project of a tenant and an existing directory"
+            raise UserError(f"--with {work_tree}: {text}")
+        for tenant, source in having.items():
+            branch = default_branch(found[tenant], source)
             files = {source.project: {branch: on_disk(Path(directory), source.config_paths)}}
-            found[tenant] = loaded.with_files(files)
-    if not equals or not Path(directory).is_dir() or all(found[t] is tenants[t] for t in tenants):
-        raise click.UsageError(
-            f"--with {work_tree}: it is PROJECT=DIRECTORY, a project of a tenant and an existing directory"
-        )
+            found[tenant] = found[tenant].with_files(files)
     return found

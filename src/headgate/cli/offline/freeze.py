@@ -1,54 +1,148 @@
-"""`headgate freeze`: the jobs a change of a project would run."""
+"""`headgate freeze`: the jobs a change would run, and what a change to the configuration would change of them."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
 from headgate.base.errors import UserError
-from headgate.cli.offline.reading import Given, given
-from headgate.config.model import FrozenJob
+from headgate.cli.offline import difference
+from headgate.cli.offline.graphs import Place, changed, encoded, frozen, places, proposal
+from headgate.cli.offline.reading import Given, Loaded, given
+from headgate.cli.offline.report import as_text, error_as_json
+from headgate.cli.offline.tree import tree
+from headgate.config import compare
+from headgate.config.tenants import ConfigErrors
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """Which graphs, of changes of which files."""
+
+    pipeline: str | None
+    project: str | None
+    branch: str | None
+    files: tuple[str, ...] | None
 
 
 @click.command()
 @given
-@click.option("--pipeline", required=True)
-@click.option("--project", required=True)
-@click.option("--branch", default="master", show_default=True)
+@click.option("--pipeline", help="Only this pipeline.")
+@click.option("--project", help="Only this project.")
+@click.option("--branch", help="By default the first branch of each project.")
+@click.option("--all", "every", is_flag=True, help="Every project in every pipeline.")
 @click.option("--file", "files", multiple=True, help="A file the change touches; may be given often.")
-@click.option("--json", "as_json", is_flag=True, help="Everything, as JSON.")
-def command(given: Given, pipeline: str, project: str, branch: str, files: tuple[str, ...], as_json: bool) -> None:
-    """Print the frozen job graph, from the repositories as they are."""
-    tenants = given.load()
-    if len(tenants) != 1:
-        raise UserError(f"say which tenant with --tenant; there are {', '.join(tenants)}")
-    ((tenant, loaded),) = tenants.items()
-    source, layout = loaded.tenant.find(project), loaded.layout
-    if source is None:
-        raise UserError(f"tenant {tenant} has no project {project!r}")
-    if pipeline not in layout.pipelines:
-        raise UserError(f"tenant {tenant} has no pipeline {pipeline!r}; there are {', '.join(layout.pipelines)}")
-    graph = layout.freeze(pipeline, source.project, branch, files=files or None)
-    if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(graph), indent=1).decode())
-    elif graph.jobs:
-        Console().print(_table(graph.jobs))
-    for error in graph.errors:
-        click.echo(error.render())
-    if graph.errors:
+@click.option("--json", "json_", is_flag=True, help="Everything, as JSON; docs/reference/freeze.md says how.")
+@click.option(
+    "--diff",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="What would change if the files below DIR (DIR/<connection>/<project>/… or DIR/<project>/…) were laid over "
+    "those of the repositories; an empty file takes one away, a repository stands for the whole project.",
+)
+def command(
+    given: Given,
+    pipeline: str | None,
+    project: str | None,
+    branch: str | None,
+    every: bool,
+    files: tuple[str, ...],
+    json_: bool,
+    diff: Path | None,
+) -> None:
+    """Print the job graph of a change: what runs, what does not, and why.
+
+    Exit status 0: all is well, 1: a graph has configuration errors, 2: nothing could be frozen.
+    """
+    if not (pipeline or project or every or diff):
+        raise click.UsageError("say which graph with --project and --pipeline, or --all")
+    chosen = Chosen(pipeline, project, branch, files or None)
+    try:
+        tenants = given.tenants()
+        if diff is not None:
+            good = _diff(tenants, chosen, diff, json_)
+        else:
+            good = _json(tenants, chosen) if json_ else _tree(tenants, chosen)
+    except ConfigErrors as refused:
+        click.echo("\n\n".join(as_text(refused.errors)), err=True)
         sys.exit(1)
-    if not graph.jobs and not as_json:
-        click.echo(f"{project} runs no jobs in {pipeline} on {branch}")
+    except UserError as error:
+        raise click.UsageError(str(error)) from error
+    if not good:
+        sys.exit(1)
 
 
-def _table(jobs: tuple[FrozenJob, ...]) -> Table:
-    table = Table("job", "after", "runs", "voting", box=None, pad_edge=False)
-    for job in jobs:
-        after = ", ".join(d.name + (" (soft)" if d.soft else "") for d in job.dependencies)
-        books = ", ".join(book.path for book in (*job.pre_run, *job.run, *job.post_run))
-        table.add_row(job.name, after, books, "yes" if job.voting else "no")
-    return table
+def _places(loaded: Loaded, chosen: Chosen) -> list[Place]:
+    """Raises UserError."""
+    return places(loaded, chosen.pipeline, chosen.project, chosen.branch)
+
+
+def _having(tenants: Mapping[str, Loaded], chosen: Chosen) -> Iterator[Loaded]:
+    """Tenants that have the project and the pipeline.  Raises UserError when none has."""
+    wrong: list[UserError] = []
+    for loaded in tenants.values():
+        try:
+            _places(loaded, chosen)
+        except UserError as error:
+            wrong.append(error)
+        else:
+            yield loaded
+    if wrong and len(wrong) == len(tenants):
+        raise wrong[0]
+
+
+def _json(tenants: Mapping[str, Loaded], chosen: Chosen) -> bool:
+    found: list[bytes] = []
+    good = True
+    for loaded in _having(tenants, chosen):
+        wanted = _places(loaded, chosen)
+        texts, wrong = encoded(loaded, wanted, chosen.files)
+        found += texts
+        good = good and not wrong
+    whole = b"[" + b",\n".join(found) + b"]"
+    one = chosen.project and chosen.pipeline
+    click.echo(msgspec.json.format(whole) if one else whole)
+    return good
+
+
+def _tree(tenants: Mapping[str, Loaded], chosen: Chosen) -> bool:
+    good, shown = True, 0
+    for loaded in _having(tenants, chosen):
+        for place in _places(loaded, chosen):
+            graph = frozen(loaded, place, chosen.files)
+            if not graph.in_pipeline and not graph.errors:
+                continue
+            click.echo(("\n" if shown else "") + "\n".join(tree(loaded, place, graph, chosen.files)))
+            shown += 1
+            good = good and not graph.errors
+    if not shown:
+        what = f"{chosen.project or 'no project'} runs no jobs in {chosen.pipeline or 'any pipeline'}"
+        click.echo(f"{what}: no project stanza that applies has a section for it")
+    return good
+
+
+def _diff(tenants: Mapping[str, Loaded], chosen: Chosen, directory: Path, json_: bool) -> bool:
+    told: dict[str, object] = {}
+    good = True
+    for loaded in _having(tenants, chosen):
+        name = loaded.tenant.name
+        new = loaded.with_files(proposal(loaded, directory, chosen.branch))
+        pairs = dict.fromkeys(p for state in (loaded, new) for p in _places(state, chosen))
+        changes = list(changed(loaded, new, list(pairs), chosen.files))
+        fresh, mended = compare.errors(loaded.errors, new.errors), compare.errors(new.errors, loaded.errors)
+        good = good and not any(error.severity == "error" for error in fresh)
+        good = good and not any(change.difference.errors_new for change in changes)
+        if json_:
+            errors = {"new": [error_as_json(e) for e in fresh], "gone": [error_as_json(e) for e in mended]}
+            told[name] = {"errors": errors, "graphs": difference.as_json(changes)}
+            continue
+        for block in as_text(fresh):
+            click.echo(f"{block}\n")
+        for error in mended:
+            click.echo(f"{click.style('ok', fg='green', bold=True)} mended: {error.text} ({error.project})\n")
+        click.echo("\n\n".join(difference.as_text(changes)))
+    if json_:
+        click.echo(msgspec.json.format(msgspec.json.encode(told)))
+    return good

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import configparser
 import gc
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -13,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
-from headgate.adapters.git.engine import GitConnection, GitEngine
+from headgate.adapters.git.connection import GitConnection
+from headgate.adapters.git.engine import GitEngine
 from headgate.base.errors import UserError
+from headgate.cli.offline.connecting import assumed, described
 from headgate.cli.offline.parallel import spread
 from headgate.cli.offline.repositories import Files, Unreadable, place_of, read
 from headgate.cli.process import connections
@@ -25,9 +27,7 @@ from headgate.config.branches import included
 from headgate.config.layout import Branches, Layout, build_layout
 from headgate.config.model import ConfigError
 from headgate.config.parse import ParsedBranch, parse_branch
-from headgate.config.reading.document import Table, load
-from headgate.config.reading.source import Wrong
-from headgate.config.tenants import Connection, Tenant, TenantProject, parse_tenants
+from headgate.config.tenants import ConfigErrors, Connection, Tenant, TenantFile, TenantProject, parse_tenant_file
 from headgate.gate.work import CatAnswer, CatRequest
 
 FETCHES_MAX = 8
@@ -62,6 +62,23 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """A tenant that cannot be loaded as the tenant file has it."""
+
+    errors: tuple[ConfigError, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the tenant file comes to."""
+
+    tenants: dict[str, Loaded]
+    refused: dict[str, Refused]
+    warnings: tuple[ConfigError, ...]
+    """Of the tenant file."""
+
+
+@dataclass(frozen=True, slots=True)
 class Given:
     """Where to read from, as the command line says."""
 
@@ -70,18 +87,28 @@ class Given:
     repos: Path | None
     tenant: str | None
 
-    def load(self) -> dict[str, Loaded]:
-        """Tenant -> its configuration.  Raises ConfigErrors for the tenant file, UserError."""
+    def load(self) -> Found:
+        """Raises ConfigErrors for the tenant file, UserError."""
         gc.disable()  # much is made, little is dropped, and then the process ends
-        if self.repos is None:
-            return self._through_connections()
+        return self._from_directories(self.repos) if self.repos is not None else self._through_connections()
+
+    def tenants(self) -> dict[str, Loaded]:
+        """The tenants that can be loaded.  Raises ConfigErrors when there is none, UserError."""
+        found = self.load()
+        if not found.tenants:
+            raise ConfigErrors(tuple(error for one in found.refused.values() for error in one.errors))
+        return found.tenants
+
+    def _from_directories(self, root: Path) -> Found:
         path = self.tenant_config or read_settings(find(self.config)).tenant_config
-        known = _connections(Path(self.config)) if self.config else {}
-        tenants = self._wanted(_tenants(path, known, assume=True))
+        text = _text(path)
+        known = described(Path(self.config)) if self.config else {}
+        file = self._wanted(parse_tenant_file(text, str(path), assumed(text, known, given=bool(self.config))))
         hosts = {name: at.canonical_hostname for name, at in known.items()}
-        root = self.repos
 
         def one(source: TenantProject) -> Files | str:
+            if not source.loads:
+                return {}
             wanted = source.load_branch if source.trusted else ""
             try:
                 host = hosts.get(source.connection, source.connection)
@@ -89,21 +116,29 @@ class Given:
             except Unreadable as error:
                 return str(error)
 
-        return {name: _loaded(tenant, spread(one, tenant.projects)) for name, tenant in tenants.items()}
+        return _found(file, lambda tenant: spread(one, tenant.projects))
 
-    def _through_connections(self) -> dict[str, Loaded]:
+    def _through_connections(self) -> Found:
         settings = read_settings(find(self.config))
         at = connections(settings)
-        known = {name: Connection(name, c.canonical_hostname) for name, c in at.items()}
-        tenants = self._wanted(_tenants(self.tenant_config or settings.tenant_config, known, assume=False))
-        return {name: _loaded(t, asyncio.run(_fetched(t.projects, at))) for name, t in tenants.items()}
+        path = self.tenant_config or settings.tenant_config
+        known = {
+            name: Connection(name, c.canonical_hostname, settings.connections[name].get("driver", "git"))
+            for name, c in at.items()
+        }
+        file = self._wanted(parse_tenant_file(_text(path), str(path), known))
+        return _found(file, lambda tenant: asyncio.run(_fetched(tenant.projects, at)))
 
-    def _wanted(self, tenants: dict[str, Tenant]) -> dict[str, Tenant]:
+    def _wanted(self, file: TenantFile) -> TenantFile:
         if self.tenant is None:
-            return tenants
-        if self.tenant not in tenants:
-            raise UserError(f"there is no tenant {self.tenant!r}; there are {', '.join(tenants)}")
-        return {self.tenant: tenants[self.tenant]}
+            return file
+        every = [*file.tenants, *file.refused]
+        if self.tenant not in every:
+            raise UserError(f"there is no tenant {self.tenant!r}; there are {', '.join(every)}")
+        tenants, refused = (
+            {name: one for name, one in found.items() if name == self.tenant} for found in (file.tenants, file.refused)
+        )
+        return replace(file, tenants=tenants, refused=refused)
 
 
 def given(command: Callable[..., None]) -> Callable[..., None]:
@@ -137,43 +172,16 @@ def given(command: Callable[..., None]) -> Callable[..., None]:
     return decorated
 
 
-def _tenants(path: Path, known: Mapping[str, Connection], *, assume: bool) -> dict[str, Tenant]:
+def _text(path: Path) -> str:
     try:
-        text = path.read_text()
+        return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: the tenant file cannot be read: {error}") from error
-    assumed = {name: Connection(name, name) for name in _named(text)} if assume else {}
-    return parse_tenants(text, str(path), {**assumed, **known})
 
 
-def _named(text: str) -> set[str]:
-    """Connections that the tenant file uses; what is wrong with it is said by who parses it."""
-    try:
-        document = load(text)
-    except Wrong:
-        return set()
-    stanzas = [body for item in document or [] if isinstance(item, Table) for body in item.values()]
-    sources = [body.get("source") for body in stanzas if isinstance(body, Table)]
-    return {name for source in sources if isinstance(source, Table) for name in source}
-
-
-def _connections(path: Path) -> dict[str, Connection]:
-    """Of any INI file that has `[connection NAME]` sections; its other sections are nobody's business here."""
-    parser = configparser.ConfigParser(interpolation=None, strict=False)
-    try:
-        parser.read_string(path.read_text(), str(path))
-    except (OSError, UnicodeDecodeError, configparser.Error) as error:
-        raise UserError(f"{path}: cannot be read as a settings file: {' '.join(str(error).split())}") from error
-    found: dict[str, Connection] = {}
-    for section in parser.sections():
-        kind, _, quoted = section.partition(" ")
-        name, options = quoted.strip("\"' "), parser[section]
-        if kind == "connection" and name:
-            at = GitConnection(name, options.get("baseurl", ""), options.get("canonical_hostname", ""))
-            server = options.get("server", "")
-            plain = not options.get("canonical_hostname") and server
-            found[name] = Connection(name, server if plain else at.canonical_hostname)
-    return found
+def _found(file: TenantFile, files: Callable[[Tenant], Sequence[Files | str]]) -> Found:
+    tenants = {name: _loaded(tenant, files(tenant)) for name, tenant in file.tenants.items()}
+    return Found(tenants, {name: Refused(errors) for name, errors in file.refused.items()}, file.warnings)
 
 
 async def _fetched(projects: Sequence[TenantProject], at: dict[str, GitConnection]) -> list[Files | str]:
@@ -197,7 +205,7 @@ def _loaded(tenant: Tenant, found: Sequence[Files | str]) -> Loaded:
     unread: list[ConfigError] = []
     for source, one in zip(tenant.projects, found, strict=True):
         files[source.project] = {} if isinstance(one, str) else {b: f for b, f in one.items() if included(source, b)}
-        if set(source.include) == {"pragma"}:
+        if not source.loads:
             continue
         if isinstance(one, str):
             unread.append(ConfigError("Repository Not Found", one, source.project))

@@ -7,19 +7,20 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
-from headgate.cli.offline.reading import Loaded
+from headgate.cli.offline.reading import Loaded, Refused
 from headgate.config.model import ConfigError
 
 _HINT = re.compile(r"; (did you mean .*|known are .*|there (?:is|are) .*)$", re.DOTALL)
 _QUOTED = re.compile(r"'([^']+)'")
 _SNIPPET = re.compile(r"^[> ] +(\d+) \| ?(.*)$")
 HINT_MAX_CHARS = 160
+_COUNTED = ("projects", "jobs", "templates", "pipelines", "nodesets")
 _COLOURS = {"error": "red", "warning": "yellow"}
 
 
-def as_json(loaded: Loaded) -> dict[str, object]:
+def as_json(found: Loaded | Refused) -> dict[str, object]:
     """What `headgate check --json` says of a tenant."""
-    return {"errors": [error_as_json(error) for error in loaded.errors], "counts": counts(loaded)}
+    return {"errors": [error_as_json(error) for error in found.errors], "counts": counts(found)}
 
 
 def error_as_json(error: ConfigError) -> dict[str, object]:
@@ -34,23 +35,28 @@ def error_as_json(error: ConfigError) -> dict[str, object]:
     }
 
 
-def counts(loaded: Loaded) -> dict[str, int]:
-    layout = loaded.layout
+def counts(found: Loaded | Refused) -> dict[str, int]:
+    """How much there is of what; `errors` are those that are no mere warnings."""
+    errors = sum(error.severity == "error" for error in found.errors)
+    if isinstance(found, Refused):
+        return {**dict.fromkeys(_COUNTED, 0), "errors": errors}
+    layout = found.layout
     return {
-        "projects": len(loaded.tenant.projects),
+        "projects": len(found.tenant.projects),
         "jobs": sum(bool(variants) for variants in layout.jobs.values()),
         "templates": len(layout.templates),
         "pipelines": len(layout.pipelines),
         "nodesets": len(layout.singles["nodeset"]),
-        "errors": sum(error.severity == "error" for error in loaded.errors),
-        "warnings": sum(error.severity != "error" for error in loaded.errors),
+        "errors": errors,
     }
 
 
-def summary(name: str, found: dict[str, int]) -> str:
-    said = [_many(found[what], what) for what in ("projects", "jobs", "templates", "pipelines", "nodesets")]
-    wrong = [_many(found[what], what) for what in ("errors", "warnings") if found[what]]
-    verdict = click.style(", ".join(wrong), fg="red" if found["errors"] else "yellow", bold=True)
+def summary(name: str, loaded: Loaded) -> str:
+    found = counts(loaded)
+    errors, warnings = found["errors"], len(loaded.errors) - found["errors"]
+    said = [_many(found[what], what) for what in _COUNTED]
+    wrong = [_many(count, what) for count, what in ((errors, "errors"), (warnings, "warnings")) if count]
+    verdict = click.style(", ".join(wrong), fg="red" if errors else "yellow", bold=True)
     return f"tenant {name}: {', '.join(said)}: {verdict if wrong else click.style('no errors', fg='green')}"
 
 

@@ -35,17 +35,19 @@ def read(place: Path, paths: tuple[str, ...], branch: str = "") -> Files:
     The branch checked out in a work tree is read from the files as they are now, the others as committed; branches
     of the remote `origin` count as well.  A plain directory is one branch, `branch` or master.  Raises Unreadable.
     """
-    bare = not (place / ".git").exists()
-    if bare and not ((place / "HEAD").is_file() and (place / "objects").is_dir()):
-        name = branch or "master"
-        return {name: on_disk(place, paths)}
+    if not is_repository(place):
+        return {branch or "master": on_disk(place, paths)}
     try:
-        return _repository(place, bare, paths, branch)
+        return _repository(place, paths, branch)
     except (pygit2.GitError, OSError, KeyError, ValueError) as error:
         raise Unreadable(f"{place} cannot be read as a repository: {error}") from error
 
 
-def _repository(place: Path, bare: bool, paths: tuple[str, ...], only: str) -> Files:
+def is_repository(place: Path) -> bool:
+    return (place / ".git").exists() or ((place / "HEAD").is_file() and (place / "objects").is_dir())
+
+
+def _repository(place: Path, paths: tuple[str, ...], only: str) -> Files:
     repository = pygit2.Repository(str(place))
     refs = [ref for ref in repository.references if ref != f"{_REMOTE}HEAD"]
     commits: dict[str, str] = {}
@@ -53,7 +55,7 @@ def _repository(place: Path, bare: bool, paths: tuple[str, ...], only: str) -> F
         commits |= {ref.removeprefix(start): ref for ref in refs if ref.startswith(start)}
     head = repository.lookup_reference("HEAD").target
     current = str(head).removeprefix("refs/heads/") if isinstance(head, str) else ""
-    edited = current if not bare and any(entry.name != ".git" for entry in place.iterdir()) else ""
+    edited = current if not repository.is_bare and any(entry.name != ".git" for entry in place.iterdir()) else ""
     names = sorted({*commits, *([edited] if edited else [])}, key=lambda name: (name != current, name))
     found: Files = {}
     for name in names:

@@ -6,6 +6,7 @@ A driver whose connection cannot be made yet is checked all the same: the config
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any, NamedTuple
 
 from headgate.config.reading.check import (
@@ -24,6 +25,7 @@ from headgate.config.reading.check import (
     text,
     word,
 )
+from headgate.config.reading.source import Wrong
 
 
 class Driver(NamedTuple):
@@ -317,3 +319,37 @@ DRIVERS: dict[str, Driver] = {
 }
 ALWAYS_THERE = {"timer": "timer", "zuul": "zuul"}
 """Connections every installation has -> their driver."""
+
+
+@cache
+def _united() -> Driver:
+    def keys(part: str) -> Keys:
+        found: dict[str, dict[Check, None]] = {}
+        for driver in DRIVERS.values():
+            for name, key in (getattr(driver, part) or {}).items():
+                found.setdefault(name, {})[key.check] = None
+        return {name: Key(_any_of(list(checks))) for name, checks in found.items()}
+
+    lands = tuple(dict.fromkeys(key for driver in DRIVERS.values() for key in driver.lands))
+    return Driver(keys("trigger"), keys("require"), {}, free=True, lands=lands)
+
+
+def _any_of(checks: list[Check]) -> Check:
+    def see(value: Any, spot: Spot) -> None:
+        for check in checks:
+            try:
+                return check.see(value, spot)
+            except Wrong:
+                continue
+        raise spot.wrong(f"means nothing to any driver: {show(value)}")
+
+    return checks[0] if len(checks) == 1 else Check("what some driver knows", see)
+
+
+ANY = "any"
+"""Driver of a connection of which nothing but its name is known: it may say what any of them may."""
+
+
+def driver_named(name: str) -> Driver | None:
+    """None: there is no such driver."""
+    return _united() if name == ANY else DRIVERS.get(name)

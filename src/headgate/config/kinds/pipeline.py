@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from headgate.config.keys.drivers import DRIVERS, Driver
+from headgate.config.keys.drivers import DRIVERS, Driver, driver_named
 from headgate.config.keys.pipeline import PIPELINE, REPORTERS
 from headgate.config.model import Pipeline, TriggerFilter, Window
 from headgate.config.operator.model import Tenant
@@ -87,7 +87,7 @@ class _Said:
                     f"this tenant may not use the connection {name!r} here; it may use {', '.join(allowed) or 'none'}"
                 )
                 raise Wrong(text, line, "Unknown Connection")
-            driver = DRIVERS.get(self._tenant.driver(name))
+            driver = driver_named(self._tenant.driver(name))
             if driver is None:
                 text = f"the driver {self._tenant.driver(name)!r} of the connection {name!r} is not known"
                 raise Wrong(f"{text}{nearest(self._tenant.driver(name), list(DRIVERS))}", line, "Unknown Connection")
@@ -148,5 +148,5 @@ class _Said:
         table(how, keys, f"{kind} reporter of {connection}", self._warnings, line)
 
     def lands(self, connection: str, found: tuple[Any, ...]) -> bool:
-        driver = DRIVERS[self._tenant.driver(connection)]
-        return any(how.get(key) is True for how in found for key in driver.lands)
+        driver = driver_named(self._tenant.driver(connection))
+        return driver is not None and any(how.get(key) is True for how in found for key in driver.lands)

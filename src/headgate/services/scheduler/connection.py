@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from headgate.base.ids import fresh
 from headgate.base.tasks import run_until
-from headgate.gate.change import Standing
-from headgate.map.records import BranchCache
+from headgate.gate.change import Standing, TriggerEvent
+from headgate.map.records import BranchCache, Trouble, Troubles
 from headgate.ports.git import Forge, Sighting
 from headgate.recipes import blob
 from headgate.recipes.lock import lock
 from headgate.recipes.stream import consumed
 from headgate.services.context import Context
 from headgate.services.scheduler.standings import Standings, remember
+from headgate.services.scheduler.turn import Piece, packed
 from headgate.store.store import GuardLost, Session
-from headgate.store.types import At, Conflict, Op
+from headgate.store.types import At, Conflict, Op, Put
 
 log = logging.getLogger("headgate.connection")
 
 EVENTS_MAX = 15
 """Events moved on in one commit."""
 ATTEMPTS_MAX = 10
-SIGHTED_MAX = 10
-"""Changes and events recorded in one commit."""
 
 
 class ConnectionRunner:
@@ -39,17 +38,24 @@ class ConnectionRunner:
         self._standings = Standings(context.map, context.mirror, (forge.name,))
         self._events = context.map.events.connection(forge.name).events
         self._heads: dict[str, dict[str, str]] = {}
+        self._troubles: dict[str, Trouble] = {}
+        self._storing = asyncio.Lock()
 
     async def run(self, session: Session) -> None:
         async with lock(self._context.store, session, self._events.election.path).hold() as guard:
-            await self._recall()
+            await self._recall(guard)
             await run_until(asyncio.Event(), self._watch(guard), self._forward(guard))
 
-    async def _recall(self) -> None:
-        """The branch heads as the last leader saw them: what moved since is found by comparing."""
+    async def _recall(self, guard: At) -> None:
+        """The branch heads as the last leader saw them: what moved since is found by comparing.  Troubles are found
+        anew."""
         value = await blob.read(self._context.store, self._branches)
         if value is not None:
             self._heads = msgspec.json.decode(value, type=BranchCache).projects
+        self._troubles = {}
+        place = self._context.map.cache.connection(self._forge.name).troubles
+        if await self._context.store.get(place.path) is not None:
+            await self._context.store.commit([], [place.put(Troubles({}))], guards=[guard])
 
     @property
     def _branches(self) -> str:
@@ -61,37 +67,54 @@ class ConnectionRunner:
             await self._store(sighting, guard)
 
     async def _store(self, sighting: Sighting, guard: At) -> None:
-        """Standings, heads and events in one commit; a very large sighting in several, heads last."""
-        for attempt in range(ATTEMPTS_MAX):
-            try:
-                await self._try(sighting, guard)
-                return
-            except GuardLost:
-                raise
-            except Conflict:
-                if attempt == ATTEMPTS_MAX - 1:
+        """A change and what happened to it in one commit; everything seen in as few as possible.  Nothing is moved on
+        meanwhile: what a change needs is known before its event is acted on."""
+        async with self._storing:
+            for attempt in range(ATTEMPTS_MAX):
+                try:
+                    await self._try(sighting, guard, again=attempt > 0)
+                    return
+                except GuardLost:
                     raise
-                await asyncio.sleep(0)  # a landing was recorded: once the mirror shows it, again
+                except Conflict:
+                    if attempt == ATTEMPTS_MAX - 1:
+                        raise
+                    await asyncio.sleep(0)  # a landing was recorded: once the mirror shows it, again
 
-    async def _try(self, sighting: Sighting, guard: At) -> None:
-        pieces: list[tuple[list[At], list[Op]]] = []
-        latest = ""
-        for standing in sighting.standings:
-            latest = fresh()
-            check, ops = remember(self._context.map, self._context.mirror, standing, latest)
-            pieces.append(([check], ops))
-        pieces += [([], self._events.stream.append(event)) for event in sighting.events]
+    async def _try(self, sighting: Sighting, guard: At, *, again: bool) -> None:
+        context, known = self._context, self._standings.now()
+        events = _by_change(sighting.events)
+        pieces = []
+        for standing in needed_first(sighting.standings):
+            own = events.pop(standing.change.key, ())
+            if again and known.get(standing.change.key) == standing:
+                continue  # in a commit before the one that was refused
+            check, ops = remember(context.map, context.mirror, standing, fresh())
+            pieces.append(Piece([*ops, *self._told_of(own)], [check]))
+        pieces += [Piece(self._told_of([event])) for rest in events.values() for event in rest]
         if sighting.heads:
             self._heads.update(sighting.heads)
             heads = BranchCache({project: refs for project, refs in self._heads.items() if refs})
-            pieces.append(([], blob.ops(self._branches, msgspec.json.encode(heads))))
-        for start in range(0, len(pieces), SIGHTED_MAX):
-            part = pieces[start : start + SIGHTED_MAX]
-            checks, ops = [c for cs, _ in part for c in cs], [op for _, found in part for op in found]
-            await self._context.store.commit(checks, ops, guards=[guard])
-        if latest:
-            data = self._context.map.cache.connection(self._forge.name).data.path
-            await self._context.mirror.reached(f"{data}/{latest}")
+            pieces += [Piece([op]) for op in blob.ops(self._branches, msgspec.json.encode(heads))]
+        if sighting.troubles:
+            pieces.append(Piece([self._troubled(sighting.troubles)]))
+        reached = context.map.cache.connection(self._forge.name).data.path
+        for commit in packed(pieces):
+            await context.store.commit(commit.checks, commit.ops, guards=[guard])
+            bodies = [op.path for op in commit.ops if isinstance(op, Put) and op.path.startswith(f"{reached}/")]
+            for body in bodies[-1:]:
+                await context.mirror.reached(body)
+
+    def _told_of(self, events: Iterable[TriggerEvent]) -> list[Op]:
+        return [op for event in events for op in self._events.stream.append(event)]
+
+    def _troubled(self, troubles: Mapping[str, str]) -> Op:
+        now_ms = self._context.now_ms()
+        for project, text in troubles.items():
+            known = self._troubles.pop(project, None)
+            if text:
+                self._troubles[project] = Trouble(known.since_ms if known else now_ms, text)
+        return self._context.map.cache.connection(self._forge.name).troubles.put(Troubles(dict(self._troubles)))
 
     async def _forward(self, guard: At) -> None:
         """Each event to every tenant that has its project; the move is one commit."""
@@ -107,7 +130,8 @@ class ConnectionRunner:
                 for tenant, projects in self._tenants.items():
                     if event.event.change.project in projects:
                         ops += self._context.map.events.tenant(tenant).trigger.stream.append(event.event)
-            await self._context.store.commit([], ops, guards=[guard])
+            async with self._storing:
+                await self._context.store.commit([], ops, guards=[guard])
             await mirror.gone(waiting[-1].entry)
 
 
@@ -125,3 +149,25 @@ class _Known(Mapping[str, Standing]):
 
     def __len__(self) -> int:
         return len(self._standings.now())
+
+
+def needed_first(standings: Iterable[Standing]) -> Iterator[Standing]:
+    """Each after those its change needs; where they go in a circle, as they come."""
+    left = {standing.change.key: standing for standing in standings}
+    while left:
+        free = [standing for standing in left.values() if not any(need in left for need in standing.change.needs)]
+        for standing in free or list(left.values()):
+            del left[standing.change.key]
+            yield standing
+
+
+def _by_change(events: Iterable[TriggerEvent]) -> dict[str, list[TriggerEvent]]:
+    """In order; those of refs at the end, together."""
+    found: dict[str, list[TriggerEvent]] = {}
+    refs = []
+    for event in events:
+        if event.change.is_change:
+            found.setdefault(event.change.key, []).append(event)
+        else:
+            refs.append(event)
+    return {**found, "": refs}

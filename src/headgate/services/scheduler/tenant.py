@@ -160,9 +160,13 @@ class TenantRunner:
 
     async def _take(self, project: str, answer: CatAnswer, ltime: int, session: Session, guard: At) -> None:
         """Into the cache that the tenants share; a project that cannot be read keeps what was read of it last."""
-        self._unread.discard(project)
         if not answer.ok:
+            if project not in self._unread:
+                text = "tenant %s: %s: %s; going on with what was read last"
+                log.error(text, self._tenant.name, project, answer.error)
             self._unread.add(project)
-            log.error("tenant %s: %s: %s; going on with what was read last", self._tenant.name, project, answer.error)
             return
+        if project in self._unread:
+            log.info("tenant %s: %s can be read again", self._tenant.name, project)
+            self._unread.discard(project)
         await self._files.remember(session, self._readings[project], answer, ltime, guard)

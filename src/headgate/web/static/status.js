@@ -6,8 +6,8 @@ const query = new URLSearchParams(location.search);
 const filter = el("input", { type: "search", placeholder: "Filter by project, change, branch  ( / )", "aria-label": "Filter items", value: query.get("q") ?? "", oninput: () => { remember(); draw(); } });
 const count = el("span", { class: "small", role: "status" });
 const all = el("button", { type: "button", onclick: () => { open = !wide(); toggled.clear(); draw(); } }, "Close all");
-const pipelines = el("div", { class: "pipelines" });
-main.append(el("div", { class: "tools" }, el("h1", { class: "hidden" }, `Queues of ${tenant}`), filter, all, count), pipelines);
+const pipelines = el("div", { class: "pipelines" }), troubles = el("div", { class: "reasons", role: "alert" });
+main.append(el("div", { class: "tools" }, el("h1", { class: "hidden" }, `Queues of ${tenant}`), filter, all, count), troubles, pipelines);
 
 let status = null, items = new Map(), skew = 0, open = null;
 const toggled = new Set();
@@ -126,6 +126,7 @@ function draw() {
   if (!status) return;
   const only = subject;
   let seen = 0;
+  sync(troubles, status.troubles.map((trouble) => [trouble.project, () => el("p"), (node) => set(node, `${trouble.project}: ${trouble.text}`), trouble]));
   sync(pipelines, status.pipelines.filter((pipeline) => !only || pipeline.name === only).map((pipeline) => {
     const queues = pipeline.change_queues.map((queue, n) => {
       const of = queue.heads.flat().map((id) => items.get(id)).filter(Boolean);

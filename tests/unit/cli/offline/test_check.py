@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from headgate.cli.offline.report import as_text
 from headgate.config.model import ConfigError
 
+from .conftest import TENANTS
+
 WRONG = """
 - job:
     name: unit
@@ -19,7 +21,7 @@ WRONG = """
     gate:
       jobs: [unit]
 """
-COUNTS = {"projects": 3, "jobs": 2, "templates": 0, "pipelines": 2, "nodesets": 1, "errors": 0, "warnings": 0}
+COUNTS = {"projects": 3, "jobs": 2, "templates": 0, "pipelines": 2, "nodesets": 1, "errors": 0}
 
 
 def test_a_good_tenant_is_counted(offline):
@@ -105,7 +107,43 @@ def test_what_cannot_be_checked_at_all_is_bad_usage(offline):
 def test_connections_of_any_ini_file_give_the_host_names(offline):
     made = offline()
     config = made.root / "zuul.conf"
-    config.write_text("[statsd]\nserver=x\n[connection hub]\ndriver=gerrit\nserver=review.example.org\n")
+    config.write_text("[statsd]\nserver=x\n[connection hub]\nserver=review.example.org\n")
     (made.repos / "hub").rename(made.repos / "review.example.org")
     found = made.json("check", "--config", str(config))["acme"]
     assert found["counts"] == COUNTS
+
+
+def test_the_driver_of_a_connection_decides_what_a_pipeline_may_say(offline):
+    made = offline()
+    config = made.root / "zuul.conf"
+    config.write_text("[connection hub]\ndriver=gerrit\nserver=review.example.org\n")
+    (made.repos / "hub").rename(made.repos / "review.example.org")
+    errors = made.json("check", "--config", str(config))["acme"]["errors"]
+    assert [(e["path"], e["line"]) for e in errors] == [("zuul.yaml", 5), ("zuul.yaml", 10)]
+    assert "must be one of patchset-created" in errors[0]["message"]
+
+
+GERRIT = """
+- pipeline:
+    name: check
+    manager: independent
+    trigger: {hub: [{event: patchset-created}, {event: pull_request, action: opened}]}
+    success: {hub: {Verified: 1}, smtp: {to: ada@example.org}}
+    failure: {hub: {Verified: -1}}
+- job: {name: base, parent: null, abstract: true}
+"""
+
+
+def test_a_connection_of_which_only_the_name_is_known_may_be_of_any_kind(offline):
+    assert offline(ops=GERRIT, app="").json("check")["acme"]["errors"] == []
+    (error,) = offline(ops=GERRIT.replace("patchset-created", "patchset"), app="").json("check")["acme"]["errors"]
+    assert error["message"] == "event of a trigger of hub means nothing to any driver: 'patchset'"
+
+
+def test_one_tenant_that_cannot_be_loaded_leaves_the_others(offline):
+    made = offline(tenants=TENANTS + "- tenant: {name: other, admin-rules: [nobody]}\n")
+    found = made.json("check")
+    assert found["acme"] == {"errors": [], "counts": COUNTS}
+    assert [(e["name"], e["line"]) for e in found["other"]["errors"]] == [("AuthZ Rule Not Found", 8)]
+    assert "tenant other: cannot be loaded" in made.run("check").stdout
+    assert made.run("check").exit_code == 1

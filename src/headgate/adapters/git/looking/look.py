@@ -1,0 +1,260 @@
+"""One comparison of a repository with what is known of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from headgate.adapters.git.looking.names import APPROVED, FOR, HEADS, Names
+from headgate.adapters.git.mirror import MirrorRepository
+from headgate.adapters.git.notes import NOTES, bring, landed_as, read
+from headgate.adapters.git.objects.commits import Original
+from headgate.adapters.git.objects.conflicts import shown_name
+from headgate.adapters.git.objects.series import changes, files, outside
+from headgate.base.ids import derived
+from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
+from headgate.ports.git import Sighting
+
+log = logging.getLogger("headgate.git")
+
+ZEROS = "0" * 40
+MISFITS_SHOWN_MAX = 5
+
+
+class Look:
+    """Used once."""
+
+    def __init__(
+        self,
+        connection: str,
+        project: str,
+        mirror: MirrorRepository,
+        names: Names,
+        refs: Mapping[str, str],
+        known: Mapping[str, Standing],
+    ) -> None:
+        self._connection, self._project, self._mirror, self._names = connection, project, mirror, names
+        self._refs = refs
+        self._known = {key: s for key, s in known.items() if s.change.project == project}
+        self._heads = {ref: commit for ref, commit in refs.items() if ref.startswith(HEADS)}
+        self._proposed: dict[str, tuple[str, str]] = {}
+        """ref below refs/for -> branch and topic, of those that propose a change."""
+        self._standings: list[Standing] = []
+        self._events: list[TriggerEvent] = []
+        self.doubts: set[tuple[str, str]] = set()
+        """Key and commit of changes that landed, it is said, but are still proposed: to be seen once more."""
+        self.late = False
+        """Something moved meanwhile: look again."""
+        self.trouble = ""
+        """What is wrong with the refs, for people."""
+
+    async def compare(self, old_heads: Mapping[str, str] | None, doubted: set[tuple[str, str]]) -> Sighting | None:
+        """What is new; None when nothing is.  Raises GitError, OSError."""
+        self._name()
+        fresh = [name for name in self._proposed if not self._is_known(name)]
+        old = old_heads or {}
+        wanted = {self._refs[FOR + name] for name in fresh} | {
+            commit for ref, commit in self._heads.items() if old.get(ref) != commit
+        }
+        if await self._mirror.missing(wanted):
+            await self._mirror.fetch()
+        gone = await self._mirror.missing(wanted)
+        self.late = bool(gone)
+        fresh = [name for name in fresh if self._refs[FOR + name] not in gone and self._head(name) not in gone]
+        fresh = await self._not_landed(fresh, doubted)
+        described = await self._describe(fresh)
+        for name in self._proposed:
+            self._change(name, described.get(name))
+        await self._closed()
+        moved = old_heads is None or dict(old_heads) != self._heads
+        if old_heads is not None and moved:
+            await self._branches(old_heads)
+        if not (self._standings or self._events or moved):
+            return None
+        heads = {self._project: self._heads} if moved else {}
+        return Sighting(tuple(self._standings), tuple(self._events), heads)
+
+    # --- what is proposed
+
+    def _name(self) -> None:
+        misfits = []
+        for ref in self._refs:
+            if not ref.startswith(FOR):
+                continue
+            branch, topic = self._names.split(self._project, ref.removeprefix(FOR))
+            if topic:
+                self._proposed[ref.removeprefix(FOR)] = (branch, topic)
+            else:
+                misfits.append(shown_name(ref))
+        if misfits:
+            more = f" and {len(misfits) - MISFITS_SHOWN_MAX} more" if len(misfits) > MISFITS_SHOWN_MAX else ""
+            self.trouble = (
+                f"{', '.join(misfits[:MISFITS_SHOWN_MAX])}{more}: for no branch that is there; "
+                f"push to {FOR}<branch>/<topic>"
+            )
+
+    def _head(self, name: str) -> str:
+        return self._heads[HEADS + self._proposed[name][0]]
+
+    def _key(self, name: str) -> str:
+        branch, topic = self._proposed[name]
+        return f"{self._project}/{branch}/{topic}"
+
+    def _is_known(self, name: str) -> bool:
+        was = self._known.get(self._key(name))
+        if was is None or not was.open or was.change.branch != self._proposed[name][0]:
+            return False
+        return was.change.commit == self._refs[FOR + name]
+
+    async def _not_landed(self, fresh: list[str], doubted: set[tuple[str, str]]) -> list[str]:
+        """Without what has landed and only waits for its refs to go: there the refs are older than what is known, or
+        the remote does not let them go.  What still is proposed when looked at again is proposed anew."""
+        found = []
+        for name in fresh:
+            key, commit = self._key(name), self._refs[FOR + name]
+            was = self._known.get(key)
+            if was is None or not was.landed or was.change.commit != commit:
+                found.append(name)
+            elif await self._landed_in([was.change], self._head(name)):
+                continue
+            elif (key, commit) in doubted:
+                found.append(name)
+            else:
+                self.doubts.add((key, commit))
+                self.late = True
+        return found
+
+    async def _describe(self, fresh: list[str]) -> dict[str, Change]:
+        paths: dict[tuple[str, str], tuple[str, ...] | None] = {}
+        for head in {self._head(name) for name in fresh}:
+            commits = {self._refs[FOR + name] for name in fresh if self._head(name) == head}
+            found = await files(self._mirror, head, commits)
+            paths |= {(head, commit): changed for commit, changed in found.items()}
+
+        def all_of_them() -> dict[str, Change]:
+            return {name: self._described(name, paths[self._head(name), self._refs[FOR + name]]) for name in fresh}
+
+        return await asyncio.to_thread(all_of_them)
+
+    def _described(self, name: str, paths: tuple[str, ...] | None) -> Change:
+        commit = self._refs[FOR + name]
+        branch, topic = self._proposed[name]
+        kept = self._mirror.parts(commit).original
+        message = _text(kept, kept.message)
+        needs, unresolved = self._names.needs(message)
+        return Change(
+            connection=self._connection,
+            project=self._project,
+            branch=branch,
+            topic=topic,
+            commit=commit,
+            ref=FOR + name,
+            message=message,
+            owner=_text(kept, kept.author).rpartition(">")[0] + ">",
+            files=paths,
+            needs=needs,
+            unresolved=unresolved,
+        )
+
+    def _change(self, name: str, described: Change | None) -> None:
+        was, approved = self._known.get(self._key(name)), self._refs.get(APPROVED + name, "")
+        if described is None:
+            if was is None or not self._is_known(name):
+                return
+            described = self._with_needs(was.change)
+            if (was.change, was.approved) == (described, approved):
+                return
+            same = was
+        else:
+            same = None
+            self._tell(EventKind.PROPOSED, described, was.change.commit if was else "")
+        now = Standing(described, approved=approved)
+        self._standings.append(now)
+        if now.is_approved and not (same is not None and same.is_approved):
+            self._tell(EventKind.APPROVED, described, "")
+
+    def _with_needs(self, change: Change) -> Change:
+        """What its footers mean by the branches of now."""
+        if not change.needs and not change.unresolved:
+            return change
+        needs, unresolved = self._names.needs(change.message)
+        return replace(change, needs=needs, unresolved=unresolved)
+
+    # --- what is gone
+
+    async def _closed(self) -> None:
+        """Changes whose ref is no more: landed if their branch has them, abandoned if not.  Changes whose branch is
+        no more, too: should it be there again, they are proposed anew."""
+        refs = {FOR + name for name in self._proposed}
+        gone = [s.change for s in self._known.values() if s.open and s.change.ref not in refs]
+        landed: set[str] = set()
+        for ref, head in self._heads.items():
+            here = [change for change in gone if HEADS + change.branch == ref]
+            landed |= await self._landed_in(here, head)
+        for change in gone:
+            if change.ref in self._refs and change.key not in landed:
+                reason = f"the branch {change.branch} of {change.project} was deleted"
+                self._standings.append(Standing(change, open=False, reason=reason))
+                continue
+            self._standings.append(Standing(change, open=False, landed=change.key in landed))
+            if change.key not in landed:
+                self._tell(EventKind.ABANDONED, change, change.commit)
+
+    async def _landed_in(self, candidates: Iterable[Change], head: str) -> set[str]:
+        """Keys of those that `head` has, be it as another commit."""
+        candidates = list(candidates)
+        if not candidates:
+            return set()
+        gone = await self._mirror.missing([head, *(change.commit for change in candidates)])
+        if head in gone:
+            return set()
+        here = [change.commit for change in candidates if change.commit not in gone]
+        not_in = await outside(self._mirror, head, here) if here else {}
+        found = {c.key for c in candidates if c.commit not in gone and c.commit not in not_in}
+        rest = [change for change in candidates if change.key not in found]
+        if rest and NOTES in self._refs:
+            async with self._mirror.exclusive.hold():
+                await bring(self._mirror, (await self._mirror.remote_refs(NOTES)).get(NOTES, ""))
+                as_commits = {c.key: landed_as(await read(self._mirror, c.commit), c.branch) for c in rest}
+            there = {key: commit for key, commit in as_commits.items() if commit}
+            absent = await self._mirror.missing(there.values())
+            not_in = await outside(self._mirror, head, [c for c in there.values() if c not in absent]) if there else {}
+            found |= {key for key, commit in there.items() if commit not in absent and commit not in not_in}
+        return found
+
+    async def _branches(self, old: Mapping[str, str]) -> None:
+        moved = {ref for ref in {*old, *self._heads} if old.get(ref) != self._heads.get(ref)}
+        pairs = {self._heads[ref]: old[ref] for ref in moved if ref in old and ref in self._heads}
+        absent = await self._mirror.missing([*pairs, *pairs.values()])
+        pairs = {after: before for after, before in pairs.items() if not {after, before} & absent}
+        changed = await changes(self._mirror, pairs.items())
+        for ref in sorted(moved):
+            before, after = old.get(ref, ZEROS), self._heads.get(ref, ZEROS)
+            both = pairs.get(after) == before
+            change = Change(
+                connection=self._connection,
+                project=self._project,
+                branch=ref.removeprefix(HEADS),
+                commit=after,
+                old_commit=before,
+                ref=ref,
+                files=changed.get((after, before), ()) if both else None,
+            )
+            self._tell(EventKind.REF_UPDATED, change, before)
+
+    def _tell(self, kind: EventKind, change: Change, before: str) -> None:
+        at_ms = int(time.time() * 1000)
+        id = derived(kind, self._project, change.ref, before, change.commit, str(at_ms))
+        self._events.append(TriggerEvent(kind, change, id, at_ms))
+
+
+def _text(kept: Original, raw: bytes) -> str:
+    """In whatever encoding; what cannot be read is marked."""
+    try:
+        return raw.decode(kept.encoding.decode("ascii", errors="replace") or "utf-8", errors="replace")
+    except LookupError:
+        return raw.decode(errors="replace")

@@ -1,0 +1,91 @@
+"""Local repositories tell when their refs change."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from watchfiles import Change, awatch
+
+from headgate.base.tasks import run_until
+
+log = logging.getLogger("headgate.git")
+
+CHECK_S = 2.0
+"""How often it is looked whether the repositories are still the same."""
+STEP_MS, DEBOUNCE_MS = 10, 30
+"""How long a repository must be quiet, and at most is waited for that, until it is looked at."""
+_REFS = ("refs", "reftable")
+
+GitDirs = Callable[[], Mapping[str, Path]]
+
+
+async def watch(git_dirs: GitDirs, stir: Callable[[str], None], retry_s: float) -> None:
+    """Calls `stir` with the project whose refs may have changed, or that appeared or went.
+
+    `git_dirs` says which repositories there are now, project -> git directory.  Where watching is impossible they are
+    all stirred every `retry_s` seconds.
+    """
+    seen: dict[str, _Identity] = {}
+    unwatched = False
+    while True:
+        here = _identities(git_dirs())
+        for project in {*here, *seen}:
+            if here.get(project) != seen.get(project):
+                stir(project)
+        seen = here
+        try:
+            await _until_others(here, git_dirs, stir)
+        except (OSError, RuntimeError) as error:
+            if _identities(git_dirs()) != here:
+                continue  # one of them went just then
+            if not unwatched:
+                log.warning("repositories cannot be watched, looking every %.0f s instead: %s", retry_s, error)
+            unwatched = True
+            await asyncio.sleep(retry_s)
+            for project in here:
+                stir(project)
+
+
+_Identity = tuple[Path, int, int]
+
+
+def _identities(dirs: Mapping[str, Path]) -> dict[str, _Identity]:
+    """Another directory at the same place is another one."""
+    found = {}
+    for project, path in dirs.items():
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        found[project] = (path, status.st_dev, status.st_ino)
+    return found
+
+
+async def _until_others(here: Mapping[str, _Identity], git_dirs: GitDirs, stir: Callable[[str], None]) -> None:
+    """Watches until there are other repositories."""
+    others = asyncio.Event()
+    projects = {str(path): project for project, (path, _, _) in here.items()}
+    refs = [place for path, _, _ in here.values() for name in _REFS if (place := path / name).is_dir()]
+
+    async def changes() -> None:
+        watched = awatch(*refs, step=STEP_MS, debounce=DEBOUNCE_MS, watch_filter=_settled, stop_event=others)
+        async for found in watched:
+            for project in {projects[p] for _, path in found for p in map(str, Path(path).parents) if p in projects}:
+                stir(project)
+
+    async def check() -> None:
+        for project in here:  # the watch is there now: what changed just before is found by looking
+            stir(project)
+        while _identities(git_dirs()) == here:  # noqa: ASYNC110  # nothing tells that a directory is another one
+            await asyncio.sleep(CHECK_S)
+        others.set()
+
+    await run_until(others, *([changes()] if refs else []), check())
+
+
+def _settled(change: Change, path: str) -> bool:
+    """A ref is locked before it changes, and when the lock is gone it has: also one that is packed."""
+    return change is Change.deleted or not path.endswith(".lock")

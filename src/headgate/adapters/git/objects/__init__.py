@@ -1,0 +1,1 @@
+"""Merging commits, and asking what they are made of."""

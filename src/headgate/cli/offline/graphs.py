@@ -1,0 +1,134 @@
+"""Job graphs of many projects, frozen and told as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headgate.base.errors import UserError
+from headgate.cli.offline.parallel import spread
+from headgate.cli.offline.reading import Loaded
+from headgate.cli.offline.repositories import Files, Unreadable, is_repository, on_disk, place_of, read
+from headgate.config import compare, describe
+from headgate.config.compare import GraphDifference
+from headgate.config.explain import Explainer
+from headgate.config.model import FrozenGraph
+from headgate.config.reading.source import nearest
+from headgate.config.tenants import TenantProject
+
+
+class Place(NamedTuple):
+    """One graph of a tenant."""
+
+    pipeline: str
+    project: TenantProject
+    branch: str
+
+
+def places(loaded: Loaded, pipeline: str | None, project: str | None, branch: str | None) -> list[Place]:
+    """Every project in every pipeline, as far as wanted, in the order of the tenant file.  Raises UserError."""
+    layout, name = loaded.layout, loaded.tenant.name
+    if pipeline is not None and pipeline not in layout.pipelines:
+        raise UserError(f"tenant {name} has no pipeline {pipeline!r}{nearest(pipeline, layout.pipelines)}")
+    source = loaded.tenant.find(project) if project is not None else None
+    if project is not None and source is None:
+        raise UserError(f"tenant {name}: {loaded.tenant.why_not(project)}")
+    sources = loaded.tenant.projects if source is None else (source,)
+    pipelines = list(layout.pipelines) if pipeline is None else [pipeline]
+    return [Place(p, s, branch or default_branch(loaded, s)) for s in sources for p in pipelines]
+
+
+def default_branch(loaded: Loaded, source: TenantProject) -> str:
+    """As its stanzas say, else the one its repository begins with."""
+    branches = loaded.branches.get(source.project, {})
+    said = loaded.layout.default_branch(source.project)
+    return said if said in branches else next(iter(branches), source.load_branch)
+
+
+def frozen(loaded: Loaded, place: Place, files: tuple[str, ...] | None) -> FrozenGraph:
+    if place.pipeline not in loaded.layout.pipelines:
+        return FrozenGraph(in_pipeline=False)
+    return loaded.layout.freeze(place.pipeline, place.project.project, place.branch, files=files)
+
+
+def described(loaded: Loaded, place: Place, files: tuple[str, ...] | None) -> dict[str, Any] | None:
+    """One element of `headgate freeze --json`; None when the project takes no part in the pipeline."""
+    graph = frozen(loaded, place, files)
+    if not graph.in_pipeline and not graph.errors:
+        return None
+    return {
+        "tenant": loaded.tenant.name,
+        "pipeline": place.pipeline,
+        "project": place.project.project,
+        "branch": place.branch,
+        "fail_fast": graph.fail_fast,
+        "jobs": [*_jobs(loaded, place, graph, files)],
+    }
+
+
+def _jobs(loaded: Loaded, place: Place, graph: FrozenGraph, files: tuple[str, ...] | None) -> Iterator[dict[str, Any]]:
+    explainer = Explainer(loaded.layout, place.pipeline, place.project.project, place.branch, files)
+    for job in describe.graph(graph):
+        yield job if "error" in job else {**job, "files_decision": explainer.decision(job["name"])._asdict()}
+
+
+def encoded(loaded: Loaded, wanted: Sequence[Place], files: tuple[str, ...] | None) -> tuple[list[bytes], bool]:
+    """The graphs as JSON, in order; and whether any of them has errors."""
+
+    def one(place: Place) -> tuple[bytes, bool] | None:
+        found = described(loaded, place, files)
+        if found is None:
+            return None
+        return msgspec.json.encode(found), any("error" in job for job in found["jobs"])
+
+    done = [graph for graph in spread(one, wanted) if graph]
+    return [text for text, _ in done], any(wrong for _, wrong in done)
+
+
+def proposal(loaded: Loaded, directory: Path, branch: str | None) -> dict[str, Files]:
+    """The files of the projects found below `directory`, for `branch` or their default branches.  Raises UserError.
+
+    A repository there stands for the whole project; files of a plain directory are laid over those that are
+    there, and an empty file takes away what it lies on.
+    """
+    found: dict[str, Files] = {}
+    for source in loaded.tenant.projects:
+        host = source.project.removesuffix(f"/{source.name}")
+        try:
+            place = place_of(directory, source.connection, host, source.name)
+        except Unreadable:
+            continue
+        name = branch or default_branch(loaded, source)
+        found[source.project] = {name: _proposed(place, source, loaded.files[source.project].get(name, {}))}
+    if not found:
+        raise UserError(f"{directory} has no directory of any project of tenant {loaded.tenant.name}")
+    return found
+
+
+def _proposed(place: Path, source: TenantProject, now: dict[str, str]) -> dict[str, str]:
+    if is_repository(place):
+        try:
+            return next(iter(read(place, source.config_paths).values()), {})
+        except Unreadable as error:
+            raise UserError(str(error)) from error
+    laid = {**now, **on_disk(place, source.config_paths)}
+    return {path: text for path, text in laid.items() if text.strip()}
+
+
+class Changed(NamedTuple):
+    place: Place
+    difference: GraphDifference
+
+
+def changed(old: Loaded, new: Loaded, pairs: Sequence[Place], files: tuple[str, ...] | None) -> Iterator[Changed]:
+    """The graphs that are not the same in both."""
+
+    def one(place: Place) -> GraphDifference:
+        return compare.graphs(frozen(old, place, files), frozen(new, place, files))
+
+    for place, difference in zip(pairs, spread(one, pairs), strict=True):
+        if difference:
+            yield Changed(place, difference)

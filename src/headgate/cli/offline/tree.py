@@ -1,0 +1,85 @@
+"""A job graph for people: what runs after what, from which definitions, and what does not run and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from headgate.cli.offline.difference import short
+from headgate.cli.offline.graphs import Place
+from headgate.cli.offline.reading import Loaded
+from headgate.cli.offline.report import as_text
+from headgate.config import describe
+from headgate.config.explain import Explainer
+from headgate.config.model import FrozenGraph, FrozenJob
+
+_PHASES = (("pre-run", "pre_run"), ("run", "run"), ("post-run", "post_run"), ("cleanup", "cleanup_run"))
+
+
+def tree(loaded: Loaded, place: Place, graph: FrozenGraph, files: tuple[str, ...] | None) -> Iterator[str]:
+    name, branch = place.project.name, place.branch
+    fast = "  (fail-fast)" if graph.fail_fast else ""
+    yield click.style(f"{place.pipeline} of {name} on {branch}", bold=True) + fast
+    if graph.errors:
+        yield from ("\n" + block for block in as_text(graph.errors))
+        return
+    explainer = Explainer(loaded.layout, place.pipeline, place.project.project, branch, files)
+    jobs = [*graph.jobs, *graph.reporters]
+    for number, job in enumerate(jobs):
+        last = number == len(jobs) - 1
+        rows = list(_job(job, explainer))
+        yield f"{'└─' if last else '├─'} {rows[0]}"
+        yield from (f"{'  ' if last else '│ '}    {row}" for row in rows[1:])
+    if not jobs:
+        yield "no job runs"
+    left = explainer.left_out(job.name for job in jobs)
+    if left:
+        yield "not run:"
+        width = max(len(out.job) for out in left)
+        yield from (f"   {click.style(f'{out.job:{width}}', dim=True)}  {out.why}" for out in left)
+
+
+def _job(job: FrozenJob, explainer: Explainer) -> Iterator[str]:
+    told = describe.job(job)
+    marks = [] if job.voting else ["non-voting"]
+    marks += [job.type] if job.type != "regular" else []
+    marks += ["post-review"] if job.post_review else []
+    after = short("dependencies", told["dependencies"])
+    head = click.style(job.name, bold=True) + (f"  after {after}" if after else "")
+    yield head + (click.style(f"  [{', '.join(marks)}]", fg="yellow") if marks else "")
+    if job.noop:
+        yield _row("runs", "nothing: it succeeds at once")
+        return
+    decision = explainer.decision(job.name)
+    yield _row("why", decision.why if decision.matches else f"needed, although {decision.why}")
+    yield _row("defined", " → ".join(_defined(job)))
+    for label, key in _PHASES:
+        if told[key]:
+            yield _row(label, short(key, told[key]))
+    for label, text in _more(told):
+        yield _row(label, text)
+
+
+def _more(told: dict[str, object]) -> Iterator[tuple[str, str]]:
+    """What is set of the rest."""
+    yield from (("nodes", text) for text in [short("nodeset", told["nodeset"])] if text)
+    if told["timeout"] is not None:
+        yield "timeout", f"{told['timeout']} s"
+    for label, key in (("semaphores", "semaphores"), ("projects", "required_projects"), ("variables", "variables")):
+        value = told[key]
+        if isinstance(value, list) and value:
+            yield label, ", ".join(str(one.get("name") or one.get("project")) for one in value)
+        elif isinstance(value, dict) and value:
+            yield label, ", ".join(value)
+
+
+def _defined(job: FrozenJob) -> Iterator[str]:
+    for said in job.inheritance:
+        found = describe.variant(said)
+        project = str(found["project"]).rpartition("/")[2]
+        yield f"{found['job']} ({project}@{found['branch']} {found['path']}:{found['line']})"
+
+
+def _row(label: str, text: str) -> str:
+    return f"{click.style(f'{label:10}', fg='blue')} {text}"

@@ -1,0 +1,110 @@
+"""Frozen jobs as plain data, in the words of the configuration language: for other programs to read and compare."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from headgate.config.model import FrozenGraph, FrozenJob, Nodeset, Playbook
+
+_RENAMED = {
+    "timeout_s": "timeout",
+    "pre_timeout_s": "pre_timeout",
+    "post_timeout_s": "post_timeout",
+    "attempts_max": "attempts",
+    "vars": "variables",
+    "extra_vars": "extra_variables",
+    "host_vars": "host_variables",
+    "group_vars": "group_variables",
+    "nesting": "nesting_level",
+}
+_FIRST = (
+    "name",
+    "parent_chain",
+    "description",
+    "voting",
+    "dependencies",
+    "nodeset",
+    "timeout",
+    "pre_timeout",
+    "post_timeout",
+    "attempts",
+    "semaphores",
+    "required_projects",
+    "variables",
+    "extra_variables",
+    "host_variables",
+    "group_variables",
+    "pre_run",
+    "run",
+    "post_run",
+    "cleanup_run",
+    "tags",
+    "provides",
+    "requires",
+    "override_checkout",
+    "ansible_version",
+    "workspace_scheme",
+)
+"""In this order; then everything else a job has, by name."""
+
+
+def graph(found: FrozenGraph) -> list[dict[str, Any]]:
+    """Its jobs in order, or its errors.  JSON."""
+    if found.errors:
+        return [{"error": {"name": error.name, "message": error.text}} for error in found.errors]
+    return [job(one) for one in (*found.jobs, *found.reporters)]
+
+
+def job(found: FrozenJob) -> dict[str, Any]:
+    """Every attribute, also those that were not set.  JSON."""
+    whole = _plain(found)
+    whole["parent_chain"] = parents(found)
+    whole["inheritance"] = [variant(said) for said in found.inheritance]
+    first, *others = (nodeset(one) for one in (found.nodeset, *found.nodeset_alternatives))
+    del whole["nodeset_alternatives"]
+    whole["nodeset"] = {**first, "alternatives": others}
+    whole["cleanup_run"] = [_playbook(book) for book in found.post_run if book.ignore_result]
+    whole["post_run"] = [_playbook(book) for book in found.post_run if not book.ignore_result]
+    for phase, books in (("pre_run", found.pre_run), ("run", found.run)):
+        whole[phase] = [_playbook(book) for book in books]
+    rest = sorted(key for key in whole if key not in _FIRST)
+    return {key: whole[key] for key in (*_FIRST, *rest)}
+
+
+def nodeset(found: Nodeset) -> dict[str, Any]:
+    """A node of several names has a list of them, as in the language.  JSON."""
+    nodes = [{"name": n.name[0] if len(n.name) == 1 else list(n.name), "label": n.label} for n in found.nodes]
+    return {"name": found.name, "nodes": nodes, "groups": _plain(found.groups)}
+
+
+def parents(found: FrozenJob) -> list[str]:
+    """Names of its ancestors, nearest first."""
+    names = dict.fromkeys(said.partition(" ")[0] for said in found.inheritance)
+    return [name for name in reversed(names) if name != found.name]
+
+
+def variant(said: str) -> dict[str, Any]:
+    """An entry of `FrozenJob.inheritance`: `job project branch path:line`."""
+    name, project, branch, place = [*said.split(" ", 3), "", "", ""][:4]
+    path, _, line = place.rpartition(":")
+    return {"job": name, "project": project, "branch": branch, "path": path, "line": int(line or 0)}
+
+
+def _playbook(book: Playbook) -> dict[str, Any]:
+    """What it may read of secrets is told by name alone."""
+    whole = _plain(book)
+    del whole["secrets"]
+    return {**whole, "secret_names": [secret.name for secret in book.secrets]}
+
+
+def _plain(value: Any) -> Any:  # JSON
+    if isinstance(value, msgspec.Struct):
+        found = {name: getattr(value, name) for name in value.__struct_fields__}
+        return {_RENAMED.get(name, name): _plain(inner) for name, inner in found.items()}
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value

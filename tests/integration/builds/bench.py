@@ -1,0 +1,106 @@
+"""Scripts, a runner, and builds as real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from headgate.adapters.process.processes import processes_of
+from headgate.adapters.process.runner import ProcessRunner, RunnerSettings
+from headgate.adapters.process.tail import follow
+from headgate.adapters.process.variables import project
+from headgate.base.ids import fresh
+from headgate.config.model import FrozenJob, Playbook
+from headgate.gate.change import Change
+from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+
+PROJECT = "h/code"
+DEADLINE_S = 20.0
+
+
+class Copies:
+    """A checkout that copies a directory."""
+
+    def __init__(self, source: Path) -> None:
+        self.source = source
+
+    async def checkout(
+        self, state: RepoState, project: str, branch: str, dest: Path, *, speculative: bool = True
+    ) -> str:
+        shutil.copytree(self.source, dest, symlinks=True, dirs_exist_ok=True)
+        return "1" * 40
+
+
+class Bench:
+    """`id` is that of the last build started."""
+
+    def __init__(self, root: Path, sandbox: str = "none", *, disk: Path | None = None, **settings: Any) -> None:
+        self.id = ""
+        self.source = root / "source"
+        self.source.mkdir()
+        (self.source / "README").write_text("x\n")
+        here = RunnerSettings(sandbox=sandbox, **settings)
+        self.copies = Copies(self.source)
+        self.runner = ProcessRunner((disk or root) / "builds", root / "logs", self.copies, here)
+
+    def script(self, name: str, text: str) -> Playbook:
+        """A file of the repository: a playbook by its name, else a shell script."""
+        file = self.source / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text if name.endswith((".yaml", ".yml")) else f"#!/bin/sh\n{text}\n")
+        file.chmod(0o755)
+        return Playbook(PROJECT, "local", "master", name)
+
+    def start(
+        self, cancel: asyncio.Event | None = None, *, attempt: int = 1, spec: dict[str, Any] | None = None, **job: Any
+    ) -> asyncio.Task[BuildOutcome]:
+        self.id = fresh()
+        change = Change("local", PROJECT, "master", "topic", "1" * 40, ref="refs/for/master/topic")
+        said = {"pipeline": "gate", "job": "job", "build": self.id, "project": project(PROJECT), "ref": change.ref}
+        frozen = FrozenJob(name="job", **job)
+        work = BuildSpec(self.id, "set", "t", "gate", "i", frozen, change, attempt, **{"zuul": said, **(spec or {})})
+        return asyncio.ensure_future(self.runner.run(work, RepoState(), cancel or asyncio.Event()))
+
+    async def build(self, **job: Any) -> BuildOutcome:
+        async with asyncio.timeout(DEADLINE_S):
+            return await self.start(**job)
+
+    async def says(self, text: str) -> None:
+        """Until the log of the last build has this in it."""
+        found = b""
+        async with asyncio.timeout(DEADLINE_S):
+            async for chunk in follow(self._log, lambda: False):
+                found += chunk
+                if text.encode() in found:
+                    return
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def _log(self) -> Path:
+        return self.runner.log_root / self.id / "job-output.txt"
+
+    @property
+    def work(self) -> Path:
+        return self.runner.root / self.id / "work"
+
+    def kept(self, name: str) -> Any:
+        """JSON that the last build left among its logs."""
+        return json.loads((self.runner.log_root / self.id / name).read_text())
+
+
+def end_of(build: str) -> bool:
+    """Waits for every process of the build to end; False when some do not."""
+    for _ in range(3):  # what was begun while we looked is found in the next round
+        left = [psutil.Process(pid) for pid in processes_of(build) if psutil.pid_exists(pid)]
+        if not left:
+            return True
+        psutil.wait_procs(left, timeout=DEADLINE_S)
+    return False

@@ -1,0 +1,218 @@
+"""What is run, in which order, what it is told, and what the build's result is."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from headgate.adapters.process.phases import Limits
+from headgate.config.model import Playbook
+from headgate.ports.checkout import CheckoutError
+
+from .bench import PROJECT, Bench
+
+SAYS = "echo said-$(basename $0)"
+
+
+def said(bench: Bench) -> list[str]:
+    return [line.rpartition("said-")[2] for line in bench.log.splitlines() if "| said-" in line]
+
+
+@pytest.mark.parametrize("sandbox", ["none", "bwrap"])
+async def test_phases_come_in_order(tmp_path: Path, sandbox: str) -> None:
+    bench = Bench(tmp_path, sandbox)
+    books = {name: bench.script(name, SAYS) for name in ("base-pre", "pre", "run-1", "run-2", "post", "base-post")}
+    outcome = await bench.build(
+        pre_run=(books["base-pre"], books["pre"]),
+        run=(books["run-1"], books["run-2"]),
+        post_run=(books["post"], books["base-post"]),
+    )
+    assert outcome.result == "SUCCESS" and said(bench) == list(books)
+    assert 0 < outcome.start_ms <= outcome.end_ms and not (tmp_path / "builds" / bench.id).exists()
+
+
+async def test_run_stops_at_the_first_failure_and_post_does_not(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    good, bad = bench.script("good", SAYS), bench.script("bad", f"{SAYS}; exit 5")
+    outcome = await bench.build(pre_run=(good,), run=(bad, good), post_run=(bad, good))
+    assert outcome.result == "FAILURE" and "run: bad: exit status 5" in outcome.error
+    assert said(bench) == ["good", "bad", "bad", "good"]
+
+
+async def test_after_a_failed_pre_run_only_levels_that_were_reached_are_left_in_order(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    outer, inner, deepest = (replace(bench.script(f"level-{n}", SAYS), nesting=n) for n in range(3))
+    failing = replace(bench.script("failing", f"{SAYS}; exit 1"), nesting=1)
+    outcome = await bench.build(pre_run=(outer, failing, deepest), run=(outer,), post_run=(deepest, inner, outer))
+    assert outcome.result is None and said(bench) == ["level-0", "failing", "level-1", "level-0"]
+
+
+async def test_results_have_their_names(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    good, bad = bench.script("good", "true"), bench.script("bad", "false")
+    slow = bench.script("slow", "sleep 20")
+    tidy = replace(bad, cleanup=True)
+    assert (await bench.build(run=(good,), post_run=(bad,))).result == "POST_FAILURE"
+    assert (await bench.build(run=(bad,), post_run=(bad,))).result == "FAILURE"
+    assert (await bench.build(run=(good,), post_run=(tidy,))).result == "SUCCESS", "what cleans up has no say"
+    assert (await bench.build(pre_run=(bad,), run=(good,))).result is None
+    assert (await bench.build(pre_run=(bad,), run=(good,), attempt=3)).result == "RETRY_LIMIT"
+    assert (await bench.build(run=(slow,), timeout_s=1)).result == "TIMED_OUT"
+    assert (await bench.build(run=(good,), post_run=(slow,), post_timeout_s=1)).result == "POST_FAILURE"
+    assert (await bench.build(pre_run=(slow,), run=(good,), pre_timeout_s=1, timeout_s=90)).result == "TIMED_OUT"
+
+
+async def test_a_job_that_says_nothing_of_time_has_the_sites_limit(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, limits=Limits(timeout_s=1))
+    outcome = await bench.build(run=(bench.script("slow", "sleep 20"),))
+    assert outcome.result == "TIMED_OUT" and "its time was up" in outcome.error
+
+
+async def test_pre_run_and_run_share_their_time(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    half = bench.script("half", "sleep 0.7")
+    assert (await bench.build(pre_run=(half,), run=(half,), timeout_s=1)).result == "TIMED_OUT"
+
+
+async def test_what_cannot_be_run_is_said(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    (bench.source / "text").write_text("just text\n")
+    (bench.source / "strange").write_text("#!/nowhere/at/all\n")
+    (bench.source / "strange").chmod(0o755)
+    (bench.source / "outside").symlink_to("/bin/true")
+    for name, why in {
+        "nothing": "has no file nothing",
+        "text": "neither a playbook (.yaml) nor executable",
+        "strange": "cannot be started: No such file or directory",
+        "outside": "has no file outside",
+    }.items():
+        outcome = await bench.build(run=(Playbook(PROJECT, "local", "master", name),))
+        assert outcome.result == "ERROR" and why in outcome.error
+
+
+async def test_a_script_without_its_bit_is_run_by_what_its_first_line_names(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    book = bench.script("plain", "echo ran")
+    (bench.source / "plain").chmod(0o644)
+    assert (await bench.build(run=(book,))).result == "SUCCESS" and "| ran" in bench.log
+
+
+async def test_repositories_that_cannot_be_had(tmp_path: Path) -> None:
+    class Broken:
+        def __init__(self, *, conflict: bool) -> None:
+            self.conflict = conflict
+
+        async def checkout(self, *_: object, **__: object) -> str:
+            raise CheckoutError("api is not there", conflict=self.conflict)
+
+    bench = Bench(tmp_path)
+    bench.runner._checkout = Broken(conflict=False)
+    assert (await bench.build()).result is None, "the network may be back next time"
+    assert (await bench.build(attempt=3)).result == "RETRY_LIMIT"
+    bench.runner._checkout = Broken(conflict=True)
+    outcome = await bench.build()
+    assert outcome.result == "MERGE_CONFLICT" and "api is not there" in bench.log
+
+
+async def test_a_job_may_say_that_trying_again_is_no_use(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    pre = bench.script("pre", "headgate-return zuul.retry=false; exit 1")
+    assert (await bench.build(pre_run=(pre,))).result == "FAILURE"
+
+
+async def test_an_executable_is_told_by_file_and_environment(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "bwrap", hostname="here", variables={"mirror": "http://site", "who": "site"})
+    run = bench.script("run", "cp $HEADGATE_VARS $ZUUL_LOG_DIR/vars.json; env > $ZUUL_LOG_DIR/env.txt; pwd")
+    post = bench.script("post", "cp $HEADGATE_VARS $ZUUL_LOG_DIR/post.json; false")
+    outcome = await bench.build(
+        run=(run,), post_run=(post,), vars={"who": "job", "n": 3}, extra_vars={"x": 1}, spec={"parent_data": {"p": 2}}
+    )
+    told = bench.kept("vars.json")
+    zuul = told["zuul"]
+    assert {name: told[name] for name in ("who", "n", "x", "p", "mirror")} == {
+        "who": "site", "n": 3, "x": 1, "p": 2, "mirror": "http://site"
+    }  # fmt: skip
+    assert zuul["project"]["src_dir"] == f"src/{PROJECT}" and zuul["projects"][PROJECT]["commit"] == "1" * 40
+    assert zuul["executor"]["hostname"] == "here" and zuul["executor"]["src_root"] == str(bench.work / "src")
+    assert zuul["playbook_context"]["playbooks"] == [{"path": f"{PROJECT}/run", "branch": "master", "trusted": False}]
+    assert base64.b64decode(zuul["message"]) == b"" and [i["ref"] for i in zuul["items"]] == ["refs/for/master/topic"]
+    assert told["zuul_execution_phase"] == "run" and "zuul_success" not in told
+    assert bench.kept("post.json")["zuul_success"] == "True" and outcome.result == "POST_FAILURE"
+    environment = dict(
+        line.split("=", 1) for line in (Path(outcome.log_path) / "env.txt").read_text().splitlines() if "=" in line
+    )
+    assert environment["ZUUL_PROJECT"] == PROJECT and environment["ZUUL_CHANGE"] == "topic"
+    assert environment["ZUUL_EXECUTION_PHASE"] == "run" and environment["HOME"].startswith(str(bench.work))
+    assert f"| {bench.work}/src/{PROJECT}" in bench.log, "it starts in the repository of the change"
+
+
+async def test_nothing_of_the_executors_environment_reaches_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADGATE_SECRET", "treasure")
+    bench = Bench(tmp_path)
+    assert (await bench.build(run=(bench.script("run", "env"),))).result == "SUCCESS"
+    assert "treasure" not in bench.log
+
+
+async def test_data_is_returned_in_pieces(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    first = bench.script(
+        "first",
+        """headgate-return zuul.log_url=http://l/ deep.a=1 zuul.artifacts='[{"name": "doc", "url": "doc/"}]'
+echo '{"zuul": {"artifacts": [{"name": "tar", "url": "t.tgz"}]}, "deep": {"b": [2]}}' | headgate-return --json -""",
+    )
+    second = bench.script("second", "headgate-return deep.a=3 zuul.warnings='[\"old API\"]'")
+    outcome = await bench.build(run=(first,), post_run=(second,))
+    assert outcome.data["deep"] == {"a": 3, "b": [2]} and outcome.data["zuul"]["log_url"] == "http://l/"
+    assert [a["name"] for a in outcome.data["zuul"]["artifacts"]] == ["doc", "tar"]
+    assert outcome.data["zuul"]["warnings"] == ["old API"]
+
+
+@pytest.mark.parametrize(
+    ("does", "why"),
+    [
+        ("echo '{broken' > $HEADGATE_RESULT", "is no JSON"),
+        ("echo '[1]' > $HEADGATE_RESULT", "is not an object with `data`"),
+        ("ln -s /etc/hostname $HEADGATE_RESULT", "cannot be read"),
+        ("mkfifo $HEADGATE_RESULT", "is no JSON"),
+        ("head -c 70000000 /dev/zero | tr '\\0' x > $HEADGATE_RESULT", "of data, which is the limit"),
+    ],
+    ids=["broken", "list", "link", "pipe", "huge"],
+)
+async def test_data_that_cannot_be_used_fails_the_build(tmp_path: Path, does: str, why: str) -> None:
+    bench = Bench(tmp_path)
+    outcome = await bench.build(run=(bench.script("run", does),))
+    assert outcome.result == "FAILURE" and why in outcome.error and "What the job returned is lost" in bench.log
+
+
+async def test_files_left_in_the_log_directory_are_kept_within_limits(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, files_size_max_bytes=1000)
+    does = """cd $ZUUL_LOG_DIR; mkdir sub; echo '{"a": 1}' > sub/report.json; head -c 2000 /dev/zero > big
+ln -s /etc/passwd stolen; mkfifo pipe; echo mine > job-output.txt.1"""
+    outcome = await bench.build(run=(bench.script("run", does),))
+    assert outcome.result == "SUCCESS" and bench.kept("sub/report.json") == {"a": 1}
+    kept = {str(p.relative_to(outcome.log_path)) for p in Path(outcome.log_path).rglob("*") if not p.is_dir()}
+    assert kept == {"job-output.txt", "job-output.txt.1", "sub/report.json", "zuul-info/inventory.yaml"}
+    for line in ("stolen is not kept: it is no regular file", "big is not kept: with its 2000 bytes"):
+        assert line in bench.log
+
+
+async def test_builds_side_by_side_do_not_meet(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "bwrap")
+    listing = bench.script("run", "ls ../../../../.. ; ls /tmp; touch /tmp/mine")
+    others = [bench.start(run=(listing,)) for _ in range(3)]
+    ids = {path.name for path in (tmp_path / "builds").iterdir()} if (tmp_path / "builds").exists() else set()
+    assert [(await other).result for other in others] == ["SUCCESS"] * 3
+    assert bench.log.count("| mine") == 0 and not [id for id in ids - {bench.id} if f"| {id}" in bench.log]
+
+
+async def test_work_is_shared_out_while_many_builds_run(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    quick = bench.script("run", "echo done")
+    results = await asyncio.gather(*(bench.start(run=(quick,)) for _ in range(12)))
+    assert {outcome.result for outcome in results} == {"SUCCESS"}

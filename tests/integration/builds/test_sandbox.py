@@ -1,0 +1,71 @@
+"""Bubblewrap, and what is said when there is none."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from headgate.adapters.process.sandbox import Paths, Sandbox
+
+from .bench import Bench
+
+
+async def test_writes_stay_inside(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "bwrap")
+    outside = tmp_path / "outside"
+    run = bench.script("run", f"touch {outside} /etc/headgate-was-here $HEADGATE_VARS/../../x; touch ok && echo inside")
+    assert (await bench.build(run=(run,))).result == "SUCCESS"
+    assert not outside.exists() and not Path("/etc/headgate-was-here").exists() and "| inside" in bench.log
+
+
+async def test_the_rest_of_the_machine_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("treasure")
+    bench = Bench(tmp_path, "bwrap")
+    run = bench.script("run", f"cat {tmp_path}/secret; ls /root /home /var; cat /proc/1/environ; ps ax | wc -l; true")
+    assert (await bench.build(run=(run,))).result == "SUCCESS"
+    assert "treasure" not in bench.log and "No such file or directory" in bench.log
+
+
+async def test_settings_open_it_for_those_that_are_trusted(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    bench = Bench(tmp_path, "bwrap", trusted=Paths(writable=(shared,)), untrusted=Paths(readable=(shared,)))
+    book = bench.script("run", f"ls -d {shared} && touch {shared}/$ZUUL_EXECUTION_PHASE$1")
+    assert (await bench.build(run=(book,))).result == "FAILURE" and not any(shared.iterdir())
+    assert (await bench.build(run=(replace(book, trusted=True),))).result == "SUCCESS" and any(shared.iterdir())
+
+
+def test_without_bubblewrap_one_warning_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with caplog.at_level(logging.WARNING):
+        sandbox = Sandbox("auto")
+        for _ in range(3):
+            assert sandbox.wrap(["/bin/true"], [], [], trusted=False) == ["/bin/true"]
+    assert [r.message for r in caplog.records] == [
+        "Jobs run without a sandbox: the program bwrap is not installed; install the package bubblewrap "
+        "(apt-get install bubblewrap). They can read and write what this user can, and are not kept apart from "
+        "each other."
+    ]
+
+
+def test_bubblewrap_that_does_not_work_is_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = tmp_path / "bwrap"
+    broken.write_text("#!/bin/sh\necho 'bwrap: No permissions to create a new namespace' >&2; exit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert not Sandbox("auto").usable
+    assert "No permissions to create a new namespace" in caplog.text and "unprivileged user namespaces" in caplog.text
+    with pytest.raises(OSError, match=r"sandbox = bwrap, but bwrap does not work here"):
+        Sandbox("bwrap")
+
+
+def test_who_wants_none_is_not_warned(caplog: pytest.LogCaptureFixture) -> None:
+    assert not Sandbox("none").usable and not caplog.records
