@@ -16,6 +16,7 @@ from .conftest import PIPELINES, TENANTS
 
 UNUSED = {
     "/mozilla": "the workers of queues have a test of their own",
+    "/runm": "the inventory has a test of its own",
     "/zuul/cache/connection/<connection>/branches/lock": "one process at a time writes the branches: the election",
     "/zuul/cleanup": "nothing is left behind to be swept",
     "/zuul/components/fingergw": "a process of its own",

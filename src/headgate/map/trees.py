@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from headgate.map.inventory.places import InventoryMap
+from headgate.map.inventory.places import root as inventory_root
 from headgate.map.keys import KEYS_ROOT, KeyStorage
 from headgate.map.places import ROOT, Map
 from headgate.map.tree import Dir, Located, Row, locate, render
@@ -25,7 +27,12 @@ class Tree(NamedTuple):
 
 def trees(root: str = ROOT) -> tuple[Tree, ...]:
     """`root` is where the gate's tree is."""
-    return (Tree(root, Map), Tree(KEYS_ROOT, KeyStorage, seed=False), Tree(QUEUES_ROOT, QueueMap))
+    return (
+        Tree(root, Map),
+        Tree(KEYS_ROOT, KeyStorage, seed=False),
+        Tree(QUEUES_ROOT, QueueMap),
+        Tree(inventory_root(), InventoryMap),
+    )
 
 
 def find(among: Sequence[Tree], path: str) -> Located | None:

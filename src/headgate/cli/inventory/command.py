@@ -2,14 +2,87 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+from pathlib import Path
+from typing import Any
+
 import click
 
-from headgate.cli.inventory.serve import command as serve
+from headgate.cli.inventory import places
+from headgate.cli.inventory.client import Connection
+from headgate.cli.inventory.objects import group, watch
+from headgate.inventory.model import PROVIDER
+
+ENVIRONMENT = {
+    "RUNM_HOST": "Where the service is; default: localhost.",
+    "RUNM_PORT": "Its port; default: 10002.",
+    "RUNM_USER": "Who asks.",
+    "RUNM_PROJECT": "For which project.",
+    "RUNM_PARTITION": "In which partition, by name or uuid.",
+    "HEADGATE_TOKEN": "A bearer token that says who asks.",
+}
+LATER = {"serve": "headgate.cli.inventory.serve", "fsck": "headgate.cli.inventory.fsck"}
+"""What needs the whole program, and is imported only when it is used."""
+_path = click.Path(path_type=Path)
 
 
-@click.group(name="inventory")
-def command() -> None:
-    """Machines and other objects: serve, list, change, watch."""
+class Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *LATER])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in LATER:
+            return super().get_command(ctx, cmd_name)
+        found = importlib.import_module(LATER[cmd_name]).command
+        assert isinstance(found, click.Command), "the table names commands"
+        return found
 
 
-command.add_command(serve)
+@click.group(name="inventory", cls=Commands)
+@click.option("--host", envvar="RUNM_HOST", default="localhost", show_default=True, help="Where the service is.")
+@click.option("--port", envvar="RUNM_PORT", type=int, default=10002, show_default=True, help="Its port.")
+@click.option("--user", envvar="RUNM_USER", default="", help="Who asks.")
+@click.option("--project", envvar="RUNM_PROJECT", default="", help="For which project.")
+@click.option("--partition", envvar="RUNM_PARTITION", default="", help="In which partition, by name or uuid.")
+@click.option("--token", envvar="HEADGATE_TOKEN", default="", help="A bearer token that says who asks.")
+@click.option("--ca", type=_path, help="The service speaks TLS, with a certificate of this authority (PEM).")
+@click.option("--certificate", type=_path, help="A certificate that says who asks (PEM).")
+@click.option("--key", type=_path, help="Its key.")
+@click.option("--json", is_flag=True, help="For programs.")
+@click.option("--quiet", "-q", is_flag=True, help="Say nothing that is no answer.")
+@click.option("--verbose", "-v", is_flag=True, help="Show all of what was created.")
+@click.pass_context
+def command(context: click.Context, /, **said: Any) -> None:
+    """Machines and other objects, kept by the inventory service.
+
+    The exit status is the number of the status the service answered with.
+    """
+    context.obj = Connection(**said)
+
+
+@click.command("helpenv")
+def helpenv() -> None:
+    """Show the environment variables that stand for options, and their values now."""
+    for name, what in ENVIRONMENT.items():
+        value = os.environ.get(name, "")
+        shown = "(set)" if value and name == "HEADGATE_TOKEN" else value
+        click.echo(f"{name:<16}{shown:<24}{what}")
+
+
+providers = group("provider", PROVIDER, "providers")
+providers.add_command(places.definitions(PROVIDER))
+for added in (
+    places.partition,
+    places.types("type", False, "types of objects"),
+    places.types("provider-type", True, "types of providers"),
+    providers,
+    group("group", "runm.provider_group", "groups of providers"),
+    group("image", "runm.image", "images"),
+    group("machine", "runm.machine", "machines"),
+    group("object", "", "objects of every type"),
+    places.definitions(""),
+    watch,
+    helpenv,
+):
+    command.add_command(added)

@@ -43,10 +43,10 @@ def command(config: str | None, verbose: bool, **given: object) -> None:
     logging.basicConfig(
         level=logging.DEBUG if verbose else logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
     )
-    asyncio.run(_serve(with_given(_settings(config), given)))
+    asyncio.run(_serve(with_given(settings_of(config), given)))
 
 
-def _settings(config: str | None) -> Settings:
+def settings_of(config: str | None) -> Settings:
     """Of the file, if one was given or is found; an inventory needs none."""
     if config is None and not any(Path(one).expanduser().is_file() for one in SEARCHED):
         return Settings(Path("headgate.conf").absolute(), {})

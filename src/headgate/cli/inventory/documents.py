@@ -1,0 +1,97 @@
+"""YAML that people write: partitions, providers, objects, definitions."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from headgate.base.errors import UserError
+from headgate.inventory import definitions
+from headgate.inventory.model import KIND, PROVIDER, Definition
+from headgate.inventory.names import Invalid
+from headgate.inventory.wire import inventory_pb2 as pb
+
+DOCUMENT_SIZE_MAX_CHARS = 2_000_000
+
+
+def read(file: str) -> tuple[str, dict[str, Any]]:  # YAML
+    """Of a file, or of standard input (`-`): what to call it, and the mapping.  Raises UserError."""
+    name = "standard input" if file == "-" else file
+    try:
+        text = sys.stdin.read(DOCUMENT_SIZE_MAX_CHARS) if file == "-" else Path(file).read_text()
+        found = yaml.safe_load(text)
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{name}: is not UTF-8 ({error.reason} at byte {error.start})") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"{name}: this is no YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{name}: expected a mapping, NAME: VALUE")
+    return name, found
+
+
+def partition(file: str) -> pb.Partition:
+    """name, uuid.  Raises UserError."""
+    name, found = read(file)
+    _only(name, found, ("name", "uuid"), ("name",))
+    return pb.Partition(name=_text(found["name"]), uuid=_text(found.get("uuid", "")))
+
+
+def described(file: str, type: str) -> pb.Object:
+    """Of a type, or of the type it says (`object_type`).  Raises UserError."""
+    name, found = read(file)
+    known: tuple[str, ...] = ("partition", "project", "name", "uuid", "tags", "properties")
+    needed: tuple[str, ...] = ("name",)
+    if type == PROVIDER:
+        known, needed = (*known, "provider_type", "parent"), ("name", "provider_type")
+    elif not type:
+        known, needed = (*known, "object_type"), ("name", "object_type")
+    _only(name, found, known, needed)
+    properties, tags = found.get("properties") or {}, found.get("tags") or []
+    if not isinstance(properties, dict) or any(isinstance(one, dict | list) for one in properties.values()):
+        raise UserError(f"{name}: properties is a mapping of texts, numbers, true or false")
+    if not isinstance(tags, list):
+        raise UserError(f"{name}: tags is a list")
+    told = {_text(key): _text(value) for key, value in properties.items()}
+    told |= {key: _text(found[said]) for key, said in ((KIND, "provider_type"), ("parent", "parent")) if said in found}
+    return pb.Object(
+        partition=_text(found.get("partition", "")),
+        type=type or _text(found["object_type"]),
+        project=_text(found.get("project", "")),
+        uuid=_text(found.get("uuid", "")),
+        name=_text(found["name"]),
+        properties=told,
+        tags=[_text(tag) for tag in tags],
+    )
+
+
+def definition(file: str) -> Definition:
+    """property_definitions.  Raises UserError."""
+    name, found = read(file)
+    _only(name, found, ("property_definitions",), ("property_definitions",))
+    written = found["property_definitions"]
+    if not isinstance(written, dict):
+        raise UserError(f"{name}: property_definitions is a mapping, KEY: schema, required, permissions")
+    try:
+        return definitions.compiled("", {_text(key): body or {} for key, body in written.items()})
+    except Invalid as error:
+        raise UserError(f"{name}: {error}") from error
+
+
+def _only(name: str, found: Mapping[str, Any], known: tuple[str, ...], needed: tuple[str, ...]) -> None:  # YAML
+    if unknown := sorted(str(key) for key in found if key not in known):
+        raise UserError(f"{name}: {', '.join(unknown)} is not known here; known are {', '.join(known)}")
+    if missing := [key for key in needed if not found.get(key)]:
+        raise UserError(f"{name}: {' and '.join(missing)} must be there")
+
+
+def _text(value: object) -> str:
+    """Values are kept as text: numbers as they are written in JSON, truth as true and false."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)

@@ -1,0 +1,47 @@
+"""`headgate inventory fsck`: are the indexes what the records say?"""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from headgate.cli.inventory.serve import settings_of, with_given
+from headgate.cli.process import open_store
+from headgate.cli.settings import Settings
+from headgate.map.inventory.places import InventoryMap, root
+from headgate.services.inventory.fsck import Finding, examine, repair
+from headgate.store.store import Store
+
+
+@click.command("fsck")
+@click.option("--config", metavar="FILE", help="The settings file.")
+@click.option("--store", metavar="URL", help="Instead of the settings' [store] url.")
+@click.option("--prefix", help="What is before runm/metadata.")
+@click.option("--repair", "repairing", is_flag=True, help="Put right what can be.")
+@click.pass_context
+def command(context: click.Context, config: str | None, store: str | None, prefix: str | None, repairing: bool) -> None:
+    """Report every entry that is missing, stray or leads nowhere; the exit status is 1 if one is left."""
+    settings = with_given(settings_of(config), {"store": store, "prefix": prefix})
+    findings, done, missed = asyncio.run(_examined(settings, repairing))
+    for one in findings:
+        click.echo(f"{one.path}: {one.what}{'' if one.repair else ' (a person must see to it)'}")
+    if repairing:
+        changed = f"; {missed} changed meanwhile: run this again" if missed else ""
+        click.echo(f"{len(findings)} findings, {done} put right{changed}")
+    else:
+        click.echo(f"{len(findings)} findings")
+    context.exit(0 if done == len(findings) else 1)
+
+
+async def _examined(settings: Settings, repairing: bool) -> tuple[list[Finding], int, int]:
+    """What was found; how many were put right, and how many changed meanwhile."""
+    backend = await open_store(settings)
+    try:
+        opened = Store(backend)
+        places = InventoryMap(root(settings.get("inventory", "prefix")))
+        findings = examine(places, await opened.list(places.path))
+        done, missed = await repair(opened, findings) if repairing else (0, 0)
+        return findings, done, missed
+    finally:
+        await backend.close()

@@ -1,0 +1,223 @@
+"""Objects: list, get, create, set, delete, history; for one type, or for all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import click
+
+from headgate.base.errors import UserError
+from headgate.cli.inventory import documents, tables
+from headgate.cli.inventory.client import Client, Connection, connected
+from headgate.inventory.expressions import Expression, parse
+from headgate.inventory.filters import Item
+from headgate.inventory.model import KIND, PROVIDER
+from headgate.inventory.names import Invalid, is_uuid
+from headgate.inventory.wire import inventory_pb2 as pb
+
+PAGE_MAX = 1_000
+KINDS = {1: "created", 2: "updated", 3: "deleted"}
+
+filtered = click.option(
+    "filters",
+    "--filter",
+    "-f",
+    multiple=True,
+    metavar="EXPR",
+    help="field=value …, all of which must hold; several filters: one of them. A field is partition, type, project, "
+    "uuid, name or a property; a word alone: has the property; tag:t has the tag; ! forbids, any: wants one of them; "
+    "* at the end of a value: begins so.",
+)
+
+
+def wanted(filters: tuple[str, ...], type: str) -> list[pb.Filter]:
+    """Of a type, or of all.  Raises UserError."""
+    try:
+        return [_message(parse(one), type) for one in filters] or ([pb.Filter(types=[type])] if type else [])
+    except Invalid as error:
+        raise UserError(str(error)) from error
+
+
+def _message(said: Expression, type: str) -> pb.Filter:
+    found, types = pb.Filter(), list(said.types)
+    kinds = types if type == PROVIDER else []  # of a provider, its type is what it provides
+    for name in ("require", "any", "forbid"):
+        for kind in ("items", "keys", "tags"):
+            values = getattr(said.wanted, f"{name}_{kind}")
+            getattr(found, f"{name}_{kind}").extend(_item(one) if isinstance(one, Item) else one for one in values)
+    if len(kinds) == 1:
+        found.require_items.append(pb.Item(key=KIND, value=kinds[0].removesuffix("*"), prefix=kinds[0].endswith("*")))
+    elif kinds:
+        found.any_items.extend(pb.Item(key=KIND, value=k.removesuffix("*"), prefix=k.endswith("*")) for k in kinds)
+    found.types.extend([type] if type else types)
+    found.partitions.extend(said.partitions)
+    found.uuids.extend(said.uuids)
+    found.project, found.every_project, found.uuid_prefix = said.project, said.every_project, said.uuid_prefix
+    found.name, found.name_prefix = said.name, said.name_prefix
+    return found
+
+
+def _item(one: Item) -> pb.Item:
+    return pb.Item(key=one.key, value=one.value, prefix=one.prefix)
+
+
+def search(client: Client, any: list[pb.Filter], sort: tuple[str, ...] = (), limit: int = 0) -> Iterator[pb.Object]:
+    """Every page; at most `limit`, if there is one."""
+    sorts = [pb.Sort(field=one.removeprefix("-"), descending=one.startswith("-")) for one in sort]
+    token, left = "", limit
+    while True:
+        size = min(PAGE_MAX, left) if left else PAGE_MAX
+        page = client.call("Search", any=any, sort=sorts, page_token=token, limit=size)
+        yield from page.objects
+        left -= len(page.objects)
+        token = page.next_page_token
+        if not token or (limit and left <= 0):
+            return
+
+
+def find(client: Client, type: str, named: str) -> pb.Object:
+    """By uuid or by name."""
+    if is_uuid(named):
+        found: pb.Object = client.call("GetObject", uuid=named)
+        return found
+    if not type:
+        several = list(search(client, [pb.Filter(name=named)], limit=2))
+        if len(several) == 1:
+            return several[0]
+        what = "there is no object" if not several else "there are several objects"
+        raise UserError(f"{what} of the name {named!r}" + ("; give its uuid, or its type" if several else ""))
+    found = client.call("GetObject", type=type, name=named)
+    return found
+
+
+def group(name: str, type: str, what: str) -> click.Group:
+    """The commands for one type; without a type, for all."""
+
+    @click.group(name, help=f"{what.capitalize()}: list, get, create, set, delete, history.")
+    def commands() -> None:
+        pass
+
+    @commands.command("list", help=f"List {what} of the session's partition and project.")
+    @filtered
+    @click.option("--sort", multiple=True, metavar="FIELD", help="name, uuid, …, properties.KEY; -FIELD: downwards.")
+    @click.option("--limit", type=click.IntRange(1), default=None, help="At most so many.")
+    @connected
+    def list_(said: Connection, filters: tuple[str, ...], sort: tuple[str, ...], limit: int | None) -> None:
+        tables.objects(said, list(search(said.open(), wanted(filters, type), sort, limit or 0)))
+
+    @commands.command("get", help="Show one, by uuid or name.")
+    @click.argument("named", metavar="UUID-OR-NAME")
+    @connected
+    def get(said: Connection, named: str) -> None:
+        tables.one_object(said, find(said.open(), type, named))
+
+    @commands.command("create", help="Create one from YAML, and print its uuid.")
+    @click.option("--file", "-f", default="-", metavar="FILE", help="Default: standard input.")
+    @click.option("--dry-run", is_flag=True, help="Check everything, write nothing.")
+    @connected
+    def create(said: Connection, file: str, dry_run: bool) -> None:
+        step = pb.Step(create=documents.described(file, type))
+        found = said.open().call("Apply", steps=[step], validate_only=dry_run).objects[0]
+        if not dry_run:
+            tables.made(said, found)
+        elif not said.quiet:
+            click.echo(f"{found.name} can be created")
+
+    commands.add_command(_set(type))
+    commands.add_command(_delete(type))
+    commands.add_command(_history(type))
+    return commands
+
+
+def _set(type: str) -> click.Command:
+    @click.command("set", help="Change one: KEY=VALUE sets a property, KEY- removes it, +TAG and %TAG add and remove.")
+    @click.argument("named", metavar="UUID-OR-NAME")
+    @click.argument("changes", nargs=-1)
+    @click.option("--name", default="", help="A new name.")
+    @click.option("--generation", type=click.IntRange(0), default=0, help="Only if it is still at this generation.")
+    @connected
+    def command(said: Connection, named: str, changes: tuple[str, ...], name: str, generation: int) -> None:
+        client = said.open()
+        patch = pb.Patch(uuid=find(client, type, named).uuid, expected_generation=generation, name=name)
+        for change in changes:
+            key, equals, value = change.partition("=")
+            if equals and key:
+                patch.set_properties[key] = value
+            elif change.startswith("+") and change[1:]:
+                patch.add_tags.append(change[1:])
+            elif change.startswith("%") and change[1:]:
+                patch.remove_tags.append(change[1:])
+            elif change.endswith("-") and change[:-1]:
+                patch.remove_properties.append(change[:-1])
+            else:
+                raise UserError(f"{change!r} is no change: KEY=VALUE, KEY-, +TAG or %TAG")
+        tables.made(said, client.call("Apply", steps=[pb.Step(update=patch)]).objects[0])
+
+    return command
+
+
+def _delete(type: str) -> click.Command:
+    @click.command("delete", help="Delete some, by uuid or name, or all that match a filter.")
+    @click.argument("named", nargs=-1, metavar="[UUID-OR-NAME]…")
+    @filtered
+    @connected
+    def command(said: Connection, named: tuple[str, ...], filters: tuple[str, ...]) -> None:
+        if not named and not filters:
+            raise UserError("say what to delete: uuids, names or filters")
+        client = said.open()
+        found = [find(client, type, one) for one in named]
+        found += search(client, wanted(filters, type)) if filters else []
+        for one in {one.uuid: one for one in found}.values():
+            removal = pb.Removal(uuid=one.uuid, expected_generation=one.generation)
+            client.call("Apply", steps=[pb.Step(delete=removal)])
+            if not said.quiet:
+                click.echo(one.uuid)
+        if not found:
+            raise UserError("nothing matches; nothing was deleted")
+
+    return command
+
+
+def _history(type: str) -> click.Command:
+    @click.command("history", help="Show what was done to one, and by whom.")
+    @click.argument("named", metavar="UUID-OR-NAME")
+    @connected
+    def command(said: Connection, named: str) -> None:
+        client = said.open()
+        changes = client.call("History", uuid=find(client, type, named).uuid).changes
+        rows = ((_when(one.at_ms), one.user, KINDS.get(one.kind, "?"), _brief(one.new)) for one in changes)
+        tables.show(said, changes, ("when", "who", "what", "then"), rows)
+
+    return command
+
+
+def _when(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def _brief(one: pb.Object) -> str:
+    said = [one.name, *(f"{key}={value}" for key, value in sorted(one.properties.items()))]
+    return " ".join([*said, *(f"+{tag}" for tag in sorted(one.tags))])
+
+
+@click.command("watch")
+@filtered
+@click.option("--revision", type=click.IntRange(0), default=0, help="From this moment on; default: from now on.")
+@click.option("--count", type=click.IntRange(1), default=None, help="End after so many changes.")
+@connected
+def watch(said: Connection, filters: tuple[str, ...], revision: int, count: int | None) -> None:
+    """Tell what is done to objects, as it is done; one line each."""
+    told = 0
+    for answer in said.open().watch(any=wanted(filters, ""), revision=revision):
+        for change in answer.changes:
+            if said.json:
+                click.echo(json.dumps(tables.as_dict(change), ensure_ascii=False))
+            else:
+                about = change.new if change.HasField("new") else change.old
+                when = f"{answer.revision} {_when(change.at_ms)} {change.user}"
+                click.echo(f"{when} {KINDS.get(change.kind, '?')} {about.type} {about.uuid} {_brief(about)}")
+            told += 1
+            if told == count:
+                return

@@ -1,0 +1,207 @@
+"""Partitions, types, definitions."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from headgate.base.errors import UserError
+from headgate.cli.inventory import documents, tables
+from headgate.cli.inventory.client import Client, Connection, connected
+from headgate.inventory.model import READ, WRITE
+from headgate.inventory.names import is_uuid, normal
+from headgate.inventory.wire import inventory_pb2 as pb
+
+_file = click.option("--file", "-f", default="-", metavar="FILE", help="YAML. Default: standard input.")
+
+
+@click.group("partition")
+def partition() -> None:
+    """Partitions: list, get, create, rename, delete."""
+
+
+@partition.command("list")
+@click.option(
+    "--filter", "-f", "filters", multiple=True, metavar="NAME", help="Of these names; * at the end: begins so."
+)
+@connected
+def list_partitions(said: Connection, filters: tuple[str, ...]) -> None:
+    """List the partitions."""
+    found = [one for one in _partitions(said.open()) if not filters or any(_fits(one.name, f) for f in filters)]
+    tables.show(said, found, ("name", "uuid"), ((one.name, one.uuid) for one in found))
+
+
+@partition.command("get")
+@click.argument("named", metavar="UUID-OR-NAME")
+@connected
+def get_partition(said: Connection, named: str) -> None:
+    """Show one partition."""
+    found = _partition(said.open(), named)
+    tables.show(said, [found], ("name", "uuid"), [(found.name, found.uuid)])
+
+
+@partition.command("create")
+@_file
+@click.option("--name", default="", help="Instead of a file.")
+@connected
+def create_partition(said: Connection, file: str, name: str) -> None:
+    """Create a partition, and print its uuid."""
+    wanted = pb.Partition(name=name) if name else documents.partition(file)
+    found = said.open().call("SetPartition", partition=wanted)
+    if said.verbose or said.json:
+        tables.show(said, [found], ("name", "uuid"), [(found.name, found.uuid)])
+    elif not said.quiet:
+        click.echo(found.uuid)
+
+
+@partition.command("rename")
+@click.argument("named", metavar="UUID-OR-NAME")
+@click.argument("name")
+@connected
+def rename_partition(said: Connection, named: str, name: str) -> None:
+    """Give a partition another name; its uuid stays."""
+    client = said.open()
+    found = _partition(client, named)
+    renamed = pb.Partition(uuid=found.uuid, name=name)
+    client.call("SetPartition", partition=renamed, expected_generation=found.generation)
+
+
+@partition.command("delete")
+@click.argument("named", metavar="UUID-OR-NAME")
+@connected
+def delete_partition(said: Connection, named: str) -> None:
+    """Delete a partition in which there are no objects."""
+    said.open().call("DeletePartition", partition=named)
+
+
+def _partitions(client: Client) -> list[pb.Partition]:
+    return list(client.call("ListPartitions").partitions)
+
+
+def _partition(client: Client, named: str) -> pb.Partition:
+    wanted = normal(named) if is_uuid(named) else named
+    found = next((one for one in _partitions(client) if wanted in (one.uuid, one.name)), None)
+    if found is None:
+        raise UserError(f"there is no partition {named!r}; `headgate inventory partition list` shows those there are")
+    return found
+
+
+def _fits(text: str, pattern: str) -> bool:
+    return text.startswith(pattern[:-1]) if pattern.endswith("*") else text == pattern
+
+
+def types(name: str, provider: bool, what: str) -> click.Group:
+    """The commands for types of objects, or of providers."""
+
+    @click.group(name, help=f"{what.capitalize()}: list, get, set, delete.")
+    def commands() -> None:
+        pass
+
+    def known(client: Client) -> list[pb.Type]:
+        return [one for one in client.call("ListTypes").types if one.provider == provider]
+
+    def shown(said: Connection, found: list[pb.Type]) -> None:
+        rows = ((one.code, "project" if one.per_project else "partition", one.description) for one in found)
+        tables.show(said, found, ("code", "names are unique in a", "description"), rows)
+
+    @commands.command("list", help=f"List {what}.")
+    @click.option("--filter", "-f", "filters", multiple=True, metavar="CODE", help="* at the end: begins so.")
+    @connected
+    def list_(said: Connection, filters: tuple[str, ...]) -> None:
+        shown(said, [one for one in known(said.open()) if not filters or any(_fits(one.code, f) for f in filters)])
+
+    @commands.command("get", help="Show one.")
+    @click.argument("code")
+    @connected
+    def get(said: Connection, code: str) -> None:
+        found = [one for one in known(said.open()) if one.code == code]
+        if not found:
+            raise UserError(f"there is no type {code!r}; `headgate inventory {name} list` shows those there are")
+        shown(said, found)
+
+    @commands.command("set", help="Create or change one.")
+    @click.argument("code")
+    @click.option("--description", default="", help="What it is.")
+    @click.option("--per-project", is_flag=True, help="Names are unique in a project, not in a partition.")
+    @connected
+    def set_(said: Connection, code: str, description: str, per_project: bool) -> None:
+        type = pb.Type(code=code, description=description, per_project=per_project, provider=provider)
+        said.open().call("SetType", type=type)
+
+    @commands.command("delete", help="Delete one of which there are no objects.")
+    @click.argument("code")
+    @connected
+    def delete(said: Connection, code: str) -> None:
+        said.open().call("DeleteType", code=code, provider=provider)
+
+    return commands
+
+
+def definitions(type: str) -> click.Group:
+    """The commands for definitions of objects of a type; without one, they take `--object-type`."""
+    commands = click.Group("definition", help="Definitions: what objects look like, who may see and change what.")
+    for command in (_get(type), _set(type), _delete(type)):
+        command.params += [
+            click.Option(["--global", "-g", "everywhere"], is_flag=True, help="That of every partition."),
+            click.Option(["--in", "within"], default="", metavar="PARTITION", help="Default: the session's."),
+            click.Option(["--type", "-t", "kind"], default="", help="Of one kind; of providers, their type."),
+        ]
+        if not type:
+            command.params.append(click.Option(["--object-type", "of"], required=True, help="Of objects of this type."))
+        commands.add_command(command)
+    return commands
+
+
+def _place(type: str, said: Connection, options: dict[str, str]) -> pb.Place:
+    within = "" if options["everywhere"] else options["within"] or said.partition
+    return pb.Place(type=type or options["of"], partition=within, kind=options["kind"])
+
+
+def _get(type: str) -> click.Command:
+    @click.command("get", help="Show the one that applies; with --exact, the one set just there.")
+    @click.option("--exact", is_flag=True, help="Do not fall back to what applies otherwise.")
+    @connected
+    def command(said: Connection, /, exact: bool, **options: str) -> None:
+        found = said.open().call("GetDefinition", place=_place(type, said, options), exact=exact)
+        if said.json:
+            click.echo(json.dumps(tables.as_dict(found), indent=1, ensure_ascii=False))
+            return
+        at = f"partition {found.place.partition}" if found.place.partition else "every partition"
+        click.echo(f"definition {found.definition.uuid} of {found.place.type} {found.place.kind} in {at}")
+        click.echo(json.dumps(json.loads(found.definition.schema or "{}"), indent=1, ensure_ascii=False))
+        for one in found.definition.permissions:
+            whom = " ".join(w for w in (one.project and f"project {one.project}", one.role and f"role {one.role}") if w)
+            click.echo(f"{one.key}: {whom or 'everybody'}: {'r' * one.read + 'w' * one.write or 'nothing'}")
+
+    return command
+
+
+def _set(type: str) -> click.Command:
+    @click.command("set", help="Set it from YAML (property_definitions), and print its uuid.")
+    @_file
+    @connected
+    def command(said: Connection, /, file: str, **options: str) -> None:
+        compiled = documents.definition(file)
+        permissions = [
+            pb.Permission(
+                key=key, project=one.project, role=one.role, read=bool(one.mask & READ), write=bool(one.mask & WRITE)
+            )
+            for key, rules in compiled.permissions.items()
+            for one in rules
+        ]
+        given = pb.Definition(schema=compiled.schema, permissions=permissions)
+        found = said.open().call("SetDefinition", place=_place(type, said, options), definition=given)
+        if not said.quiet:
+            click.echo(found.definition.uuid)
+
+    return command
+
+
+def _delete(type: str) -> click.Command:
+    @click.command("delete", help="Remove the one set just there.")
+    @connected
+    def command(said: Connection, /, **options: str) -> None:
+        said.open().call("DeleteDefinition", place=_place(type, said, options))
+
+    return command

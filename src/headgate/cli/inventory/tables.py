@@ -1,0 +1,66 @@
+"""What was found: a table for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+import click
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+from rich.console import Console
+from rich.table import Table
+
+from headgate.cli.inventory.client import Connection
+from headgate.inventory.wire import inventory_pb2 as pb
+
+PLAIN_WIDTH_COLUMNS = 1_000
+"""Where no terminal says how wide it is: nothing is cut."""
+
+
+def show(said: Connection, found: Sequence[Message], heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    if said.json:
+        click.echo(json.dumps([as_dict(one) for one in found], indent=1, ensure_ascii=False))
+        return
+    table = Table(*heads, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*row)
+    console = Console(soft_wrap=False)
+    if not console.is_terminal:
+        console.width = PLAIN_WIDTH_COLUMNS
+    console.print(table, markup=False, highlight=False)
+
+
+def as_dict(message: Message) -> dict[str, object]:
+    """With the names of the definitions."""
+    return dict(MessageToDict(message, preserving_proto_field_name=True))
+
+
+def objects(said: Connection, found: Sequence[pb.Object]) -> None:
+    rows = ((one.name, one.type, one.project, one.uuid, _properties(one), " ".join(sorted(one.tags))) for one in found)
+    show(said, found, ("name", "type", "project", "uuid", "properties", "tags"), rows)
+
+
+def _properties(one: pb.Object) -> str:
+    return " ".join(f"{key}={value}" for key, value in sorted(one.properties.items()))
+
+
+def one_object(said: Connection, found: pb.Object) -> None:
+    if said.json:
+        click.echo(json.dumps(as_dict(found), indent=1, ensure_ascii=False))
+        return
+    for what in ("name", "type", "project", "uuid", "partition", "generation"):
+        if value := getattr(found, what):
+            click.echo(f"{what:<12}{value}")
+    for key, value in sorted(found.properties.items()):
+        click.echo(f"{'property':<12}{key}={value}")
+    if found.tags:
+        click.echo(f"{'tags':<12}{' '.join(sorted(found.tags))}")
+
+
+def made(said: Connection, found: pb.Object) -> None:
+    """What was created or changed: its uuid; with --verbose or --json all of it, with --quiet nothing."""
+    if said.verbose or said.json:
+        one_object(said, found)
+    elif not said.quiet:
+        click.echo(found.uuid)

@@ -1,0 +1,85 @@
+"""The command line against the service: what a person types, and what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from headgate.base.errors import UserError
+from headgate.cli.main import group
+from tests.integration.inventory.test_compatibility import service
+
+COMPUTE = """
+property_definitions:
+  location.site: {schema: {type: string}, required: true}
+  location.rack_position: {schema: {type: integer, minimum: 1}}
+  secret: {permissions: [{permission: ""}, {role: admin, permission: rw}]}
+"""
+
+
+class Shell:
+    """`await shell("partition list")`: what was said, after the exit status that is expected."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.partition(":")
+        self._environment = {
+            "RUNM_HOST": host, "RUNM_PORT": port, "RUNM_USER": "alice", "RUNM_PROJECT": "proj0",
+            "RUNM_PARTITION": "part0", "NO_COLOR": "1",
+        }  # fmt: skip
+
+    async def __call__(self, *words: str, stdin: str = "", status: int = 0, **environment: str) -> str:
+        given = words[0].split() if len(words) == 1 else list(words)
+        env = {**self._environment, **environment}
+        result = await asyncio.to_thread(CliRunner().invoke, group, ["inventory", *given], stdin, env)
+        error = result.exception if isinstance(result.exception, UserError) else ""
+        assert result.exit_code == status, f"{result.output}{result.exception!r}"
+        return f"{result.output}{error}".strip()
+
+
+def node(number: int) -> str:
+    return f"""
+partition: part0
+provider_type: runm.compute
+name: node{number}
+tags: [compute]
+properties:
+  location.site: site{number % 2}
+  location.rack_position: {number}
+"""
+
+
+async def test_an_inventory_is_kept_by_typing(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'inventory.sqlite'}"
+    async with service(tmp_path, "--store", store) as address:
+        shell = Shell(address)
+        assert len(await shell("partition create", stdin="name: part0\n")) == 32
+        assert "part0" in await shell("partition list -f pa*")
+        await shell("provider definition set -t runm.compute", stdin=COMPUTE)
+        assert "location.rack_position" in await shell("provider definition get -t runm.compute")
+        uuids = [await shell("provider create", stdin=node(n)) for n in (1, 2, 3)]
+        missing = node(4).replace("  location.site: site0\n", "")
+        assert "location.site" in await shell("provider create", stdin=missing, status=3)
+        wrong = node(4).replace("rack_position: 4", "rack_position: 0")
+        assert "rack_position" in await shell("provider create", stdin=wrong, status=3)
+        secret = node(4).replace("properties:", "properties:\n  secret: x")
+        assert "may not set secret" in await shell("provider create", stdin=secret, status=7)
+        assert "exists" in await shell("provider create", stdin=node(1), status=6)
+        found = json.loads(await shell("--json", "provider", "list", "-f", "location.site=site1 type=runm.comp*"))
+        assert [one["name"] for one in found] == ["node1", "node3"]
+        several = await shell("provider", "list", "-f", "location.rack_position=2", "-f", "name=node3")
+        assert "node2" in several and "node3" in several and "node1" not in several
+        assert await shell("provider", "set", "node2", "note=two words", "+odd", "%compute") == uuids[1]
+        assert "two words" in await shell("provider", "list", "-f", "'note=two words' tag:odd !tag:compute")
+        history = await shell("provider history node2")
+        assert "created" in history and "updated" in history and "alice" in history
+        assert uuids[2] in await shell(f"object get {uuids[2].upper()}")
+        assert "created runm.provider" in await shell("watch --count 1 --revision 1")
+        assert await shell("provider delete node3") == uuids[2]
+        assert "no runm.provider node3" in await shell("provider get node3", status=5)
+        assert "session has no project" in await shell("provider list", status=9, RUNM_PROJECT="")
+        assert "RUNM_PARTITION  part0" in await shell("helpenv")
+    assert await Shell(address)("fsck", "--store", store) == "0 findings"
+    assert "is it running there" in await Shell(address)("provider list", status=14)
