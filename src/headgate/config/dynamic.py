@@ -7,15 +7,19 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from headgate.config.layout import Branches, Layout, build_layout
+from headgate.config.assembly.linking import Branches, exchanged
+from headgate.config.branches import included
+from headgate.config.layout import Layout, build_layout
 from headgate.config.model import ConfigError
-from headgate.config.operator.model import Tenant
+from headgate.config.operator.model import Tenant, TenantProject
 from headgate.config.parse import ParseCache, ParsedBranch
 
 Texts = Mapping[str, Mapping[str, Mapping[str, str]]]
 """project -> branch -> path -> text"""
 LAYOUTS_MAX = 50
 """Proposed layouts kept, by content."""
+FOLLOWED_MAX = 100
+"""Branches exchanged in a layout; when more have changed it is made anew."""
 STATIC = ("semaphore", "section", "provider")
 """Kinds of which a proposal is checked, and takes effect when it has landed."""
 
@@ -38,11 +42,15 @@ class Layouts:
     branches: Branches
     cache: ParseCache
     landed: Layout
+    _told: frozenset[ConfigError]
+    """What is wrong with the landed layout."""
     _known: dict[tuple[str, ...], _Proposal] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, tenant: Tenant, branches: Branches, cache: ParseCache) -> Layouts:
-        return cls(tenant, branches, cache, build_layout(tenant, branches))
+    def of(cls, tenant: Tenant, branches: Branches, cache: ParseCache, before: Layouts | None = None) -> Layouts:
+        """`before`, when there is one, is what held until now: only what has changed is looked at."""
+        landed = _following(before, tenant, branches) or build_layout(tenant, branches)
+        return cls(tenant, branches, cache, landed, frozenset(landed.errors))
 
     def proposed(
         self, texts: Texts, own: tuple[str, str] | None = None, ahead: Texts | None = None
@@ -54,14 +62,17 @@ class Layouts:
         and branch of the change itself (None: every project and branch that the chain proposes something for).
         """
         proposal = self._proposal(texts)
-        known = set(self.landed.errors)
-        if ahead:
-            known.update(self._proposal(ahead).everything)
+        same = {id(error) for error in self.landed.errors}
+        before = [e for e in self._proposal(ahead).everything if id(e) not in same] if ahead else []
+        known = self._told.union(before) if before else self._told
         changed = {own} if own is not None else {(p, branch) for p, found in texts.items() for branch in found}
-        new = [e for e in proposal.everything if e not in known or (e.project, e.branch) in changed]
+        new = [
+            e for e in proposal.everything if (e.project, e.branch) in changed or (id(e) not in same and e not in known)
+        ]
         if not any(e.severity == "error" for e in new):
             everything = set(proposal.everything)
-            broken = (e for e in proposal.usable if e.severity == "error" and e not in known and e not in everything)
+            usable = (e for e in proposal.usable if id(e) not in same and e.severity == "error")
+            broken = (e for e in usable if e not in known and e not in everything)
             new += [_unmerged(e) for e in broken]
         return proposal.layout, tuple(dict.fromkeys(new))
 
@@ -70,11 +81,10 @@ class Layouts:
         return self._proposal(texts).layout if texts else self.landed
 
     def _proposal(self, texts: Texts) -> _Proposal:
-        sources = {p.project: p for p in self.tenant.projects}
         parsed = {
-            project: {branch: self.cache.parse(sources[project], branch, files) for branch, files in found.items()}
+            project: {b: self.cache.parse(source, b, files) for b, files in found.items() if _counts(source, b)}
             for project, found in texts.items()
-            if project in sources
+            if (source := self.tenant.by_canonical.get(project)) is not None
         }
         key = tuple(sorted(p.digest for found in parsed.values() for p in found.values()))
         if key not in self._known:
@@ -84,19 +94,36 @@ class Layouts:
         return self._known[key]
 
     def _propose(self, parsed: dict[str, dict[str, ParsedBranch]]) -> _Proposal:
-        everything = build_layout(self.tenant, self._with(parsed))
-        untrusted = {p.project for p in self.tenant.projects if not p.trusted}
-        usable = {project: found for project, found in parsed.items() if project in untrusted}
+        everything = exchanged(self.landed, parsed, keep=False)
+        usable = {project: found for project, found in parsed.items() if not self.landed.source(project).trusted}
         if not usable:
             return _Proposal(self.landed, everything.errors, ())
-        layout = everything if len(usable) == len(parsed) else build_layout(self.tenant, self._with(usable))
+        layout = everything if len(usable) == len(parsed) else exchanged(self.landed, usable, keep=False)
         made = _Proposal(layout, everything.errors, layout.errors)
         for kind in STATIC:
             layout.singles[kind] = self.landed.singles[kind]
         return made
 
-    def _with(self, parsed: Mapping[str, Mapping[str, ParsedBranch]]) -> Branches:
-        return {**self.branches, **{p: {**self.branches.get(p, {}), **found} for p, found in parsed.items()}}
+
+def _counts(source: TenantProject, branch: str) -> bool:
+    return included(source, branch) or (source.is_dynamic(branch) and not source.trusted)
+
+
+def _following(before: Layouts | None, tenant: Tenant, branches: Branches) -> Layout | None:
+    """The landed layout made from the one before; None when that is no less work."""
+    if before is None or before.tenant is not tenant:
+        return None
+    old = before.branches
+    if any(p in old and next(iter(old[p]), "") != next(iter(found), "") for p, found in branches.items()):
+        return None
+    come = {
+        project: {branch: one for branch, one in found.items() if old.get(project, {}).get(branch) is not one}
+        for project, found in branches.items()
+    }
+    gone = [(p, branch) for p, found in old.items() for branch in found if branch not in branches.get(p, {})]
+    if sum(map(len, come.values())) + len(gone) > FOLLOWED_MAX:
+        return None
+    return exchanged(before.landed, {p: found for p, found in come.items() if found}, gone, keep=True)
 
 
 def _unmerged(error: ConfigError) -> ConfigError:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from headgate.config.assembly.adding import ORDER, SINGLE, Adder
-from headgate.config.assembly.references import References
+from headgate.config.assembly.adding import PATTERNS, SINGLE, Key
+from headgate.config.assembly.linking import Branches, Findings, Index, exchanged
 from headgate.config.freezing.freeze import Question, freeze
 from headgate.config.freezing.matching import Target, project_applies
 from headgate.config.freezing.sections import sections
 from headgate.config.model import ConfigError, FrozenGraph, Pipeline
 from headgate.config.operator.model import Tenant, TenantProject
-from headgate.config.parse import ParsedBranch, Stanza
+from headgate.config.parse import Stanza
 from headgate.config.patterns import matches_whole
 from headgate.config.reading.check import as_list
 from headgate.config.reading.document import Table
 from headgate.config.reading.source import Source
 
-Branches = Mapping[str, Mapping[str, ParsedBranch]]
-"""project -> branch -> what its files say, the default branch first"""
 QUEUE_TYPES = ("all-branches", "per-branch", "branch-assigned")
+T = TypeVar("T")
 _UNKNOWN = TenantProject("", "", "", trusted=True)
 """Where built-in things are defined."""
 
@@ -40,6 +39,8 @@ class Layout:
     branches: dict[str, tuple[str, ...]]
     """project -> branches whose configuration is read, default branch first."""
     pipelines: dict[str, Pipeline] = field(default_factory=dict)
+    """In the order in which they are defined."""
+    pipeline_stanzas: dict[str, list[Stanza]] = field(default_factory=dict)
     jobs: dict[str, list[Stanza]] = field(default_factory=dict)
     """Without the built-in noop."""
     projects: dict[str, list[Stanza]] = field(default_factory=dict)
@@ -50,9 +51,13 @@ class Layout:
     singles: dict[str, dict[str, Stanza]] = field(default_factory=lambda: {kind: {} for kind in SINGLE})
     """kind -> name -> its definition, for kinds of which there is one of a name."""
     errors: tuple[ConfigError, ...] = ()
+    findings: Findings = field(default_factory=Findings)
+    """What `errors` are made of."""
+    index: Index | None = None
+    """There when other layouts can be made from this one."""
+    remembered: dict[str, list[Stanza]] = field(default_factory=dict)
+    """Answers of `stanzas`."""
     _noop: list[Stanza] = field(default_factory=_noop)
-    _stanzas_of: dict[str, list[Stanza]] = field(default_factory=dict)
-    _sources: dict[str, TenantProject] = field(default_factory=dict)
 
     @property
     def semaphores(self) -> Mapping[str, int]:
@@ -62,9 +67,35 @@ class Layout:
 
     def source(self, project: str) -> TenantProject:
         """What the tenant file says of a project, by canonical name."""
-        if not self._sources:
-            self._sources.update((p.project, p) for p in self.tenant.projects)
-        return self._sources.get(project, _UNKNOWN)
+        return self.tenant.by_canonical.get(project, _UNKNOWN)
+
+    def admitted(self, key: Key) -> Sequence[Stanza]:
+        """Stanzas that count, in the order in which they do."""
+        kind, name = key
+        match kind:
+            case "job":
+                return self.jobs.get(name, [])
+            case "project-template":
+                return self.templates.get(name, [])
+            case "project":
+                return self.patterns if key == PATTERNS else self.projects.get(name, [])
+            case "pipeline":
+                return self.pipeline_stanzas.get(name, [])
+            case _:
+                return [found] if (found := self.singles[kind].get(name)) is not None else []
+
+    def admit(self, key: Key, stanzas: list[Stanza], pipeline: Pipeline | None = None) -> None:
+        """Exactly these; for whoever puts a layout together."""
+        kind, name = key
+        if key == PATTERNS:
+            self.patterns = stanzas
+        elif kind in self.singles:
+            _set(self.singles[kind], name, stanzas[0] if stanzas else None)
+        else:
+            tables = {"job": self.jobs, "project-template": self.templates, "project": self.projects}
+            _set(tables.get(kind, self.pipeline_stanzas), name, stanzas or None)
+        if kind == "pipeline":
+            _set(self.pipelines, name, pipeline)
 
     def variants(self, job: str) -> list[Stanza]:
         """In the order of their definition."""
@@ -72,11 +103,11 @@ class Layout:
 
     def stanzas(self, project: str) -> list[Stanza]:
         """Of a project, by name first, then by pattern."""
-        known = self._stanzas_of.get(project)
+        known = self.remembered.get(project)
         if known is None:
             short = self.source(project).name
             fits = [s for s in self.patterns if matches_whole(s.name, short) or matches_whole(s.name, project)]
-            known = self._stanzas_of[project] = self.projects.get(project, []) + fits
+            known = self.remembered[project] = self.projects.get(project, []) + fits
         return known
 
     def takes_part(self, pipeline: str, project: str, branch: str, ref: str = "") -> bool:
@@ -144,48 +175,22 @@ class Layout:
 
     def touches_config(self, project: str, files: tuple[str, ...] | None, branch: str = "") -> bool:
         """Does a change of these files (None: not known) propose another configuration?"""
-        return project in self._known() and self.source(project).touches_config(files, branch)
+        known = self.tenant.by_canonical.get(project)
+        return known is not None and known.touches_config(files, branch)
 
     def config_paths(self, project: str) -> tuple[str, ...]:
-        return self.source(project).config_paths if project in self._known() else ()
+        known = self.tenant.by_canonical.get(project)
+        return known.config_paths if known is not None else ()
 
-    def _known(self) -> Mapping[str, TenantProject]:
-        self.source("")
-        return self._sources
+
+def _set(table: dict[str, T], name: str, value: T | None) -> None:
+    if value is None:
+        table.pop(name, None)
+    else:
+        table[name] = value
 
 
 def build_layout(tenant: Tenant, branches: Branches) -> Layout:
     """Everything the files say, in the order that decides who is first: config-projects, then the others; of a project
     its first branch, then the others by name."""
-    carried = {project: _ordered(found) for project, found in branches.items()}
-    layout = Layout(tenant, carried)
-    errors: list[ConfigError] = []
-    by_kind: dict[str, list[Stanza]] = {kind: [] for kind in ORDER}
-    for project in tenant.projects:
-        errors += _shadows(tenant, project)
-        found = branches.get(project.project, {})
-        for branch in carried.get(project.project, ()):
-            errors += found[branch].errors
-            for stanza in found[branch].stanzas:
-                by_kind[stanza.kind].append(stanza)
-    adder = Adder(layout, frozenset(s.name for s in by_kind["label"]))
-    for kind in ORDER:
-        for stanza in by_kind[kind]:
-            errors += adder.add(stanza)
-    references = References(layout)
-    for stanza in adder.kept:
-        errors += references.check(stanza)
-    layout.errors = tuple(errors)
-    return layout
-
-
-def _ordered(found: Mapping[str, ParsedBranch]) -> tuple[str, ...]:
-    first, *others = found or [""]
-    return (first, *sorted(others)) if found else ()
-
-
-def _shadows(tenant: Tenant, project: TenantProject) -> Iterator[ConfigError]:
-    for name in project.shadow:
-        if tenant.find(name) is None:
-            text = f"{tenant.why_not(name)}; the tenant file says that {project.name} is shadowed by it"
-            yield ConfigError("Project Not Found", text, project.project)
+    return exchanged(Layout(tenant, {}, index=Index()), branches, keep=True)

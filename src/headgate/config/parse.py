@@ -9,7 +9,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -23,7 +23,9 @@ from headgate.config.secrets import SecretOpener
 from headgate.config.tenants import TenantProject
 
 CACHE_MAX = 40_000
-"""Parsed branches kept."""
+"""Parsed branches kept, and files."""
+_FORBIDDEN = "pipelines are defined in config-projects only; move it there"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +38,8 @@ class Stanza:
     line: int
     pragma: Mapping[str, Any] = field(default_factory=dict)
     """Of the same file: implied-branch-matchers, implied-branches."""
+    position: int = 0
+    """Among the stanzas of its project and branch."""
 
     @property
     def name(self) -> str:
@@ -66,54 +70,94 @@ class ParsedBranch:
     digest: str
 
 
+class _Content(NamedTuple):
+    """What a file says, on whichever branch."""
+
+    items: tuple[tuple[str, Table, int] | Wrong, ...]
+    """(kind, body, line), or what is wrong."""
+    pragma: Mapping[str, Any]
+
+
+Contents = OrderedDict[str, _Content]
+"""By digest of project settings and text."""
+
+
 class ParseCache:
-    """Same project settings, branch and content: same parsed branch, not parsed again.
+    """Same project settings, branch and content: same parsed branch, not parsed again; nor is a file that was parsed on
+    another branch.
 
     `opener`, when there is one, is asked once for each content whether its secrets can be opened.
     """
 
     def __init__(self, opener: SecretOpener | None = None) -> None:
         self._known: OrderedDict[str, ParsedBranch] = OrderedDict()
+        self._files: Contents = OrderedDict()
         self._opener = opener
         self.parsed = 0
         """How often something really was parsed."""
 
     def parse(self, project: TenantProject, branch: str, files: Mapping[str, str]) -> ParsedBranch:
-        digest = _digest(project, branch, files)
+        settings = msgspec.json.encode(project)
+        digest = _digest(settings, branch, *(text for path in sorted(files) for text in (path, files[path])))
         known = self._known.get(digest)
         if known is None:
             self.parsed += 1
-            known = self._known[digest] = parse_branch(project, branch, files, digest, self._opener)
-            if len(self._known) > CACHE_MAX:
-                self._known.popitem(last=False)
+            known = _parse(project, branch, files, digest, self._opener, self._files)
+            _keep(self._known, digest, known)
         else:
             self._known.move_to_end(digest)
         return known
 
 
-def _digest(project: TenantProject, branch: str, files: Mapping[str, str]) -> str:
-    digest = hashlib.sha256(msgspec.json.encode(project))
-    for part in (branch, *(text for path in sorted(files) for text in (path, files[path]))):
+def _keep(known: OrderedDict[str, T], key: str, value: T) -> None:
+    known[key] = value
+    if len(known) > CACHE_MAX:
+        known.popitem(last=False)
+
+
+def _digest(settings: bytes, *parts: str) -> str:
+    digest = hashlib.sha256(settings)
+    for part in parts:
         found = part.encode("utf-8", "surrogatepass")
         digest.update(b"%d:" % len(found))
         digest.update(found)
     return digest.hexdigest()
 
 
-def parse_branch(
+def parse_branch(project: TenantProject, branch: str, files: Mapping[str, str]) -> ParsedBranch:
+    return _parse(project, branch, files, "", None, OrderedDict())
+
+
+def parse_branches(project: TenantProject, found: Mapping[str, Mapping[str, str]]) -> dict[str, ParsedBranch]:
+    """Several of one project; a file that is the same on all of them is parsed once."""
+    contents: Contents = OrderedDict()
+    return {branch: _parse(project, branch, files, "", None, contents) for branch, files in found.items()}
+
+
+def _parse(
     project: TenantProject,
     branch: str,
     files: Mapping[str, str],
-    digest: str = "",
-    opener: SecretOpener | None = None,
+    digest: str,
+    opener: SecretOpener | None,
+    contents: Contents,
 ) -> ParsedBranch:
     stanzas: list[Stanza] = []
     errors: list[ConfigError] = []
+    settings = msgspec.json.encode(project)
     found = roots(files, project.extra_config_paths) if project.loads else roots((), ())
     for path in found.read:
         source = Source(project.project, project.connection, branch, path, project.trusted, files[path])
-        for one in _file(project, source, opener):
-            (errors if isinstance(one, ConfigError) else stanzas).append(one)  # type: ignore[arg-type]  # by type
+        key = _digest(settings, files[path])
+        content = contents.get(key)
+        if content is None:
+            content = _content(project, files[path], opener)
+            _keep(contents, key, content)
+        for item in content.items:
+            if isinstance(item, Wrong):
+                errors.append(source.told(item))
+            else:
+                stanzas.append(Stanza(*item[:2], source, item[2], content.pragma, len(stanzas)))
     for path in found.spurned:
         source = Source(project.project, project.connection, branch, path, project.trusted, files[path])
         text = f"configuration is read from {found.read[0]}; {path} is not looked at"
@@ -121,36 +165,41 @@ def parse_branch(
     return ParsedBranch(project, branch, tuple(stanzas), tuple(errors), digest)
 
 
-def _file(project: TenantProject, source: Source, opener: SecretOpener | None) -> Iterator[Stanza | ConfigError]:
+def _content(project: TenantProject, text: str, opener: SecretOpener | None) -> _Content:
     """A file that is no list of stanzas contributes nothing but its error."""
     try:
-        document = load(source.text)
+        document = load(text)
         items = [] if document is None else _items(document)
     except Wrong as wrong:
-        yield source.told(wrong)
-        return
+        return _Content((_noted(wrong),), {})
+    found: list[tuple[str, Table, int] | Wrong] = []
     forbidden = False
     pragma: dict[str, Any] = {}
     for kind, body, line in sorted(items, key=lambda item: item[0] != "pragma"):
         if kind != "pragma" and kind not in project.include:
             continue
-        if kind == "pipeline" and not source.trusted:
+        if kind == "pipeline" and not project.trusted:
             if not forbidden:
-                text = "pipelines are defined in config-projects only; move it there"
-                yield source.error("Pipeline Forbidden", text, line)
+                found.append(Wrong(_FORBIDDEN, line, "Pipeline Forbidden"))
             forbidden = True
             continue
         warnings: list[Wrong] = []
         try:
-            check_stanza(kind, body, line, source, opener, warnings)
+            check_stanza(kind, body, line, project.project, opener, warnings)
         except Wrong as wrong:
-            yield source.told(wrong, line)
+            found.append(_noted(wrong, line))
             continue
-        yield from (source.told(warning, line) for warning in warnings)
+        found += (_noted(warning, line) for warning in warnings)
         if kind == "pragma":
             pragma.update(body)
         else:
-            yield Stanza(kind, body, source, line, pragma)
+            found.append((kind, body, line))
+    return _Content(tuple(found), pragma)
+
+
+def _noted(wrong: Wrong, line: int = 0) -> Wrong:
+    """The same, not as something that was raised: to be kept."""
+    return Wrong(wrong.text, wrong.line or line, wrong.name, wrong.severity)
 
 
 def _items(document: Any) -> list[tuple[str, Any, int]]:

@@ -23,10 +23,11 @@ from headgate.cli.offline.repositories import Files, Unreadable, place_of, read
 from headgate.cli.process import connections
 from headgate.cli.settings import find
 from headgate.cli.settings import read as read_settings
+from headgate.config.assembly.linking import Branches
 from headgate.config.branches import included
-from headgate.config.layout import Branches, Layout, build_layout
+from headgate.config.layout import Layout, build_layout
 from headgate.config.model import ConfigError
-from headgate.config.parse import ParsedBranch, parse_branch
+from headgate.config.parse import ParsedBranch, parse_branches
 from headgate.config.tenants import ConfigErrors, Connection, Tenant, TenantFile, TenantProject, parse_tenant_file
 from headgate.gate.work import CatAnswer, CatRequest
 
@@ -56,8 +57,7 @@ class Loaded:
         parsed = dict(self.branches)
         for name, found in proposed.items():
             source = next(p for p in self.tenant.projects if p.project == name)
-            again = {branch: parse_branch(source, branch, texts) for branch, texts in found.items()}
-            parsed[name] = {**parsed.get(name, {}), **again}
+            parsed[name] = {**parsed.get(name, {}), **parse_branches(source, found)}
         return Loaded(self.tenant, files, parsed, build_layout(self.tenant, parsed), self.unread)
 
 
@@ -216,7 +216,7 @@ def _loaded(tenant: Tenant, found: Sequence[Files | str]) -> Loaded:
             unread.append(ConfigError("Branch Not Found", text, source.project, severity="warning"))
 
     def parse(source: TenantProject) -> dict[str, ParsedBranch]:
-        return {branch: parse_branch(source, branch, texts) for branch, texts in files[source.project].items()}
+        return parse_branches(source, files[source.project])
 
     names = [source.project for source in tenant.projects]
     branches = dict(zip(names, spread(parse, tenant.projects), strict=True))

@@ -1,100 +1,98 @@
-"""One stanza after another into a layout; one that is refused is left out, with the reason."""
+"""Who is admitted to a layout; what is refused is left out, with the reason."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from headgate.config.kinds.pipeline import pipeline
-from headgate.config.model import ConfigError
-from headgate.config.operator.model import TenantProject
+from headgate.config.model import ConfigError, Pipeline
+from headgate.config.operator.model import Tenant, TenantProject
 from headgate.config.parse import Stanza
 from headgate.config.patterns import any_matches, any_whole
 from headgate.config.reading.check import as_list, deep_plain, entries
 from headgate.config.reading.document import Table
 from headgate.config.reading.source import MEANING, Wrong, nearest
 
-if TYPE_CHECKING:
-    from headgate.config.layout import Layout
-
+Key = tuple[str, str]
+"""(kind, name): what a stanza defines; of a project stanza the canonical name, or PATTERNS."""
+PATTERNS = ("project", "^")
+"""Key of all project stanzas whose name is a regular expression."""
 SINGLE = ("nodeset", "secret", "image", "flavor", "label", "semaphore", "section", "provider", "queue")
 """Kinds of which there is one of a name; the same once more on another branch is no harm."""
-ORDER = (
-    "pipeline",
-    "nodeset",
-    "secret",
-    "job",
-    "image",
-    "flavor",
-    "label",
-    "semaphore",
-    "section",
-    "provider",
-    "queue",
-    "project-template",
-    "project",
-)
 TIMEOUTS = ("timeout", "pre-timeout", "post-timeout")
 
 
-class Adder:
+class Verdict(NamedTuple):
+    admitted: bool
+    errors: tuple[ConfigError, ...] = ()
+    """Why it is not; or warnings of what is.  Neither: another stanza says the same."""
+    pipeline: Pipeline | None = None
+    """What an admitted pipeline stanza comes to."""
+
+
+class Admission:
     """`labels` are the names of all label stanzas, for a tenant that must define its labels."""
 
-    def __init__(self, layout: Layout, labels: frozenset[str]) -> None:
-        self._layout, self._labels = layout, labels
-        self._tenant = layout.tenant
-        self.kept: list[Stanza] = []
-        """What was added."""
+    def __init__(self, tenant: Tenant, labels: frozenset[str]) -> None:
+        self._tenant, self._labels = tenant, labels
 
-    def add(self, stanza: Stanza) -> Iterator[ConfigError]:
-        """Errors of a stanza that is left out, and warnings of one that is not."""
+    def key(self, stanza: Stanza) -> Key:
+        if stanza.kind != "project":
+            return (stanza.kind, stanza.name)
+        if stanza.name.startswith("^"):
+            return PATTERNS
+        target = self._target(stanza)
+        return ("project", target.project if target else "")
+
+    def verdict(self, stanza: Stanza, known: Sequence[Stanza]) -> Verdict:
+        """`known` are those admitted to the same key before."""
         warnings: list[Wrong] = []
+        made: Pipeline | None = None
         try:
-            if self._add(stanza, warnings):
-                self.kept.append(stanza)
+            if stanza.kind == "pipeline":
+                made, admitted = self._pipeline(stanza, known, warnings), True
+            else:
+                admitted = self._admit(stanza, known)
         except Wrong as wrong:
-            yield stanza.source.told(wrong, stanza.line)
-        for warning in warnings:
-            yield stanza.source.told(warning, stanza.line)
+            return Verdict(False, (stanza.source.told(wrong, stanza.line),))
+        told = tuple(stanza.source.told(warning, stanza.line) for warning in warnings)
+        return Verdict(admitted, told, made)
 
-    def _add(self, stanza: Stanza, warnings: list[Wrong]) -> bool:
+    def _admit(self, stanza: Stanza, known: Sequence[Stanza]) -> bool:
         """False: silently left out, as another says the same.  Raises Wrong."""
         match stanza.kind:
-            case "pipeline":
-                return self._pipeline(stanza, warnings)
             case "job":
-                return self._job(stanza)
+                return self._job(stanza, known)
             case "project":
                 return self._project(stanza)
             case "project-template":
-                return self._template(stanza)
+                return self._template(stanza, known)
             case kind:
                 if kind == "nodeset":
                     self._check_labels(stanza.body)
                 if kind == "secret":
                     self._check_oidc(stanza.body)
-                return self._single(stanza)
+                return self._single(stanza, known)
 
-    def _pipeline(self, stanza: Stanza, warnings: list[Wrong]) -> bool:
-        if stanza.name in self._layout.pipelines:
+    def _pipeline(self, stanza: Stanza, known: Sequence[Stanza], warnings: list[Wrong]) -> Pipeline:
+        if known:
             raise Wrong(f"the pipeline {stanza.name} is already defined", stanza.body.at("name"), MEANING)
-        made = pipeline(stanza.body, self._tenant, warnings)
-        self._layout.pipelines[stanza.name] = made
-        return True
+        return pipeline(stanza.body, self._tenant, warnings)
 
-    def _single(self, stanza: Stanza) -> bool:
+    def _single(self, stanza: Stanza, known: Sequence[Stanza]) -> bool:
         """The first of a name counts."""
         kind, body = stanza.kind, stanza.body
         if kind == "semaphore" and stanza.name in self._tenant.semaphores:
             raise Wrong(f"the semaphore {stanza.name} is a global one; choose another name", body.at("name"), MEANING)
-        first = self._layout.singles[kind].setdefault(stanza.name, stanza)
-        if first is stanza:
+        if not known:
             return True
+        first = known[0]
         if first.source.project != stanza.source.project:
             text = f"the {kind} {stanza.name} is already defined in project {first.source.project}"
         elif first.source.branch == stanza.source.branch:
             text = f"the {kind} {stanza.name} is already defined in {first.source.path}:{first.line}"
-        elif deep_plain(first.body) == deep_plain(body):
+        elif first.body is body or deep_plain(first.body) == deep_plain(body):
             return False
         else:
             text = f"the {kind} {stanza.name} does not match its existing definition on branch {first.source.branch}"
@@ -102,9 +100,8 @@ class Adder:
 
     # --- jobs
 
-    def _job(self, stanza: Stanza) -> bool:
+    def _job(self, stanza: Stanza, known: Sequence[Stanza]) -> bool:
         body, name = stanza.body, stanza.name
-        known = self._layout.jobs.get(name)
         if name == "noop":
             raise Wrong("the job noop is built in", body.at("name"), MEANING)
         if known and known[0].source.project != stanza.source.project:
@@ -113,12 +110,16 @@ class Adder:
             text = f"the job {name} is already defined in project {known[0].source.project}"
             raise Wrong(text, body.at("name"), MEANING)
         self._check_base(stanza)
-        self.check_attributes(body)
-        self._layout.jobs.setdefault(name, []).append(stanza)
+        self._check_attributes(body)
         return True
 
+    def _source(self, project: str) -> TenantProject:
+        found = self._tenant.find(project)
+        assert found is not None, "stanzas are read of the tenant's projects"
+        return found
+
     def _shadowed(self, stanza: Stanza, by: str) -> bool:
-        source = self._layout.source(stanza.source.project)
+        source = self._source(stanza.source.project)
         return any((p := self._tenant.find(name)) is not None and p.project == by for name in source.shadow)
 
     def _check_base(self, stanza: Stanza) -> None:
@@ -128,11 +129,11 @@ class Adder:
         if not stanza.source.trusted:
             text = "a base job (parent: null) is defined in config-projects only"
             raise Wrong(text, body.at("parent"), "Base Job Not Permitted")
-        if not self._layout.source(stanza.source.project).allow_base_jobs:
+        if not self._source(stanza.source.project).allow_base_jobs:
             text = "this config-project may not define base jobs: the tenant file says allow-base-jobs: false"
             raise Wrong(text, body.at("parent"), "Base Job Not Permitted")
 
-    def check_attributes(self, body: Table) -> None:
+    def _check_attributes(self, body: Table) -> None:
         """What the tenant forbids a job, wherever it is said.  Raises Wrong."""
         limit_s = self._tenant.max_job_timeout_s
         for key in TIMEOUTS:
@@ -182,14 +183,15 @@ class Adder:
 
     # --- projects
 
-    def _template(self, stanza: Stanza) -> bool:
-        known = self._layout.templates.get(stanza.name)
+    def _template(self, stanza: Stanza, known: Sequence[Stanza]) -> bool:
         if known and known[0].source.project != stanza.source.project:
             text = f"the template {stanza.name} is already defined in project {known[0].source.project}"
             raise Wrong(text, stanza.body.at("name"), MEANING)
         self._sections(stanza)
-        self._layout.templates.setdefault(stanza.name, []).append(stanza)
         return True
+
+    def _target(self, stanza: Stanza) -> TenantProject | None:
+        return self._tenant.find(stanza.name or stanza.source.project)
 
     def _project(self, stanza: Stanza) -> bool:
         own, name, line = stanza.source.project, stanza.name, stanza.body.at("name")
@@ -197,21 +199,18 @@ class Adder:
             if not stanza.source.trusted:
                 text = "a pattern of projects is for config-projects only"
                 raise Wrong(text, line, "Project Forbidden")
-            self._sections(stanza)
-            self._layout.patterns.append(stanza)
-            return True
-        target = self._tenant.find(name) if name else self._layout.source(own)
-        if target is None:
-            raise Wrong(self._tenant.why_not(name), line, "Project Not Found")
-        if not stanza.source.trusted and target.project != own and not self._may_configure(own, target):
-            text = f"{own} may configure only itself, not {target.name}"
-            raise Wrong(text, line, "Project Forbidden")
+        else:
+            target = self._target(stanza)
+            if target is None:
+                raise Wrong(self._tenant.why_not(name), line, "Project Not Found")
+            if not stanza.source.trusted and target.project != own and not self._may_configure(own, target):
+                text = f"{own} may configure only itself, not {target.name}"
+                raise Wrong(text, line, "Project Forbidden")
         self._sections(stanza)
-        self._layout.projects.setdefault(target.project, []).append(stanza)
         return True
 
     def _may_configure(self, own: str, target: TenantProject) -> bool:
-        rules = self._layout.source(own).configure_projects
+        rules = self._source(own).configure_projects
         return any_whole(rules, target.name) or any_whole(rules, target.project)
 
     def _sections(self, stanza: Stanza) -> None:
@@ -219,4 +218,4 @@ class Adder:
         for _, section in stanza.sections():
             for job in as_list(section.get("jobs")):
                 if isinstance(job, Table):
-                    self.check_attributes(next(iter(job.values())))
+                    self._check_attributes(next(iter(job.values())))

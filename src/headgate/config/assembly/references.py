@@ -2,27 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from headgate.config.assembly.adding import Key
 from headgate.config.freezing.nodesets import Unknown, flattened
 from headgate.config.kinds.job import BOOK_KEYS
 from headgate.config.kinds.project import section_jobs
 from headgate.config.model import ConfigError
 from headgate.config.parse import Stanza
-from headgate.config.reading.check import as_list, entries
+from headgate.config.reading.check import as_list, deep_plain, entries
 from headgate.config.reading.document import Table
 from headgate.config.reading.source import MEANING, nearest
 
 if TYPE_CHECKING:
     from headgate.config.layout import Layout
 
+_INHERITED = ("final", "intermediate", "protected", "type", "image-build-name")
+"""What others are checked against."""
+
+
+def seen_from_outside(key: Key, admitted: Sequence[Stanza]) -> object:
+    """As long as this is equal, whoever refers to `key` need not be checked again."""
+    match key[0]:
+        case "job":
+            return [(s.source.project, *(s.body.get(word) for word in _INHERITED)) for s in admitted]
+        case "nodeset" | "pipeline":
+            return [deep_plain(s.body) for s in admitted]
+        case "secret" | "image":
+            return [s.source.project for s in admitted]
+        case _:
+            return bool(admitted)
+
 
 class References:
+    """Of one stanza; notes what is `read` of the layout."""
+
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._tenant = layout.tenant
-        self._told_of_default_parent = False
+        self.read: set[Key] = set()
+
+    def _known(self, kind: str, name: str) -> bool:
+        self.read.add((kind, name))
+        return bool(self._layout.admitted((kind, name)))
+
+    def _single(self, kind: str, name: str) -> Stanza | None:
+        return self._layout.singles[kind].get(name) if self._known(kind, name) else None
 
     def check(self, stanza: Stanza) -> Iterator[ConfigError]:
         match stanza.kind:
@@ -31,25 +57,25 @@ class References:
             case "nodeset":
                 yield from self._nodeset(stanza, stanza.body)
             case "pipeline":
-                yield from self._missing(stanza, "supercedes", self._layout.pipelines, "pipeline", MEANING)
+                yield from self._missing(stanza, "supercedes", "pipeline", self._layout.pipelines, MEANING)
             case "project" | "project-template":
                 known = self._layout.templates
-                yield from self._missing(stanza, "templates", known, "project-template", "Template Not Found")
+                yield from self._missing(stanza, "templates", "project-template", known, "Template Not Found")
                 for pipeline, section in stanza.sections():
-                    if pipeline in self._layout.pipelines:
+                    if self._known("pipeline", pipeline):
                         yield from self._section(stanza, pipeline, section)
             case "label" | "section" | "provider":
                 yield from self._nodepool(stanza)
             case _:
                 return
 
-    def _missing(self, stanza: Stanza, key: str, known: Any, what: str, name: str) -> Iterator[ConfigError]:
+    def _missing(self, stanza: Stanza, key: str, kind: str, known: Collection[str], name: str) -> Iterator[ConfigError]:
         for word, line in entries(stanza.body.get(key), stanza.body.at(key)):
-            if word not in known:
-                yield stanza.source.error(name, f"there is no {what} {word!r}{nearest(word, known)}", line)
+            if not self._known(kind, word):
+                yield stanza.source.error(name, f"there is no {kind} {word!r}{nearest(word, known)}", line)
 
     def _defined(self, job: str) -> bool:
-        return job == "noop" or job in self._layout.jobs
+        return job == "noop" or self._known("job", job)
 
     def _undefined(self, stanza: Stanza, job: str, line: int, how: str = "job") -> ConfigError:
         text = f"the {how} {job!r} is not defined{nearest(job, self._layout.jobs)}"
@@ -72,10 +98,7 @@ class References:
 
     def _parent(self, stanza: Stanza) -> Iterator[ConfigError]:
         body, line = stanza.body, stanza.body.at("parent")
-        if "parent" not in body:
-            yield from self._default_parent(stanza)
-            return
-        parent = body["parent"]
+        parent = body.get("parent")
         if parent is None or parent == stanza.name:
             return
         if not self._defined(parent):
@@ -90,23 +113,18 @@ class References:
             text = f"the job {parent} is protected: it has no children in other projects"
             yield stanza.source.error(MEANING, text, line)
 
-    def _default_parent(self, stanza: Stanza) -> Iterator[ConfigError]:
-        """Once a layout: without it, no job that names no parent is in any graph."""
-        name = self._tenant.default_parent
-        if not self._told_of_default_parent and not self._defined(name):
-            self._told_of_default_parent = True
-            text = f"the default parent {name!r} is not defined: jobs that name no parent are left out of every graph"
-            yield stanza.source.error(MEANING, text, stanza.line, "warning")
-
     def _nodeset(self, stanza: Stanza, nodeset: Any, line: int = 0) -> Iterator[ConfigError]:
         if nodeset is None:
             return
+        named: set[str] = set()
         try:
-            found = flattened(self._layout, nodeset)
+            found = flattened(self._layout, nodeset, named)
         except Unknown as unknown:
             at = line if isinstance(nodeset, str) else nodeset.at("alternatives")
             yield stanza.source.error(unknown.kind, str(unknown), at)
             return
+        finally:
+            self.read.update(("nodeset", name) for name in named)
         most = self._tenant.max_nodes_per_job
         largest = max((sum(len(node.name) for node in one.nodes) for one in found), default=0)
         if stanza.kind != "nodeset" and 0 <= most < largest:
@@ -119,7 +137,7 @@ class References:
         for entry, line in entries(body.get("secrets"), body.at("secrets")):
             name = entry if isinstance(entry, str) else entry.get("secret", entry["name"])
             passed = isinstance(entry, Table) and entry.get("pass-to-parent", False)
-            found = self._layout.singles["secret"].get(name)
+            found = self._single("secret", name)
             if found is None or found.source.project != stanza.source.project:
                 text = f"the secret {name!r} is not defined in {stanza.source.project}, where this job is"
                 yield stanza.source.error(MEANING, text, line, "error" if used or passed else "warning")
@@ -132,6 +150,7 @@ class References:
             if not self._defined(name):
                 yield self._undefined(stanza, name, line)
             yield from self._attributes(stanza, attributes)
+            self.read.add(("job", name))
             bodies = [attributes, *(v.body for v in self._layout.variants(name))]
             if not allowed and any(body.get("type") == "reporter" for body in bodies):
                 text = f"{stanza.source.project} may not attach {name}, a job of type reporter"
@@ -142,9 +161,9 @@ class References:
             yield stanza.source.error(MEANING, text, section.at("parameters"))
 
     def _image(self, stanza: Stanza, bodies: list[Table], line: int) -> Iterator[ConfigError]:
-        images = self._layout.singles["image"]
         for name in dict.fromkeys(body["image-build-name"] for body in bodies if "image-build-name" in body):
-            if name not in images or images[name].source.project != stanza.source.project:
+            image = self._single("image", name)
+            if image is None or image.source.project != stanza.source.project:
                 text = f"the image {name!r} is not defined in {stanza.source.project}, which attaches the job"
                 yield stanza.source.error(MEANING, text, line)
 
@@ -153,7 +172,7 @@ class References:
     def _nodepool(self, stanza: Stanza) -> Iterator[ConfigError]:
         for key, kind in (("image", "image"), ("flavor", "flavor"), ("parent", "section"), ("section", "section")):
             name = stanza.body.get(key)
-            if isinstance(name, str) and name not in self._layout.singles[kind]:
+            if isinstance(name, str) and not self._known(kind, name):
                 known = self._layout.singles[kind]
                 text = f"there is no {kind} {name!r}{nearest(name, known)}"
                 yield stanza.error(MEANING, text, key)
@@ -166,6 +185,6 @@ class References:
         for key in ("images", "flavors", "labels"):
             for part in as_list(stanza.body.get(key)):
                 name = part if isinstance(part, str) else part.get("name")
-                if isinstance(name, str) and name not in self._layout.singles[key[:-1]]:
+                if isinstance(name, str) and not self._known(key[:-1], name):
                     text = f"there is no {key[:-1]} {name!r}{nearest(name, self._layout.singles[key[:-1]])}"
                     yield stanza.error(MEANING, text, key)

@@ -24,15 +24,16 @@ class Unknown(Exception):
         self.kind = kind
 
 
-def flattened(layout: Layout, given: str | Table) -> list[Nodeset]:
-    """Depth first, in the order of the lists.  Raises Unknown."""
+def flattened(layout: Layout, given: str | Table, named: set[str] | None = None) -> list[Nodeset]:
+    """Depth first, in the order of the lists; adds to `named` the nodesets it comes by.  Raises Unknown."""
     found: list[Nodeset] = []
-    _flatten(layout, given, (), found)
+    _flatten(layout, given, (), found, set() if named is None else named)
     return found
 
 
-def _flatten(layout: Layout, given: str | Table, path: tuple[str, ...], found: list[Nodeset]) -> None:
+def _flatten(layout: Layout, given: str | Table, path: tuple[str, ...], found: list[Nodeset], named: set[str]) -> None:
     if isinstance(given, str):
+        named.add(given)
         known = layout.singles["nodeset"]
         if given in path:
             raise Unknown(f"the alternatives of nodesets go in a circle: {' -> '.join((*path, given))}", MEANING)
@@ -45,7 +46,7 @@ def _flatten(layout: Layout, given: str | Table, path: tuple[str, ...], found: l
     if not alternatives:
         found.append(_nodeset(given))
     for other, _ in alternatives:
-        _flatten(layout, other, path, found)
+        _flatten(layout, other, path, found, named)
 
 
 def _nodeset(body: Any) -> Nodeset:

@@ -11,7 +11,7 @@ from headgate.config.kinds.nodeset import check_nodeset
 from headgate.config.kinds.project import check_project
 from headgate.config.reading.check import Key, Keys, anything, table
 from headgate.config.reading.document import Encrypted, Table, Tagged
-from headgate.config.reading.source import MEANING, Source, Wrong
+from headgate.config.reading.source import MEANING, Wrong
 from headgate.config.secrets import SecretClosed, SecretOpener, chunks_of
 
 TABLES: dict[str, Keys] = {
@@ -29,9 +29,10 @@ _DRIVER_KEY = Key(anything)
 
 
 def check_stanza(
-    kind: str, body: Any, line: int, source: Source, opener: SecretOpener | None, warnings: list[Wrong]
+    kind: str, body: Any, line: int, project: str, opener: SecretOpener | None, warnings: list[Wrong]
 ) -> None:
-    """Raises Wrong; what is only to be warned of is added to `warnings`."""
+    """Raises Wrong; what is only to be warned of is added to `warnings`.  `project` (canonical) is whose keys open its
+    secrets."""
     match kind:
         case "job":
             check_job(body, line, warnings)
@@ -48,7 +49,7 @@ def check_stanza(
     if kind == "queue":
         _queue(body)
     elif kind == "secret":
-        _secret(body, source, opener)
+        _secret(body, project, opener)
     elif kind == "pipeline" and (body.get("window-ceiling") or body.get("window-floor", 3)) < body.get(
         "window-floor", 3
     ):
@@ -62,14 +63,14 @@ def _queue(body: Table) -> None:
         raise Wrong("dependencies-by-topic needs allow-circular-dependencies", body.at("dependencies-by-topic"))
 
 
-def _secret(body: Table, source: Source, opener: SecretOpener | None) -> None:
+def _secret(body: Table, project: str, opener: SecretOpener | None) -> None:
     if ("data" in body) == ("oidc" in body):
         raise Wrong("a secret has either data or oidc", body.line)
     if "data" in body:
-        _open(body["data"], body.at("data"), source, opener)
+        _open(body["data"], body.at("data"), project, opener)
 
 
-def _open(value: Any, line: int, source: Source, opener: SecretOpener | None) -> None:
+def _open(value: Any, line: int, project: str, opener: SecretOpener | None) -> None:
     """Every encrypted text can be opened, as far as there is somebody who holds the keys."""
     if isinstance(value, Tagged):
         value = value.value
@@ -77,13 +78,13 @@ def _open(value: Any, line: int, source: Source, opener: SecretOpener | None) ->
         try:
             chunks = chunks_of(value)
             if opener is not None:
-                opener.open(source.project, chunks)
+                opener.open(project, chunks)
         except SecretClosed as closed:
-            text = f"this secret cannot be opened: {closed}; encrypt it again with the public key of {source.project}"
+            text = f"this secret cannot be opened: {closed}; encrypt it again with the public key of {project}"
             raise Wrong(text, line, MEANING) from closed
     elif isinstance(value, dict):
         for key, one in value.items():
-            _open(one, value.at(key) if isinstance(value, Table) else line, source, opener)
+            _open(one, value.at(key) if isinstance(value, Table) else line, project, opener)
     elif isinstance(value, list):
         for one in value:
-            _open(one, line, source, opener)
+            _open(one, line, project, opener)

@@ -101,8 +101,13 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     authentication_realm: str = ""
 
     @cached_property
-    def _by_canonical(self) -> dict[str, TenantProject]:
+    def by_canonical(self) -> dict[str, TenantProject]:
         return {p.project: p for p in self.projects}
+
+    @cached_property
+    def order(self) -> dict[str, int]:
+        """Canonical name -> place in `projects`."""
+        return {p.project: n for n, p in enumerate(self.projects)}
 
     @cached_property
     def _by_name(self) -> dict[str, list[TenantProject]]:
@@ -113,7 +118,7 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     def find(self, name: str) -> TenantProject | None:
         """By canonical or short name; None when unknown, or when two connections have the short name."""
-        exact = self._by_canonical.get(name)
+        exact = self.by_canonical.get(name)
         short = self._by_name.get(name, [])
         return exact or (short[0] if len(short) == 1 else None)
 

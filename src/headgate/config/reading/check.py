@@ -203,6 +203,8 @@ def as_list(value: Any) -> list[Any]:
 
 def entries(value: Any, line: int) -> list[tuple[Any, int]]:
     """Of a value that is one or a list of them, tagged or not: each with its line."""
+    if value is None:
+        return []
     value = plain(value)
     return list(zip(as_list(value), row_lines(value, line), strict=False))
 

@@ -82,7 +82,7 @@ def load(text: str) -> Any:
         raise Wrong(f"this is not YAML: {why}", 1) from error
     if node is None:
         return None
-    if "*" in text:
+    if "&" in text:
         _finite(node)
     return _Reader().value(node)
 
