@@ -47,7 +47,7 @@ class Layouts:
     _known: dict[tuple[str, ...], _Proposal] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, tenant: Tenant, branches: Branches, cache: ParseCache, before: Layouts | None = None) -> Layouts:
+    def of(cls, tenant: Tenant, branches: Branches, cache: ParseCache, *, before: Layouts | None = None) -> Layouts:
         """`before`, when there is one, is what held until now: only what has changed is looked at."""
         landed = _following(before, tenant, branches) or build_layout(tenant, branches)
         return cls(tenant, branches, cache, landed, frozenset(landed.errors))

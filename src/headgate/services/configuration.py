@@ -71,7 +71,7 @@ class Configuration:
             found[source.project] = branches
         self._parsed = found
         parsed = {project: {b: p for b, (_, p) in branches.items()} for project, branches in found.items()}
-        self._layouts = Layouts.of(self.tenant, parsed, self._cache)
+        self._layouts = Layouts.of(self.tenant, parsed, self._cache, before=self._layouts)
         for error in self._layouts.landed.errors:
             log.warning("tenant %s: %s", self.tenant.name, error.render())
         return True

@@ -6,7 +6,7 @@ import configparser
 from collections.abc import Mapping
 from pathlib import Path
 
-from headgate.adapters.git.engine import GitConnection
+from headgate.adapters.git.connection import GitConnection
 from headgate.base.errors import UserError
 from headgate.config.keys.drivers import ANY, DRIVERS
 from headgate.config.reading.document import Table, load

@@ -1,0 +1,78 @@
+"""A tenant of a few projects, and layouts made of texts: what the tests of the configuration stand on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from textwrap import dedent
+
+from headgate.config.assembly.linking import Branches
+from headgate.config.dynamic import Layouts
+from headgate.config.layout import Layout
+from headgate.config.parse import ParseCache
+from headgate.config.tenants import Connection, Tenant, parse_tenant_file
+
+HOST = "git.acme"
+CONNECTIONS = {
+    "forge": Connection("forge", HOST),
+    "other": Connection("other", "git.other"),
+    "review": Connection("review", "review.acme", "gerrit"),
+    "hub": Connection("hub", "github.example", "github"),
+    "mail": Connection("mail", "mail.example", "smtp"),
+}
+TENANTS = """
+- tenant:
+    name: acme
+    source:
+      forge:
+        config-projects: [ops]
+        untrusted-projects: [app, lib]
+"""
+BASE = """
+- pipeline:
+    name: gate
+    manager: dependent
+    post-review: true
+    trigger: {forge: [{event: change-approved}]}
+    success: {forge: {land: true}}
+- pipeline:
+    name: check
+    manager: independent
+    trigger: {forge: [{event: change-proposed}]}
+- job: {name: base, parent: null, run: base.yaml}
+"""
+Files = Mapping[str, str | Mapping[str, str]]
+"""`project`, `project@branch` -> the text of its zuul.yaml, or path -> text."""
+
+
+def tenant(text: str = TENANTS) -> Tenant:
+    found = parse_tenant_file(dedent(text), "tenants.yaml", CONNECTIONS)
+    assert not found.refused, found.refused
+    return next(iter(found.tenants.values()))
+
+
+def texts(acme: Tenant, files: Files) -> dict[str, dict[str, dict[str, str]]]:
+    found: dict[str, dict[str, dict[str, str]]] = {}
+    for where, said in files.items():
+        name, _, branch = where.partition("@")
+        project = acme.find(name)
+        assert project is not None, name
+        paths = {"zuul.yaml": said} if isinstance(said, str) else said
+        found.setdefault(project.project, {})[branch or "master"] = {p: dedent(text) for p, text in paths.items()}
+    return found
+
+
+def branches(acme: Tenant, files: Files, cache: ParseCache | None = None) -> Branches:
+    cache = cache or ParseCache()
+    return {
+        project: {branch: cache.parse(acme.by_canonical[project], branch, found) for branch, found in of.items()}
+        for project, of in texts(acme, files).items()
+    }
+
+
+def layouts(files: Files, tenants: str = TENANTS) -> Layouts:
+    acme, cache = tenant(tenants), ParseCache()
+    return Layouts.of(acme, branches(acme, {"ops": BASE, **files}, cache), cache)
+
+
+def layout(files: Files, tenants: str = TENANTS) -> Layout:
+    return layouts(files, tenants).landed
