@@ -179,6 +179,7 @@ async def everything(settings: Settings) -> AsyncIterator[Everything]:
             log_root,
             engine,
             runner_settings(settings, context.hostname),
+            keys,
         )
         try:
             yield Everything(settings, context, scheduler, engine, runner, history, log_root, keys)

@@ -28,6 +28,7 @@ class PlaybookSecret(msgspec.Struct, frozen=True, omit_defaults=True):
     """The variable it appears as."""
     project: str
     """Canonical name of the project whose key opens it."""
+    connection: str = ""
     data: dict[str, Any] = {}
     """JSON; an encrypted text is `{"!encrypted/pkcs1-oaep": [base64, …]}`."""
     oidc: dict[str, Any] | None = None

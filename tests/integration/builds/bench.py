@@ -18,6 +18,7 @@ from headgate.base.ids import fresh
 from headgate.config.model import FrozenJob, Playbook
 from headgate.gate.change import Change
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.ports.secrets import Secrets
 
 PROJECT = "h/code"
 DEADLINE_S = 20.0
@@ -39,14 +40,22 @@ class Copies:
 class Bench:
     """`id` is that of the last build started."""
 
-    def __init__(self, root: Path, sandbox: str = "none", *, disk: Path | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        root: Path,
+        sandbox: str = "none",
+        *,
+        disk: Path | None = None,
+        keys: Secrets | None = None,
+        **settings: Any,
+    ) -> None:
         self.id = ""
         self.source = root / "source"
         self.source.mkdir()
         (self.source / "README").write_text("x\n")
         here = RunnerSettings(sandbox=sandbox, **settings)
         self.copies = Copies(self.source)
-        self.runner = ProcessRunner((disk or root) / "builds", root / "logs", self.copies, here)
+        self.runner = ProcessRunner((disk or root) / "builds", root / "logs", self.copies, here, keys)
 
     def script(self, name: str, text: str) -> Playbook:
         """A file of the repository: a playbook by its name, else a shell script."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from headgate.adapters.keys.clear import Clear, for_ansible, write_private
 from headgate.adapters.process.workspace import Workspace
 
 PLUGINS = Path(__file__).parent / "ansible_plugins"
@@ -32,12 +33,15 @@ class Playbooks:
     def __init__(self, workspace: Workspace, hosts: Hosts) -> None:
         self._workspace, self._hosts = workspace, hosts
         self._count = 0
+        self._secrets = workspace.root / "secrets.yaml"
         self._unreachable = workspace.work / "tmp" / "unreachable"
 
     def command(
-        self, program: str, playbook: Path, roles: Sequence[Path], said: Mapping[str, Any]
+        self, program: str, playbook: Path, roles: Sequence[Path], said: Mapping[str, Any], clear: Clear
     ) -> tuple[list[str], dict[str, str]]:
-        """The command line, and what it needs in the environment.  No variable is on the command line."""
+        """The command line, and what it needs in the environment.  No variable is on the command line.
+
+        `clear` is in a file until `forget`."""
         workspace = self._workspace
         self._count += 1
         here = workspace.root / f"ansible_{self._count}"
@@ -54,7 +58,16 @@ class Playbooks:
             "ANSIBLE_HOME": str(workspace.work / "home/.ansible"),
             UNREACHABLE_VARIABLE: str(self._unreachable),
         }
-        return [program, "-i", str(inventory), "-e", f"@{extra}", str(playbook)], environment
+        self._secrets = here / "secrets.yaml"
+        if clear:
+            write_private(self._secrets, for_ansible(clear))
+        files = (self._secrets, extra) if clear else (extra,)
+        told = [word for file in files for word in ("-e", f"@{file}")]
+        return [program, "-i", str(inventory), *told, str(playbook)], environment
+
+    def forget(self) -> None:
+        """The secrets of the last one."""
+        self._secrets.unlink(missing_ok=True)
 
     @property
     def unreachable(self) -> bool:

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import BinaryIO
 
+from headgate.adapters.keys.censor import Censor
+
 LINE_SIZE_MAX_BYTES = 65_536
 """A longer line is broken."""
 
@@ -21,11 +23,13 @@ class JobLog:
         self._size_bytes = self._file.tell()
         self._rest = b""
         self._full = False
+        self.censor = Censor()
+        """Keeps out of it what it has learned."""
 
     def say(self, text: str) -> None:
         """A line of our own; written even when the log is full."""
         self._flush()
-        self._file.write(_stamped([line.encode() for line in text.splitlines()] or [b""]))
+        self._file.write(_stamped([self.censor.line(line.encode()) for line in text.splitlines()] or [b""]))
 
     def write(self, chunk: bytes) -> None:
         """Output of a job, in any pieces."""
@@ -42,6 +46,7 @@ class JobLog:
     def _lines(self, lines: list[bytes]) -> None:
         if self._full or not lines:
             return
+        lines = [self.censor.line(line) for line in lines]
         if any(len(line) > LINE_SIZE_MAX_BYTES for line in lines):
             lines = [
                 line[start : start + LINE_SIZE_MAX_BYTES]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headgate.adapters.keys.clear import opened
 from headgate.adapters.process import ansible, variables
 from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.processes import Keeper
@@ -16,6 +17,7 @@ from headgate.adapters.process.sandbox import Sandbox
 from headgate.adapters.process.workspace import Unusable, Workspace
 from headgate.config.model import Playbook
 from headgate.ports.checkout import CheckoutError
+from headgate.ports.secrets import SecretError, Secrets
 
 ALL_LEVELS = 1 << 30
 
@@ -68,6 +70,7 @@ class Phases:
     playbooks: ansible.Playbooks
     cancel: asyncio.Event
     limits: Limits = field(default_factory=Limits)
+    keys: Secrets | None = None
 
     async def whole(self) -> Verdict:
         """Raises OSError."""
@@ -117,36 +120,44 @@ class Phases:
             ended = await self._run(book, said, limit_s, heed_cancel=not book.cleanup)
         except CheckoutError as error:
             ended = Ended("conflict" if error.conflict else "missing", str(error))
-        except (Unusable, FileNotFoundError, PermissionError) as error:
+        except (Unusable, SecretError, FileNotFoundError, PermissionError) as error:
             ended = Ended("unusable", _why_not(book, error))
         self.joblog.say(f"{word} END: {ended.why or 'good'} [{book.path}]")
         return Ended(ended.kind, f"{word.lower()}: {book.path}: {ended.why}" if ended.why else "")
 
     async def _run(self, book: Playbook, said: dict[str, Any], limit_s: float, *, heed_cancel: bool) -> Ended:
-        """Raises CheckoutError, Unusable, OSError."""
+        """Raises CheckoutError, Unusable, SecretError, OSError."""
         workspace, playbooks = self.workspace, self.playbooks
         path = await workspace.playbook(book)
         is_ansible = path.suffix in (".yaml", ".yml")
+        clear = await opened(self.keys, book)
+        if workspace.spec.job.secret_exposure != "ignore":
+            self.joblog.censor.learn(clear.texts)
         environment = variables.environment(workspace.spec, workspace.work, said)
-        if is_ansible:
-            program = ansible.program()
-            if program is None:
-                raise Unusable(ansible.MISSING)
-            command, more = playbooks.command(program, path, await workspace.roles(book), said)
-            environment |= more
-        else:
-            workspace.write_variables(said)
-            command = _executable(path)
-        home = workspace.home if workspace.home.is_dir() and not is_ansible else workspace.work
-        status = await self.keeper.run(
-            self.sandbox.wrap(command, [workspace.work], workspace.readable(), trusted=book.trusted),
-            build=workspace.spec.build,
-            environment=environment,
-            directory=home,
-            log=self.joblog,
-            cancel=self.cancel if heed_cancel else asyncio.Event(),
-            timeout_s=max(0.0, limit_s),
-        )
+        try:
+            if is_ansible:
+                program = ansible.program()
+                if program is None:
+                    raise Unusable(ansible.MISSING)
+                command, more = playbooks.command(program, path, await workspace.roles(book), said, clear)
+                environment |= more
+            else:
+                workspace.write_variables(said, clear)
+                command = _executable(path)
+            home = workspace.home if workspace.home.is_dir() and not is_ansible else workspace.work
+            cancel = self.cancel if heed_cancel else asyncio.Event()
+            status = await self.keeper.run(
+                self.sandbox.wrap(command, [workspace.work], workspace.readable(), trusted=book.trusted),
+                build=workspace.spec.build,
+                environment=environment,
+                directory=home,
+                log=self.joblog,
+                cancel=cancel,
+                timeout_s=max(0.0, limit_s),
+            )
+        finally:
+            playbooks.forget()
+            workspace.forget(clear)
         if status == "timeout":
             return Ended("timeout", f"ended after its time was up ({max(0.0, limit_s):.0f} s)")
         if status == "cancel":

@@ -26,6 +26,7 @@ from headgate.adapters.process.workspace import Workspace
 from headgate.base.tasks import unless
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.checkout import Checkout, CheckoutError
+from headgate.ports.secrets import Secrets
 
 log = logging.getLogger("headgate.executor")
 
@@ -56,8 +57,11 @@ class RunnerSettings:
 class ProcessRunner:
     """See `ports.runner.Runner`."""
 
-    def __init__(self, root: Path, log_root: Path, checkout: Checkout, settings: RunnerSettings) -> None:
+    def __init__(
+        self, root: Path, log_root: Path, checkout: Checkout, settings: RunnerSettings, keys: Secrets | None = None
+    ) -> None:
         self.root, self.log_root, self._checkout, self.settings = root, log_root, checkout, settings
+        self._keys = keys
         self.sandbox = Sandbox(
             settings.sandbox, network=settings.network, trusted=settings.trusted, untrusted=settings.untrusted
         )
@@ -157,7 +161,9 @@ class ProcessRunner:
             if hosts is None:
                 return BuildOutcome(build=spec.build, result="CANCELED")
             playbooks = Playbooks(workspace, hosts)
-            phases = Phases(workspace, joblog, self._keeper, self.sandbox, playbooks, cancel, self.settings.limits)
+            phases = Phases(
+                workspace, joblog, self._keeper, self.sandbox, playbooks, cancel, self.settings.limits, self._keys
+            )
             verdict = await phases.whole()
         return await self._outcome(workspace, verdict, joblog)
 
@@ -170,6 +176,9 @@ class ProcessRunner:
         except ReturnError as wrong:
             joblog.say(f"What the job returned is lost: {wrong}")
             result, error = ("FAILURE" if result == "SUCCESS" else result), error or str(wrong)
+        data, error = joblog.censor.value(data), joblog.censor.value(error)
+        if spec.job.secret_exposure == "fail" and joblog.censor.found:
+            result, error = "SECRET_EXPOSURE", "a secret is in the log, or in what the job returned; it was taken out"
         kept = self.settings.files_size_max_bytes
         for line in await asyncio.to_thread(collect, workspace.work / "logs", workspace.logs, kept):
             joblog.say(line)

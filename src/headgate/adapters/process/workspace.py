@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from headgate.adapters.keys.clear import Clear, write_private
 from headgate.adapters.process import variables
 from headgate.config.model import Playbook
 from headgate.gate.work import BuildSpec, RepoState
@@ -150,11 +151,11 @@ class Workspace:
             link.symlink_to(tree)
         return place
 
-    def variables(self) -> dict[str, Any]:
-        """What executables are told, the strongest value of each.  JSON."""
+    def variables(self, clear: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """What executables are told, the strongest value of each; `clear` are secrets.  JSON."""
         job = self.spec.job
-        plain = {**self.spec.parent_data, **job.vars, **job.group_vars.get("all", {}), **job.extra_vars, **self.site}
-        return {**plain, "zuul": self.zuul()}
+        weak = {**self.spec.parent_data, **job.vars, **job.group_vars.get("all", {})}
+        return {**weak, **(clear or {}), **job.extra_vars, **self.site, "zuul": self.zuul()}
 
     def zuul(self) -> dict[str, Any]:
         """The `zuul` variable.  JSON."""
@@ -168,9 +169,18 @@ class Workspace:
         }
         return variables.zuul(self.spec, self.state, self.projects, places)
 
-    def write_variables(self, more: Mapping[str, Any]) -> None:
-        """Into the file that executables read."""
-        (self.work / "vars.json").write_bytes(_json({**self.variables(), **more}))
+    def write_variables(self, more: Mapping[str, Any], clear: Clear) -> None:
+        """Into the file that executables read; with secrets in it, until `forget`."""
+        write_private(self._variables_file, _json({**self.variables(clear), **more}))
+
+    def forget(self, clear: Clear) -> None:
+        """The secrets that the last executable was told."""
+        if clear:
+            self._variables_file.unlink(missing_ok=True)
+
+    @property
+    def _variables_file(self) -> Path:
+        return self.work / "vars.json"
 
     def readable(self) -> Sequence[Path]:
         """What a job must be able to read, wherever it is: this Python, and the objects its repositories share."""

@@ -115,14 +115,14 @@ class Books:
 
     def _secret(self, stanza: Stanza, name: str, secret: str) -> PlaybookSecret:
         found = self._layout.singles["secret"].get(secret)
-        project = stanza.source.project
+        project, connection = stanza.source.project, stanza.source.connection
         if found is None or found.source.project != project:
             raise UnknownSecret(f"the secret {secret!r} is not defined in {project}")
         if "oidc" in found.body:
             tenant = self._layout.tenant
             said = deep_plain(found.body["oidc"]) or {}
-            return PlaybookSecret(name, project, oidc={"ttl": tenant.default_oidc_ttl_s, **said})
-        return PlaybookSecret(name, project, deep_plain(found.body["data"]))
+            return PlaybookSecret(name, project, connection, oidc={"ttl": tenant.default_oidc_ttl_s, **said})
+        return PlaybookSecret(name, project, connection, deep_plain(found.body["data"]))
 
     def _pass(self, passed: tuple[PlaybookSecret, ...]) -> None:
         """To every playbook so far that has no secret of that name."""

@@ -1,0 +1,118 @@
+"""Secrets reach the playbook they are for, and nothing and nobody else."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from headgate.config.model import Playbook, PlaybookSecret
+from headgate.ports.secrets import SecretError
+
+from .bench import PROJECT, Bench
+
+TOKEN = "s3cr3t {{ not a template }}"
+ENCRYPTED = {"!encrypted/pkcs1-oaep": ["base64"]}
+
+
+class Keys:
+    """Opens whatever is of one project."""
+
+    async def opened(self, connection: str, project: str, data: Any) -> Any:
+        if (connection, project) != ("local", "code"):
+            raise SecretError(f"{project} ({connection}) has no key here")
+        return {name: TOKEN if value == ENCRYPTED else value for name, value in data.items()}
+
+
+def with_secret(book: Playbook, *, project: str = PROJECT, oidc: dict[str, Any] | None = None) -> Playbook:
+    secret = PlaybookSecret("pypi", project, "local", {"user": "ada", "token": ENCRYPTED}, oidc)
+    return replace(book, secrets=(secret,))
+
+
+def everything_below(root: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in root.rglob("*") if file.is_file())
+
+
+READS = """
+exec python3 - <<'END'
+import json, os
+file = os.environ["HEADGATE_VARS"]
+found = json.load(open(file))["pypi"]
+print("token of", len(found["token"]) if isinstance(found, dict) else found, oct(os.stat(file).st_mode & 0o777))
+END
+"""
+
+
+@pytest.mark.parametrize("sandbox", ["none", "bwrap"])
+async def test_an_executable_has_its_secrets_and_the_next_one_has_not(tmp_path: Path, sandbox: str) -> None:
+    bench = Bench(tmp_path, sandbox, keys=Keys(), keep_work_dir=True)
+    first, second = bench.script("first", READS), bench.script("second", READS)
+    outcome = await bench.build(run=(with_secret(first), second), vars={"pypi": "no secret"})
+    assert outcome.result == "SUCCESS", bench.log
+    assert f"| token of {len(TOKEN)} 0o600" in bench.log
+    assert "| token of no secret 0o600" in bench.log
+    assert b"s3cr3t" not in everything_below(bench.work.parent) + everything_below(bench.runner.log_root)
+
+
+PLAY = f"""
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - assert:
+        that:
+          - pypi.user == 'ada'
+          - pypi.token | hash('sha256') == '{sha256(TOKEN.encode()).hexdigest()}'
+          - flavour == 'extra'
+    - shell: echo $TOKEN
+      environment: {{TOKEN: "{{{{ pypi.token }}}}"}}
+      no_log: true
+"""
+
+
+async def test_a_playbook_of_ansible_has_its_secrets_as_they_are(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, keys=Keys(), keep_work_dir=True)
+    books = (with_secret(bench.script("play.yaml", PLAY)), bench.script("without.yaml", PLAY))
+    outcome = await bench.build(run=books, extra_vars={"flavour": "extra"}, vars={"flavour": "plain"})
+    assert outcome.result == "FAILURE"
+    assert "RUN END: good [play.yaml]" in bench.log, bench.log
+    assert "'pypi' is undefined" in bench.log
+    assert b"s3cr3t" not in everything_below(bench.work.parent) + bench.log.encode()
+
+
+@pytest.mark.parametrize(
+    ("exposure", "result", "shown"),
+    [("ignore", "SUCCESS", TOKEN), ("redact", "SUCCESS", "[redacted]"), ("fail", "SECRET_EXPOSURE", "[redacted]")],
+)
+async def test_what_shows_in_the_log_is_dealt_with_as_the_job_says(
+    tmp_path: Path, exposure: str, result: str, shown: str
+) -> None:
+    bench = Bench(tmp_path, keys=Keys())
+    shows = bench.script("shows", f'echo "it is {TOKEN}" >&2; headgate-return "found={TOKEN}" zuul.log_url=http://logs')
+    outcome = await bench.build(run=(with_secret(shows),), secret_exposure=exposure)
+    assert outcome.result == result
+    assert f"| it is {shown}" in bench.log
+    assert outcome.data == {"found": shown, "zuul": {"log_url": "http://logs"}}
+    assert (TOKEN in bench.log) == (exposure == "ignore")
+
+
+@pytest.mark.parametrize(
+    ("secret", "why"),
+    [
+        ({"project": "h/other"}, "other (local) has no key here"),
+        ({"oidc": {"ttl": 60}}, "OpenID Connect, which this Headgate does not issue"),
+    ],
+)
+async def test_a_secret_that_cannot_be_opened_is_an_error_that_says_so(tmp_path: Path, secret: Any, why: str) -> None:
+    bench = Bench(tmp_path, keys=Keys())
+    outcome = await bench.build(run=(with_secret(bench.script("job", "echo ran"), **secret),))
+    assert outcome.result == "ERROR" and why in outcome.error
+    assert "| ran" not in bench.log
+
+
+async def test_an_executor_without_keys_says_so(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    outcome = await bench.build(run=(with_secret(bench.script("job", "echo ran")),))
+    assert outcome.result == "ERROR" and "this executor has no keys" in outcome.error

@@ -1,0 +1,56 @@
+"""Opened secrets: what is written of them, and what is taken out of texts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from headgate.adapters.keys.censor import Censor
+from headgate.adapters.keys.clear import Clear, for_ansible, write_private
+
+
+def test_what_is_in_clear_does_not_show_by_accident():
+    assert repr(Clear(pypi={"token": "s3cr3t"})) == "Clear(pypi)"
+    assert list(Clear(a={"b": ["x", 1, {"c": "y"}]}).texts) == ["x", "y"]
+
+
+def test_for_ansible_no_text_is_a_template():
+    clear = Clear(a={"b": "{{ x }}", "n": 1, "l": ["{{ x }}"]})
+    assert for_ansible(clear) == b'a:\n  b: !unsafe "{{ x }}"\n  l:\n  - !unsafe "{{ x }}"\n  n: 1\n'
+
+
+def test_a_private_file_takes_the_place_of_a_link(tmp_path):
+    (tmp_path / "mine").write_text("kept")
+    (tmp_path / "vars").symlink_to(tmp_path / "mine")
+    write_private(tmp_path / "vars", b"clear")
+    assert (tmp_path / "mine").read_text() == "kept"
+    assert (tmp_path / "vars").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("secret", "line", "shown"),
+    [
+        ("s3cr3t", b"a s3cr3t and a s3cr3t", b"a [redacted] and a [redacted]"),
+        ("first line\nsecond line", b"second line", b"[redacted]"),
+        ('say "it"', json.dumps('say "it"').encode(), b'"[redacted]"'),
+        ("schl\u00fcssel", json.dumps("schl\u00fcssel").encode(), b'"[redacted]"'),
+        ("yes", b"yes", b"yes"),
+    ],
+)
+def test_a_secret_is_found_however_it_is_shown(secret, line, shown):
+    censor = Censor()
+    censor.learn([secret])
+    assert censor.line(line) == shown
+    assert censor.found == (b"redacted" in shown)
+
+
+def test_the_longest_secret_goes_as_a_whole():
+    censor = Censor()
+    censor.learn(["pass", "password"])
+    assert censor.value({"password": ["the password", 1, None]}) == {"[redacted]": ["the [redacted]", 1, None]}
+
+
+def test_without_secrets_nothing_is_touched():
+    assert Censor().line(b"anything") == b"anything"
+    assert Censor().value({"a": "anything"}) == {"a": "anything"}
