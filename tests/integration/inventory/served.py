@@ -19,7 +19,7 @@ from headgate.services.inventory.inventory import Inventory
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Backend
-from headgate.web.inventory.identity import Identity, Trusting
+from headgate.web.inventory.identity import Identity, Sessions, Trusting
 from headgate.web.inventory.server import RUNM, V1, Tls, serve
 
 DEADLINE_S = 10.0
@@ -67,7 +67,7 @@ async def served(
     stop, port = asyncio.Event(), asyncio.get_running_loop().create_future()
     works = (
         inventory.journal.run(),
-        serve(inventory, identity or Trusting(), "127.0.0.1:0", tls, stop, port.set_result),
+        serve(inventory, Sessions(identity or Trusting(), inventory), "127.0.0.1:0", tls, stop, port.set_result),
     )
     running = asyncio.ensure_future(run_until(stop, *works))
     try:

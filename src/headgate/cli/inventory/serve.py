@@ -20,8 +20,10 @@ from headgate.cli.settings import SEARCHED, Settings, find, read
 from headgate.map.inventory.places import InventoryMap, root
 from headgate.services.inventory.inventory import Inventory
 from headgate.store.store import Store
-from headgate.web.inventory.identity import Identity, Trusting, Verifying
-from headgate.web.inventory.server import Tls, serve
+from headgate.web.inventory.http import create_app
+from headgate.web.inventory.identity import Identity, Sessions, Trusting, Verifying
+from headgate.web.inventory.server import Tls, serve, v1_parts
+from headgate.web.serve import serve as serve_web
 
 log = logging.getLogger("headgate.inventory")
 
@@ -89,12 +91,13 @@ async def serve_on(settings: Settings, store: Store, stop: asyncio.Event) -> Non
     inventory = make_inventory(settings, store)
     identity = _identity(settings)
     host, port = settings.get("inventory", "listen_address"), settings.get("inventory", "port")
+    sessions = Sessions(identity, inventory)
+    works = [serve(inventory, sessions, _joined(host, port), _tls(settings), stop, _announce("gRPC", host))]
+    if http_port := settings.get("inventory", "http_port"):
+        app = create_app(v1_parts(sessions, inventory))
+        works.append(serve_web(app, host, int(http_port), stop, _announce("JSON over HTTP", host)))
     await inventory.begin()
-    await run_until(
-        stop,
-        inventory.journal.run(),
-        serve(inventory, identity, _joined(host, port), _tls(settings), stop, _announce("gRPC", host)),
-    )
+    await run_until(stop, inventory.journal.run(), *works)
 
 
 def make_inventory(settings: Settings, store: Store) -> Inventory:

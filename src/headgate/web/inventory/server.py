@@ -15,7 +15,7 @@ from headgate.base.errors import UserError
 from headgate.inventory.wire import inventory_pb2, runm_pb2
 from headgate.services.inventory.inventory import Inventory
 from headgate.web.inventory.definitions import RunmDefinitions
-from headgate.web.inventory.identity import Identity, Sessions
+from headgate.web.inventory.identity import Sessions
 from headgate.web.inventory.objects import RunmObjects
 from headgate.web.inventory.partitions import RunmPartitions, RunmTypes
 from headgate.web.inventory.rpc import calls
@@ -61,7 +61,7 @@ def v1_parts(sessions: Sessions, inventory: Inventory) -> Sequence[object]:
 
 async def serve(
     inventory: Inventory,
-    identity: Identity,
+    sessions: Sessions,
     address: str,
     tls: Tls | None,
     stop: asyncio.Event,
@@ -76,7 +76,6 @@ async def serve(
         ("grpc.so_reuseport", 0),
     ]
     server = grpc.aio.server(options=options, maximum_concurrent_rpcs=CONCURRENT_CALLS_MAX)
-    sessions = Sessions(identity, inventory)
     server.add_generic_rpc_handlers(
         (calls(RUNM, runm_parts(sessions, inventory)), calls(V1, v1_parts(sessions, inventory)))
     )

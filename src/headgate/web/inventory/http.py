@@ -1,0 +1,188 @@
+"""headgate.inventory.v1 as JSON over HTTP: the same methods, messages in their JSON form, an OpenAPI of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, NamedTuple
+
+from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from grpc import StatusCode
+from litestar import Litestar, Request, Response
+from litestar.datastructures import State
+from litestar.handlers import HTTPRouteHandler
+from litestar.response import Stream
+
+from headgate.inventory.names import Invalid
+from headgate.web.inventory.identity import Call
+from headgate.web.inventory.openapi import document
+from headgate.web.inventory.rpc import CALL_MAX_S, methods
+from headgate.web.inventory.server import REQUEST_SIZE_MAX_BYTES, V1
+from headgate.web.inventory.status import Status, status
+
+HttpRequest = Request[Any, Any, State]  # neither users nor tokens are Litestar's business here
+
+
+class Route(NamedTuple):
+    """`{name}` in the path is a field of the request; without a body, so are query parameters (`place.type=…`)."""
+
+    verb: str
+    path: str
+    method: str
+
+    @property
+    def has_body(self) -> bool:
+        return self.verb in ("POST", "PUT")
+
+
+ROUTES = (
+    Route("GET", "/v1/objects/{uuid}", "GetObject"),
+    Route("GET", "/v1/objects/{uuid}/history", "History"),
+    Route("POST", "/v1/objects/search", "Search"),
+    Route("POST", "/v1/objects/apply", "Apply"),
+    Route("POST", "/v1/objects/watch", "Watch"),
+    Route("GET", "/v1/partitions", "ListPartitions"),
+    Route("PUT", "/v1/partitions", "SetPartition"),
+    Route("DELETE", "/v1/partitions/{partition}", "DeletePartition"),
+    Route("GET", "/v1/types", "ListTypes"),
+    Route("PUT", "/v1/types", "SetType"),
+    Route("DELETE", "/v1/types/{code}", "DeleteType"),
+    Route("GET", "/v1/definitions", "GetDefinition"),
+    Route("PUT", "/v1/definitions", "SetDefinition"),
+    Route("DELETE", "/v1/definitions", "DeleteDefinition"),
+)
+SESSION = ("user", "project", "partition")
+"""Headers `headgate-user`, …; a session in the body says it, too."""
+
+_HTTP = {
+    StatusCode.INVALID_ARGUMENT: 400,
+    StatusCode.UNAUTHENTICATED: 401,
+    StatusCode.PERMISSION_DENIED: 403,
+    StatusCode.NOT_FOUND: 404,
+    StatusCode.ALREADY_EXISTS: 409,
+    StatusCode.ABORTED: 409,
+    StatusCode.OUT_OF_RANGE: 410,
+    StatusCode.FAILED_PRECONDITION: 412,
+    StatusCode.UNAVAILABLE: 503,
+    StatusCode.DEADLINE_EXCEEDED: 504,
+}
+
+
+def create_app(parts: Sequence[object]) -> Litestar:
+    """`parts` answer the methods, as for gRPC."""
+    answers = methods(V1, parts)
+    handlers = [_handler(route, *answers[route.method]) for route in ROUTES]
+    return Litestar(
+        [*handlers, _openapi()],
+        openapi_config=None,
+        logging_config=None,
+        request_max_body_size=REQUEST_SIZE_MAX_BYTES,
+    )
+
+
+def _openapi() -> HTTPRouteHandler:
+    text = json.dumps(document(ROUTES, V1), indent=1)
+
+    async def openapi() -> Response[bytes]:
+        return Response(text.encode(), media_type="application/json")
+
+    return HTTPRouteHandler("/openapi.json", http_method="GET", include_in_schema=False)(openapi)
+
+
+def _handler(route: Route, method: MethodDescriptor, answer: Callable[..., Any]) -> HTTPRouteHandler:  # of any message
+    made = GetMessageClass(method.input_type)
+
+    async def handle(request: HttpRequest) -> Response[Any]:
+        try:
+            call = Call({key.lower(): value for key, value in request.headers.items()})
+            message = await _read(route, request, made())
+            if method.server_streaming:
+                return await _stream(answer(call, message))
+            async with asyncio.timeout(CALL_MAX_S):
+                return _json(await answer(call, message), 200)
+        except Exception as error:
+            return _refusal(status(error))
+
+    handle.__name__ = route.method
+    path = route.path.replace("}", ":str}")
+    return HTTPRouteHandler(path, http_method=route.verb, status_code=200, include_in_schema=False)(handle)  # type: ignore[arg-type]  # a verb
+
+
+async def _read(route: Route, request: HttpRequest, message: Message) -> Message:
+    """Raises Invalid."""
+    said: dict[str, Any] = {}  # JSON
+    if route.has_body:
+        try:
+            said = json.loads(await request.body() or b"{}")
+        except (ValueError, RecursionError) as error:
+            raise Invalid(f"the body is no JSON: {error}") from error
+        if not isinstance(said, dict):
+            raise Invalid("the body is no JSON object")
+    else:
+        for key, value in request.query_params.multi_items():
+            _put(said, key.split("."), value)
+    said |= request.path_params
+    session = {name: request.headers.get(f"headgate-{name}", "") for name in SESSION}
+    given = said.get("session", {})
+    if not isinstance(given, dict):
+        raise Invalid("session is no JSON object")
+    said["session"] = {**session, **given}
+    try:
+        return ParseDict(_flags(said, message), message)
+    except (ParseError, RecursionError) as error:
+        raise Invalid(f"this is not what {route.method} takes: {error}") from error
+
+
+def _put(said: dict[str, Any], names: list[str], value: str) -> None:  # JSON
+    for name in names[:-1]:
+        inner = said.setdefault(name, {})
+        if not isinstance(inner, dict):
+            raise Invalid(f"{name} is given twice, and not alike")
+        said = inner
+    said[names[-1]] = value
+
+
+def _flags(said: dict[str, Any], message: Message) -> dict[str, Any]:  # JSON
+    """Words for true and false are those in query parameters."""
+    words = {"true": True, "false": False}
+    flags = {f.name for f in message.DESCRIPTOR.fields if f.type == FieldDescriptor.TYPE_BOOL}
+    return {k: words.get(v, v) if k in flags and isinstance(v, str) else v for k, v in said.items()}
+
+
+async def _stream(told: AsyncIterator[Message]) -> Response[Any]:  # what Litestar streams
+    """One line of JSON a message.  What is refused at once is refused with its status."""
+    first = await anext(told)
+
+    async def lines() -> AsyncIterator[bytes]:
+        try:
+            yield _line(_dict(first))
+            async for one in told:
+                yield _line(_dict(one))
+        except Exception as error:
+            yield _line(_told(status(error)))
+
+    return Stream(lines(), media_type="application/x-ndjson")
+
+
+def _line(said: dict[str, Any]) -> bytes:  # JSON
+    return json.dumps(said, ensure_ascii=False).encode() + b"\n"
+
+
+def _dict(message: Message) -> dict[str, Any]:  # JSON
+    return dict(MessageToDict(message, preserving_proto_field_name=True))
+
+
+def _json(message: Message, code: int) -> Response[Any]:  # JSON
+    return Response(_dict(message), status_code=code)
+
+
+def _told(found: Status) -> dict[str, str]:
+    return {"status": found.code.name, "detail": found.detail}
+
+
+def _refusal(found: Status) -> Response[Any]:  # JSON
+    return Response(_told(found), status_code=_HTTP.get(found.code, 500))

@@ -1,0 +1,125 @@
+"""The JSON face: the same answers, under the statuses of HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+from headgate.base.tasks import run_until
+from headgate.map.inventory.places import InventoryMap
+from headgate.services.inventory.inventory import Inventory
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+from headgate.web.inventory.http import ROUTES, create_app
+from headgate.web.inventory.identity import Sessions, Trusting
+from headgate.web.inventory.server import V1, v1_parts
+from headgate.web.serve import serve
+
+HEADERS = {"headgate-user": "alice", "headgate-project": "blue", "headgate-partition": "site"}
+
+
+class Web:
+    def __init__(self, port: int) -> None:
+        self._root = f"http://127.0.0.1:{port}"
+
+    async def __call__(self, verb: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
+        return await asyncio.to_thread(self._ask, verb, path, body, {**HEADERS, **headers})
+
+    def _ask(self, verb: str, path: str, body: object, headers: dict[str, str]) -> tuple[int, Any]:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else None
+        try:
+            with urlopen(Request(self._root + path, data, headers, method=verb), timeout=10) as answer:
+                return answer.status, json.load(answer)
+        except HTTPError as refused:
+            return refused.code, json.load(refused)
+
+    def lines(self, path: str, body: object) -> Iterator[Any]:
+        request = Request(self._root + path, json.dumps(body).encode(), HEADERS, method="POST")
+        with urlopen(request, timeout=10) as answer:
+            for line in answer:
+                yield json.loads(line)
+
+
+@asynccontextmanager
+async def served() -> AsyncIterator[Web]:
+    inventory = Inventory(Store(MemoryBackend()), InventoryMap(), lambda: 1_000)
+    await inventory.begin()
+    app = create_app(v1_parts(Sessions(Trusting(), inventory), inventory))
+    stop, port = asyncio.Event(), asyncio.get_running_loop().create_future()
+    web = serve(app, "127.0.0.1", 0, stop, port.set_result)
+    running = asyncio.ensure_future(run_until(stop, inventory.journal.run(), web))
+    try:
+        yield Web(await port)
+    finally:
+        stop.set()
+        await running
+
+
+def machine(name: str) -> dict[str, Any]:
+    return {"create": {"type": "runm.machine", "name": name, "properties": {"zone": "a/b"}, "tags": ["fast"]}}
+
+
+async def test_objects_over_http() -> None:
+    async with served() as web:
+        assert (await web("PUT", "/v1/partitions", {"partition": {"name": "site"}}))[0] == 200
+        status, made = await web("POST", "/v1/objects/apply", {"steps": [machine("m1"), machine("m2")]})
+        assert status == 200 and [o["name"] for o in made["objects"]] == ["m1", "m2"]
+        uuid = made["objects"][0]["uuid"]
+        assert (await web("GET", f"/v1/objects/{uuid}"))[1] == made["objects"][0]
+        wanted = {"any": [{"require_items": [{"key": "zone", "value": "a/b"}], "require_tags": ["fast"]}]}
+        status, found = await web("POST", "/v1/objects/search", {**wanted, "limit": 1, "with_count": True})
+        assert found["count"] == "2" and [o["name"] for o in found["objects"]] == ["m1"]
+        assert (await web("GET", f"/v1/objects/{uuid}/history"))[1]["changes"][0]["kind"] == "CREATED"
+
+        def told() -> str:
+            for line in web.lines("/v1/objects/watch", {"revision": "1"}):
+                for change in line.get("changes", ()):
+                    return str(change["new"]["name"])
+            return ""
+
+        assert await asyncio.to_thread(told) == "m1"
+        status, types = await web("GET", "/v1/types")
+        assert "runm.machine" in [one["code"] for one in types["types"]]
+        assert (await web("GET", "/v1/definitions?place.type=runm.provider&exact=true"))[0] == 200
+
+
+async def test_refusals_over_http() -> None:
+    async with served() as web:
+        await web("PUT", "/v1/partitions", {"partition": {"name": "site"}})
+        await web("POST", "/v1/objects/apply", {"steps": [machine("m1")]})
+        for expected, verb, path, body in (
+            (400, "POST", "/v1/objects/apply", b"{"),
+            (400, "POST", "/v1/objects/apply", b"[]"),
+            (400, "POST", "/v1/objects/apply", {"steps": 7}),
+            (400, "POST", "/v1/objects/apply", {"colour": "red"}),
+            (400, "POST", "/v1/objects/search", b'{"any":' * 5_000),
+            (400, "GET", "/v1/objects/none", None),
+            (400, "GET", "/v1/definitions?place=x&place.type=y", None),
+            (404, "GET", f"/v1/objects/{'f' * 32}", None),
+            (404, "GET", "/v1/nowhere", None),
+            (409, "POST", "/v1/objects/apply", {"steps": [machine("m1")]}),
+            (412, "DELETE", "/v1/partitions/nowhere", None),
+            (412, "DELETE", "/v1/partitions/site", None),
+            (405, "DELETE", "/v1/objects/apply", None),
+        ):
+            status, answer = await web(verb, path, body)
+            assert (status, bool(answer["detail"])) == (expected, True), (verb, path, answer)
+        assert (await web("POST", "/v1/objects/watch", {"revision": "1"}, **{"headgate-partition": ""}))[0] == 412
+
+
+async def test_the_openapi_tells_of_every_method() -> None:
+    async with served() as web:
+        status, found = await web("GET", "/openapi.json")
+        assert status == 200
+        operations = [one["operationId"] for path in found["paths"].values() for one in path.values()]
+        assert sorted(operations) == sorted(V1.methods_by_name) == sorted(route.method for route in ROUTES)
+        text = json.dumps(found)
+        for name in found["components"]["schemas"]:
+            assert f"#/components/schemas/{name}" in text
+        references = {one.split('"')[0] for one in text.split("#/components/schemas/")[1:]}
+        assert references == set(found["components"]["schemas"])
