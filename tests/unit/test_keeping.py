@@ -61,6 +61,18 @@ async def test_the_difference_of_two_states_is_all_that_is_written() -> None:
     assert not garbage(PLACE, await store.list(PLACE.path), second)
 
 
+async def test_builds_that_are_no_longer_part_of_it_go() -> None:
+    store, first = Store(MemoryBackend()), state()
+    await write(store, State(), first)
+    queue = first.queues[0]
+    item = queue.items[0]
+    assert item.buildset is not None
+    item = replace(item, buildset=replace(item.buildset, builds={}))
+    second = replace(first, queues=(replace(queue, items=(item, *queue.items[1:])),))
+    await write(store, first, second)
+    assert load(PLACE, await store.list(PLACE.path)) == second
+
+
 async def test_what_a_dying_writer_left_is_swept() -> None:
     store = Store(MemoryBackend())
     diff = writes(PLACE, State(), state())

@@ -9,14 +9,16 @@ from msgspec.structs import replace
 from headgate.base.ids import derived
 from headgate.gate.change import Change, EventKind, TriggerEvent
 from headgate.gate.enqueue import enqueue, triggers
+from headgate.gate.graph import dependents
 from headgate.gate.leave import leave
-from headgate.gate.model import Action, BuildSet, Item, Phase, Queue, State, World, with_item, with_queue
+from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Phase, Queue, State, World, with_item, with_queue
 from headgate.gate.needs import closed_because
 from headgate.gate.start import abandon, run
 from headgate.gate.work import (
     Answer,
     BuildEnded,
     BuildOutcome,
+    BuildPaused,
     Dequeue,
     Enqueue,
     LandAnswer,
@@ -32,7 +34,7 @@ def absorb(state: State, event: TriggerEvent | Answer | Managed, world: World, a
     match event:
         case TriggerEvent():
             return triggered(state, event, world, asked)
-        case MergeAnswer() | LandAnswer() | BuildEnded():
+        case MergeAnswer() | LandAnswer() | BuildEnded() | BuildPaused():
             return answered(state, event, world, asked)
         case Enqueue(change=change, id=id):
             return enqueue(state, change, id, world, asked, by_hand=True)
@@ -123,6 +125,8 @@ def answered(state: State, answer: Answer, world: World, asked: list[Action]) ->
             queue = _landed(queue, item, buildset, answer, world, asked)
         case BuildEnded():
             queue = with_item(queue, replace(item, buildset=_built(item, buildset, answer, world, asked)))
+        case BuildPaused():
+            queue = with_item(queue, replace(item, buildset=_paused(buildset, answer)))
         case _:
             assert_never(answer)
     return with_queue(state, queue)
@@ -155,9 +159,12 @@ def _built(item: Item, buildset: BuildSet, answer: BuildEnded, world: World, ask
         return buildset
     job = next(j for j in buildset.jobs if j.name == answer.job)
     result = outcome.result
-    if result is None and build.attempt < job.attempts_max:
-        again = run(item, buildset, job, build.attempt + 1, world, asked)
-        return replace(buildset, builds={**buildset.builds, job.name: again})
+    again = result is None and build.attempt < job.attempts_max
+    if build.paused and result != "SUCCESS":
+        buildset = _without_dependents(buildset, build, asked, ended=again)
+    if again:
+        next_one = run(item, buildset, job, build.attempt + 1, world, asked)
+        return replace(buildset, builds={**buildset.builds, job.name: next_one})
     ended = replace(
         build,
         result=result or "RETRY_LIMIT",
@@ -168,6 +175,22 @@ def _built(item: Item, buildset: BuildSet, answer: BuildEnded, world: World, ask
         data=outcome.data,
     )
     return replace(buildset, builds={**buildset.builds, job.name: ended})
+
+
+def _paused(buildset: BuildSet, answer: BuildPaused) -> BuildSet:
+    build = buildset.builds.get(answer.job)
+    if build is None or build.id != answer.build or build.result is not None or build.paused:
+        return buildset
+    return replace(buildset, builds={**buildset.builds, build.job: replace(build, paused=True, data=answer.data)})
+
+
+def _without_dependents(buildset: BuildSet, build: Build, asked: list[Action], *, ended: bool) -> BuildSet:
+    """What runs beside a paused build that is gone has lost what it rested on, and is stopped; `ended`: forget also
+    what has ended."""
+    names = dependents(buildset.jobs, build.job)
+    lost = {n: b for n, b in buildset.builds.items() if n in names and (ended or b.result is None)}
+    asked.extend(Cancel(other.id, build=True) for other in lost.values() if other.result is None)
+    return replace(buildset, builds={n: b for n, b in buildset.builds.items() if n not in lost})
 
 
 def _log_url(outcome: BuildOutcome) -> str:

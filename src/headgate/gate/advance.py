@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from headgate.base.ids import derived
 from headgate.config.model import ConfigError, FrozenJob
 from headgate.gate import graph
-from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Layout, Report, State, Texts, World
+from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Layout, Report, Resume, State, Texts, World
 from headgate.gate.report import start_text
 from headgate.gate.start import run
 from headgate.gate.work import ReportRequest
@@ -92,16 +92,27 @@ def advance_jobs(item: Item, permits: Permits, world: World, asked: list[Action]
     buildset = item.buildset
     if buildset is None or buildset.graph is None or buildset.landing:
         return item
-    if len(buildset.builds) == len(buildset.jobs) and not buildset.graph.fail_fast:
-        return item  # all were begun or skipped: there is nothing to decide
+    if len(buildset.builds) < len(buildset.jobs) or buildset.graph.fail_fast:
+        buildset = _begun(item, buildset, permits, world, asked)
+    buildset = _resumed(buildset, asked)
+    return item if buildset is item.buildset else replace(item, buildset=buildset)
+
+
+def _begun(item: Item, buildset: BuildSet, permits: Permits, world: World, asked: list[Action]) -> BuildSet:
     for _ in range(len(buildset.jobs) + 1):  # each round settles at least one job, or is the last
         before = buildset
         buildset = _round(item, buildset, permits, world, asked)
         if buildset is before or len(buildset.builds) == len(before.builds):
             break
-    if buildset is item.buildset:
-        return item
-    return replace(item, buildset=buildset)
+    return buildset
+
+
+def _resumed(buildset: BuildSet, asked: list[Action]) -> BuildSet:
+    """Paused builds go on once all that depends on them has ended."""
+    done = graph.done_for(buildset)
+    asked.extend(Resume(build.id) for build in done)
+    builds = {**buildset.builds, **{build.job: replace(build, resumed=True) for build in done}}
+    return replace(buildset, builds=builds) if done else buildset
 
 
 def _round(item: Item, buildset: BuildSet, permits: Permits, world: World, asked: list[Action]) -> BuildSet:

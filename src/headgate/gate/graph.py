@@ -9,7 +9,7 @@ from headgate.gate.model import FINAL_GOOD, Build, BuildSet
 
 
 def ready(buildset: BuildSet) -> list[FrozenJob]:
-    """Jobs not yet begun whose dependencies all ended well, in configured order."""
+    """Jobs not yet begun whose dependencies all ended well or are paused, in configured order."""
     return [j for j in buildset.jobs if j.name not in buildset.builds and _may_start(j, buildset)]
 
 
@@ -20,9 +20,13 @@ def _may_start(job: FrozenJob, buildset: BuildSet) -> bool:
         if build is None:
             if not (dependency.soft and dependency.name not in names):
                 return False
-        elif not (build.result == "SUCCESS" or (dependency.soft and build.result == "SKIPPED")):
+        elif not (_good(build) or (dependency.soft and build.result == "SKIPPED")):
             return False
     return True
+
+
+def _good(build: Build) -> bool:
+    return build.result == "SUCCESS" or (build.result is None and build.paused)
 
 
 def dependents(jobs: Iterable[FrozenJob], name: str, *, hard_only: bool = False) -> set[str]:
@@ -41,19 +45,43 @@ def dependents(jobs: Iterable[FrozenJob], name: str, *, hard_only: bool = False)
     return found
 
 
+def parents(jobs: Iterable[FrozenJob], job: FrozenJob) -> set[str]:
+    """Names of the jobs that `job` depends on, directly or through others."""
+    by_name = {j.name: j for j in jobs}
+    found: set[str] = set()
+    frontier = [d.name for d in job.dependencies]
+    while frontier:
+        name = frontier.pop()
+        if name not in found:
+            found.add(name)
+            frontier += [d.name for d in by_name[name].dependencies] if name in by_name else []
+    return found
+
+
+def done_for(buildset: BuildSet) -> list[Build]:
+    """Paused builds that nobody needs any more: every job that depends on them has ended."""
+    paused = [b for b in buildset.builds.values() if b.result is None and b.paused and not b.resumed]
+    return [b for b in paused if all(_ended(n, buildset) for n in dependents(buildset.jobs, b.job))]
+
+
+def _ended(job: str, buildset: BuildSet) -> bool:
+    build = buildset.builds.get(job)
+    return build is not None and build.result is not None
+
+
 def skipped(buildset: BuildSet) -> dict[str, str]:
     """Job name -> reason, of jobs that will never run: a dependency failed, or left them out."""
     reasons: dict[str, str] = {}
     for job in buildset.jobs:
         build = buildset.builds.get(job.name)
-        if build is None or build.result is None:
+        if build is None or not (build.result or build.paused):
             continue
-        if build.result not in FINAL_GOOD:
-            for name in dependents(buildset.jobs, job.name):
-                reasons.setdefault(name, f"Skipped due to failed job {job.name}")
-        elif build.result == "SUCCESS":
+        if _good(build):
             for name in _left_out(buildset.jobs, job, build):
                 reasons.setdefault(name, f"Skipped by job {job.name}")
+        elif build.result not in FINAL_GOOD:
+            for name in dependents(buildset.jobs, job.name):
+                reasons.setdefault(name, f"Skipped due to failed job {job.name}")
         else:
             for name in dependents(buildset.jobs, job.name, hard_only=True):
                 reasons.setdefault(name, build.error or f"Skipped due to skipped job {job.name}")
@@ -77,22 +105,13 @@ def _left_out(jobs: tuple[FrozenJob, ...], job: FrozenJob, build: Build) -> set[
 
 def waiting_for(job: FrozenJob, buildset: BuildSet) -> str:
     """What an unstarted job waits for, for people."""
-    waits = [d.name for d in job.dependencies if (b := buildset.builds.get(d.name)) is None or b.result is None]
+    waits = [d.name for d in job.dependencies if not ((b := buildset.builds.get(d.name)) and (b.result or b.paused))]
     return f"dependencies: {', '.join(waits)}" if waits else ""
 
 
 def parent_data(job: FrozenJob, buildset: BuildSet) -> dict[str, object]:
     """Data returned by the jobs `job` depends on, through others too; in graph order, later wins."""
-    wanted = {d.name for d in job.dependencies}
-    data: dict[str, object] = {}
-    by_name = {j.name: j for j in buildset.jobs}
-    frontier = list(wanted)
-    while frontier:
-        parent = by_name.get(frontier.pop())
-        for d in parent.dependencies if parent else ():
-            if d.name not in wanted:
-                wanted.add(d.name)
-                frontier.append(d.name)
+    wanted, data = parents(buildset.jobs, job), dict[str, object]()
     for other in buildset.jobs:
         build = buildset.builds.get(other.name)
         if other.name in wanted and build is not None:

@@ -44,6 +44,10 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True):
     log_url: str = ""
     data: dict[str, object] = {}
     """What the job returned, and the jobs after it may read."""
+    paused: bool = False
+    """It came to its pause: the jobs that depend on it may start."""
+    resumed: bool = False
+    """They have ended, and it was asked to go on."""
 
     @property
     def failed(self) -> bool:
@@ -268,6 +272,13 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
+class Resume:
+    """The paused build with this id is to go on."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """The item left the queue with this result: history."""
 
@@ -276,4 +287,4 @@ class Record:
     message: str
 
 
-Action = Merge | Run | Land | Report | Cancel | Record
+Action = Merge | Run | Land | Report | Cancel | Resume | Record

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from headgate.base.ids import derived
 from headgate.config.model import FrozenJob
-from headgate.gate.graph import parent_data
+from headgate.gate.graph import parent_data, parents
 from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Merge, Phase, Run, World
 from headgate.gate.work import BuildSpec, MergeItem, MergeRequest
 
@@ -74,7 +74,8 @@ def stopped(item: Item, asked: list[Action]) -> Item:
 
 def run(item: Item, buildset: BuildSet, job: FrozenJob, attempt: int, world: World, asked: list[Action]) -> Build:
     """The build of `job`; asks an executor for it, but for the built-in job that needs nobody."""
-    id = derived(buildset.id, job.name, str(attempt))
+    beneath = (buildset.builds.get(name) for name in sorted(parents(buildset.jobs, job)))
+    id = derived(buildset.id, job.name, str(attempt), *(b.id for b in beneath if b and b.paused))
     build = Build(id=id, job=job.name, attempt=attempt, voting=job.voting, asked_ms=world.now_ms)
     if job.noop:
         return replace(build, result="SUCCESS")

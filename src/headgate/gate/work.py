@@ -167,6 +167,16 @@ class BuildEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="build"):
     outcome: BuildOutcome
 
 
+class BuildPaused(msgspec.Struct, frozen=True, omit_defaults=True, tag="pause"):
+    """An executor's word: what the job runs is done, and it waits, as it asked to, for the jobs that depend on it."""
+
+    buildset: str
+    job: str
+    build: str
+    data: dict[str, Any] = {}
+    """What it returned so far."""
+
+
 class Enqueue(msgspec.Struct, frozen=True, omit_defaults=True, tag="enqueue"):
     """By hand: put a change (or a ref) into the pipeline, its requirements notwithstanding."""
 
@@ -194,4 +204,4 @@ class LayoutChanged(msgspec.Struct, frozen=True, omit_defaults=True, tag="layout
 
 
 Managed = Enqueue | Dequeue | Promote | LayoutChanged
-Answer = MergeAnswer | LandAnswer | BuildEnded
+Answer = MergeAnswer | LandAnswer | BuildEnded | BuildPaused

@@ -42,9 +42,9 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     precedence: int = 200
     """Lower goes first."""
     state: str = "requested"
-    """requested | running"""
+    """requested | running | paused: its worker waits for the submitter to say `resume`"""
     wanted: str = "run"
-    """run | cancel: what the submitter wants now; the worker compares, it is not told."""
+    """run | resume | cancel: what the submitter wants now; the worker compares, it is not told."""
     waited: bool = False
     """The submitter waits for the result here; otherwise the answer goes where `meta` says."""
     owner: dict[str, Any] = {}
@@ -95,6 +95,12 @@ class Requests:
             return [check], [Delete(found.entry.path), Delete(self._of(self.places.params, found.request.id))]
         return [check], [Put(found.entry.path, encode(replace(found.request, wanted="cancel")))]
 
+    def resume(self, found: Open) -> tuple[At, Op]:
+        """For the submitter's own commit."""
+        wanted = found.request.wanted if found.request.wanted == "cancel" else "resume"
+        resumed = replace(found.request, wanted=wanted)
+        return At(found.entry.path, found.entry.version), Put(found.entry.path, encode(resumed))
+
     async def call(self, session: Session, params: bytes, *, precedence: int, meta: dict[str, str]) -> bytes:
         """Submits, waits for the result, takes it away.  A cancelled wait leaves nothing behind but the work itself."""
         request = Request(id=fresh(), precedence=precedence, waited=True, meta=meta)
@@ -139,8 +145,9 @@ class Requests:
         )
 
     async def claim(self, found: Open, session: Session, owner: dict[str, Any]) -> Claim | None:
-        """One commit; None when somebody else was quicker."""
-        request = replace(found.request, state="running", owner=owner)
+        """One commit; None when somebody else was quicker.  One whose worker was lost while paused stays `paused`."""
+        state = "paused" if found.request.state == "paused" else "running"
+        request = replace(found.request, state=state, owner=owner)
         lock, ticket = self._of(self.places.locks, request.id), f"{session.name} {fresh()}".encode()
         checks = [At(found.entry.path, found.entry.version), At(lock, None)]
         ops = [Put(lock, ticket, session.lease), Put(found.entry.path, encode(request))]
@@ -188,14 +195,33 @@ class Requests:
                 claim.seen = At(path, entry.version)
         raise Conflict(claim.seen)
 
+    async def pause(self, claim: Claim, word: Sequence[Op]) -> str:
+        """The word that it waits, and its being paused, in one commit; what is wanted.  When that is something else
+        than `run` already, nothing was written."""
+        path, asked = claim.seen.path, False
+        for _ in range(COMPLETE_ATTEMPTS_MAX):
+            entry = await answered(claim.session, lambda: self.store.get(path))
+            request = None if entry is None else self._decode(entry)
+            if entry is None or request is None:
+                return "cancel"
+            if request.wanted != "run" or (asked and request.state == "paused"):
+                return request.wanted
+            seen, asked = At(path, entry.version), True
+            try:
+                await self._guarded(claim, [seen], [Put(path, encode(replace(request, state="paused"))), *word])
+            except Conflict as conflict:
+                if conflict.check != seen:
+                    raise
+        raise Conflict(claim.seen)
+
     async def release(self, claim: Claim) -> None:
-        """Hands it back undone: somebody else may take it at once."""
-        back = replace(claim.request, state="requested", owner={})
+        """Hands it back undone: somebody else may take it at once.  One that is paused remains so."""
         entry = await answered(claim.session, lambda: self.store.get(claim.seen.path))
         ops: list[Op] = [Delete(claim.guard.path)]
         if entry is not None:
-            back = replace(back, wanted=self._decode(entry).wanted)
-            ops.append(Put(entry.path, encode(back)))
+            now = self._decode(entry)
+            state = "paused" if now.state == "paused" else "requested"
+            ops.append(Put(entry.path, encode(replace(now, state=state, owner={}))))
         await self._guarded(claim, [At(claim.seen.path, entry.version if entry else None)], ops)
 
     async def _guarded(self, claim: Claim, checks: Sequence[At], ops: Sequence[Op]) -> None:
@@ -215,7 +241,7 @@ class Requests:
         await answered(claim.session, commit)
 
     def wanted(self, claim: Claim, mirror: Mirror) -> str:
-        """run | cancel, as far as the mirror knows."""
+        """run | resume | cancel, as far as the mirror knows."""
         entry = mirror.get(claim.seen.path)
         return "cancel" if entry is None else self._decode(entry).wanted
 

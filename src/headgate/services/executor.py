@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 from urllib.parse import urljoin
 
 from msgspec.structs import replace
 
-from headgate.gate.work import BuildEnded, BuildOutcome, BuildSpec, RepoState
+from headgate.gate.work import Answer, BuildEnded, BuildOutcome, BuildPaused, BuildSpec, RepoState
 from headgate.ports.runner import Runner
 from headgate.recipes import blob
 from headgate.recipes.codec import decode
 from headgate.recipes.requests import Claim
+from headgate.recipes.stream import Stream
 from headgate.services.context import Context
 from headgate.services.worker import Worker
 from headgate.store.store import Session
@@ -44,15 +46,17 @@ class Executor:
 
     async def _do(self, claim: Claim) -> None:
         requests, meta = self._context.builds, claim.request.meta
-        outcome = self._told(await self._outcome(claim), claim)
+        outcome = await self._outcome(claim)
+        outcome = replace(outcome, data=self._told(outcome.data, outcome.build))
         log.info("build %s: %s %s", outcome.build, outcome.result or "to be tried again", outcome.error)
-        events = self._context.map.events.tenant(meta["tenant"]).pipelines(meta["pipeline"])
         answer = BuildEnded(buildset=meta["buildset"], job=meta["job"], outcome=outcome)
-        await requests.complete(claim, events.result.stream.append(answer))
+        await requests.complete(claim, self._results(meta).append(answer))
 
     async def _outcome(self, claim: Claim) -> BuildOutcome:
         """Of a build that cannot be read, too.  Raises StoreError when the store does not answer."""
         id = claim.request.id
+        if claim.request.state == "paused":
+            return BuildOutcome(build=id, error="its executor was lost while it was paused")
         try:
             spec = decode(await self._context.builds.params(claim), BuildSpec)
             log.info("build %s: %s of %s for %s", spec.build, spec.job.name, spec.pipeline, spec.change.id)
@@ -65,28 +69,55 @@ class Executor:
             log.exception("build %s failed in a way nobody foresaw", id)
             return BuildOutcome(build=id, result="ERROR", error=f"executor: {type(error).__name__}: {error}")
 
-    def _told(self, outcome: BuildOutcome, claim: Claim) -> BuildOutcome:
-        """Artifacts with relative addresses are where the logs are."""
-        zuul = outcome.data.get("zuul")
+    def _told(self, data: dict[str, Any], build: str) -> dict[str, Any]:
+        """What was returned; artifacts with relative addresses are where the logs are."""
+        zuul = data.get("zuul")
         artifacts = zuul.get("artifacts") if isinstance(zuul, dict) else None
         if not isinstance(zuul, dict) or not isinstance(artifacts, list):
-            return outcome
-        base = zuul.get("log_url") or f"{self._context.root_url}/logs/{claim.request.id}/"
+            return data
+        base = zuul.get("log_url") or f"{self._context.root_url}/logs/{build}/"
         known = [a for a in artifacts if isinstance(a, dict) and isinstance(a.get("url"), str) and a.get("name")]
         joined = [{**artifact, "url": urljoin(f"{str(base).rstrip('/')}/", artifact["url"])} for artifact in known]
-        return replace(outcome, data={**outcome.data, "zuul": {**zuul, "artifacts": joined}})
+        return {**data, "zuul": {**zuul, "artifacts": joined}}
 
     async def _run(self, claim: Claim, spec: BuildSpec) -> BuildOutcome:
-        cancel = asyncio.Event()
+        """Raises StoreError."""
+        cancel, lost = asyncio.Event(), list[StoreError]()
+
+        async def pause(data: dict[str, Any]) -> None:
+            try:
+                await self._pause(claim, self._told(data, spec.build))
+            except StoreError as error:
+                lost.append(error)
+                cancel.set()
+
         watch = asyncio.ensure_future(self._watch(claim, cancel))
         try:
             state = await self._state(spec.repo_state)
             if state is None:
                 return BuildOutcome(build=spec.build, result="CANCELED", error="the buildset is gone")
-            return await self._runner.run(spec, state, cancel)
+            outcome = await self._runner.run(spec, state, cancel, pause)
         finally:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
+        if lost:
+            raise lost[0]
+        return outcome
+
+    async def _pause(self, claim: Claim, data: dict[str, Any]) -> None:
+        """Says so, and waits until it is to go on.  Raises StoreError."""
+        meta, mirror = claim.request.meta, self._context.mirror
+        word = BuildPaused(meta["buildset"], meta["job"], claim.request.id, data)
+        wanted = await self._context.builds.pause(claim, self._results(meta).append(word))
+        while wanted == "run":
+            seen = mirror.moves
+            wanted = self._context.builds.wanted(claim, mirror)
+            if wanted == "run":
+                await mirror.moved(seen)
+
+    def _results(self, meta: dict[str, str]) -> Stream[Answer]:
+        """Where the pipeline waits for the answer."""
+        return self._context.map.events.tenant(meta["tenant"]).pipelines(meta["pipeline"]).result.stream
 
     async def _watch(self, claim: Claim, cancel: asyncio.Event) -> None:
         """Level-triggered: what is wanted now is compared after every move, however it was missed."""

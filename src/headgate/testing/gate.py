@@ -9,13 +9,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.forge import GitForge
-from headgate.base.tasks import run_until
+from headgate.base.tasks import run_until, unless
 from headgate.config.tenants import Connection, parse_tenants
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.records import Finished
+from headgate.ports.runner import Pause
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Body, Context, serve
 from headgate.services.executor import Executor
@@ -37,10 +40,13 @@ class FunctionRunner:
     jobs: Mapping[str, Job] = field(default_factory=dict)
     ran: list[BuildSpec] = field(default_factory=list)
 
-    async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event) -> BuildOutcome:
+    async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, pause: Pause) -> BuildOutcome:
         self.ran.append(spec)
         job = self.jobs.get(spec.job.name)
-        return job(spec, state) if job else BuildOutcome(build=spec.build, result="SUCCESS")
+        outcome = job(spec, state) if job else BuildOutcome(build=spec.build, result="SUCCESS")
+        if outcome.result == "SUCCESS" and outcome.data.get("zuul", {}).get("pause"):
+            await unless(cancel, pause(outcome.data))
+        return replace(outcome, result="CANCELED") if cancel.is_set() else outcome
 
 
 @dataclass(slots=True)

@@ -11,11 +11,27 @@ from headgate.config.model import ConfigError, FrozenGraph, FrozenJob, Pipeline,
 from headgate.gate.absorb import absorb
 from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
 from headgate.gate.decide import settle
-from headgate.gate.model import Action, Cancel, Item, Land, Layout, Merge, Record, Report, Run, State, Texts, World
+from headgate.gate.model import (
+    Action,
+    Cancel,
+    Item,
+    Land,
+    Layout,
+    Merge,
+    Record,
+    Report,
+    Resume,
+    Run,
+    State,
+    Texts,
+    World,
+)
 from headgate.gate.work import (
     Answer,
     BuildEnded,
     BuildOutcome,
+    BuildPaused,
+    BuildSpec,
     LandAnswer,
     Managed,
     MergeAnswer,
@@ -111,6 +127,7 @@ class Play:
         self.running: dict[str, Run] = {}
         self.landing: dict[str, Land] = {}
         self.reports: list[Report] = []
+        self.resumed: list[str] = []
         self.ended: dict[str, str] = {}
         self.said: dict[str, str] = {}
         self._clock = 0
@@ -178,10 +195,18 @@ class Play:
         self.act(MergeAnswer(work.buildset, False, guilty, "conflicts in f"))
 
     def ends(self, name: str, job: str, result: str | None, **data: object) -> None:
-        id = next(i for i, r in self.running.items() if (r.spec.change.topic, r.spec.job.name) == (name, job))
-        spec = self.running.pop(id).spec
-        outcome = BuildOutcome(build=id, result=result, data=dict(data), start_ms=1_000, end_ms=63_000)
+        spec = self.running_spec(name, job)
+        del self.running[spec.build]
+        outcome = BuildOutcome(build=spec.build, result=result, data=dict(data), start_ms=1_000, end_ms=63_000)
         self.act(BuildEnded(spec.buildset, job, outcome))
+
+    def running_spec(self, name: str, job: str) -> BuildSpec:
+        return next(r.spec for r in self.running.values() if (r.spec.change.topic, r.spec.job.name) == (name, job))
+
+    def pauses(self, name: str, job: str, **data: object) -> None:
+        """Its build waits for the jobs that depend on it."""
+        spec = self.running_spec(name, job)
+        self.act(BuildPaused(spec.buildset, job, spec.build, dict(data)))
 
     def passes(self, name: str, *jobs: str) -> None:
         """All its running jobs, when none is named."""
@@ -243,6 +268,8 @@ class Play:
             case Cancel(id):
                 self.running.pop(id, None)
                 self.merging.pop(id, None)
+            case Resume(id):
+                self.resumed.append(self.running[id].spec.job.name)
             case Record(item, result, message):
                 self.ended[item.change.topic] = result
                 self.said[item.change.topic] = message

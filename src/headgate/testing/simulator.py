@@ -28,7 +28,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.testing.loop import run_virtual
 from headgate.testing.mortal import MortalBackend
-from headgate.testing.simworld import HOST, Broken, SimForge, SimGit, SimRunner, World
+from headgate.testing.simworld import HOST, UNSERVED, Broken, SimForge, SimGit, SimRunner, World
 
 TIME_MAX_S = 900.0
 """Virtual; a run that is not quiet by then hangs."""
@@ -62,6 +62,15 @@ CONFIG = """
     queue: shared
     gate: {jobs: [unit, together]}
 """
+SERVED = (
+    CONFIG.replace("[unit, together]", "[unit, serves, together]").replace(
+        "dependencies: unit", "dependencies: [unit, serves]"
+    )
+    + "- job: {name: serves}\n"
+)
+"""The same with a job that pauses until the one that needs it has ended."""
+SERVED_EVERY = 5
+"""Every so many seeds have it."""
 
 
 @dataclass(slots=True)
@@ -88,7 +97,9 @@ class Simulation:
 
     async def _run(self) -> World:
         chance = random.Random(self.seed)
-        world = World(chance, CONFIG, {f"{HOST}/{name}": "h" for name in ("a", "b", "config")})
+        served = self.seed % SERVED_EVERY == 0
+        heads = {f"{HOST}/{name}": "h" for name in ("a", "b", "config")}
+        world = World(chance, SERVED if served else CONFIG, heads, served=("together",) if served else ())
         backend, notes, stop = MemoryBackend(), Notes(), asyncio.Event()
         kinds = ("scheduler", "executor", "merger")
         tasks = [asyncio.ensure_future(self._process(k, world, backend, notes, chance, stop)) for k in kinds]
@@ -217,6 +228,8 @@ def _verify(world: World, notes: Notes, backend: MemoryBackend) -> None:
         beneath = {key for commit, key in world.proposed.items() if commit in on} - {finished.change.key}
         if finished.result == "FAILURE" and not finished.change.needs and not beneath <= set(world.landed):
             raise Broken(f"{finished.change.key} was rejected for {sorted(beneath - set(world.landed))}")
+    if any(UNSERVED in f.message for f in notes.finished.values()):
+        raise Broken("rejected because the executor of a paused build was lost")
     for one, other in zip(world.landed, world.landed[1:], strict=False):
         times = {f.change.key: f.enqueued_ms for f in notes.finished.values() if f.result == "SUCCESS"}
         if times[one] > times[other]:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
 from headgate.base.ids import derived
+from headgate.base.tasks import unless
 from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
 from headgate.gate.work import (
     BuildOutcome,
@@ -26,8 +27,10 @@ from headgate.gate.work import (
     RepoState,
 )
 from headgate.ports.git import Sighting
+from headgate.ports.runner import Pause
 
 HOST = "sim"
+UNSERVED = "the service is gone"
 
 
 class Broken(AssertionError):
@@ -58,6 +61,10 @@ class World:
     proposed: dict[str, str] = field(default_factory=dict)
     """commit -> key of the change"""
     jobs: tuple[str, ...] = ("unit", "together")
+    served: tuple[str, ...] = ()
+    """Jobs that need a paused one beside them."""
+    serving: set[str] = field(default_factory=set)
+    """Buildsets whose paused build is there."""
     landed: list[str] = field(default_factory=list)
     pushes: dict[str, int] = field(default_factory=dict)
     """Change key -> how often it was landed."""
@@ -204,7 +211,9 @@ class SimRunner:
     world: World
     flaky: float = 0.05
 
-    async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event) -> BuildOutcome:
+    async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, pause: Pause) -> BuildOutcome:
+        """`serves` pauses, and the jobs after it need it until they have ended."""
+        served = spec.job.name not in self.world.served or spec.buildset in self.world.serving
         try:
             async with asyncio.timeout(0.1 + self.world.chance.random()):
                 await cancel.wait()
@@ -217,5 +226,15 @@ class SimRunner:
         if any(bad <= present for bad in self.world.conflicting):
             self.world.failed[spec.build] = present
             return BuildOutcome(build=spec.build, result="FAILURE")
+        if not served or (spec.job.name in self.world.served and spec.buildset not in self.world.serving):
+            return BuildOutcome(build=spec.build, result="FAILURE", error=UNSERVED)
+        if spec.job.name == "serves":
+            self.world.serving.add(spec.buildset)
+            try:
+                await unless(cancel, pause({"zuul": {"pause": True}}))
+            finally:
+                self.world.serving.discard(spec.buildset)
+        if cancel.is_set():
+            return BuildOutcome(build=spec.build, result="CANCELED")
         self.world.tested.setdefault(tested_key(state), set()).add(spec.job.name)
         return BuildOutcome(build=spec.build, result="SUCCESS")

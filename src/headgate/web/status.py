@@ -238,6 +238,7 @@ class _View:
             end_time=build.end_ms / 1000 if build.end_ms else None,
             elapsed_time=build.end_ms - start_ms if start_ms and build.end_ms else None,
             canceled=build.result == "CANCELED",
+            paused=build.result is None and build.paused and not build.resumed,
             retry=build.result is None and build.attempt > 1,
         )
 

@@ -18,6 +18,7 @@ from headgate.base.ids import fresh
 from headgate.config.model import FrozenJob, Playbook
 from headgate.gate.change import Change
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.ports.runner import Pause
 from headgate.ports.secrets import Secrets
 
 PROJECT = "h/code"
@@ -35,6 +36,10 @@ class Copies:
     ) -> str:
         shutil.copytree(self.source, dest, symlinks=True, dirs_exist_ok=True)
         return "1" * 40
+
+
+async def never(data: dict[str, Any]) -> None:
+    raise AssertionError("no job here pauses")
 
 
 class Bench:
@@ -66,14 +71,20 @@ class Bench:
         return Playbook(PROJECT, "local", "master", name)
 
     def start(
-        self, cancel: asyncio.Event | None = None, *, attempt: int = 1, spec: dict[str, Any] | None = None, **job: Any
+        self,
+        cancel: asyncio.Event | None = None,
+        *,
+        attempt: int = 1,
+        spec: dict[str, Any] | None = None,
+        pause: Pause | None = None,
+        **job: Any,
     ) -> asyncio.Task[BuildOutcome]:
         self.id = fresh()
         change = Change("local", PROJECT, "master", "topic", "1" * 40, ref="refs/for/master/topic")
         said = {"pipeline": "gate", "job": "job", "build": self.id, "project": project(PROJECT), "ref": change.ref}
         frozen = FrozenJob(name="job", **job)
         work = BuildSpec(self.id, "set", "t", "gate", "i", frozen, change, attempt, **{"zuul": said, **(spec or {})})
-        return asyncio.ensure_future(self.runner.run(work, RepoState(), cancel or asyncio.Event()))
+        return asyncio.ensure_future(self.runner.run(work, RepoState(), cancel or asyncio.Event(), pause or never))
 
     async def build(self, **job: Any) -> BuildOutcome:
         async with asyncio.timeout(DEADLINE_S):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -216,3 +217,32 @@ async def test_work_is_shared_out_while_many_builds_run(tmp_path: Path) -> None:
     quick = bench.script("run", "echo done")
     results = await asyncio.gather(*(bench.start(run=(quick,)) for _ in range(12)))
     assert {outcome.result for outcome in results} == {"SUCCESS"}
+
+
+async def test_a_job_that_asks_for_it_is_paused_between_run_and_post(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    asked, go_on = asyncio.Queue[dict[str, Any]](), asyncio.Event()
+
+    async def pause(data: dict[str, Any]) -> None:
+        await asked.put(data)
+        await go_on.wait()
+
+    run = bench.script("run", f"{SAYS}; headgate-return zuul.pause=true port=8080")
+    building = bench.start(run=(run,), post_run=(bench.script("post", SAYS),), pause=pause)
+    assert await asked.get() == {"zuul": {"pause": True}, "port": 8080}
+    assert said(bench) == ["run"] and "PAUSED" in bench.log
+    go_on.set()
+    assert (await building).result == "SUCCESS" and said(bench) == ["run", "post"]
+
+
+async def test_a_paused_build_can_be_cancelled(tmp_path: Path) -> None:
+    bench, cancel = Bench(tmp_path), asyncio.Event()
+
+    async def pause(data: dict[str, Any]) -> None:
+        cancel.set()
+        await asyncio.Event().wait()
+
+    run = bench.script("run", "headgate-return zuul.pause=true")
+    books = (bench.script("post", SAYS), replace(bench.script("tidy", SAYS), cleanup=True))
+    outcome = await bench.build(cancel=cancel, run=(run,), post_run=books, pause=pause)
+    assert outcome.result == "CANCELED" and said(bench) == ["tidy"]

@@ -12,7 +12,7 @@ from headgate.recipes import blob
 from headgate.recipes.codec import decode, encode
 from headgate.recipes.lock import lock, read_lock, semaphore, write_lock
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import Request, RequestPlaces, Requests
+from headgate.recipes.requests import Claim, Request, RequestPlaces, Requests
 from headgate.recipes.stream import Stream, consumed
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import GuardLost, Session, Store
@@ -208,6 +208,51 @@ def test_what_is_cancelled_is_withdrawn_or_its_worker_sees_it() -> None:
             while office.requests.wanted(claim, office.mirror) != "cancel":
                 await office.mirror.moved(office.mirror.moves)
             assert await office.requests.complete(claim, [Delete("/nothing")])
+        office.task.cancel()
+
+    virtual(main())
+
+
+async def paused(office: Office, session: Session) -> Claim:
+    await office.submit("r")
+    claim = await office.requests.claim(office.requests.claimable(office.mirror)[0], session, {})
+    assert claim is not None
+    await office.mirror.reached(f"{PLACES.locks}/r")
+    assert await office.requests.pause(claim, [Put("/word", b"")]) == "run" and await office.store.get("/word")
+    while office.requests.open(office.mirror)[0].request.state != "paused":
+        await office.mirror.moved(office.mirror.moves)
+    return claim
+
+
+def test_a_worker_pauses_until_the_submitter_says_go_on() -> None:
+    async def main() -> None:
+        office = Office()
+        async with office.store.session("one") as session:
+            claim = await paused(office, session)
+            check, op = office.requests.resume(office.requests.open(office.mirror)[0])
+            await office.store.commit([check], [op])
+            while office.requests.wanted(claim, office.mirror) != "resume":
+                await office.mirror.moved(office.mirror.moves)
+            assert await office.requests.pause(claim, [Put("/again", b"")]) == "resume"
+            assert await office.store.get("/again") is None, "there is no use in pausing any more"
+            assert await office.requests.complete(claim, [])
+        office.task.cancel()
+
+    virtual(main())
+
+
+@pytest.mark.parametrize("way", ["lost", "handed back"])
+def test_who_takes_a_paused_request_whose_worker_is_gone_can_tell(way: str) -> None:
+    async def main() -> None:
+        office = Office()
+        async with office.store.session("one") as session:
+            claim = await paused(office, session)
+            if way == "handed back":
+                await office.requests.release(claim)
+        await office.mirror.gone(f"{PLACES.locks}/r")
+        async with office.store.session("two") as session:
+            taken = await office.requests.claim(office.requests.claimable(office.mirror)[0], session, {})
+            assert taken is not None and taken.request.state == "paused"
         office.task.cancel()
 
     virtual(main())

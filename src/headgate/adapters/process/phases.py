@@ -13,10 +13,13 @@ from headgate.adapters.keys.clear import opened
 from headgate.adapters.process import ansible, variables
 from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.processes import Keeper
+from headgate.adapters.process.returning import ReturnError, read
 from headgate.adapters.process.sandbox import Sandbox
 from headgate.adapters.process.workspace import Unusable, Workspace
+from headgate.base.tasks import unless
 from headgate.config.model import Playbook
 from headgate.ports.checkout import CheckoutError
+from headgate.ports.runner import Pause
 from headgate.ports.secrets import SecretError, Secrets
 
 ALL_LEVELS = 1 << 30
@@ -69,12 +72,15 @@ class Phases:
     sandbox: Sandbox
     playbooks: ansible.Playbooks
     cancel: asyncio.Event
+    pause: Pause
     limits: Limits = field(default_factory=Limits)
     keys: Secrets | None = None
 
     async def whole(self) -> Verdict:
         """Raises OSError."""
         verdict = await self._before_post()
+        if verdict.result == "SUCCESS":
+            await self._pause(verdict)
         await self._post(verdict)
         return verdict
 
@@ -92,6 +98,22 @@ class Phases:
             if ended.kind != "good":
                 return Verdict(_RESULTS[ended.kind], ended.why)
         return Verdict("CANCELED") if self.cancel.is_set() else Verdict()
+
+    async def _pause(self, verdict: Verdict) -> None:
+        """For as long as the jobs that depend on this one run, when it returned `zuul.pause`."""
+        try:
+            data = read(self.workspace.result)
+        except ReturnError:
+            return  # said when the build has ended
+        zuul = data.get("zuul")
+        if not (isinstance(zuul, dict) and zuul.get("pause") is True):
+            return
+        self.joblog.say("PAUSED: waiting for the jobs that depend on this one")
+        await unless(self.cancel, self.pause(data))
+        if self.cancel.is_set():
+            verdict.result = "CANCELED"
+        else:
+            self.joblog.say("RESUMED")
 
     async def _post(self, verdict: Verdict) -> None:
         """All of them, whatever failed; after a cancel only those that clean up."""

@@ -26,6 +26,7 @@ from headgate.adapters.process.workspace import Workspace
 from headgate.base.tasks import unless
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.checkout import Checkout, CheckoutError
+from headgate.ports.runner import Pause
 from headgate.ports.secrets import Secrets
 
 log = logging.getLogger("headgate.executor")
@@ -52,6 +53,16 @@ class RunnerSettings:
     variables: Mapping[str, Any] = field(default_factory=dict)
     """The site's.  JSON."""
     machines: tuple[Machine, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One build, and how it is steered: see `ports.runner`."""
+
+    spec: BuildSpec
+    state: RepoState
+    cancel: asyncio.Event
+    pause: Pause
 
 
 class ProcessRunner:
@@ -82,12 +93,12 @@ class ProcessRunner:
         """Once no build runs any more."""
         self._keeper.close()
 
-    async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event) -> BuildOutcome:
+    async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, pause: Pause) -> BuildOutcome:
         start_ms = int(time.time() * 1000)
         logs = self.log_root / spec.build
         self._running.add(spec.build)
         try:
-            outcome = await self._logged(spec, state, cancel, logs)
+            outcome = await self._logged(Work(spec, state, cancel, pause), logs)
         finally:
             self._running.discard(spec.build)
             if not self.settings.keep_work_dir:
@@ -96,7 +107,8 @@ class ProcessRunner:
             outcome = replace(outcome, error=f"{outcome.error[:ERROR_SIZE_MAX]}…")
         return replace(outcome, start_ms=start_ms, end_ms=int(time.time() * 1000), log_path=str(logs))
 
-    async def _logged(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, logs: Path) -> BuildOutcome:
+    async def _logged(self, work: Work, logs: Path) -> BuildOutcome:
+        spec = work.spec
         root = self.root / spec.build
         try:
             remove(root)
@@ -107,7 +119,7 @@ class ProcessRunner:
             log.error("build %s has no place to work in: %s", spec.build, error)
             return self._failed_by(spec, error)
         try:
-            outcome = await self._cancellable(spec, state, cancel, joblog)
+            outcome = await self._cancellable(work, joblog)
             joblog.say(f"RESULT: {outcome.result or 'none: it will be tried again'}{_colon(outcome.error)}")
             return outcome
         except OSError as error:
@@ -118,18 +130,17 @@ class ProcessRunner:
             except OSError as error:
                 log.error("build %s: the log is incomplete: %s", spec.build, error)
 
-    async def _cancellable(
-        self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, joblog: JobLog
-    ) -> BuildOutcome:
+    async def _cancellable(self, work: Work, joblog: JobLog) -> BuildOutcome:
         """Raises OSError when the log cannot be written; everything else is an outcome."""
+        spec = work.spec
         spec_line = f"Build {spec.build} of job {spec.job.name} for {spec.change.id} ({spec.pipeline})"
         joblog.say(f"{spec_line}, attempt {spec.attempt}")
         workspace = Workspace(
-            self.root / spec.build, joblog.path.parent, spec, state, self._checkout, self.settings.hostname,
+            self.root / spec.build, joblog.path.parent, spec, work.state, self._checkout, self.settings.hostname,
             self.settings.variables,
         )  # fmt: skip
         try:
-            return await self._whole(workspace, cancel, joblog)
+            return await self._whole(workspace, work, joblog)
         except CheckoutError as missing:
             joblog.say(f"The repositories cannot be prepared: {missing}")
             if self._full():
@@ -147,7 +158,7 @@ class ProcessRunner:
             joblog.say(f"The executor failed: {type(error).__name__}: {error}")
             return BuildOutcome(build=spec.build, result="ERROR", error=f"executor: {type(error).__name__}: {error}")
 
-    async def _whole(self, workspace: Workspace, cancel: asyncio.Event, joblog: JobLog) -> BuildOutcome:
+    async def _whole(self, workspace: Workspace, work: Work, joblog: JobLog) -> BuildOutcome:
         spec = workspace.spec
         async with AsyncExitStack() as stack:
 
@@ -157,13 +168,14 @@ class ProcessRunner:
                     joblog.say(f"{project['canonical_name']} {project['checkout']} is at {project['commit']}")
                 return await stack.enter_async_context(self._machines.take(spec.job.nodeset))
 
-            hosts = await unless(cancel, ready())
+            hosts = await unless(work.cancel, ready())
             if hosts is None:
                 return BuildOutcome(build=spec.build, result="CANCELED")
             playbooks = Playbooks(workspace, hosts)
             phases = Phases(
-                workspace, joblog, self._keeper, self.sandbox, playbooks, cancel, self.settings.limits, self._keys
-            )
+                workspace, joblog, self._keeper, self.sandbox, playbooks, work.cancel, work.pause,
+                self.settings.limits, self._keys,
+            )  # fmt: skip
             verdict = await phases.whole()
         return await self._outcome(workspace, verdict, joblog)
 

@@ -117,6 +117,9 @@ def _buildset(place: PipelinePlace, item: str, before: BuildSet | None, new: Bui
     for job in new.jobs:
         if job.name not in known:
             out.fresh.append(here.job(job.name).record.put(job))
+    for name, gone in before.builds.items() if before else ():
+        if name not in new.builds:
+            out.builds[gone.id] = _drop_build(here, gone)
     for name, build in new.builds.items():
         was = before.builds.get(name) if before else None
         if was is build:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from headgate.base.ids import fresh
 from headgate.gate.change import Standing
-from headgate.gate.model import Action, Cancel, Item, Land, Merge, Record, Report, Run, State
+from headgate.gate.model import Action, Cancel, Item, Land, Merge, Record, Report, Resume, Run, State
 from headgate.gate.report import artifacts
 from headgate.map.places import Map
 from headgate.map.records import Finished
@@ -113,6 +113,11 @@ class Turn:
                     checks, ops = (self.builds if build else self.merges).cancel(found)
                     last.checks += checks
                     last.ops += ops
+            case Resume(id):
+                if id in self.asked_builds:
+                    check, op = self.builds.resume(self.asked_builds[id])
+                    last.checks.append(check)
+                    last.ops.append(op)
             case _:
                 assert_never(action)
 

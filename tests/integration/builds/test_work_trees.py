@@ -1,0 +1,94 @@
+"""The repositories a build is given, by the real merger's engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headgate.adapters.git.engine import GitConnection, GitEngine
+from headgate.gate.work import MergeAnswer, MergeItem, MergeRequest, RepoState
+from headgate.ports.checkout import CheckoutError
+from headgate.testing.repositories import Repositories, run_git
+
+API, LIB, DOC = "git.example/api", "git.example/lib", "git.example/group/doc"
+
+
+@pytest.fixture
+def repositories(tmp_path: Path) -> Repositories:
+    found = Repositories(tmp_path)
+    found.create("api", {"a": "1\n2\n3\n4\n5\n", "run": "#!/bin/sh\n"})
+    found.create("lib", {"l": "landed\n"})
+    found.create("group/doc", {"d": "d\n", "text/deep": "x\n"}, branch="main")
+    return found
+
+
+@pytest.fixture
+def git(repositories: Repositories) -> GitEngine:
+    return GitEngine(repositories.root / "git", {"local": GitConnection("local", str(repositories.hub), "git.example")})
+
+
+async def state_of(git: GitEngine, *chain: MergeItem) -> RepoState:
+    answer = await git.do(MergeRequest("b", chain, {API: "local"}))
+    assert isinstance(answer, MergeAnswer) and answer.state is not None
+    return answer.state
+
+
+def item(project: str, topic: str, commit: str) -> MergeItem:
+    ref = f"refs/for/master/{topic}"
+    return MergeItem(topic, project, "local", "master", ref, commit, at_s=1_700_000_000, message=topic)
+
+
+async def test_every_project_is_at_its_speculative_state(repositories: Repositories, git: GitEngine) -> None:
+    first = item(API, "first", repositories.propose("api", "first", {"a": "first\n2\n3\n4\n5\n"}))
+    lib = item(LIB, "lib", repositories.propose("lib", "lib", {"l": "proposed\n"}))
+    own = item(API, "own", repositories.propose("api", "own", {"a": "1\n2\n3\n4\nown\n"}))
+    state = await state_of(git, first, lib, own)
+    src = repositories.root / "src"
+    for project, branch in ((API, "master"), (LIB, "master"), (DOC, "main")):
+        await git.checkout(state, project, branch, src / project)
+    api = src / API
+    assert (api / "a").read_text() == "first\n2\n3\n4\nown\n" and (src / LIB / "l").read_text() == "proposed\n"
+    assert (src / DOC / "text/deep").read_text() == "x\n", "a project that nobody changes is as it landed"
+    assert run_git("status", "--porcelain", at=api) == "" and (api / "run").stat().st_mode & 0o100
+    assert run_git("show", "origin/master:a", at=api).splitlines()[-1] == "5", "the item's own change is not in origin"
+    assert run_git("show", "origin/master:a", at=api).splitlines()[0] == "first", "what is ahead of it is"
+    assert run_git("branch", "--show-current", at=api) == "master" and run_git("remote", at=api) == ""
+    assert run_git("diff", "--stat", "origin/master", at=api).startswith("a | 2 +-")
+
+
+async def test_what_is_trusted_is_as_it_landed(repositories: Repositories, git: GitEngine) -> None:
+    state = await state_of(git, item(LIB, "lib", repositories.propose("lib", "lib", {"l": "proposed\n"})))
+    await git.checkout(state, LIB, "master", repositories.root / "trusted", speculative=False)
+    assert (repositories.root / "trusted/l").read_text() == "landed\n"
+
+
+async def test_what_a_job_commits_stays_with_it(repositories: Repositories, git: GitEngine) -> None:
+    state = await state_of(git, item(API, "own", repositories.propose("api", "own", {"a": "own\n"})))
+    one, two = repositories.root / "one", repositories.root / "two"
+    commit = await git.checkout(state, API, "master", one)
+    (one / "a").write_text("by the job\n")
+    run_git("commit", "-qam", "By the job", at=one)
+    assert await git.checkout(state, API, "master", two) == commit and (two / "a").read_text() == "own\n"
+
+
+async def test_trees_that_need_git_itself(repositories: Repositories, git: GitEngine) -> None:
+    many = {f"d{n % 7}/f{n}": "x\n" for n in range(1_200)}
+    large = item(API, "large", repositories.propose("api", "large", many))
+    attributes = {".gitattributes": "*.txt text eol=crlf\n", "read.txt": "one\ntwo\n"}
+    filtered = item(LIB, "filtered", repositories.propose("lib", "filtered", attributes))
+    state = await state_of(git, large, filtered)
+    root = repositories.root / "src"
+    await git.checkout(state, API, "master", root / API)
+    await git.checkout(state, LIB, "master", root / LIB)
+    assert sum(path.is_file() for path in (root / API).glob("d*/*")) == 1_200
+    assert (root / LIB / "read.txt").read_bytes() == b"one\r\ntwo\r\n"
+    assert run_git("status", "--porcelain", at=root / LIB) == ""
+
+
+async def test_what_is_not_there_is_said(repositories: Repositories, git: GitEngine) -> None:
+    state = await state_of(git)
+    with pytest.raises(CheckoutError, match="has no branch nowhere"):
+        await git.checkout(state, API, "nowhere", repositories.root / "x")
+    with pytest.raises(CheckoutError, match=r"git.example/none"):
+        await git.checkout(state, "git.example/none", "master", repositories.root / "y")

@@ -1,0 +1,94 @@
+"""Jobs that wait, once they have run, for those that depend on them."""
+
+from __future__ import annotations
+
+from headgate.config.model import FrozenJob, JobDependency
+from headgate.testing.plays import Play
+
+USES = FrozenJob(name="uses", dependencies=(JobDependency("serves"),))
+AFTER = FrozenJob(name="after", dependencies=(JobDependency("uses"),))
+OTHER = FrozenJob(name="other", dependencies=(JobDependency("serves"),))
+
+
+def served(*jobs: FrozenJob) -> Play:
+    """A is approved, merged, and its first job runs."""
+    play = Play(FrozenJob(name="serves", attempts_max=2), *jobs)
+    play.approve("A")
+    play.merges()
+    assert play.builds == [("A", "serves")]
+    return play
+
+
+def test_those_that_depend_on_a_paused_build_start_and_it_goes_on_when_all_have_ended() -> None:
+    play = served(USES, AFTER)
+    play.pauses("A", "serves", registry="http://here")
+    assert play.builds == [("A", "serves"), ("A", "uses")] and play.resumed == []
+    assert play.running_spec("A", "uses").parent_data == {"registry": "http://here"}
+    play.passes("A", "uses")
+    assert play.resumed == [], "what depends on it through others may need it still"
+    play.passes("A", "after")
+    assert play.resumed == ["serves"] and play.landing_names == []
+    play.passes("A", "serves")
+    assert play.landing_names == ["A"]
+
+
+def test_a_failure_beside_it_lets_it_go_on_too() -> None:
+    play = served(USES, AFTER)
+    play.pauses("A", "serves")
+    play.fails("A", "uses")
+    assert play.resumed == ["serves"], "what comes after is skipped"
+    play.passes("A", "serves")
+    assert play.ended == {"A": "FAILURE"}
+
+
+def test_nobody_depends_on_it() -> None:
+    play = served()
+    play.pauses("A", "serves")
+    assert play.resumed == ["serves"]
+
+
+def test_a_paused_build_says_which_of_them_run() -> None:
+    play = served(USES, AFTER, OTHER)
+    play.pauses("A", "serves", zuul={"child_jobs": ["other"]})
+    assert play.builds == [("A", "serves"), ("A", "other")]
+    play.passes("A", "other")
+    assert play.resumed == ["serves"]
+
+
+def test_when_it_is_lost_all_that_rested_on_it_starts_anew() -> None:
+    play = served(USES, OTHER)
+    play.pauses("A", "serves", at="one")
+    play.passes("A", "other")
+    lost = play.running_spec("A", "uses").build
+    play.ends("A", "serves", None)
+    assert play.builds == [("A", "serves")], "what used it was cancelled"
+    play.pauses("A", "serves", at="two")
+    assert play.builds == [("A", "serves"), ("A", "uses"), ("A", "other")]
+    again = play.running_spec("A", "uses")
+    assert again.build != lost and again.attempt == 1 and again.parent_data == {"at": "two"}
+
+
+def test_what_failed_because_it_was_lost_does_not_count() -> None:
+    play = served(USES)
+    play.pauses("A", "serves")
+    play.fails("A", "uses")
+    play.ends("A", "serves", None)
+    play.pauses("A", "serves")
+    play.passes("A", "uses")
+    play.passes("A", "serves")
+    assert play.landing_names == ["A"]
+
+
+def test_lost_too_often_is_a_failure() -> None:
+    play = served(USES)
+    for _ in range(2):
+        play.pauses("A", "serves")
+        play.ends("A", "serves", None)
+    assert play.ended == {"A": "FAILURE"} and "RETRY_LIMIT" in play.said["A"]
+
+
+def test_a_change_that_leaves_takes_its_paused_builds_along() -> None:
+    play = served(USES)
+    play.pauses("A", "serves")
+    play.abandon("A")
+    assert play.builds == [] and play.queue == []
