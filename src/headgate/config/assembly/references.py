@@ -55,7 +55,7 @@ class References:
             case "job":
                 yield from self._job(stanza)
             case "nodeset":
-                yield from self._nodeset(stanza, stanza.body)
+                yield from self._nodeset(stanza, stanza.name, stanza.body.at("alternatives"))
             case "pipeline":
                 yield from self._missing(stanza, "supercedes", "pipeline", self._layout.pipelines, MEANING)
             case "project" | "project-template":

@@ -46,6 +46,8 @@ def check_stanza(
             table(body, {**known, **driver}, kind, warnings, line)
         case _:
             table(body, TABLES[kind], kind, warnings, line)
+    if kind == "provider" and "flavors" in body:
+        raise Wrong("a provider has no flavors: they are those of its section", body.at("flavors"))
     if kind == "queue":
         _queue(body)
     elif kind == "secret":

@@ -81,7 +81,7 @@ class _Said:
             line = section.at(name)
             if name not in self._tenant.connections:
                 known = nearest(name, self._tenant.connections)
-                raise Wrong(f"the connection {name!r} is not configured{known}", line, "Unknown Connection")
+                raise Wrong(f"the connection {name!r} is not configured{known}", line)
             if allowed is not None and name not in allowed:
                 text = (
                     f"this tenant may not use the connection {name!r} here; it may use {', '.join(allowed) or 'none'}"

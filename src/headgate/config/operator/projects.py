@@ -23,7 +23,9 @@ GROUPS_MAX = 20
 def tenant_projects(
     stanza: Table, connections: Mapping[str, Connection], warnings: list[Wrong]
 ) -> tuple[TenantProject, ...]:
-    """Config-projects first, then the others, each in the order of the file.  Raises Wrong."""
+    """Config-projects first, then the others, each in the order of the file; those of one short name together.
+
+    Raises Wrong."""
     found: list[TenantProject] = []
     sources = stanza.get("source", Table(stanza.line))
     for name, source in sources.items():
@@ -35,7 +37,8 @@ def tenant_projects(
             reader = _Reader(connections[name], trusted, stanza, warnings)
             for entry, line in entries(source.get(key), source.at(key)):
                 found += reader.read(entry, line, {}, 0)
-    found.sort(key=lambda project: not project.trusted)
+    together = {name: place for place, name in reversed(list(enumerate(p.name for p in found)))}
+    found.sort(key=lambda project: (not project.trusted, together[project.name]))
     _no_config_project_is_configured(found, stanza.at("source"))
     return tuple(found)
 

@@ -177,15 +177,19 @@ def tagged(check: Check, *tags: str) -> Check:
 def table(stanza: Any, keys: Keys, what: str, warnings: list[Wrong], line: int = 0) -> None:
     """Every key known and of the right type.  Raises Wrong for the first that is not."""
     if not isinstance(stanza, Table):
-        raise Wrong(f"a {what} must be a mapping, not {show(stanza)}", line)
+        raise Wrong(f"{_a(what)} must be a mapping, not {show(stanza)}", line)
     for name, value in stanza.items():
         key = keys.get(name)
         if key is None:
-            raise Wrong(f"a {what} has no key {name!r}{nearest(name, list(keys))}", stanza.at(name))
-        key.check.see(value, Spot(stanza.at(name), f"{name} of a {what}", warnings))
+            raise Wrong(f"{_a(what)} has no key {name!r}{nearest(name, list(keys))}", stanza.at(name))
+        key.check.see(value, Spot(stanza.at(name), f"{name} of {_a(what)}", warnings))
     for name, key in keys.items():
         if key.required and name not in stanza:
             raise Wrong(f"this {what} lacks {name!r}", stanza.line or line)
+
+
+def _a(what: str) -> str:
+    return f"{'an' if what[:1] in 'aeiou' else 'a'} {what}"
 
 
 def plain(value: Any) -> Any:

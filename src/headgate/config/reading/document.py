@@ -76,7 +76,8 @@ def load(text: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         context = f" {error.context}" if error.context else ""
-        raise Wrong(f"this is not YAML: {error.problem}{context}", mark.line + 1 if mark else 1) from error
+        last = max(1, len(text.splitlines()))
+        raise Wrong(f"this is not YAML: {error.problem}{context}", min(mark.line + 1, last) if mark else 1) from error
     except (yaml.YAMLError, UnicodeError) as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise Wrong(f"this is not YAML: {why}", 1) from error

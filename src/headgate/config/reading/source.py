@@ -74,7 +74,7 @@ def nearest(word: str, known: Collection[str]) -> str:
     if not isinstance(word, str):
         return ""
     alike = [k for k in known if abs(len(k) - len(word)) <= 2 and (k[:1] == word[:1] or k[-1:] == word[-1:])]
-    close = get_close_matches(word, alike[:200], n=1, cutoff=0.7)
+    close = get_close_matches(word, alike[:200], n=1, cutoff=0.6)
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; known are {', '.join(sorted(known))}" if 0 < len(known) <= NAMED_MAX else ""
