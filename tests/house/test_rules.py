@@ -27,6 +27,7 @@ TASKS = {
     "adapters/process/workspace.py": "checkouts of one build in their group",
     "base/tasks.py": "this is where tasks get their parents",
     "cli/scenario/command.py": "the gate and the play",
+    "services/membership.py": "two things waited for at once",
     "services/executor.py": "the watch for a cancel ends with its build",
     "services/scheduler/scheduler.py": "works come and go with the layout and with other schedulers",
     "services/worker.py": "claims end with their worker",

@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
-from litestar import Litestar
-from litestar.testing import AsyncTestClient
 
 from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import SqlHistory
@@ -22,7 +21,7 @@ from headgate.web.site import Site
 
 from .conftest import TENANTS
 
-Client = AsyncTestClient[Litestar]
+Client = httpx.AsyncClient
 TENANT = "/api/tenant/example"
 TOKEN = {"Authorization": "Bearer secret"}
 
@@ -36,9 +35,19 @@ async def running(tmp_path: Path, repositories: Repositories) -> AsyncIterator[G
 @pytest.fixture
 async def client(tmp_path: Path, running: Gate) -> AsyncIterator[Client]:
     history = SqlHistory(f"sqlite:///{tmp_path}/history.sqlite")
-    app = create_app(Site(running.context, running.scheduler.tenants, history, tmp_path / "logs", follow, "secret"))
-    async with AsyncTestClient(app) as found:
-        yield found
+    async with running.context.store.session("web") as session:
+        site = Site(
+            running.context,
+            running.scheduler.tenants,
+            history,
+            tmp_path / "logs",
+            follow,
+            "secret",
+            joined=lambda: session,
+        )
+        transport = httpx.ASGITransport(create_app(site))
+        async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as found:
+            yield found
     history.close()
 
 
@@ -59,6 +68,36 @@ async def test_a_change_is_enqueued_by_hand_and_lands(
     assert answer.status_code == 200, answer.text
     assert (await running.history.result_of("byhand", "gate")).result == "SUCCESS"
     assert repositories.show("code/api", "a") == "1"
+
+
+async def test_what_the_pipeline_made_of_it_is_the_answer(
+    client: Client, running: Gate, repositories: Repositories
+) -> None:
+    hold = asyncio.Event()
+    running.runner.hold = hold
+    repositories.propose("code/api", "one", {"a": "1\n"})
+    repositories.propose("code/api", "two", {"b": "1\n"})
+    await seen(running, "one")
+    await seen(running, "two")
+
+    async def ask(verb: str, change: str) -> tuple[int, str]:
+        body = {"pipeline": "gate", "change": change}
+        answer = await client.post(f"{TENANT}/project/code/api/{verb}", json=body, headers=TOKEN)
+        return answer.status_code, answer.text
+
+    status, text = await ask("dequeue", "one")
+    assert status == 409 and "code/api/master/one is not in the pipeline" in text
+    for change in ("one", "two"):
+        assert (await ask("enqueue", change))[0] == 200
+    status, text = await ask("enqueue", "one")
+    assert status == 409 and "is in the pipeline already" in text
+    two = {"pipeline": "gate", "changes": ["git.example/code/api/master/two"]}
+    assert (await client.post(f"{TENANT}/promote", json=two, headers=TOKEN)).status_code == 200
+    again = await client.post(f"{TENANT}/promote", json=two, headers=TOKEN)
+    assert again.status_code == 409 and "at the head already" in again.text
+    assert (await ask("dequeue", "two"))[0] == 200
+    hold.set()
+    assert (await running.history.result_of("one", "gate")).result == "SUCCESS"
 
 
 async def test_without_the_token_nothing_is_done(client: Client) -> None:

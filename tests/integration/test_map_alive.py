@@ -44,7 +44,7 @@ async def test_every_place_the_gate_needs_is_written_and_reads_back(tmp_path: Pa
         store = running.context.store
         async with store.session("somebody") as session:
             work = Dequeue("git.example/code/api/master/none")
-            assert (await ask(running.context, session, "example", "gate", work)).done
+            assert "not in the pipeline" in (await ask(running.context, session, "example", "gate", work)).text
             assert "no pipeline" in (await ask(running.context, session, "example", "none", work)).text
     findings = check(witness.seen.values())
     assert findings.good, findings.text()

@@ -57,7 +57,8 @@ def _verb(
 ) -> None:
     place = f"{address(config, url)}/api/tenant/{quote(tenant)}/project/{quote(project)}/{verb}"
     fetch(place, {"pipeline": pipeline, "change": change}, _token(config))
-    click.echo(f"Asked to {verb} {change} of {project} in {pipeline}.")
+    word = {"enqueue": "is in", "dequeue": "was taken out of"}[verb]
+    click.echo(f"{change} of {project} {word} {pipeline}.")
 
 
 @click.command()
@@ -70,7 +71,7 @@ def promote(config: str | None, url: str | None, tenant: str, pipeline: str, cha
     """Move CHANGES (<project>/<branch>/<topic>, project with its host) to the head of their queue, in this order."""
     place = f"{address(config, url)}/api/tenant/{quote(tenant)}/promote"
     fetch(place, {"pipeline": pipeline, "changes": list(changes)}, _token(config))
-    click.echo(f"Asked to promote {', '.join(changes)} in {pipeline}.")
+    click.echo(f"At the head of {pipeline} now: {', '.join(changes)}.")
 
 
 @click.command()

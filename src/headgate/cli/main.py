@@ -12,7 +12,11 @@ from headgate.base.errors import UserError
 
 COMMANDS = {
     "init": ("headgate.cli.init:command", "Write an example configuration, with comments."),
-    "run": ("headgate.cli.run:command", "Start everything in one process."),
+    "run": ("headgate.cli.running.command:command", "Start everything in one process."),
+    "scheduler": ("headgate.cli.running.command:scheduler", "Start a scheduler."),
+    "merger": ("headgate.cli.running.command:merger", "Start a merger."),
+    "executor": ("headgate.cli.running.command:executor", "Start an executor."),
+    "web": ("headgate.cli.running.command:web", "Start the pages and the API."),
     "check": ("headgate.cli.offline.check:command", "Check a configuration from local repositories, without a server."),
     "freeze": ("headgate.cli.offline.freeze:command", "Print the jobs a change would run."),
     "status": ("headgate.cli.status:command", "Show the queues, live."),

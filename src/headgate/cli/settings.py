@@ -29,6 +29,8 @@ OPTIONS: dict[str, dict[str, Option]] = {
     "scheduler": {
         "tenant_config": Option("path", "tenants.yaml", "The tenant file."),
         "state_dir": Option("path", "state", "Where everything is kept that no other option puts elsewhere."),
+        "prometheus_port": Option("integer:0,65535", "", "Port of health and figures, 0: a free one. Default: none."),
+        "prometheus_addr": Option("text", "127.0.0.1", "Address of that port."),
     },
     "store": {
         "url": Option("text", "", "`sqlite:///FILE`, or `memory:` to forget everything. Default: in state_dir."),
@@ -47,11 +49,24 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "jobs": Option("integer:1,1000", "8", "Pieces of git work at a time."),
         "git_user_name": Option("text", "Headgate", "Author and committer of merge commits."),
         "git_user_email": Option("text", "headgate@localhost", "Their address."),
+        "prometheus_port": Option("integer:0,65535", "", "Port of health and figures, 0: a free one. Default: none."),
+        "prometheus_addr": Option("text", "127.0.0.1", "Address of that port."),
     },
     "executor": {
         "job_dir": Option("path", "", "Work directories of builds. Default: in state_dir."),
         "log_dir": Option("path", "", "Logs of builds. Default: in state_dir."),
         "builds": Option("integer:1,10000", "", "Builds at a time. Default: twice the number of processors."),
+        "hostname": Option("text", "", "Name under which other processes reach this one. Default: of the machine."),
+        "zone": Option("text", "", "Zone of this executor: it runs builds that need the labels of its machines."),
+        "allow_unzoned": Option("flag", "false", "Whether an executor of a zone runs builds of no zone, too."),
+        "load_multiplier": Option("number", "2.5", "Load average per processor beyond which no build is begun."),
+        "min_avail_mem": Option("number", "5.0", "Per cent of memory that must be free for another build."),
+        "min_avail_hdd": Option("number", "5.0", "Per cent of the disk of builds that must be free for another."),
+        "sigterm_method": Option(
+            "choice:stop,graceful", "stop", "On SIGTERM builds are handed back to be run elsewhere (stop), or finished."
+        ),
+        "prometheus_port": Option("integer:0,65535", "", "Port of health, figures and logs. Default: a free one."),
+        "prometheus_addr": Option("text", "127.0.0.1", "Address of that port."),
         "sandbox": Option("choice:auto,bwrap,none", "auto", "Whether jobs run in bubblewrap; auto: where it works."),
         "sandbox_network": Option("flag", "yes", "Whether jobs in bubblewrap have the network."),
         "trusted_ro_paths": Option("text", "", "Paths, with `:` between, that jobs of config-projects may read, too."),
@@ -77,6 +92,8 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "port": Option("integer:0,65535", "9000", "Port to listen on; 0 takes a free one."),
         "root": Option("text", "", "URL under which people reach the pages; used in reports."),
         "token": Option("text", "", "Needed to enqueue, dequeue or promote from another machine."),
+        "prometheus_port": Option("integer:0,65535", "", "Port of health and figures, beside the one of the pages."),
+        "prometheus_addr": Option("text", "127.0.0.1", "Address of that port."),
     },
     "inventory": {
         "prefix": Option("text", "/", "What is before `runm/metadata` in the store."),
@@ -117,6 +134,14 @@ OPTIONS: dict[str, dict[str, Option]] = {
     },
     "application_keys": {
         "*": Option("text", "", "Application = its keys, one a line: who may use its queues of messages."),
+    },
+    "log": {
+        "format": Option("choice:text,json", "text", "Of the log on standard error; json: an object a line."),
+        "level": Option("choice:debug,info,warning,error", "info", "What is less important is not logged."),
+    },
+    "tracing": {
+        "enabled": Option("flag", "false", "Whether traces are sent. Needs `pip install 'headgate[tracing]'`."),
+        "endpoint": Option("text", "http://127.0.0.1:4318/v1/traces", "Where OTLP over HTTP is taken."),
     },
     "database": {
         "dburi": Option("text", "", "SQLAlchemy URL of the history. Default: an SQLite file in state_dir."),

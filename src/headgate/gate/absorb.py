@@ -100,6 +100,34 @@ def promoted(state: State, keys: tuple[str, ...], event: str, world: World, aske
     return state
 
 
+def unmoved(work: Managed, before: State, after: State, world: World) -> str:
+    """Why what was asked by hand changed nothing, `after` being right after it was absorbed; empty when it did."""
+    match work:
+        case Enqueue(change=change):
+            if before.find(change.key) is not None:
+                return f"{change.key} is in the pipeline already"
+            if after.find(change.key) is not None:
+                return ""
+            if not world.layouts.landed.takes_part(world.pipeline.name, change.project, change.branch):
+                return f"{change.project} has no jobs in {world.pipeline.name} for {change.branch}"
+            return f"{change.key} cannot be tested; its report says why"
+        case Dequeue(key=key):
+            if before.find(key) is None:
+                return f"{key} is not in the pipeline"
+            return "" if after.find(key) is None else f"{key} is landing already"
+        case Promote(keys=keys):
+            missing = [key for key in keys if before.find(key) is None]
+            if missing:
+                return (
+                    f"not in the pipeline: {', '.join(missing)}{'; the others were moved' if after != before else ''}"
+                )
+            return "" if after != before else "they are at the head already"
+        case LayoutChanged():
+            return ""
+        case _:
+            assert_never(work)
+
+
 def reconfigured(state: State, world: World, asked: list[Action]) -> State:
     """Items whose project takes no part any more leave; those not yet tested are frozen by the new layout."""
     layout = world.layouts.landed

@@ -95,11 +95,11 @@ class Cleanup(Dir):
 class Components(Dir):
     """Every process announces itself here for as long as it lives."""
 
-    executor = place(ComponentRecord, "Runs builds.", by="executor", node="ephemeral sequence")
+    executor = place(ComponentRecord, "Runs builds.", by="executor, web, cli", node="ephemeral sequence")
     fingergw = place(ComponentRecord, "Serves logs over finger.", by="fingergw", node="ephemeral sequence")
-    merger = place(ComponentRecord, "Does git work.", by="merger", node="ephemeral sequence")
-    scheduler = place(ComponentRecord, "Decides.", by="scheduler", node="ephemeral sequence")
-    web = place(ComponentRecord, "Serves pages and the API.", by="web", node="ephemeral sequence")
+    merger = place(ComponentRecord, "Does git work.", by="merger, web, cli", node="ephemeral sequence")
+    scheduler = place(ComponentRecord, "Decides.", by="scheduler, web, cli", node="ephemeral sequence")
+    web = place(ComponentRecord, "Serves pages and the API.", by="web, cli", node="ephemeral sequence")
 
 
 class ConfigFile(Dir):
@@ -243,7 +243,7 @@ class Results(Dir):
     management = place(
         ManagementResult,
         "Outcome of one management event; goes with whoever waits.",
-        by="scheduler",
+        by="scheduler, web, cli",
         node="ephemeral keyed",
     )
 

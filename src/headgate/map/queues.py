@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headgate.gate.change import TriggerEvent
-from headgate.gate.work import Answer, BuildSpec, Managed, MergerAnswer, MergerWork
-from headgate.map.records import Empty, Management, Raw
+from headgate.gate.work import Answer, BuildSpec, MergerAnswer, MergerWork
+from headgate.map.records import Empty, ForPipeline, Management, Raw
 from headgate.map.tree import Dir, place, union
 from headgate.recipes.requests import Request, RequestPlaces
 from headgate.recipes.stream import Stream, StreamEntry
@@ -53,11 +53,11 @@ class ManagedQueue(Dir):
     """What people ask of a pipeline."""
 
     queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler", node="sequence")
-    data = place(union(Managed), "Bodies of events.", by="scheduler", node="keyed")
+    data = place(ForPipeline, "Bodies of events.", by="scheduler", node="keyed")
 
     @property
-    def stream(self) -> Stream[Managed]:
-        return Stream(self.queue.path, self.data.path, union(Managed))
+    def stream(self) -> Stream[ForPipeline]:
+        return Stream(self.queue.path, self.data.path, ForPipeline)
 
 
 class ResultQueue(Dir):

@@ -24,10 +24,13 @@ class ComponentRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     hostname: str
     kind: str
     state: str = "running"
+    """running | paused | stopping: what it is; `wanted` is what it is to be."""
     version: str = ""
     pid: int = 0
     data: dict[str, Any] = {}
-    """What only this kind tells: accepting work, running builds, listening address.  JSON."""
+    """What only this kind tells: zone, labels, places for builds, whether it accepts them, where it listens.  JSON."""
+    wanted: str = "running"
+    """running | paused | stopped: what people want it to be."""
 
 
 class CacheEntry(msgspec.Struct, frozen=True):

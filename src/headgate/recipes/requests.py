@@ -62,6 +62,8 @@ class Claim:
     seen: At
     """The request as we last wrote or read it."""
     session: Session
+    places: RequestPlaces
+    """The queue it is of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,11 @@ class Open:
     entry: Entry
     request: Request
     locked: bool
+    places: RequestPlaces
+
+    @property
+    def queue(self) -> str:
+        return self.places.requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +95,16 @@ class Requests:
             Put(self._path(request.id), encode(request)),
         ]
 
-    def cancel(self, found: Open) -> tuple[list[At], list[Op]]:
+    @staticmethod
+    def cancel(found: Open) -> tuple[list[At], list[Op]]:
         """For the submitter's own commit: gone if nobody runs it, else its worker is to stop."""
         check = At(found.entry.path, found.entry.version)
         if found.request.state == "requested" and not found.locked:
-            return [check], [Delete(found.entry.path), Delete(self._of(self.places.params, found.request.id))]
+            return [check], [Delete(found.entry.path), Delete(f"{found.places.params}/{found.request.id}")]
         return [check], [Put(found.entry.path, encode(replace(found.request, wanted="cancel")))]
 
-    def resume(self, found: Open) -> tuple[At, Op]:
+    @staticmethod
+    def resume(found: Open) -> tuple[At, Op]:
         """For the submitter's own commit."""
         wanted = found.request.wanted if found.request.wanted == "cancel" else "resume"
         resumed = replace(found.request, wanted=wanted)
@@ -135,7 +144,8 @@ class Requests:
         found = []
         for entry in mirror.under(self.places.requests):
             request = self._decode(entry)
-            found.append(Open(entry, request, mirror.get(self._of(self.places.locks, request.id)) is not None))
+            locked = mirror.get(self._of(self.places.locks, request.id)) is not None
+            found.append(Open(entry, request, locked, self.places))
         return found
 
     def claimable(self, mirror: Mirror) -> list[Open]:
@@ -148,7 +158,7 @@ class Requests:
         """One commit; None when somebody else was quicker.  One whose worker was lost while paused stays `paused`."""
         state = "paused" if found.request.state == "paused" else "running"
         request = replace(found.request, state=state, owner=owner)
-        lock, ticket = self._of(self.places.locks, request.id), f"{session.name} {fresh()}".encode()
+        lock, ticket = self._of(found.places.locks, request.id), f"{session.name} {fresh()}".encode()
         checks = [At(found.entry.path, found.entry.version), At(lock, None)]
         ops = [Put(lock, ticket, session.lease), Put(found.entry.path, encode(request))]
         try:
@@ -162,11 +172,11 @@ class Requests:
                 return None
             request = self._decode(written)
         assert held is not None and written is not None, "a put answers with its entry"
-        return Claim(request, At(lock, held.version), At(written.path, written.version), session)
+        return Claim(request, At(lock, held.version), At(written.path, written.version), session, found.places)
 
     async def params(self, claim: Claim) -> bytes:
         """Raises ValueError when they are gone or damaged."""
-        path = self._of(self.places.params, claim.request.id)
+        path = self._of(claim.places.params, claim.request.id)
         value = await answered(claim.session, lambda: blob.read(self.store, path))
         if value is None:
             raise ValueError(f"the parameters of request {claim.request.id} are missing")
@@ -174,13 +184,13 @@ class Requests:
 
     async def complete(self, claim: Claim, answer: Sequence[Op], result: bytes | None = None) -> bool:
         """The answer, and the end of the request, in one commit.  False: nobody wants the answer any more."""
-        id, path = claim.request.id, self._path(claim.request.id)
-        end: list[Op] = [Delete(path), Delete(self._of(self.places.params, id)), Delete(claim.guard.path)]
+        id, path, places = claim.request.id, claim.seen.path, claim.places
+        end: list[Op] = [Delete(path), Delete(self._of(places.params, id)), Delete(claim.guard.path)]
         if claim.request.waited and result is not None:
-            *pieces, pointer = blob.ops(self._of(self.places.result_data, id), result)
+            *pieces, pointer = blob.ops(self._of(places.result_data, id), result)
             for piece in pieces:
                 await self._guarded(claim, [], [piece])
-            end += [pointer, Put(self._of(self.places.results, id), b"ready")]
+            end += [pointer, Put(self._of(places.results, id), b"ready")]
         for _ in range(COMPLETE_ATTEMPTS_MAX):
             try:
                 await self._guarded(claim, [claim.seen], [*answer, *end])

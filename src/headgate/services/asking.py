@@ -11,13 +11,17 @@ from headgate.map.records import ForPipeline, ManagementResult
 from headgate.recipes.patience import answered
 from headgate.services.context import Context
 from headgate.store.store import Session
-from headgate.store.types import At, Conflict, Delete, Put, StoreError
+from headgate.store.types import At, Conflict, Delete, Put, SessionLost, StoreError
 
 ANSWER_WAIT_MAX_S = 10.0
 
 
+class Unanswered(Exception):
+    """Nobody said what became of it; the request may be in the queue still."""
+
+
 async def ask(context: Context, session: Session, tenant: str, pipeline: str, work: Managed) -> ManagementResult:
-    """Whether the request reached the pipeline.  Nobody listens: it is said so, and the request stays in the queue."""
+    """What the pipeline made of the request.  Raises Unanswered, SessionLost."""
     place, mirror = context.map.results.management, context.mirror
     path = f"{place.path}/{fresh()}"
     event = ForPipeline(pipeline, work, path)
@@ -34,10 +38,23 @@ async def ask(context: Context, session: Session, tenant: str, pipeline: str, wo
             await mirror.reached(path)
             while (entry := mirror.get(path)) is not None and entry.value == waiting.value:
                 await mirror.moved(mirror.moves)
-        return place.decode(entry.value) if entry is not None else ManagementResult(False, "the answer was lost")
+        if entry is None:
+            raise Unanswered("the answer was lost; the status shows what became of it")
+        return place.decode(entry.value)
     except TimeoutError:
-        text = f"no scheduler took it up within {ANSWER_WAIT_MAX_S:.0f} s; it is done once one runs"
-        return ManagementResult(False, text)
+        text = f"no scheduler took it up within {ANSWER_WAIT_MAX_S:.0f} s; it is done once one does"
+        raise Unanswered(text) from None
     finally:
         with suppress(StoreError):  # it goes with the session
             await context.store.commit([], [Delete(path)])
+
+
+async def tell(context: Context, path: str, outcome: ManagementResult) -> None:
+    """Answers whoever waits at `path`; nobody may any more."""
+    entry = context.mirror.get(path)
+    if entry is None:
+        return
+    place = context.map.results.management
+    answer = Put(path, place.encode(outcome), entry.lease)
+    with suppress(Conflict, SessionLost):  # whoever waited is gone
+        await context.store.commit([At(path, entry.version)], [answer])

@@ -1,21 +1,28 @@
-"""The executor: runs builds, as many at a time as it is allowed."""
+"""The executor: runs builds, as many at a time as it is allowed and its machine bears."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 from typing import Any
 from urllib.parse import urljoin
 
 from msgspec.structs import replace
 
+from headgate.base.subject import about
 from headgate.gate.work import Answer, BuildEnded, BuildOutcome, BuildPaused, BuildSpec, RepoState
+from headgate.map.records import ComponentRecord
+from headgate.ports.load import Boundless, Load
+from headgate.ports.observer import Done
 from headgate.ports.runner import Runner
 from headgate.recipes import blob
 from headgate.recipes.codec import decode
-from headgate.recipes.requests import Claim
+from headgate.recipes.requests import Claim, Requests
 from headgate.recipes.stream import Stream
 from headgate.services.context import Context
+from headgate.services.membership import Membership
+from headgate.services.sharing import Sharing
 from headgate.services.worker import Worker
 from headgate.store.store import Session
 from headgate.store.types import StoreError
@@ -27,30 +34,74 @@ STATES_MAX = 100
 
 
 class Executor:
-    """One component; `run` is its body."""
+    """One component; `run` is the body of its `membership`."""
 
-    def __init__(self, context: Context, runner: Runner, *, builds_max: int) -> None:
+    def __init__(
+        self,
+        context: Context,
+        runner: Runner,
+        *,
+        builds_max: int,
+        zone: str = "",
+        unzoned: bool = True,
+        labels: Collection[str] = (),
+        load: Load | None = None,
+    ) -> None:
+        """`unzoned`: whether it runs builds of no zone, too.  `labels` of its machines; none: it serves them all."""
         self._context, self._runner, self._builds_max = context, runner, builds_max
+        self._zone, self._unzoned, self._load = zone, unzoned or not zone, load or Boundless()
         self._states: dict[str, asyncio.Future[RepoState]] = {}
+        facts = {"places": builds_max, "accepting": True, "why": "", "zone": zone, "labels": sorted(labels)}
+        self.membership = Membership(context, "executor", {**facts, "unzoned": self._unzoned}, finishes=True)
 
     async def run(self, session: Session) -> None:
         context = self._context
+        self.membership.session = session
 
         def owner() -> dict[str, object]:
-            return {"hostname": context.hostname, "start_ms": context.now_ms()}
+            return {"hostname": context.hostname, "component": session.name, "start_ms": context.now_ms()}
 
+        sharing = Sharing(self.membership, self._takes, self._load.refuses)
         worker = Worker(
-            self._context.builds, self._context.mirror, session, self._do, jobs_max=self._builds_max, owner=owner
+            self._queues, context.mirror, session, self._do, jobs_max=self._builds_max, owner=owner, sharing=sharing
         )
         await worker.run()
 
+    def _queues(self) -> list[Requests]:
+        return [self._context.zone(zone) for zone in dict.fromkeys(("",) * self._unzoned + (self._zone,))]
+
+    def _takes(self, record: ComponentRecord, queue: str) -> bool:
+        zone = record.data.get("zone", "")
+        if queue == self._context.builds.places.requests:
+            return not zone or bool(record.data.get("unzoned"))
+        return queue == self._context.zone(zone).places.requests
+
     async def _do(self, claim: Claim) -> None:
+        with about(build=claim.request.id):
+            await self._run_and_answer(claim)
+
+    async def _run_and_answer(self, claim: Claim) -> None:
         requests, meta = self._context.builds, claim.request.meta
         outcome = await self._outcome(claim)
         outcome = replace(outcome, data=self._told(outcome.data, outcome.build))
         log.info("build %s: %s %s", outcome.build, outcome.result or "to be tried again", outcome.error)
         answer = BuildEnded(buildset=meta["buildset"], job=meta["job"], outcome=outcome)
         await requests.complete(claim, self._results(meta).append(answer))
+        self._context.observer.done(
+            Done(
+                kind="build",
+                tenant=meta["tenant"],
+                pipeline=meta["pipeline"],
+                item=meta.get("item", ""),
+                buildset=meta["buildset"],
+                change=meta.get("change", ""),
+                job=meta["job"],
+                id=outcome.build,
+                result=outcome.result or "RETRY",
+                start_ms=outcome.start_ms or int(claim.request.owner["start_ms"]),
+                end_ms=outcome.end_ms or self._context.now_ms(),
+            )
+        )
 
     async def _outcome(self, claim: Claim) -> BuildOutcome:
         """Of a build that cannot be read, too.  Raises StoreError when the store does not answer."""

@@ -11,9 +11,12 @@ import msgspec
 from headgate.gate.work import CatAnswer, LandAnswer, MergeAnswer, MergerAnswer, MergerWork, ReportAnswer
 from headgate.map.tree import union
 from headgate.ports.git import GitWork, Unreachable
+from headgate.ports.observer import Done
 from headgate.recipes.codec import decode
 from headgate.recipes.requests import Claim
 from headgate.services.context import Context
+from headgate.services.membership import Membership
+from headgate.services.sharing import Sharing
 from headgate.services.worker import Worker
 from headgate.store.store import Session
 from headgate.store.types import Op
@@ -28,30 +31,44 @@ UNREACHABLE_MAX_S = 3600.0
 
 
 class Merger:
-    """One component; `run` is its body."""
+    """One component; `run` is the body of its `membership`."""
 
     def __init__(self, context: Context, git: GitWork, *, jobs_max: int = JOBS_MAX) -> None:
         self._context, self._git, self._jobs_max = context, git, jobs_max
         self._away: set[str] = set()
         """Projects that cannot be reached; each is said once."""
+        self.membership = Membership(context, "merger", {"places": jobs_max}, finishes=True)
 
     async def run(self, session: Session) -> None:
+        self.membership.session = session
+
         def owner() -> dict[str, object]:
-            return {"hostname": self._context.hostname}
+            return {"hostname": self._context.hostname, "component": session.name}
 
         async def do(claim: Claim) -> None:
             await self._do(claim, worker)
 
-        worker = Worker(self._context.merges, self._context.mirror, session, do, jobs_max=self._jobs_max, owner=owner)
+        sharing, queues = Sharing(self.membership), [self._context.merges]
+        worker = Worker(
+            lambda: queues,
+            self._context.mirror,
+            session,
+            do,
+            jobs_max=self._jobs_max,
+            owner=owner,
+            sharing=sharing,
+        )
         await worker.run()
 
     async def _do(self, claim: Claim, worker: Worker) -> None:
         requests = self._context.merges
         work: MergerWork = decode(await requests.params(claim), union(MergerWork))
+        start_ms = self._context.now_ms()
         answer = await self._patiently(claim, work, worker)
         if answer is None:
             await requests.complete(claim, [])
             return
+        self._context.observer.done(self._done(claim, answer, start_ms))
         if getattr(answer, "error", ""):
             log.info("%s %s: %s", type(work).__name__, claim.request.id, answer.error)
         if claim.request.waited:
@@ -96,6 +113,13 @@ class Merger:
                     await mirror.moved(seen)
         except TimeoutError:
             return True
+
+    def _done(self, claim: Claim, answer: MergerAnswer, start_ms: int) -> Done:
+        meta, kind = claim.request.meta, type(answer).__name__.removesuffix("Answer").lower()
+        about = {name: meta.get(name, "") for name in ("tenant", "pipeline", "item", "buildset", "change")}
+        result = "SUCCESS" if answer.ok else "FAILURE"
+        end_ms = self._context.now_ms()
+        return Done(kind=kind, id=claim.request.id, result=result, start_ms=start_ms, end_ms=end_ms, **about)
 
     def _answer(self, claim: Claim, answer: MergerAnswer) -> list[Op]:
         """Where the pipeline waits for it; nobody waits for a report."""

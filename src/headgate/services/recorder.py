@@ -40,4 +40,6 @@ class Recorder:
                     await asyncio.sleep(RETRY_S)
                     continue
                 await self._context.store.commit([], consumed(waiting), guards=[guard])
+                for event in waiting:
+                    self._context.observer.finished(event.event)
                 await mirror.gone(waiting[-1].entry)

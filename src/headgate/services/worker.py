@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from headgate.base.subject import about
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Claim, Open, Requests
+from headgate.services.sharing import Sharing
 from headgate.store.store import Session
 from headgate.store.types import Conflict, SessionLost, StoreError
 
@@ -24,20 +26,23 @@ Do = Callable[[Claim], Awaitable[None]]
 
 
 class Worker:
-    """`do` is called for each claim.  When the loop is cancelled, what it held is handed back."""
+    """`do` is called for each claim.  When the loop is cancelled, what it held is handed back; asked to stop, it takes
+    nothing more and ends when the last is done."""
 
     def __init__(
         self,
-        requests: Requests,
+        queues: Callable[[], Sequence[Requests]],
         mirror: Mirror,
         session: Session,
         do: Do,
         *,
         jobs_max: int,
         owner: Callable[[], dict[str, Any]],
+        sharing: Sharing,
     ) -> None:
-        self._requests, self._mirror, self._session, self._do = requests, mirror, session, do
-        self._jobs_max, self._owner = jobs_max, owner
+        """`queues`: those it takes requests of, asked anew each time; `owner` is written into what it takes, JSON."""
+        self._queues, self._mirror, self._session, self._do = queues, mirror, session, do
+        self._jobs_max, self._owner, self._sharing = jobs_max, owner, sharing
         self._running: dict[str, asyncio.Task[None]] = {}
         self._free = asyncio.Event()
         self._parked = 0
@@ -57,70 +62,96 @@ class Worker:
         try:
             while True:
                 seen = self._mirror.moves
-                while len(self._running) - self._parked < self._jobs_max and await self._claim_one():
-                    pass
-                await self._wait(seen)
+                wait_s = await self._claim()
+                if self._sharing.stopping and len(self._running) == self._parked:
+                    return
+                await self._wait(seen, wait_s)
         finally:
             tasks = list(self._running.values())
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _wait(self, seen: int) -> None:
-        """For the store to move, or a place to become free."""
+    async def _wait(self, seen: int, wait_s: float | None) -> None:
+        """For the store to move, a place to become free, or the time to pass."""
         self._free.clear()
         moved, freed = asyncio.ensure_future(self._mirror.moved(seen)), asyncio.ensure_future(self._free.wait())
         try:
-            await asyncio.wait({moved, freed}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({moved, freed}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             moved.cancel()
             freed.cancel()
 
-    async def _claim_one(self) -> bool:
-        """Takes the most urgent request nobody holds; False when there is none."""
-        for found in self._requests.claimable(self._mirror):
-            if found.request.id in self._running:
-                continue
-            claim = await self._try(found)
-            if claim is not None:
-                task = asyncio.ensure_future(self._work(claim))
-                self._running[claim.request.id] = task
-                return True
-        return False
+    async def _claim(self) -> float | None:
+        """Takes what is ours to take, the most urgent first, as much as there is place for.  Seconds until something
+        that waits may become ours; None: nothing will unless something moves."""
+        taken = True
+        while taken:
+            queues = self._queues()
+            waiting = [f for q in queues for f in q.claimable(self._mirror) if f.request.id not in self._running]
+            running = len(self._running) - self._parked
+            if not waiting or running >= self._jobs_max:
+                return None
+            if wait_s := self._sharing.accepting(running):
+                return wait_s
+            taken, soonest_s = False, None
+            delay_s = self._sharing.order(queues, running)
+            for found in sorted(waiting, key=_urgency):
+                left_s = delay_s(found)
+                if left_s > 0:
+                    soonest_s = left_s if soonest_s is None else min(left_s, soonest_s)
+                elif taken := await self._take(found):
+                    break
+        return soonest_s
 
-    async def _try(self, found: Open) -> Claim | None:
+    async def _take(self, found: Open) -> bool:
+        queue = next(q for q in self._queues() if q.places == found.places)
+        claim = await self._try(queue, found)
+        if claim is not None:
+            self._running[claim.request.id] = asyncio.ensure_future(self._work(queue, claim))
+        return claim is not None
+
+    async def _try(self, queue: Requests, found: Open) -> Claim | None:
         if found.request.wanted == "cancel":
-            claim = await self._requests.claim(found, self._session, {})
+            claim = await queue.claim(found, self._session, {})
             if claim is not None:
-                await self._requests.complete(claim, [])
+                await queue.complete(claim, [])
             return None
-        return await self._requests.claim(found, self._session, self._owner())
+        return await queue.claim(found, self._session, self._owner())
 
-    async def _given_up(self, claim: Claim) -> None:
+    async def _given_up(self, queue: Requests, claim: Claim) -> None:
         """Whether the answer was taken may be unknown; then the lock is gone, and this changes nothing."""
         await asyncio.sleep(RETRY_S)
         try:
-            await self._requests.release(claim)
+            await queue.release(claim)
         except StoreError as error:
             log.info("request %s not handed back (%s); it is free once the session ends", claim.request.id, error)
 
-    async def _work(self, claim: Claim) -> None:
+    async def _work(self, queue: Requests, claim: Claim) -> None:
+        with about(**claim.request.meta):
+            await self._inside(queue, claim)
+
+    async def _inside(self, queue: Requests, claim: Claim) -> None:
         id = claim.request.id
         try:
             await self._do(claim)
         except asyncio.CancelledError:
             try:
-                await self._requests.release(claim)
+                await queue.release(claim)
             except StoreError as error:
                 log.info("request %s not handed back (%s); it is free once the session ends", id, error)
             raise
         except (Conflict, SessionLost) as error:
             log.warning("request %s: the answer was not taken: %s", id, error)
-            await self._given_up(claim)
+            await self._given_up(queue, claim)
         except Exception:
             log.exception("request %s failed in a way nobody foresaw; it is tried again in %s s", id, RETRY_S)
             await asyncio.sleep(RETRY_S)
-            await self._requests.release(claim)
+            await queue.release(claim)
         finally:
             self._running.pop(id, None)
             self._free.set()
+
+
+def _urgency(found: Open) -> tuple[int, int]:
+    return found.request.precedence, found.entry.born

@@ -20,8 +20,9 @@ from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.records import Finished
 from headgate.ports.runner import Pause
 from headgate.recipes.mirror import Mirror
-from headgate.services.context import Body, Context, serve
+from headgate.services.context import Context
 from headgate.services.executor import Executor
+from headgate.services.membership import Body, serve
 from headgate.services.merger import Merger
 from headgate.services.recorder import Recorder
 from headgate.services.scheduler.scheduler import Scheduler
@@ -39,9 +40,15 @@ class FunctionRunner:
 
     jobs: Mapping[str, Job] = field(default_factory=dict)
     ran: list[BuildSpec] = field(default_factory=list)
+    hold: asyncio.Event | None = None
+    """Builds end only once it is set."""
 
     async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, pause: Pause) -> BuildOutcome:
         self.ran.append(spec)
+        if self.hold is not None:
+            await unless(cancel, self.hold.wait())
+        if cancel.is_set():
+            return BuildOutcome(build=spec.build, result="CANCELED")
         job = self.jobs.get(spec.job.name)
         outcome = job(spec, state) if job else BuildOutcome(build=spec.build, result="SUCCESS")
         if outcome.result == "SUCCESS" and outcome.data.get("zuul", {}).get("pause"):

@@ -19,8 +19,9 @@ from headgate.map.check import check
 from headgate.map.places import Map
 from headgate.map.records import Finished
 from headgate.recipes.mirror import Mirror
-from headgate.services.context import Context, serve
+from headgate.services.context import Context
 from headgate.services.executor import Executor
+from headgate.services.membership import serve
 from headgate.services.merger import Merger
 from headgate.services.recorder import Recorder
 from headgate.services.scheduler.scheduler import Scheduler

@@ -9,10 +9,11 @@ from litestar.openapi.plugins import JsonRenderPlugin, YamlRenderPlugin
 
 from headgate import __version__
 from headgate.ports.history import HistoryUnavailable
-from headgate.web.routes import configuration, control, keys, live, logs, pages, past
+from headgate.web.routes import configuration, control, keys, live, logs, pages, past, vitals
 from headgate.web.site import HttpRequest, Site
 
-ROUTES = (*live.ROUTES, *past.ROUTES, *configuration.ROUTES, *control.ROUTES, *keys.ROUTES, *logs.ROUTES, *pages.ROUTES)
+_MODULES = (vitals, live, past, configuration, control, keys, logs, pages)
+ROUTES = tuple(route for module in _MODULES for route in module.ROUTES)
 
 
 def _no_history(request: HttpRequest, error: HistoryUnavailable) -> Response[dict[str, str]]:
@@ -24,7 +25,7 @@ def create_app(site: Site) -> Litestar:
     """The application; what it knows is the site's."""
     return Litestar(
         ROUTES,
-        state=State({"site": site}),
+        state=State({"site": site, "vitals": site.vitals}),
         response_headers={"Access-Control-Allow-Origin": "*", "X-Content-Type-Options": "nosniff"},
         exception_handlers={HistoryUnavailable: _no_history},
         openapi_config=OpenAPIConfig(

@@ -21,10 +21,16 @@ class _Server(uvicorn.Server):
 
 
 async def serve(
-    app: Any, host: str, port: int, stop: asyncio.Event, bound: Callable[[int], None], section: str = "[web]"
+    app: Any,  # ASGI
+    host: str,
+    port: int,
+    stop: asyncio.Event,
+    bound: Callable[[int], None],
+    section: str = "[web]",
+    option: str = "port",
 ) -> None:
-    """Until `stop` or cancelled; `bound` is told the port.  Raises UserError, which names the section of the settings,
-    when the address cannot be had."""
+    """Until `stop` or cancelled; `bound` is told the port.  Raises UserError when the address cannot be had: `section`
+    and `option` of the settings are where the port is set."""
     config = uvicorn.Config(
         app, log_level="warning", timeout_graceful_shutdown=1, lifespan="off", ws="websockets-sansio"
     )
@@ -35,9 +41,8 @@ async def serve(
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise UserError(
-            f"{section} {host}:{port} cannot be listened on: {error.strerror}; set port to another"
-        ) from error
+        why = f"{section} {host}:{port} cannot be listened on: {error.strerror}; set {option} to another"
+        raise UserError(why) from error
     listener.listen()
     bound(listener.getsockname()[1])
     server = _Server(config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,21 @@ from litestar.exceptions import HTTPException, NotFoundException
 from headgate.config.dynamic import Layouts
 from headgate.gate.change import Change
 from headgate.gate.work import Managed
-from headgate.map.records import Finished, ForPipeline
+from headgate.map.records import Finished
 from headgate.ports.history import HistoryReader
 from headgate.ports.secrets import NoKeys, PublicKeys
+from headgate.services.asking import Unanswered, ask
 from headgate.services.context import Context
 from headgate.services.scheduler.standings import Standings
+from headgate.store.store import Session
+from headgate.store.types import SessionLost
 from headgate.web.estimates import Estimates
+from headgate.web.logfiles import Follow
+from headgate.web.remote import RemoteLogs
 from headgate.web.shapes import ConnectionShape, ItemShape, StatusShape
 from headgate.web.status import Configured, Status
+from headgate.web.vitals import Vitals
 
-Follow = Callable[[Path, Callable[[], bool], int], AsyncIterator[bytes]]
 FINISHED_MAX = 10_000
 """Buildsets on their way into the history that are looked through."""
 
@@ -57,6 +62,11 @@ class Site:
     """Needed of whoever wants something done; empty: programs of this machine may."""
     connections: tuple[ConnectionShape, ...] = ()
     keys: PublicKeys = field(default_factory=NoKeys)
+    remote: RemoteLogs | None = None
+    """Logs of executors that are not in this process."""
+    vitals: Vitals | None = None
+    joined: Callable[[], Session | None] = lambda: None
+    """The session that what is asked goes with, while there is one."""
     status: Status = field(init=False)
     _estimates: Estimates = field(init=False)
     _shots: dict[str, Shot] = field(default_factory=dict)
@@ -120,9 +130,17 @@ class Site:
             raise HTTPException("from another machine only with a token; set [web] token", status_code=403)
 
     async def ask(self, tenant: str, pipeline: str, work: Managed) -> None:
+        """Returns once it is done.  Raises 404, 409 when the pipeline could not, 503 when nobody answered."""
         self.pipeline(tenant, pipeline)
-        stream = self.context.map.events.tenant(tenant).management.stream
-        await self.context.store.commit([], stream.append(ForPipeline(pipeline, work)))
+        session = self.joined()
+        if session is None:
+            raise HTTPException("the store cannot be reached just now; nothing was asked", status_code=503)
+        try:
+            outcome = await ask(self.context, session, tenant, pipeline, work)
+        except (Unanswered, SessionLost) as error:
+            raise HTTPException(str(error), status_code=503) from error
+        if not outcome.done:
+            raise HTTPException(outcome.text, status_code=409)
 
     def pipeline(self, tenant: str, name: str) -> None:
         """Raises 404 when there is none of this name."""

@@ -68,7 +68,8 @@ class Status:
         """Of a tenant that is; without what changes as time goes by (see `timed`)."""
         configured = self.tenants[tenant]
         mirror, own = self.context.mirror, self.context.map.events.tenant(tenant)
-        running = {o.request.id: o.request for o in self.context.builds.open(mirror) if o.request.state == "running"}
+        builds = (o.request for queue in self.context.zones() for o in queue.open(mirror))
+        running = {request.id: request for request in builds if request.state == "running"}
         address = self.context.map.layout(tenant).record
         layout = mirror.get(address.path)
         return StatusShape(

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 
 from headgate.cli.board import board
-from headgate.cli.process import Everything, everything
+from headgate.cli.running.components import Process, add_everything, process
 from headgate.cli.scenario import files
 from headgate.cli.scenario.play import Play
 from headgate.cli.settings import read
@@ -42,13 +42,14 @@ async def _demo(root: Path, keep: bool) -> int:
     (root / "headgate.conf").write_text(files.SETTINGS)
     (root / "tenants.yaml").write_text(files.TENANTS)
     stop, served = asyncio.Event(), asyncio.Event()
-    async with everything(read(root / "headgate.conf")) as whole:
+    async with process(read(root / "headgate.conf"), stop) as whole:
 
         def bound(port: int) -> None:
             whole.context.root_url = f"http://127.0.0.1:{port}"
             served.set()
 
-        running = asyncio.ensure_future(whole.run(stop, bound))
+        await add_everything(whole, bound)
+        running = asyncio.ensure_future(whole.run())
         try:
             scenario = asyncio.ensure_future(_scenario(play, whole, served, console))
             await asyncio.wait([running, scenario], return_when=asyncio.FIRST_COMPLETED)
@@ -69,13 +70,14 @@ async def _demo(root: Path, keep: bool) -> int:
     return _verdict(play, good, console)
 
 
-async def _scenario(play: Play, whole: Everything, served: asyncio.Event, console: Console) -> bool:
+async def _scenario(play: Play, whole: Process, served: asyncio.Event, console: Console) -> bool:
     await served.wait()
-    await asyncio.gather(*(tenant.loaded.wait() for tenant in whole.scheduler.tenants.values()))
+    tenants = whole.scheduler.tenants if whole.scheduler else {}
+    await asyncio.gather(*(tenant.loaded.wait() for tenant in tenants.values()))
     console.print(f"Headgate runs; watch the queues at {whole.context.root_url}/")
     await asyncio.to_thread(play.propose)
     await asyncio.to_thread(play.approve)
-    status = Status(whole.context, whole.scheduler.tenants)
+    status = Status(whole.context, tenants)
     with Live(console=console, auto_refresh=False, transient=True) as live:
         outcomes = asyncio.ensure_future(play.outcomes())
         while not outcomes.done():

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 
+from headgate.base.subject import about
 from headgate.config.dynamic import Layouts
-from headgate.gate.absorb import absorb
+from headgate.gate.absorb import absorb, unmoved
 from headgate.gate.advance import holders
 from headgate.gate.change import TriggerEvent
 from headgate.gate.decide import settle
-from headgate.gate.model import Action, State, World
-from headgate.gate.work import Answer, LayoutChanged, Managed
+from headgate.gate.model import Action, Land, Record, State, World
+from headgate.gate.work import Answer, LayoutChanged
 from headgate.map.places import PipelineEvents
-from headgate.map.records import Holder, SemaphoreRecord
+from headgate.map.records import ForPipeline, Holder, ManagementResult, SemaphoreRecord
 from headgate.recipes.lock import lock
 from headgate.recipes.stream import Waiting, consumed
+from headgate.services.asking import tell
 from headgate.services.configuration import Configuration
 from headgate.services.context import Context
 from headgate.services.scheduler.keeping import garbage, load
 from headgate.services.scheduler.standings import Standings
 from headgate.services.scheduler.turn import Piece, Turn, packed
+from headgate.services.scheduler.zones import executors, zone_of
 from headgate.store.store import GuardLost, Session
 from headgate.store.types import At, Conflict, Op
 
@@ -29,7 +33,7 @@ log = logging.getLogger("headgate.pipeline")
 EVENTS_MAX = 20
 """Events absorbed in one turn."""
 
-Event = TriggerEvent | Answer | Managed
+Event = TriggerEvent | Answer | ForPipeline
 
 
 class PipelineRunner:
@@ -69,12 +73,22 @@ class PipelineRunner:
         events, facts, layouts = self._waiting(), self._facts(), self._configuration.layouts
         if (not events and facts == self._looked) or self.name not in layouts.landed.pipelines:
             return False
+        with about(tenant=self.tenant, pipeline=self.name):
+            began = time.perf_counter()
+            await self._decide(events, facts, layouts, guard)
+            self._context.observer.turn(self.tenant, self.name, len(events), time.perf_counter() - began)
+        return True
+
+    async def _decide(
+        self, events: list[Waiting[Event]], facts: tuple[object, ...], layouts: Layouts, guard: At
+    ) -> None:
         world = self._world(layouts)
         after, asked = self._state, list[Action]()
         if layouts is not self._layout:
             after = absorb(after, LayoutChanged(layout=""), world, asked)
+        outcomes: dict[str, ManagementResult] = {}
         for event in events:
-            after = absorb(after, event.event, world, asked)
+            after = self._absorb(after, event.event, world, asked, outcomes)
         after = settle(after, world, asked)
         try:
             await self._record(after, asked, events, guard)
@@ -83,11 +97,25 @@ class PipelineRunner:
         except Conflict as conflict:
             log.info("%s/%s: %s; deciding again", self.tenant, self.name, conflict)
             await self._take_over(guard)
-            return True
+            return
         self._state, self._looked, self._layout = after, facts, layouts
+        for path, outcome in outcomes.items():
+            await tell(self._context, path, outcome)
+        tell_of(asked)
         for event in events[-1:]:
             await self._context.mirror.gone(event.entry)
-        return True
+
+    def _absorb(
+        self, state: State, event: Event, world: World, asked: list[Action], outcomes: dict[str, ManagementResult]
+    ) -> State:
+        """`outcomes`: what to tell whoever waits, by place."""
+        if not isinstance(event, ForPipeline):
+            return absorb(state, event, world, asked)
+        after = absorb(state, event.work, world, asked)
+        if event.result:
+            why = unmoved(event.work, state, after, world)
+            outcomes[event.result] = ManagementResult(not why, why)
+        return after
 
     def _waiting(self) -> list[Waiting[Event]]:
         """Management first, as people are waiting; then results, which free resources; then what is new."""
@@ -145,13 +173,14 @@ class PipelineRunner:
 
     async def _record(self, after: State, asked: list[Action], events: list[Waiting[Event]], guard: At) -> None:
         context = self._context
+        zones = context.zones() if asked else []
         turn = Turn(
             map=context.map,
             tenant=self.tenant,
             pipeline=self.name,
-            builds=context.builds,
+            builds=lambda job: context.zone(zone_of(job, executors(context))),
             merges=context.merges,
-            asked_builds={o.request.id: o for o in context.builds.open(context.mirror)} if asked else {},
+            asked_builds={o.request.id: o for queue in zones for o in queue.open(context.mirror)},
             asked_merges={o.request.id: o for o in context.merges.open(context.mirror)} if asked else {},
             mirror=context.mirror,
             now_ms=context.now_ms(),
@@ -160,6 +189,21 @@ class PipelineRunner:
         pieces = [self._holding(after), *turn.pieces(self._state, after, asked, end)]
         for commit in packed(piece for piece in pieces if piece.ops):
             await context.store.commit(commit.checks, commit.ops, guards=[guard])
+
+
+def tell_of(asked: list[Action]) -> None:
+    """What people look for in the log: what lands, and what came of every item."""
+    for action in asked:
+        match action:
+            case Land(work=work):
+                with about(change=work.change.key, buildset=work.buildset):
+                    log.info("%s passed; it is to land", work.change.id)
+            case Record(item=item, result=result):
+                buildset = item.buildset.id if item.buildset else ""
+                with about(change=item.change.key, item=item.id, buildset=buildset):
+                    log.info("%s leaves: %s", item.change.id, result)
+            case _:
+                pass
 
 
 def _by_name(state: State) -> dict[str, list[tuple[str, str]]]:

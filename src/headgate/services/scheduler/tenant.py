@@ -15,11 +15,12 @@ from headgate.gate.work import CatAnswer
 from headgate.map.records import ForPipeline, LayoutRecord, ManagementResult, Reconfigure
 from headgate.recipes.lock import lock, write_lock
 from headgate.recipes.stream import Waiting, consumed
+from headgate.services.asking import tell
 from headgate.services.configuration import Configuration, kept
 from headgate.services.context import Context
 from headgate.services.scheduler.configfiles import ConfigFiles, Reading
 from headgate.store.store import Session
-from headgate.store.types import At, Op, Put
+from headgate.store.types import At, Op
 
 log = logging.getLogger("headgate.tenant")
 
@@ -107,27 +108,24 @@ class TenantRunner:
             return False
         ops: list[Op] = consumed(waiting)
         projects: dict[str, tuple[str, ...]] = {}
+        refused: dict[str, str] = {}
         for event in waiting:
             match event.event:
                 case Reconfigure(projects=named):
                     projects |= named
-                case ForPipeline(pipeline=name, work=work, result=result):
+                case ForPipeline(pipeline=name, result=result):
                     known = name in self._configuration.layouts.landed.pipelines
                     if known:
-                        ops += self._events.pipelines(name).management.stream.append(work)
-                    if result and self._context.mirror.get(result) is not None:
-                        text = "" if known else f"tenant {self._tenant.name} has no pipeline {name}"
-                        ops.append(self._outcome(result, known, text))
+                        ops += self._events.pipelines(name).management.stream.append(event.event)
+                    elif result:
+                        refused[result] = f"tenant {self._tenant.name} has no pipeline {name}"
         if projects:
             await self._reconfigure([project for project in projects if project in self._readings], session)
         await self._context.store.commit([], ops, guards=[guard])
+        for path, why in refused.items():
+            await tell(self._context, path, ManagementResult(False, why))
         await self._context.mirror.gone(waiting[-1].entry)
         return True
-
-    def _outcome(self, path: str, done: bool, text: str) -> Op:
-        entry = self._context.mirror.get(path)
-        place = self._context.map.results.management
-        return Put(path, place.encode(ManagementResult(done, text)), entry.lease if entry else None)
 
     # --- configuration
 

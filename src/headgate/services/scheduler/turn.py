@@ -6,7 +6,7 @@ go on from: what nobody points to yet, then whole builds, then whole items, then
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.base.ids import fresh
+from headgate.config.model import FrozenJob
 from headgate.gate.change import Standing
 from headgate.gate.model import Action, Cancel, Item, Land, Merge, Record, Report, Resume, Run, State
 from headgate.gate.report import artifacts
@@ -43,7 +44,8 @@ class Turn:
     map: Map
     tenant: str
     pipeline: str
-    builds: Requests
+    builds: Callable[[FrozenJob], Requests]
+    """The queue for a job: that of its zone."""
     merges: Requests
     asked_builds: dict[str, Open]
     """Requests as the mirror shows them, by id: to cancel what is no longer wanted."""
@@ -79,7 +81,7 @@ class Turn:
         parameters = here.job(spec.job.name).build(spec.build).parameters
         meta = {"item": spec.item, "buildset": spec.buildset, "job": spec.job.name, "change": spec.change.id}
         request = self._request(action.id, action.precedence, meta)
-        return [*record, parameters.put(spec), *self.builds.submit(request, msgspec.json.encode(spec))]
+        return [*record, parameters.put(spec), *self.builds(spec.job).submit(request, msgspec.json.encode(spec))]
 
     def _request(self, id: str, precedence: int, meta: dict[str, str]) -> Request:
         return Request(id, precedence, meta={"tenant": self.tenant, "pipeline": self.pipeline, **meta})
@@ -90,8 +92,9 @@ class Turn:
                 pass  # goes with its build's record
             case Merge(id, work, precedence):
                 if id not in cancelled:
-                    piece = items.setdefault(work.chain[-1].item if work.chain else work.buildset, Piece())
-                    request = self._request(id, precedence, {"buildset": work.buildset})
+                    item = work.chain[-1].item if work.chain else ""
+                    piece = items.setdefault(item or work.buildset, Piece())
+                    request = self._request(id, precedence, {"item": item, "buildset": work.buildset})
                     piece.ops += self.merges.submit(request, msgspec.json.encode(work))
             case Land(id, work, precedence):
                 request = self._request(id, precedence, {"buildset": work.buildset, "change": work.change.id})
@@ -110,12 +113,12 @@ class Turn:
             case Cancel(id, build):
                 found = (self.asked_builds if build else self.asked_merges).get(id)
                 if found is not None:
-                    checks, ops = (self.builds if build else self.merges).cancel(found)
+                    checks, ops = Requests.cancel(found)
                     last.checks += checks
                     last.ops += ops
             case Resume(id):
                 if id in self.asked_builds:
-                    check, op = self.builds.resume(self.asked_builds[id])
+                    check, op = Requests.resume(self.asked_builds[id])
                     last.checks.append(check)
                     last.ops.append(op)
             case _:

@@ -14,48 +14,54 @@ from litestar import WebSocket, get, websocket
 from litestar.datastructures import State
 from litestar.exceptions import NotFoundException, WebSocketDisconnect
 from litestar.params import FromPath
-from litestar.response import File
+from litestar.response import File, Stream
+from msgspec.structs import replace
 
+from headgate.web.logfiles import inside, listed, output
+from headgate.web.process import over
+from headgate.web.remote import NoLogs
 from headgate.web.shapes import LogFile
 from headgate.web.site import Site, site_of
 
 FIRST_MESSAGE_TIMEOUT_S = 10.0
-LOG = "job-output.txt"
-FILES_MAX = 1_000
-"""Of one build, in a list."""
 
 
-async def _directory(site: Site, tenant: str, build: str) -> Path:
-    """Raises 404 for a build that is not this tenant's."""
+async def _checked(site: Site, tenant: str, build: str) -> Path:
+    """The directory of its logs, if they are on this machine.  Raises 404 for a build that is not this tenant's."""
     if not build.isalnum() or not build.isascii() or not await site.owns(tenant, build):
         raise NotFoundException(f"tenant {tenant} has no build {build}")
     return (site.log_root / build).resolve()
 
 
 @get("/t/{tenant:str}/logs/{build:str}/{rest:path}")
-async def log_file(state: State, tenant: FromPath[str], build: FromPath[str], rest: FromPath[str]) -> File:
+async def log_file(state: State, tenant: FromPath[str], build: FromPath[str], rest: FromPath[str]) -> File | Stream:
     """One file of a build's logs, as plain text."""
-    root = await _directory(site_of(state), tenant, build)
-    file = (root / rest.lstrip("/")).resolve()
-    if not file.is_relative_to(root) or not file.is_file():
-        raise NotFoundException(f"build {build} has no log {rest.lstrip('/')!r}")
-    return File(file, content_disposition_type="inline", media_type="text/plain; charset=utf-8")
+    site = site_of(state)
+    root, plain = await _checked(site, tenant, build), "text/plain; charset=utf-8"
+    if site.remote is None or root.is_dir():
+        return File(inside(root, rest), content_disposition_type="inline", media_type=plain)
+    pieces = site.remote.file(build, quote(rest.lstrip("/")))
+    try:
+        first = await anext(pieces, b"")
+    except NoLogs as error:
+        raise NotFoundException(str(error)) from error
+    return Stream(_chained(first, pieces), media_type=plain)
+
+
+async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for chunk in rest:
+        yield chunk
 
 
 @get("/api/tenant/{tenant:str}/build/{build:str}/logs")
 async def log_files(state: State, tenant: FromPath[str], build: FromPath[str]) -> list[LogFile]:
     """The files of a build's logs."""
-    root = await _directory(site_of(state), tenant, build)
-    return await asyncio.to_thread(_listed, root, f"/t/{quote(tenant)}/logs/{build}")
-
-
-def _listed(root: Path, url: str) -> list[LogFile]:
-    found: list[LogFile] = []
-    for path in sorted(root.rglob("*")):
-        if path.is_file() and path.resolve().is_relative_to(root) and len(found) < FILES_MAX:
-            name = str(path.relative_to(root))
-            found.append(LogFile(name, path.stat().st_size, f"{url}/{quote(name)}"))
-    return found
+    site = site_of(state)
+    root, url = await _checked(site, tenant, build), f"/t/{quote(tenant)}/logs/{build}"
+    if site.remote is None or root.is_dir():
+        return await listed(root, url)
+    return [replace(file, url=f"{url}/{quote(file.path)}") for file in await site.remote.files(build)]
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -82,31 +88,26 @@ async def console(socket: WebSocket[Any, Any, Any], state: State, tenant: FromPa
     except WebSocketDisconnect:
         return
     try:
-        path = (await _directory(site, tenant, wanted.uuid)) / LOG
-    except NotFoundException as missing:
-        await socket.close(4011, missing.detail[:120])
-        return
-    try:
-        async for text in _texts(site, path, wanted):
+        root = await _checked(site, tenant, wanted.uuid)
+        async for text in _texts(site, root, wanted):
             await socket.send_text(text)
         await socket.close(1000)
+    except NotFoundException as missing:
+        await socket.close(4011, missing.detail[:120])
+    except NoLogs as missing:
+        await socket.close(4011, str(missing)[:120])
     except WebSocketDisconnect:
         return
 
 
-async def _texts(site: Site, path: Path, wanted: Wanted) -> AsyncIterator[str]:
+async def _texts(site: Site, root: Path, wanted: Wanted) -> AsyncIterator[str]:
     """The log from the offset on, cut between characters only."""
-    size_bytes = path.stat().st_size if path.exists() else 0
-    offset = wanted.offset
-    if offset < 0:
-        offset = max(0, size_bytes + offset)
-    requests = site.context.builds.places.requests
-
-    def finished() -> bool:
-        return site.context.mirror.get(f"{requests}/{wanted.uuid}") is None
-
     text = codecs.getincrementaldecoder("utf-8")("replace")
-    async for chunk in site.follow(path, finished, offset):
+    if site.remote is None or root.is_dir():
+        pieces = output(site.follow, root, over(site.context, wanted.uuid), wanted.offset)
+    else:
+        pieces = site.remote.follow(wanted.uuid, wanted.offset)
+    async for chunk in pieces:
         if decoded := text.decode(chunk):
             yield decoded
 

@@ -1,0 +1,158 @@
+"""Figures for Prometheus: counted as things happen, or looked up in the mirror when they are asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import prometheus_client as prometheus
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from headgate import __version__
+from headgate.map.places import Map
+from headgate.map.records import ComponentRecord, Finished
+from headgate.map.tree import locate
+from headgate.ports.observer import Done
+from headgate.recipes.codec import decode
+from headgate.recipes.mirror import Mirror
+from headgate.recipes.requests import Request
+
+_QUICK_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+_LONG_S = (1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
+
+
+class Figures:
+    """Of one process; see `ports.observer.Observer`.  `text` is what a scraper is answered."""
+
+    def __init__(self) -> None:
+        self.registry = registry = prometheus.CollectorRegistry()
+        prometheus.ProcessCollector(registry=registry)
+        prometheus.Info("headgate", "This program.", registry=registry).info({"version": __version__})
+        self._store = prometheus.Histogram(
+            "headgate_store_request_seconds",
+            "Requests of the store until they were answered.",
+            ("request", "outcome"),
+            buckets=_QUICK_S,
+            registry=registry,
+        )
+        self._turns = prometheus.Histogram(
+            "headgate_turn_seconds",
+            "Turns of a pipeline: deciding and recording.",
+            ("tenant", "pipeline"),
+            buckets=_QUICK_S,
+            registry=registry,
+        )
+        self._events = prometheus.Counter(
+            "headgate_events", "Events that turns took up.", ("tenant", "pipeline"), registry=registry
+        )
+        self._work = prometheus.Histogram(
+            "headgate_work_seconds",
+            "Git work done by this process, by kind and result.",
+            ("kind", "result"),
+            buckets=_QUICK_S,
+            registry=registry,
+        )
+        self._builds = prometheus.Histogram(
+            "headgate_build_seconds",
+            "Builds run by this process, by result.",
+            ("tenant", "pipeline", "job", "result"),
+            buckets=_LONG_S,
+            registry=registry,
+        )
+        self._items = prometheus.Histogram(
+            "headgate_item_seconds",
+            "Items from entering a pipeline to leaving it, by result.",
+            ("tenant", "pipeline", "result"),
+            buckets=_LONG_S,
+            registry=registry,
+        )
+
+    def store(self, request: str, outcome: str, took_s: float) -> None:
+        self._store.labels(request, outcome).observe(took_s)
+
+    def turn(self, tenant: str, pipeline: str, events: int, took_s: float) -> None:
+        self._turns.labels(tenant, pipeline).observe(took_s)
+        self._events.labels(tenant, pipeline).inc(events)
+
+    def done(self, work: Done) -> None:
+        took_s = max(0, work.end_ms - work.start_ms) / 1000
+        if work.kind == "build":
+            self._builds.labels(work.tenant, work.pipeline, work.job, work.result).observe(took_s)
+        else:
+            self._work.labels(work.kind, work.result).observe(took_s)
+
+    def finished(self, finished: Finished) -> None:
+        took_s = max(0, finished.ended_ms - finished.enqueued_ms) / 1000
+        self._items.labels(finished.tenant, finished.pipeline, finished.result).observe(took_s)
+
+    def look_at(self, map: Map, mirror: Mirror) -> None:
+        """Figures of the whole system are told from now on, too."""
+        self.registry.register(_Whole(map, mirror))
+
+    def text(self) -> bytes:
+        return prometheus.generate_latest(self.registry)
+
+
+class _Whole(Collector):
+    """What the store says when it is asked for."""
+
+    def __init__(self, map: Map, mirror: Mirror) -> None:
+        self._map, self._mirror = map, mirror
+
+    def collect(self) -> Iterator[Metric]:
+        yield _gauge("headgate_event_queue_length", "Events that wait.", _EVENTS, self._events())
+        yield _gauge("headgate_items", "Items in pipelines.", ("tenant", "pipeline"), self._items())
+        yield _gauge("headgate_requests", "Work asked for and not done.", ("kind", "zone", "state"), self._requests())
+        names = ("kind", "state", "accepting")
+        yield _gauge("headgate_components", "Processes that take part.", names, self._components())
+        waiting: dict[tuple[str, ...], int] = {(): len(self._mirror.under(self._map.history.queue.path))}
+        yield _gauge("headgate_history_queue_length", "Buildsets on their way into the history.", (), waiting)
+
+    def _located(self, path: str) -> Iterator[tuple[str, dict[str, str], bytes]]:
+        """(name of the place, its keys, value)"""
+        for entry in self._mirror.under(path):
+            found = locate(Map, self._map.path, entry.path)
+            if found is not None and found.place is not None:
+                yield found.template.removeprefix(self._map.path + "/"), found.keys, entry.value
+
+    def _events(self) -> Counter[tuple[str, ...]]:
+        found: Counter[tuple[str, ...]] = Counter()
+        for template, keys, _ in self._located(self._map.events.path):
+            names = template.split("/")
+            if names[-1] == "queue":
+                kind = "connection" if names[1] == "connection" else names[-2]
+                found[kind, keys.get("connection", ""), keys.get("tenant", ""), keys.get("pipeline", "")] += 1
+        return found
+
+    def _items(self) -> Counter[tuple[str, ...]]:
+        found: Counter[tuple[str, ...]] = Counter()
+        for template, keys, _ in self._located(f"{self._map.path}/tenant"):
+            key = (keys["tenant"], keys.get("pipeline", ""))
+            found[key] += template.endswith("/<item uuid>")
+        return found
+
+    def _requests(self) -> Counter[tuple[str, ...]]:
+        found: Counter[tuple[str, ...]] = Counter()
+        for kind, path in (("build", self._map.executor.path), ("git", self._map.merger.path)):
+            for template, keys, value in self._located(path):
+                if template.endswith("/requests"):
+                    found[kind, keys.get("zone", ""), decode(value, Request).state] += 1
+        return found
+
+    def _components(self) -> Counter[tuple[str, ...]]:
+        found: Counter[tuple[str, ...]] = Counter()
+        for _, _, value in self._located(self._map.components.path):
+            record = decode(value, ComponentRecord)
+            found[record.kind, record.state, str(bool(record.data.get("accepting", True))).lower()] += 1
+        return found
+
+
+_EVENTS = ("queue", "connection", "tenant", "pipeline")
+
+
+def _gauge(name: str, doc: str, labels: tuple[str, ...], values: dict[tuple[str, ...], int]) -> Metric:
+    family = GaugeMetricFamily(name, doc, labels=labels)
+    for key, value in sorted(values.items()):
+        family.add_metric(key, value)
+    return family

@@ -1,0 +1,39 @@
+"""Whether this machine should begin another build: its load, memory and disk."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+
+@dataclass(frozen=True, slots=True)
+class MachineLoad:
+    """See `ports.load.Load`."""
+
+    job_dir: Path
+    load_multiplier: float = 2.5
+    """Load average per processor beyond which nothing is begun."""
+    memory_min_percent: float = 5.0
+    disk_min_percent: float = 5.0
+
+    def refuses(self, running: int) -> str:
+        """A machine that runs no build of ours takes one whatever its load: the load is not ours to wait for."""
+        average, most = os.getloadavg()[0], self.load_multiplier * (os.cpu_count() or 1)
+        if running and average > most:
+            return f"the load average is {average:.1f}, above {most:.1f}"
+        memory = psutil.virtual_memory()
+        free = 100 * memory.available / memory.total
+        if free < self.memory_min_percent:
+            return f"{free:.1f} % of memory is free, less than {self.memory_min_percent:.1f} %"
+        disk = 100 - psutil.disk_usage(str(_that_is(self.job_dir))).percent
+        if disk < self.disk_min_percent:
+            return f"{disk:.1f} % of the disk of {self.job_dir} is free, less than {self.disk_min_percent:.1f} %"
+        return ""
+
+
+def _that_is(path: Path) -> Path:
+    """The nearest directory above that exists."""
+    return next(p for p in (path, *path.parents) if p.exists())

@@ -1,0 +1,98 @@
+"""A store that is measured, and that says since when it has been out of reach."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from headgate.store.types import At, Backend, Change, Conflict, Entry, Lease, Op, Unavailable, Wide
+
+T = TypeVar("T")
+
+Told = Callable[[str, str, float], None]
+"""(request, ok | conflict | unavailable | refused, seconds)"""
+
+
+class MeasuredBackend:
+    """`Backend` over another one."""
+
+    def __init__(self, inner: Backend, told: Told, now_ms: Callable[[], int]) -> None:
+        self.inner, self._told, self._now_ms = inner, told, now_ms
+        self.away_since_ms: int | None = None
+        """Since when no request was answered; None while the store can be reached."""
+        self.away_why = ""
+
+    async def _measured(self, name: str, request: Awaitable[T]) -> T:
+        began, outcome = time.perf_counter(), "ok"
+        try:
+            answer = await request
+        except Conflict:
+            outcome = "conflict"
+            raise
+        except Unavailable as error:
+            outcome = "unavailable"
+            self._away(str(error))
+            raise
+        except Exception:
+            outcome = "refused"
+            raise
+        finally:
+            self._told(name, outcome, time.perf_counter() - began)
+            if outcome != "unavailable":
+                self.away_since_ms = None
+        return answer
+
+    def _away(self, why: str) -> None:
+        self.away_since_ms, self.away_why = self.away_since_ms or self._now_ms(), why
+
+    async def get(self, path: str) -> Entry | None:
+        return await self._measured("get", self.inner.get(path))
+
+    async def list(self, prefix: str) -> Sequence[Entry]:
+        return await self._measured("list", self.inner.list(prefix))
+
+    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
+        return await self._measured("commit", self.inner.commit(checks, ops))
+
+    async def watch(self, prefix: str) -> AsyncIterator[Change]:
+        try:
+            async for change in self.inner.watch(prefix):
+                self.away_since_ms = None
+                yield change
+        except Unavailable as error:
+            self._away(str(error))
+            raise
+
+    async def grant(self, ttl_s: float) -> Lease:
+        return await self._measured("grant", self.inner.grant(ttl_s))
+
+    async def keep_alive(self, lease: Lease) -> None:
+        await self._measured("keep_alive", self.inner.keep_alive(lease))
+
+    async def revoke(self, lease: Lease) -> None:
+        await self._measured("revoke", self.inner.revoke(lease))
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+class MeasuredWideBackend(MeasuredBackend):
+    """`Wide`, too, as what it is over."""
+
+    def __init__(self, inner: Backend, wide: Wide, told: Told, now_ms: Callable[[], int]) -> None:
+        super().__init__(inner, told, now_ms)
+        self._wide = wide
+
+    async def get_many(self, paths: Sequence[str]) -> Sequence[Entry | None]:
+        return await self._measured("get_many", self._wide.get_many(paths))
+
+    async def scan(self, directory: str, *, begins: str, after: str, limit: int) -> Sequence[Entry]:
+        found = self._wide.scan(directory, begins=begins, after=after, limit=limit)
+        return await self._measured("scan", found)
+
+
+def measured(inner: Backend, told: Told, now_ms: Callable[[], int]) -> MeasuredBackend:
+    if isinstance(inner, Wide):
+        return MeasuredWideBackend(inner, inner, told, now_ms)
+    return MeasuredBackend(inner, told, now_ms)

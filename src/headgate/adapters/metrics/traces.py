@@ -1,0 +1,94 @@
+"""Traces of a change's way through a pipeline.
+
+Every process adds the spans of what it did; the trace and its root are named after the item, so that nothing about
+traces is kept in the store or passed along.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+
+from headgate import __version__
+from headgate.map.records import Finished
+from headgate.ports.observer import Done
+
+
+class _Named(IdGenerator):
+    """Ids as they were told last: spans are made one at a time."""
+
+    trace_id = span_id = 0
+
+    def generate_trace_id(self) -> int:
+        return self.trace_id
+
+    def generate_span_id(self) -> int:
+        return self.span_id
+
+
+class Traces:
+    """See `ports.observer.Observer`.  Spans are sent in the background; `close` sends what is left."""
+
+    def __init__(self, exporter: SpanExporter, hostname: str) -> None:
+        self._ids = _Named()
+        about = {"service.name": "headgate", "service.version": __version__, "host.name": hostname}
+        self._provider = TracerProvider(id_generator=self._ids, resource=Resource.create(about))
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._tracer = self._provider.get_tracer("headgate", __version__)
+
+    @classmethod
+    def to(cls, endpoint: str, hostname: str) -> Traces:
+        """`endpoint`: where an OpenTelemetry collector takes OTLP over HTTP."""
+        return cls(OTLPSpanExporter(endpoint=endpoint), hostname)
+
+    def turn(self, tenant: str, pipeline: str, events: int, took_s: float) -> None:
+        """Of no item in particular."""
+
+    def done(self, work: Done) -> None:
+        if not work.item:
+            return
+        names = ("tenant", "pipeline", "item", "buildset", "change", "job", "id", "result")
+        about = {f"headgate.{name}": value for name in names if (value := getattr(work, name))}
+        name = f"build {work.job}" if work.kind == "build" else work.kind
+        self._span(name, work.item, work.id, work.start_ms, work.end_ms, about, failed=work.result != "SUCCESS")
+
+    def finished(self, finished: Finished) -> None:
+        if not finished.item:
+            return
+        about = {
+            "headgate.tenant": finished.tenant,
+            "headgate.pipeline": finished.pipeline,
+            "headgate.item": finished.item,
+            "headgate.buildset": finished.buildset,
+            "headgate.change": finished.change.key,
+            "headgate.result": finished.result,
+        }
+        name, failed = f"{finished.pipeline} {finished.change.id}", finished.result != "SUCCESS"
+        self._span(name, finished.item, "", finished.enqueued_ms, finished.ended_ms, about, failed=failed)
+
+    def _span(
+        self, name: str, item: str, id: str, start_ms: int, end_ms: int, about: dict[str, str], *, failed: bool
+    ) -> None:
+        """`id`: empty for the root."""
+        trace_id, root_id = _number(item, 16), _number(item, 8)
+        self._ids.trace_id, self._ids.span_id = trace_id, _number(id, 8) if id else root_id
+        parent = trace.SpanContext(trace_id, root_id, is_remote=True, trace_flags=trace.TraceFlags(1))
+        context = trace.set_span_in_context(trace.NonRecordingSpan(parent)) if id else Context()
+        span = self._tracer.start_span(name, context, attributes=about, start_time=start_ms * 1_000_000)
+        if failed:
+            span.set_status(trace.StatusCode.ERROR)
+        span.end(max(start_ms, end_ms) * 1_000_000)
+
+    def close(self) -> None:
+        self._provider.shutdown()
+
+
+def _number(name: str, size_bytes: int) -> int:
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:size_bytes], "big")

@@ -1,0 +1,142 @@
+"""`headgate run`: every component in one process; `headgate scheduler | merger | executor | web`: one kind."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import click
+
+from headgate.cli.running.components import (
+    Process,
+    add_everything,
+    add_executor,
+    add_merger,
+    add_monitor,
+    add_scheduler,
+    add_web,
+    process,
+)
+from headgate.cli.running.logs import set_up
+from headgate.cli.settings import Settings, find, read
+
+_config = click.option("--config", metavar="FILE", help="The settings file.")
+_verbose = click.option("--verbose", is_flag=True, help="Say more.")
+Made = Callable[[Process], Coroutine[Any, Any, None]]
+
+
+@click.command()
+@_config
+@_verbose
+def command(config: str | None, verbose: bool) -> None:
+    """Start Headgate: scheduler, merger, executor and web pages in one process, on an embedded store."""
+    _start(config, verbose, _everything)
+
+
+@click.command()
+@_config
+@_verbose
+def scheduler(config: str | None, verbose: bool) -> None:
+    """Start a scheduler: it reads the tenant file, watches the connections and decides.  Several share the work."""
+    _start(config, verbose, _one("scheduler", add_scheduler))
+
+
+@click.command()
+@_config
+@_verbose
+def merger(config: str | None, verbose: bool) -> None:
+    """Start a merger: it does git work.  Several share it."""
+    _start(config, verbose, _one("merger", add_merger))
+
+
+@click.command()
+@_config
+@_verbose
+def executor(config: str | None, verbose: bool) -> None:
+    """Start an executor: it runs builds, and serves their logs to the web.  Several share the builds, by load."""
+    _start(config, verbose, _one("executor", add_executor))
+
+
+@click.command()
+@_config
+@_verbose
+def web(config: str | None, verbose: bool) -> None:
+    """Start the pages and the API.  Any number may run."""
+
+    async def made(process: Process) -> None:
+        await add_web(process, _said(process))
+        add_monitor(process, "web", always=False, said=_monitor_said)
+
+    _start(config, verbose, made)
+
+
+def _one(kind: str, add: Made) -> Made:
+    async def made(process: Process) -> None:
+        await add(process)
+        (member,) = process.members
+
+        def said(url: str) -> None:
+            member.say(url=url)
+            _monitor_said(url)
+
+        add_monitor(process, kind, always=kind == "executor", said=said)
+        click.echo(f"Headgate's {kind} is starting.")
+
+    return made
+
+
+async def _everything(process: Process) -> None:
+    await add_everything(process, _said(process))
+
+
+def _said(process: Process) -> Callable[[int], None]:
+    def bound(port: int) -> None:
+        host = process.settings.get("web", "listen_address")
+        process.context.root_url = process.context.root_url or f"http://{host}:{port}"
+        print(f"Headgate is running; its pages are at {process.context.root_url}/", flush=True)
+
+    return bound
+
+
+def _monitor_said(url: str) -> None:
+    print(f"Health and figures are at {url}/health/ready and {url}/metrics", flush=True)
+
+
+def _start(config: str | None, verbose: bool, made: Made) -> None:
+    settings = read(find(config))
+    set_up(settings.get("log", "format"), "debug" if verbose else settings.get("log", "level"))
+    asyncio.run(run(settings, made))
+
+
+async def run(settings: Settings, made: Made = _everything, stop: asyncio.Event | None = None) -> None:
+    """Until a signal, until `stop`, or until every component was asked to stop.
+
+    SIGINT, and SIGTERM by default, stop at once: builds are handed back.  SIGTERM with `sigterm_method = graceful`, and
+    SIGUSR1, let them finish; a second signal stops at once.
+    """
+    stop = stop or asyncio.Event()
+    loop = asyncio.get_running_loop()
+    async with process(settings, stop) as whole:
+        await made(whole)
+
+        def gracefully() -> None:
+            for member in whole.members:
+                member.want("stopped")
+
+        graceful = settings.get("executor", "sigterm_method") == "graceful"
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        if graceful:
+            loop.add_signal_handler(signal.SIGTERM, _first_then(loop, gracefully, stop))
+        loop.add_signal_handler(signal.SIGUSR1, gracefully)
+        await whole.run()
+
+
+def _first_then(loop: asyncio.AbstractEventLoop, first: Callable[[], None], stop: asyncio.Event) -> Callable[[], None]:
+    def told() -> None:
+        loop.add_signal_handler(signal.SIGTERM, stop.set)
+        first()
+
+    return told

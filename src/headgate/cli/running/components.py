@@ -1,0 +1,247 @@
+"""The components of a process, put together from the settings."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from headgate.adapters.git.engine import GitEngine
+from headgate.adapters.git.forge import GitForge
+from headgate.adapters.keys.keystore import KeyStore
+from headgate.adapters.metrics.figures import Figures
+from headgate.adapters.metrics.load import MachineLoad
+from headgate.adapters.metrics.store import MeasuredBackend, measured
+from headgate.adapters.process.runner import ProcessRunner
+from headgate.adapters.process.tail import follow
+from headgate.adapters.sql.history import HistoryError, SqlHistory
+from headgate.base.errors import UserError
+from headgate.base.tasks import run_until
+from headgate.cli.jobs import runner_settings
+from headgate.cli.process import connection_shapes, connections, known_connections, open_store, tenants
+from headgate.cli.settings import FLAGS, Settings
+from headgate.map.places import Map
+from headgate.ports.git import Forge
+from headgate.ports.observer import Everybody, Observer
+from headgate.recipes.mirror import Mirror
+from headgate.services.context import Context
+from headgate.services.executor import Executor
+from headgate.services.membership import Membership
+from headgate.services.merger import Merger
+from headgate.services.recorder import Recorder
+from headgate.services.scheduler.scheduler import Scheduler
+from headgate.services.tenancy import Tenancy
+from headgate.store.store import Session, Store
+from headgate.web.app import create_app
+from headgate.web.process import Logs, create_process_app
+from headgate.web.remote import RemoteLogs
+from headgate.web.serve import serve
+from headgate.web.site import Site
+from headgate.web.vitals import Vitals
+
+Work = Coroutine[Any, Any, None]
+
+
+@dataclass(slots=True)
+class Process:
+    """What the components of one process share, and those it has so far."""
+
+    settings: Settings
+    context: Context
+    reach: MeasuredBackend
+    figures: Figures
+    stack: AsyncExitStack
+    stop: asyncio.Event
+    members: list[Membership] = field(default_factory=list)
+    works: list[Work] = field(default_factory=list)
+    """Of the members: the process ends when all of them have."""
+    servers: list[Work] = field(default_factory=list)
+    scheduler: Scheduler | None = None
+    logs: Logs | None = None
+    _engine: GitEngine | None = None
+    _history: SqlHistory | None = None
+
+    @property
+    def vitals(self) -> Vitals:
+        return Vitals(self.reach, self.figures.text, self.members)
+
+    @property
+    def engine(self) -> GitEngine:
+        if self._engine is None:
+            self._engine = GitEngine(self.settings.place("merger", "git_dir", "git"), connections(self.settings))
+        return self._engine
+
+    @property
+    def keys(self) -> KeyStore:
+        return KeyStore(self.context.store, self.settings.get("keystore", "password"), self.context.now_ms)
+
+    @property
+    def history(self) -> SqlHistory:
+        """Raises UserError."""
+        if self._history is None:
+            try:
+                self._history = SqlHistory(self.settings.dburi)
+            except HistoryError as error:
+                raise UserError(str(error)) from error
+            self.stack.callback(self._history.close)
+        return self._history
+
+    def join(self, member: Membership, body: Callable[[Session], Work]) -> None:
+        self.members.append(member)
+        self.works.append(member.serve(body, self.stop))
+
+    async def run(self) -> None:
+        """Until `stop`, or until every component was asked to stop."""
+        done = asyncio.Event()
+
+        async def members() -> None:
+            await run_until(asyncio.Event(), *self.works)
+            done.set()
+
+        await run_until(done, self.context.mirror.run(), members(), *self.servers)
+
+
+@asynccontextmanager
+async def process(settings: Settings, stop: asyncio.Event) -> AsyncIterator[Process]:
+    """Raises UserError."""
+
+    def now_ms() -> int:
+        return int(time.time() * 1000)
+
+    async with AsyncExitStack() as stack:
+        figures = Figures()
+        backend = measured(await open_store(settings), figures.store, now_ms)
+        stack.push_async_callback(backend.close)
+        store = Store(backend)
+        context = Context(store, Mirror(store, Map().path), now_ms, root_url=settings.get("web", "root").rstrip("/"))
+        context.hostname = settings.get("executor", "hostname") or context.hostname
+        observers: list[Observer] = [figures]
+        if FLAGS[settings.get("tracing", "enabled").lower()]:
+            observers.append(_traces(settings, context, stack))
+        context.observer = Everybody(observers)
+        yield Process(settings, context, backend, figures, stack, stop)
+
+
+def _traces(settings: Settings, context: Context, stack: AsyncExitStack) -> Observer:
+    """Raises UserError."""
+    try:
+        from headgate.adapters.metrics.traces import Traces
+    except ImportError as error:
+        raise UserError(f"[tracing] needs pip install 'headgate[tracing]': {error}") from error
+    traces = Traces.to(settings.get("tracing", "endpoint"), context.hostname)
+    stack.callback(traces.close)
+    return traces
+
+
+async def add_scheduler(process: Process) -> None:
+    settings, context = process.settings, process.context
+    at = connections(settings)
+    text, parsed = tenants(settings, at)
+    projects = {p.project: p for tenant in parsed.values() for p in tenant.projects}
+    forges: dict[str, Forge] = {
+        name: GitForge(c, process.engine, {k: p for k, p in projects.items() if p.connection == name})
+        for name, c in at.items()
+    }
+    scheduler = Scheduler.of(context, text, parsed, str(settings.tenant_config), forges)
+    process.scheduler = scheduler
+    recorder = Recorder(context, process.history)
+
+    async def body(session: Session) -> None:
+        await run_until(asyncio.Event(), scheduler.run(session), recorder.run(session))
+
+    process.figures.look_at(context.map, context.mirror)
+    process.join(Membership(context, "scheduler"), body)
+
+
+async def add_merger(process: Process) -> None:
+    merger = Merger(process.context, process.engine, jobs_max=int(process.settings.number("merger", "jobs")))
+    process.join(merger.membership, merger.run)
+
+
+async def add_executor(process: Process) -> None:
+    settings, context = process.settings, process.context
+    get, number = settings.get, settings.number
+    log_root, job_dir = (settings.place("executor", o, d) for o, d in (("log_dir", "logs"), ("job_dir", "builds")))
+    found = runner_settings(settings, context.hostname)
+    runner = ProcessRunner(job_dir, log_root, process.engine, found, process.keys)
+    process.stack.callback(runner.close)
+    await runner.sweep()
+    load = MachineLoad(
+        job_dir,
+        number("executor", "load_multiplier"),
+        number("executor", "min_avail_mem"),
+        number("executor", "min_avail_hdd"),
+    )
+    executor = Executor(
+        context,
+        runner,
+        builds_max=int(number("executor", "builds", 2 * (os.cpu_count() or 1))),
+        zone=get("executor", "zone"),
+        unzoned=FLAGS[get("executor", "allow_unzoned").lower()],
+        labels={label for machine in found.machines for label in machine.labels},
+        load=load,
+    )
+    process.logs = Logs(context, log_root, follow)
+    process.join(executor.membership, executor.run)
+
+
+async def add_web(process: Process, bound: Callable[[int], None]) -> None:
+    settings, context = process.settings, process.context
+    tenancy = process.scheduler.tenants if process.scheduler else None
+    member = Membership(context, "web")
+    remote = None
+    if process.logs is None:
+        remote = RemoteLogs(context, await process.stack.enter_async_context(httpx.AsyncClient()))
+    site = Site(
+        context,
+        tenancy if tenancy is not None else Tenancy(context, known_connections(settings, connections(settings))),
+        process.history,
+        settings.place("executor", "log_dir", "logs"),
+        follow,
+        settings.get("web", "token"),
+        connection_shapes(settings),
+        process.keys,
+        remote=remote,
+        vitals=process.vitals,
+        joined=lambda: member.session,
+    )
+    if process.scheduler is None:
+        process.figures.look_at(context.map, context.mirror)
+    host, port = settings.get("web", "listen_address"), int(settings.number("web", "port"))
+    process.servers.append(serve(create_app(site), host, port, process.stop, bound))
+    process.join(member, _forever)
+
+
+async def add_everything(process: Process, bound: Callable[[int], None]) -> None:
+    """What `headgate run` consists of."""
+    await add_scheduler(process)
+    await add_merger(process)
+    await add_executor(process)
+    await add_web(process, bound)
+
+
+async def _forever(session: Session) -> None:
+    """The pages are served whether or not the store can be reached; only the membership comes and goes."""
+    await asyncio.Event().wait()
+
+
+def add_monitor(process: Process, kind: str, *, always: bool, said: Callable[[str], None]) -> None:
+    """Health and figures at the port that the settings of this kind name; `always`: at a free one if they name none.
+    `said` is told the URL."""
+    settings = process.settings
+    port, host = settings.get(kind, "prometheus_port"), settings.get(kind, "prometheus_addr")
+    if not port and not always:
+        return
+    app = create_process_app(process.vitals, process.logs)
+    name = host if host in ("127.0.0.1", "::1", "localhost") else process.context.hostname
+
+    def bound(number: int) -> None:
+        said(f"http://{f'[{name}]' if ':' in name else name}:{number}")
+
+    process.servers.append(serve(app, host, int(port or 0), process.stop, bound, f"[{kind}]", "prometheus_port"))

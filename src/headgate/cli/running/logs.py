@@ -1,0 +1,59 @@
+"""The program's own log: lines for people, or one JSON object a line; each says what it is about."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+
+import msgspec
+
+from headgate.base.subject import subject
+
+_NOISY = ("watchfiles", "uvicorn.access", "asyncio", "httpx", "httpcore", "opentelemetry")
+
+
+class Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_about(record),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line).decode()
+
+
+class Text(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        line = f"{at},{int(record.msecs):03} {record.levelname:7} {record.name}: {record.getMessage()}"
+        if about := _about(record):
+            line += f" [{' '.join(f'{name}={value}' for name, value in about.items())}]"
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+def _about(record: logging.LogRecord) -> dict[str, str]:
+    return dict(getattr(record, "subject", {}))
+
+
+class _Subject(logging.Filter):
+    """Notes what the code that logs is about; it is in another context when the line is written elsewhere."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.subject = subject()
+        return True
+
+
+def set_up(form: str, level: str) -> None:
+    """`form`: text | json; `level` by name.  For the whole process, on standard error."""
+    out = logging.StreamHandler()
+    out.setFormatter(Json() if form == "json" else Text())
+    out.addFilter(_Subject())
+    logging.basicConfig(level=level.upper(), handlers=[out], force=True)
+    for noisy in _NOISY:
+        logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))

@@ -1,0 +1,66 @@
+"""Who looks on: figures and traces.  It must return at once and never fail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from headgate.map.records import Finished
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """One piece of work that was done for an item."""
+
+    kind: str
+    """merge | land | report | cat | build"""
+    tenant: str = ""
+    pipeline: str = ""
+    item: str = ""
+    buildset: str = ""
+    change: str = ""
+    job: str = ""
+    id: str
+    """Of the request."""
+    result: str
+    start_ms: int
+    end_ms: int
+
+
+class Observer(Protocol):
+    def turn(self, tenant: str, pipeline: str, events: int, took_s: float) -> None:
+        """A pipeline's scheduler has decided and recorded."""
+        ...
+
+    def done(self, work: Done) -> None: ...
+    def finished(self, finished: Finished) -> None:
+        """A buildset is in the history now."""
+        ...
+
+
+class Nobody:
+    """Does not look."""
+
+    def turn(self, tenant: str, pipeline: str, events: int, took_s: float) -> None: ...
+    def done(self, work: Done) -> None: ...
+    def finished(self, finished: Finished) -> None: ...
+
+
+class Everybody:
+    """Several that look on."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = observers
+
+    def turn(self, tenant: str, pipeline: str, events: int, took_s: float) -> None:
+        for one in self._observers:
+            one.turn(tenant, pipeline, events, took_s)
+
+    def done(self, work: Done) -> None:
+        for one in self._observers:
+            one.done(work)
+
+    def finished(self, finished: Finished) -> None:
+        for one in self._observers:
+            one.finished(finished)

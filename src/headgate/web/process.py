@@ -1,0 +1,77 @@
+"""What a process without pages serves: health, figures, and, of an executor, the logs of its builds."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from litestar import Litestar, get
+from litestar.datastructures import State
+from litestar.exceptions import NotFoundException
+from litestar.params import FromPath, FromQuery
+from litestar.response import File, Stream
+
+from headgate.services.context import Context
+from headgate.web.logfiles import Follow, inside, listed, output
+from headgate.web.routes import vitals as vital
+from headgate.web.shapes import LogFile
+from headgate.web.vitals import Vitals
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """Of this executor's builds."""
+
+    context: Context
+    root: Path
+    follow: Follow
+
+
+def _directory(state: State, build: str) -> Path:
+    logs = state["logs"]
+    if not isinstance(logs, Logs) or not build.isalnum() or not (logs.root / build).is_dir():
+        raise NotFoundException(f"there are no logs of a build {build} here")
+    return (logs.root / build).resolve()
+
+
+@get("/logs/{build:str}")
+async def log_files(state: State, build: FromPath[str]) -> list[LogFile]:
+    """The files a build left here."""
+    return await listed(_directory(state, build), f"/logs/{build}")
+
+
+@get("/logs/{build:str}/{rest:path}")
+async def log_file(state: State, build: FromPath[str], rest: FromPath[str]) -> File:
+    """One of them."""
+    file = inside(_directory(state, build), rest)
+    return File(file, content_disposition_type="inline", media_type="text/plain; charset=utf-8")
+
+
+@get("/stream/{build:str}")
+async def stream(state: State, build: FromPath[str], offset: FromQuery[int] = 0) -> Stream:
+    """The output of a build from `offset` on, as it is written; below 0: so many bytes from its end."""
+    logs: Logs = state["logs"]
+    if not isinstance(logs, Logs) or not build.isalnum():
+        raise NotFoundException(f"there are no logs of a build {build} here")
+
+    async def pieces() -> AsyncIterator[bytes]:
+        async for chunk in output(logs.follow, logs.root / build, over(logs.context, build), offset):
+            yield chunk
+
+    return Stream(pieces(), media_type="application/octet-stream")
+
+
+def over(context: Context, build: str) -> Callable[[], bool]:
+    """Whether nobody runs the build any more."""
+
+    def gone() -> bool:
+        paths = (queue.places.requests for queue in context.zones())
+        return all(context.mirror.get(f"{path}/{build}") is None for path in paths)
+
+    return gone
+
+
+def create_process_app(vitals: Vitals, logs: Logs | None = None) -> Litestar:
+    routes = (*vital.ROUTES, *((log_files, log_file, stream) if logs else ()))
+    return Litestar(routes, state=State({"vitals": vitals, "logs": logs}), openapi_config=None, logging_config=None)

@@ -1,0 +1,80 @@
+"""Logs of builds that other processes ran: each executor serves its own, and the registry says where."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import httpx
+
+from headgate.recipes.requests import Open
+from headgate.services.context import Context
+from headgate.services.scheduler.zones import executors
+from headgate.web.shapes import LogFile
+
+TIMEOUT_S = 10.0
+
+
+class NoLogs(Exception):
+    """No executor that lives has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteLogs:
+    context: Context
+    client: httpx.AsyncClient
+
+    async def files(self, build: str) -> list[LogFile]:
+        """With URLs below the executor's; none when nobody has any."""
+        try:
+            answer = await self.client.get(f"{await self._home(build)}/logs/{build}", timeout=TIMEOUT_S)
+            answer.raise_for_status()
+        except (NoLogs, httpx.HTTPError):
+            return []
+        return [LogFile(**found) for found in answer.json()]
+
+    async def file(self, build: str, path: str) -> AsyncIterator[bytes]:
+        """Raises NoLogs before the first piece."""
+        home = await self._home(build)
+        async for chunk in self._read(f"{home}/logs/{build}/{path}", build):
+            yield chunk
+
+    async def follow(self, build: str, offset: int) -> AsyncIterator[bytes]:
+        """The job's output from `offset` on, as it is written; below 0: so many bytes from the end.  Raises NoLogs."""
+        while (found := self._under_way(build)) is not None and not found.locked:
+            await self.context.mirror.moved(self.context.mirror.moves)
+        home = await self._home(build)
+        async for chunk in self._read(f"{home}/stream/{build}?offset={offset}", build):
+            yield chunk
+
+    async def _read(self, url: str, build: str) -> AsyncIterator[bytes]:
+        try:
+            async with self.client.stream("GET", url, timeout=httpx.Timeout(TIMEOUT_S, read=None)) as answer:
+                if answer.status_code != 200:
+                    raise NoLogs(f"build {build}: the executor answers {answer.status_code}")
+                async for chunk in answer.aiter_bytes():
+                    yield chunk
+        except httpx.HTTPError as error:
+            raise NoLogs(f"build {build}: its executor cannot be reached: {error}") from error
+
+    def _under_way(self, build: str) -> Open | None:
+        opened = (o for queue in self.context.zones() for o in queue.open(self.context.mirror))
+        return next((o for o in opened if o.request.id == build), None)
+
+    async def _home(self, build: str) -> str:
+        """URL of the executor that runs it, or that has its logs still.  Raises NoLogs."""
+        running = self._under_way(build)
+        urls = {r.data["url"]: r for r in executors(self.context) if r.data.get("url")}
+        if running is not None:
+            component = self.context.mirror.get(str(running.request.owner.get("component", "")))
+            if component is not None:
+                url = self.context.map.components.executor.decode(component.value).data.get("url")
+                if url:
+                    return str(url)
+        for url in urls:
+            try:
+                if (await self.client.get(f"{url}/logs/{build}", timeout=TIMEOUT_S)).status_code == 200:
+                    return str(url)
+            except httpx.HTTPError:
+                continue  # it may have died; others are asked
+        raise NoLogs(f"build {build}: no executor has its logs")

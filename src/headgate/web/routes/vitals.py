@@ -1,0 +1,36 @@
+"""Health and figures of this process."""
+
+from __future__ import annotations
+
+from litestar import Response, get
+from litestar.datastructures import State
+
+from headgate.web.vitals import Health, Vitals
+
+
+def _vitals(state: State) -> Vitals:
+    vitals = state["vitals"]
+    assert isinstance(vitals, Vitals), "set by who made the application"
+    return vitals
+
+
+@get("/health/live")
+async def live() -> dict[str, bool]:
+    """200 for as long as the process answers: otherwise start it anew."""
+    return {"alive": True}
+
+
+@get("/health/ready")
+async def ready(state: State) -> Response[Health]:
+    """200 when every component of the process takes part, else 503 with what is missing."""
+    health = _vitals(state).health
+    return Response(health, status_code=200 if health.ready else 503)
+
+
+@get("/metrics")
+async def metrics(state: State) -> Response[bytes]:
+    """Figures, in Prometheus' text format."""
+    return Response(_vitals(state).figures(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+ROUTES = (live, ready, metrics)

@@ -1,0 +1,65 @@
+"""How this process is: for whoever starts it anew, sends it traffic, or draws its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
+
+from headgate.ports.history import time_text
+from headgate.services.membership import Membership
+
+
+class Reach(Protocol):
+    """Whether the store can be reached."""
+
+    @property
+    def away_since_ms(self) -> int | None: ...
+    @property
+    def away_why(self) -> str: ...
+
+
+class StoreHealth(msgspec.Struct, frozen=True):
+    reachable: bool
+    since: str | None = None
+    """When it was lost, UTC."""
+    error: str = ""
+
+
+class ComponentHealth(msgspec.Struct, frozen=True):
+    kind: str
+    state: str
+    """initializing | running | paused | stopping"""
+    trouble: str = ""
+    """Why it is no member just now."""
+
+
+class Health(msgspec.Struct, frozen=True):
+    ready: bool
+    store: StoreHealth
+    components: tuple[ComponentHealth, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """`members`: the components of this process."""
+
+    reach: Reach
+    figures: Callable[[], bytes]
+    members: Sequence[Membership] = field(default_factory=list)
+
+    @property
+    def store(self) -> StoreHealth:
+        since_ms = self.reach.away_since_ms
+        if since_ms is None:
+            return StoreHealth(True)
+        return StoreHealth(False, time_text(since_ms), self.reach.away_why)
+
+    @property
+    def health(self) -> Health:
+        """Ready: the store can be reached, every component is a member and takes part."""
+        components = tuple(ComponentHealth(m.kind, m.state, m.trouble) for m in self.members)
+        ready = self.store.reachable and bool(components) and all(c.state == "running" for c in components)
+        return Health(ready, self.store, components)
