@@ -10,11 +10,13 @@ import click
 
 from headgate.cli.offline.graphs import Changed, Place
 from headgate.cli.offline.report import error_as_json
-from headgate.config.compare import Difference, GraphDifference
+from headgate.config.telling.compare import Difference, GraphDifference
 
 NAMES_MAX = 4
 """Jobs or projects listed by name; of more only the number is told."""
 VALUE_MAX_CHARS = 100
+Detail = tuple[str, str]
+"""An attribute, and what becomes of it."""
 
 
 def as_json(changes: Sequence[Changed]) -> list[dict[str, Any]]:
@@ -42,68 +44,79 @@ def as_json(changes: Sequence[Changed]) -> list[dict[str, Any]]:
 
 def as_text(changes: Sequence[Changed]) -> Iterator[str]:
     """What changes, each thing once, with all the places where it does."""
-    blocks: dict[tuple[str, ...], tuple[dict[str, None], list[Place]]] = {}
+    blocks: dict[tuple[str, str, tuple[Detail, ...]], tuple[dict[str, None], dict[Place, None]]] = {}
     for place, found in changes:
         for mark, name, details in _told(found):
             # jobs that change alike are told together; a new job is told by itself
-            names, where = blocks.setdefault((mark, *(() if mark == "~" else (name,)), *details), ({}, []))
-            names[name] = None
-            if not where or where[-1] != place:
-                where.append(place)
-    for (mark, *told), (names, where) in sorted(blocks.items(), key=lambda block: list(_MARKS).index(block[0][0])):
-        details = told if mark == "~" else told[1:]
-        yield "\n".join(_block(mark, list(names), where, details))
+            names, where = blocks.setdefault((mark, "" if mark == "~" else name, tuple(details)), ({}, {}))
+            names[name] = where[place] = None
+    order = list(_MARKS)
+    for (mark, _, same), (names, where) in sorted(blocks.items(), key=lambda block: order.index(block[0][0])):
+        yield "\n".join(_block(mark, list(names), list(where), same))
     yield _summary(changes)
 
 
-def _told(found: GraphDifference) -> Iterator[tuple[str, str, list[str]]]:
+def _told(found: GraphDifference) -> Iterator[tuple[str, str, list[Detail]]]:
     """(mark, name, details) of everything in one graph."""
     for job in found.new:
         yield "+", job["name"], list(_gist(job))
     for job in found.gone:
         yield "-", job["name"], []
     for name, differences in found.changed.items():
-        yield "~", name, [line for d in differences for line in _lines(d)]
+        yield "~", name, [detail for d in differences for detail in _details(d)]
     if found.order:
         yield "~", "the order of the jobs", []
     for error in found.errors_new:
-        yield "!", error.text, [f"{'at':16}{error.project} {error.branch} {error.path}:{error.line}"]
+        yield "!", error.text, [("at", f"{error.project} {error.branch} {error.path}:{error.line}")]
     for error in found.errors_gone:
         yield "ok", error.text, []
 
 
-def _gist(job: Mapping[str, Any]) -> Iterator[str]:
+def _gist(job: Mapping[str, Any]) -> Iterator[Detail]:
     """What is to be known first of a new job."""
     if job["parent_chain"]:
-        yield f"{'parents':16}{' ← '.join(job['parent_chain'])}"
+        yield "parent_chain", " ← ".join(job["parent_chain"])
     for key in ("run", "dependencies", "nodeset"):
         if text := short(key, job[key]):
-            yield f"{key:16}{text}"
+            yield key, text
     if not job["voting"]:
-        yield f"{'voting':16}false"
+        yield "voting", "false"
 
 
-def _lines(d: Difference) -> Iterator[str]:
+def _details(d: Difference) -> Iterator[Detail]:
     key = d.path.split(".")[0]
     if isinstance(d.old, list) and isinstance(d.new, list):
         old, new = [short(key, [v]) for v in d.old], [short(key, [v]) for v in d.new]
         gone, come = [v for v in old if v not in new], [v for v in new if v not in old]
+        for number, text in enumerate((*(f"- {v}" for v in gone), *(f"+ {v}" for v in come))):
+            yield "" if number else d.path, text
         if gone or come:
-            head = d.path
-            for mark, value in (*(("-", v) for v in gone), *(("+", v) for v in come)):
-                yield f"{head:16}{mark} {value}"
-                head = ""
             return
         if sorted(old) == sorted(new) and old != new:
-            yield f"{d.path:16}in another order: {', '.join(new)}"
-            return
-        yield f"{d.path:16}{_json(d.old)} → {_json(d.new)}"
+            yield d.path, f"in another order: {', '.join(new)}"
+        else:
+            yield d.path, f"{_json(d.old)} → {_json(d.new)}"
     elif d.old is None:
-        yield f"{d.path:16}+ {short(key, d.new)}"
+        yield d.path, f"+ {short(key, d.new)}"
     elif d.new is None:
-        yield f"{d.path:16}- {short(key, d.old)}"
+        yield d.path, f"- {short(key, d.old)}"
     else:
-        yield f"{d.path:16}{short(key, d.old)} → {short(key, d.new)}"
+        yield d.path, f"{short(key, d.old)} → {short(key, d.new)}"
+
+
+def spoken(path: str) -> str:
+    """An attribute as people write it."""
+    key, dot, inner = path.partition(".")
+    return f"{_SPOKEN.get(key, key.replace('_', '-'))}{dot}{inner}"
+
+
+_SPOKEN = {
+    "variables": "vars",
+    "extra_variables": "extra-vars",
+    "host_variables": "host-vars",
+    "group_variables": "group-vars",
+    "parent_chain": "parents",
+}
 
 
 def short(key: str, value: Any) -> str:  # JSON
@@ -116,6 +129,8 @@ def short(key: str, value: Any) -> str:  # JSON
         return f"{value['project'].rpartition('/')[2]}/{value['path']}@{value['branch']}"
     if key == "dependencies":
         return f"{value['name']}{' (soft)' if value['soft'] else ''}"
+    if key == "required_projects":
+        return f"{value['project']}{value['override_checkout'] and '@'}{value['override_checkout']}"
     if key == "nodeset":
         nodes = ", ".join(f"{_names(node['name'])} ({node['label']})" for node in value["nodes"])
         return ": ".join(text for text in (value["name"], nodes) if text)
@@ -137,14 +152,14 @@ _MARKS = {"!": "red", "+": "green", "-": "red", "~": "yellow", "ok": "green"}
 _WORDS = {"+": "new job ", "-": "gone job ", "~": "", "!": "error: ", "ok": "error mended: "}
 
 
-def _block(mark: str, names: Sequence[str], where: Sequence[Place], details: Sequence[str]) -> Iterator[str]:
-    colour = _MARKS[mark]
-    head = click.style(f"{mark:2}", fg=colour, bold=True)
+def _block(mark: str, names: Sequence[str], where: Sequence[Place], details: Sequence[Detail]) -> Iterator[str]:
+    head = click.style(f"{mark:2}", fg=_MARKS[mark], bold=True)
     what = click.style(_listed(names, "jobs"), bold=True)
     yield f"{head}{_WORDS[mark]}{what}  {click.style(_where(where), dim=True)}"
-    for line in details:
-        tint = {"+": "green", "-": "red"}.get(line[16:18].strip())
-        yield f"    {click.style(line[:16], fg='blue')}{click.style(line[16:], fg=tint)}"
+    width = max((len(spoken(path)) for path, _ in details), default=0)
+    for path, text in details:
+        tint = {"+ ": "green", "- ": "red"}.get(text[:2])
+        yield f"    {click.style(f'{spoken(path):{width}}', fg='blue')}  {click.style(text, fg=tint)}"
 
 
 def _where(places: Sequence[Place]) -> str:

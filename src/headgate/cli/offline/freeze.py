@@ -15,7 +15,7 @@ from headgate.cli.offline.graphs import Place, changed, encoded, frozen, places,
 from headgate.cli.offline.reading import Given, Loaded, given
 from headgate.cli.offline.report import as_text, error_as_json
 from headgate.cli.offline.tree import tree
-from headgate.config import compare
+from headgate.config.telling import compare
 from headgate.config.tenants import ConfigErrors
 
 

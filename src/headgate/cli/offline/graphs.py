@@ -12,11 +12,11 @@ from headgate.base.errors import UserError
 from headgate.cli.offline.parallel import spread
 from headgate.cli.offline.reading import Loaded
 from headgate.cli.offline.repositories import Files, Unreadable, is_repository, on_disk, place_of, read
-from headgate.config import compare, describe
-from headgate.config.compare import GraphDifference
-from headgate.config.explain import Explainer
 from headgate.config.model import FrozenGraph
 from headgate.config.reading.source import nearest
+from headgate.config.telling import compare, describe
+from headgate.config.telling.compare import GraphDifference
+from headgate.config.telling.explain import Explainer
 from headgate.config.tenants import TenantProject
 
 

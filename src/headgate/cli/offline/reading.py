@@ -23,7 +23,7 @@ from headgate.cli.offline.repositories import Files, Unreadable, place_of, read
 from headgate.cli.process import connections
 from headgate.cli.settings import find
 from headgate.cli.settings import read as read_settings
-from headgate.config.assembly.linking import Branches
+from headgate.config.assembly.linking import Branches, exchanged
 from headgate.config.branches import included
 from headgate.config.layout import Layout, build_layout
 from headgate.config.model import ConfigError
@@ -54,11 +54,9 @@ class Loaded:
     def with_files(self, proposed: Mapping[str, Files]) -> Loaded:
         """The same tenant with other files on the branches named."""
         files = {**self.files, **{name: {**self.files.get(name, {}), **found} for name, found in proposed.items()}}
-        parsed = dict(self.branches)
-        for name, found in proposed.items():
-            source = next(p for p in self.tenant.projects if p.project == name)
-            parsed[name] = {**parsed.get(name, {}), **parse_branches(source, found)}
-        return Loaded(self.tenant, files, parsed, build_layout(self.tenant, parsed), self.unread)
+        again = {name: parse_branches(self.layout.source(name), found) for name, found in proposed.items()}
+        parsed = {**self.branches, **{name: {**self.branches.get(name, {}), **found} for name, found in again.items()}}
+        return Loaded(self.tenant, files, parsed, exchanged(self.layout, again, keep=True), self.unread)
 
 
 @dataclass(frozen=True, slots=True)

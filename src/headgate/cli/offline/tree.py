@@ -10,9 +10,9 @@ from headgate.cli.offline.difference import short
 from headgate.cli.offline.graphs import Place
 from headgate.cli.offline.reading import Loaded
 from headgate.cli.offline.report import as_text
-from headgate.config import describe
-from headgate.config.explain import Explainer
 from headgate.config.model import FrozenGraph, FrozenJob
+from headgate.config.telling import describe
+from headgate.config.telling.explain import Explainer
 
 _PHASES = (("pre-run", "pre_run"), ("run", "run"), ("post-run", "post_run"), ("cleanup", "cleanup_run"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from headgate.config.freezing.sections import (
     sections,
 )
 from headgate.config.model import ConfigError, FrozenGraph, FrozenJob
+from headgate.config.parse import Stanza
 from headgate.config.patterns import any_matches
 from headgate.config.reading.source import MEANING
 
@@ -106,20 +108,8 @@ class _Freezer:
     def _mix(self, name: str, fitting: list[Entry]) -> Mix | None:
         """The job with all its variants applied; None when none of them do."""
         variants = collect(self._layout, name, fitting, self._asked.target) if fitting else []
-        if not variants:
-            return None
-        mix = Mix(name, self._layout)
-        current = variants[0]
-        try:
-            for current in variants:
-                mix.apply(current, current.body, of=current.name)
-            mix.beneath(self._variables)
-            for entry in fitting:
-                current = entry.stanza
-                mix.apply(current, entry.attributes, of=name, attaching=True)
-        except UnknownSecret as unknown:
-            raise Refused(f"job {name}: {unknown}", current, "secrets") from unknown
-        return mix
+        steps = list(mixed(self._layout, name, variants, self._variables, fitting))
+        return steps[-1][0] if steps else None
 
     def _forbidden(self, mix: Mix, job: FrozenJob, fitting: list[Entry]) -> ConfigError | None:
         """The first reason why the job may not be run here."""
@@ -178,6 +168,28 @@ class _Freezer:
         except Refused:
             return True
         return before is None or _essence(before) != _essence(job)
+
+
+def mixed(
+    layout: Layout, name: str, variants: list[Stanza], variables: dict[str, Any], attached: list[Entry]
+) -> Iterator[tuple[Mix, Stanza | Entry | None]]:
+    """The job after each step: a variant, the `variables` of its project (None), what attaches it.  Raises Refused."""
+    if not variants:
+        return
+    mix = Mix(name, layout)
+    current = variants[0]
+    try:
+        for current in variants:
+            mix.apply(current, current.body, of=current.name)
+            yield mix, current
+        mix.beneath(variables)
+        yield mix, None
+        for entry in attached:
+            current = entry.stanza
+            mix.apply(current, entry.attributes, of=name, attaching=True)
+            yield mix, entry
+    except UnknownSecret as unknown:
+        raise Refused(f"job {name}: {unknown}", current, "secrets") from unknown
 
 
 def _essence(job: FrozenJob) -> FrozenJob:

@@ -63,7 +63,7 @@ class Offline:
 
     def run(self, *words: str) -> Result:
         given = ["--tenant-config", str(self.root / "tenants.yaml"), "--repos", str(self.repos)]
-        return CliRunner().invoke(group, [words[0], *given, *words[1:]])
+        return CliRunner().invoke(group, [*words, *given])
 
     def json(self, *words: str) -> Any:
         return json.loads(self.run(*words, "--json").stdout)

@@ -98,15 +98,15 @@ def test_a_proposal_is_compared_attribute_by_attribute(offline):
     assert shown.exit_code == 0
     assert shown.stdout == dedent("""\
         + new job docs  in gate of app@master
-            parents         base
-            run             app/docs.yaml@master
+            parents  base
+            run      app/docs.yaml@master
 
         ~ unit  in gate of app@master, lib@master
-            variables.tox   py311 → py312
+            vars.tox  py311 → py312
 
         ~ deploy  in gate of app@master
-            dependencies    - docs (soft)
-            variables.tox   py311 → py312
+            dependencies  - docs (soft)
+            vars.tox      py311 → py312
 
         2 job graphs change: jobs 1 new, 3 changed
         """)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headgate.config import describe
 from headgate.config.model import ConfigError, FrozenGraph
+from headgate.config.telling import describe
 
 _WHERE = ("inheritance",)
 """Says where something is written, not what it does: moved lines are no change."""
@@ -38,6 +38,8 @@ class GraphDifference(NamedTuple):
 
 def graphs(old: FrozenGraph, new: FrozenGraph) -> GraphDifference:
     """A graph with errors has no jobs to compare, nor has one that is not there."""
+    if old == new:
+        return GraphDifference([], [], {}, False, [], [])
     both = not old.errors and not new.errors
     before, after = (_by_name(graph) if both else {} for graph in (old, new))
     kept = [name for name in before if name in after]

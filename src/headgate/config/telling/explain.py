@@ -54,12 +54,13 @@ class Explainer:
     def left_out(self, present: Iterable[str]) -> list[LeftOut]:
         """Jobs attached to the pipeline that are not among those `present` in the graph."""
         there = set(present)
-        return [LeftOut(job, self._why_not(job)) for job in self._entries if job not in there]
+        return [LeftOut(job, self.why_not(job)) for job in self._entries if job not in there]
 
     def _fitting(self, job: str) -> list[Entry]:
         return [e for e in self._entries.get(job, ()) if self._target.matches(e.attributes.get("branches"))]
 
-    def _why_not(self, job: str) -> str:
+    def why_not(self, job: str) -> str:
+        """Of a job that is attached and yet not in the graph."""
         layout, branch = self._layout, self._target.branch
         fitting = self._fitting(job)
         if not fitting:

@@ -1,0 +1,230 @@
+"""`headgate explain`: where each attribute of a job comes from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import click
+import msgspec
+
+from headgate.base.errors import UserError
+from headgate.cli.offline.difference import short, spoken
+from headgate.cli.offline.graphs import Place, default_branch, places
+from headgate.cli.offline.reading import Given, Loaded, given
+from headgate.cli.offline.report import as_text, error_as_json
+from headgate.config.freezing.matching import Target, job_applies
+from headgate.config.freezing.sections import attached, sections
+from headgate.config.reading.check import as_list, deep_plain, plain
+from headgate.config.reading.source import nearest
+from headgate.config.telling.explain import Explainer
+from headgate.config.telling.origins import Attribute, Elements, Explained, Origin, Setting, explained
+from headgate.config.tenants import ConfigErrors
+
+VALUE_MAX_CHARS = 60
+
+
+class Asked(NamedTuple):
+    """A job where it is run, or (without a place) as it is by itself."""
+
+    loaded: Loaded
+    job: str
+    place: Place | None
+    branch: str
+    others: int
+    """Graphs that have it, too."""
+
+    @property
+    def target(self) -> Target:
+        return Target(self.branch)
+
+
+@click.group()
+def command() -> None:
+    """Say where things come from."""
+
+
+@command.command()
+@given
+@click.argument("name")
+@click.option("--project", help="As it is run for this project; by default the first that runs it.")
+@click.option("--pipeline", help="As it is run in this pipeline.")
+@click.option("--branch", help="By default the project's default branch.")
+@click.option("--json", "json_", is_flag=True, help="As JSON.")
+def job(given: Given, name: str, project: str | None, pipeline: str | None, branch: str | None, json_: bool) -> None:
+    """Say where each attribute of the job NAME comes from: which variant, in which file, on which line."""
+    try:
+        tenants = given.tenants()
+        asked = _asked(tenants, name, project, pipeline, branch)
+    except ConfigErrors as refused:
+        click.echo("\n\n".join(as_text(refused.errors)), err=True)
+        sys.exit(1)
+    except UserError as error:
+        raise click.UsageError(str(error)) from error
+    place = asked.place
+    at = (place.pipeline, place.project.project) if place is not None else ("", "")
+    found = explained(asked.loaded.layout, name, asked.target, *at)
+    if json_:
+        click.echo(msgspec.json.format(msgspec.json.encode(_as_json(asked, found))))
+    else:
+        click.echo("\n".join(_as_text(asked, found)))
+    if found.errors or not found.variants:
+        sys.exit(1)
+
+
+def _asked(
+    tenants: Mapping[str, Loaded], name: str, project: str | None, pipeline: str | None, branch: str | None
+) -> Asked:
+    """In the first tenant that has it.  Raises UserError."""
+    wrong: list[str] = []
+    for loaded in tenants.values():
+        layout = loaded.layout
+        if not layout.variants(name):
+            wrong.append(f"tenant {loaded.tenant.name} has no job {name!r}{nearest(name, layout.jobs)}")
+            continue
+        having = [place for place in places(loaded, pipeline, project, branch) if _runs(loaded, place, name)]
+        if having:
+            return Asked(loaded, name, having[0], having[0].branch, len(having) - 1)
+        if project or pipeline:
+            where = " of ".join(word for word in (pipeline, project) if word)
+            wrong.append(f"tenant {loaded.tenant.name}: {where} does not run the job {name!r}")
+            continue
+        first = layout.variants(name)[0].source
+        source = layout.source(first.project)
+        return Asked(loaded, name, None, branch or first.branch or default_branch(loaded, source), 0)
+    raise UserError("\n".join(wrong) or "there is no tenant")
+
+
+def _runs(loaded: Loaded, place: Place, name: str) -> bool:
+    found = sections(loaded.layout, place.pipeline, place.project.project, Target(place.branch))
+    return name in attached(found)
+
+
+# --- JSON
+
+
+def _as_json(asked: Asked, found: Explained) -> dict[str, Any]:
+    place = asked.place
+    return {
+        "tenant": asked.loaded.tenant.name,
+        "job": asked.job,
+        "pipeline": place.pipeline if place is not None else None,
+        "project": place.project.project if place is not None else None,
+        "branch": asked.branch,
+        "variants": [variant._asdict() for variant in found.variants],
+        "attributes": {one.path: _attribute(one) for one in found.attributes},
+        "errors": [error_as_json(error) for error in found.errors],
+    }
+
+
+def _attribute(one: Attribute | Elements) -> dict[str, Any]:
+    said = [{"value": s.value, **s.origin._asdict()} for s in one.settings]
+    if isinstance(one, Elements):
+        return {"elements": said}
+    return {**said[-1], "instead_of": said[:-1]}
+
+
+# --- for people
+
+
+def _as_text(asked: Asked, found: Explained) -> Iterator[str]:
+    place = asked.place
+    where = f"in {place.pipeline} of {place.project.name} on {asked.branch}" if place else f"on {asked.branch}"
+    more = f"  (and in {asked.others} more graphs; --project and --pipeline choose)" if asked.others else ""
+    yield f"{click.style(asked.job, bold=True)}  {where}{click.style(more, dim=True)}"
+    if place is None:
+        yield "no project runs it; this is the job by itself"
+    yield ""
+    yield from _variants(asked, found)
+    if not found.variants:
+        yield f"it is in no graph: {_why_not(asked)}"
+        return
+    yield ""
+    yield from _attributes(found)
+    for block in as_text(found.errors):
+        yield f"\n{block}"
+
+
+def _why_not(asked: Asked) -> str:
+    if asked.place is None:
+        return f"none of its definitions, or of those of its parents, is for branch {asked.branch}"
+    place = asked.place
+    return Explainer(asked.loaded.layout, place.pipeline, place.project.project, asked.branch).why_not(asked.job)
+
+
+def _variants(asked: Asked, found: Explained) -> Iterator[str]:
+    rows = [(str(variant.step), _named(variant), _place(variant)) for variant in found.variants]
+    left = list(_left_out(asked, found))
+    width = max((len(name) for _, name, _ in (*rows, *left)), default=0)
+    yield "made of, each over the ones before:"
+    for number, name, text in rows:
+        yield f"  {click.style(f'{number:>2}', fg='cyan')}  {name:{width}}  {text}"
+    if left:
+        yield "not for this branch:"
+    for _, name, text in left:
+        yield click.style(f"      {name:{width}}  {text}", dim=True)
+
+
+def _named(variant: Origin) -> str:
+    return f"{variant.job}, attached" if variant.attaching else variant.job
+
+
+def _place(variant: Origin) -> str:
+    return f"{variant.project} {variant.branch} {variant.path}:{variant.line}"
+
+
+def _left_out(asked: Asked, found: Explained) -> Iterator[tuple[str, str, str]]:
+    """Definitions of the job itself that do not apply."""
+    layout = asked.loaded.layout
+    used = {(v.project, v.branch, v.path, v.line) for v in found.variants}
+    for stanza in layout.variants(asked.job):
+        source = stanza.source
+        if (source.project, source.branch, source.path, stanza.line) not in used:
+            said = deep_plain(as_list(plain(stanza.body.get("branches"))))
+            wanted = ", ".join(str(rule) for rule in said) or source.branch
+            why = f"  (for {wanted})" if not job_applies(layout, stanza, asked.target) else ""
+            yield "", asked.job, f"{stanza.place}{why}"
+
+
+def _attributes(found: Explained) -> Iterator[str]:
+    rows = [row for one in found.attributes for row in _rows(one)]
+    name_width = max((len(row.name) for row in rows), default=0)
+    value_width = min(VALUE_MAX_CHARS, max((len(row.value) for row in rows), default=0))
+    for row in rows:
+        text = f"{row.value:{value_width}}  {click.style(f'{row.number:>2}', fg='cyan')}  {row.place}"
+        label = click.style(f"{row.name:{name_width}}", fg="blue")
+        yield f"  {label}  {click.style(text, dim=True) if row.over else text}"
+
+
+class _Row(NamedTuple):
+    name: str
+    value: str
+    number: str
+    place: str
+    over: bool = False
+    """A later variant has something else."""
+
+
+def _rows(one: Attribute | Elements) -> Iterator[_Row]:
+    name = spoken(one.path)
+    if isinstance(one, Elements):
+        for setting in one.settings:
+            yield _row(name, setting, one.path)
+            name = ""
+        return
+    *earlier, last = one.settings
+    yield _row(name, last, one.path)
+    for setting in reversed(earlier):
+        yield _row("", setting, one.path)._replace(over=True, value=f"not {_short(one.path, setting.value)}")
+
+
+def _row(name: str, setting: Setting, path: str) -> _Row:
+    origin = setting.origin
+    place = f"{origin.path}:{origin.line}" if origin.step else f"{_place(origin)} (vars of the project)"
+    return _Row(name, _short(path, setting.value), str(origin.step or "·"), place)
+
+
+def _short(path: str, value: Any) -> str:
+    text = short(path.split(".")[0], value)
+    return text if len(text) <= VALUE_MAX_CHARS else f"{text[: VALUE_MAX_CHARS - 1]}…"

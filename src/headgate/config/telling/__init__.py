@@ -1,0 +1,1 @@
+"""Telling people what a configuration comes to, where it comes from, and what a change makes of it."""
