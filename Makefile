@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 BIN := .venv/bin
 SIM_SEEDS ?= 1000
 
-.PHONY: demo test check bench docs proto clean
+.PHONY: fuzz demo test check bench docs proto clean
 
 demo: .venv/.demo
 	$(BIN)/headgate demo
@@ -24,6 +24,9 @@ bench: .venv/.dev
 
 proto: .venv/.dev
 	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src src/headgate/inventory/wire/*.proto
+
+fuzz: .venv/.dev
+	$(BIN)/python -m headgate.testing.fuzz 60
 
 docs: .venv/.run
 	$(BIN)/headgate docs

@@ -147,11 +147,12 @@ def _parse(
     settings = msgspec.json.encode(project)
     found = roots(files, project.extra_config_paths) if project.loads else roots((), ())
     for path in found.read:
-        source = Source(project.project, project.connection, branch, path, project.trusted, files[path])
-        key = _digest(settings, files[path])
+        text = files[path].encode("utf-8", "replace").decode()
+        source = Source(project.project, project.connection, branch, path, project.trusted, text)
+        key = _digest(settings, text)
         content = contents.get(key)
         if content is None:
-            content = _content(project, files[path], opener)
+            content = _content(project, text, opener)
             _keep(contents, key, content)
         for item in content.items:
             if isinstance(item, Wrong):

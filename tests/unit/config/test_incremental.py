@@ -78,7 +78,7 @@ def essence(layout: Layout) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(a_state, min_size=2, max_size=4))
 def test_what_lands_is_followed(states: list[dict[str, str]]) -> None:
     acme, cache = tenant(TENANTS), ParseCache()
@@ -89,7 +89,7 @@ def test_what_lands_is_followed(states: list[dict[str, str]]) -> None:
         assert essence(followed.landed) == essence(build_layout(acme, now))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(a_state, a_state)
 def test_what_is_proposed_is_linked(landed: dict[str, str], proposed: dict[str, str]) -> None:
     acme, cache = tenant(TENANTS), ParseCache()

@@ -12,12 +12,14 @@ from headgate.config.reading.source import Wrong
 
 DEPTH_MAX = 200
 """Levels of nesting."""
+INTEGER_MAX = 2**63 - 1
 VALUES_MAX = 500_000
 """Values in a document once its aliases are written out."""
 ENCRYPTED = "!encrypted/pkcs1-oaep"
 _YAML = "tag:yaml.org,2002:"
 _TEXT = frozenset(_YAML + kind for kind in ("str", "timestamp", "value", "merge", "binary"))
 """Kinds of scalars whose text is taken as it is written."""
+_NESTS = frozenset((_YAML + "map", _YAML + "seq"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,8 @@ class _Reader:
         return self._content(node)
 
     def _content(self, node: yaml.Node) -> Any:
+        if not isinstance(node, yaml.ScalarNode) and node.tag.startswith(_YAML) and node.tag not in _NESTS:
+            raise Wrong(f"the tag {node.tag} is not known", _line(node))
         if isinstance(node, yaml.MappingNode):
             return self._table(node)
         if isinstance(node, yaml.SequenceNode):
@@ -189,9 +193,12 @@ class _Reader:
         if read is None:
             raise Wrong(f"the tag {node.tag} is not known", _line(node))
         try:
-            return read(node)
+            value = read(node)
         except (yaml.YAMLError, ValueError, KeyError, IndexError, OverflowError) as error:
             raise Wrong(f"{node.value[:80]!r} cannot be read as {node.tag.removeprefix(_YAML)}", _line(node)) from error
+        if isinstance(value, int) and not -INTEGER_MAX <= value <= INTEGER_MAX:
+            raise Wrong(f"the number {node.value[:80]} is too large; write it as text, in quotes", _line(node))
+        return value
 
     def _encrypted(self, node: yaml.Node) -> Encrypted:
         nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
