@@ -19,6 +19,7 @@ COMMANDS = {
     "web": ("headgate.cli.running.command:web", "Start the pages and the API."),
     "check": ("headgate.cli.offline.check:command", "Check a configuration from local repositories, without a server."),
     "freeze": ("headgate.cli.offline.freeze:command", "Print the jobs a change would run."),
+    "schema": ("headgate.cli.offline.schema:command", "Print JSON Schema of configuration files, for editors."),
     "explain": ("headgate.cli.offline.explain:command", "Say where each attribute of a job comes from."),
     "status": ("headgate.cli.status:command", "Show the queues, live."),
     "enqueue": ("headgate.cli.control:enqueue", "Put a change into a pipeline."),

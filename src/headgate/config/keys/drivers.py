@@ -56,8 +56,12 @@ def _time_wrong(value: Any, spot: Spot) -> None:
         raise spot.wrong(f"must be 5 cron fields, or 6 with seconds, or 7 with jitter, not {show(value)}")
 
 
-_age = Check("number and one of s m h d w", _age_wrong)
-_time = Check("cron fields: minute hour day month weekday, and optionally second and jitter", _time_wrong)
+_age = Check("number and one of s m h d w", _age_wrong, schema=lambda: {"type": "string", "pattern": r"^\d+[smhdw]$"})
+_time = Check(
+    "cron fields: minute hour day month weekday, and optionally second and jitter",
+    _time_wrong,
+    schema=lambda: {"type": "string"},
+)
 _TEXTS = many(text)
 _PATTERNS = many(regex)
 _WORDS = many(word)
@@ -88,7 +92,11 @@ def _approval_wrong(value: Any, spot: Spot) -> None:
             _WORDS.see(one, spot.at(spot.line, f"the label {name} of an approval"))
 
 
-_approvals = many(Check("{username, email, older-than, newer-than, <label>: value}", _approval_wrong))
+_approvals = many(
+    Check(
+        "{username, email, older-than, newer-than, <label>: value}", _approval_wrong, schema=lambda: {"type": "object"}
+    )
+)
 
 GERRIT_REQUIRE: Keys = {
     "approval": Key(_approvals),
@@ -343,7 +351,11 @@ def _any_of(checks: list[Check]) -> Check:
                 continue
         raise spot.wrong(f"means nothing to any driver: {show(value)}")
 
-    return checks[0] if len(checks) == 1 else Check("what some driver knows", see)
+    return (
+        checks[0]
+        if len(checks) == 1
+        else Check("what some driver knows", see, schema=lambda: {"anyOf": [c.schema() for c in checks]})
+    )
 
 
 ANY = "any"

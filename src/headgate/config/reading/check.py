@@ -29,6 +29,10 @@ class Spot:
         self.warnings.append(Wrong(f"{self.what} {text}", self.line, name, "warning"))
 
 
+Schema = dict[str, Any]
+"""JSON Schema, draft 7."""
+
+
 class Check(NamedTuple):
     """`see` raises Wrong for a value that is not what the check `says` it must be."""
 
@@ -36,6 +40,8 @@ class Check(NamedTuple):
     see: Callable[[Any, Spot], None]
     tags: frozenset[str] = frozenset()
     """`override`, `inherit`: tags the value may carry."""
+    schema: Callable[[], Schema] = dict
+    """The same for editors, as far as JSON Schema can say it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,38 +57,45 @@ class Key:
 Keys = Mapping[str, Key]
 
 
-def _of(says: str, good: Callable[[Any], bool]) -> Check:
+def _of(says: str, good: Callable[[Any], bool], schema: Schema) -> Check:
     def see(value: Any, spot: Spot) -> None:
         if not good(value):
             raise spot.wrong(f"must be {says}, not {show(value)}")
 
-    return Check(says, see)
+    return Check(says, see, schema=lambda: schema)
 
 
 def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-text = _of("text", lambda v: isinstance(v, str))
-text_or_null = _of("text or null", lambda v: v is None or isinstance(v, str))
-word = _of("text or a number", lambda v: isinstance(v, str) or _is_int(v) or isinstance(v, float))
-flag = _of("true or false", lambda v: isinstance(v, bool))
-flag_or_auto = _of("true, false or auto", lambda v: isinstance(v, bool) or v == "auto")
-mapping = _of("a mapping", lambda v: isinstance(v, dict))
-null = _of("null", lambda v: v is None)
-anything = _of("anything", lambda v: True)
+text = _of("text", lambda v: isinstance(v, str), {"type": "string"})
+text_or_null = _of("text or null", lambda v: v is None or isinstance(v, str), {"type": ["string", "null"]})
+word = _of(
+    "text or a number",
+    lambda v: isinstance(v, str) or _is_int(v) or isinstance(v, float),
+    {"type": ["string", "number"]},
+)
+flag = _of("true or false", lambda v: isinstance(v, bool), {"type": "boolean"})
+flag_or_auto = _of("true, false or auto", lambda v: isinstance(v, bool) or v == "auto", {"enum": [True, False, "auto"]})
+mapping = _of("a mapping", lambda v: isinstance(v, dict), {"type": "object"})
+null = _of("null", lambda v: v is None, {"type": "null"})
+anything = _of("anything", lambda v: True, {})
 
 
 def count(least: int = 0) -> Check:
-    return _of(f"a whole number of at least {least}", lambda v: _is_int(v) and v >= least)
+    schema = {"type": "integer", "minimum": least}
+    return _of(f"a whole number of at least {least}", lambda v: _is_int(v) and v >= least, schema)
 
 
 def count_or_null(least: int = 0) -> Check:
-    return _of(f"a whole number of at least {least}, or null", lambda v: v is None or (_is_int(v) and v >= least))
+    schema = {"type": ["integer", "null"], "minimum": least}
+    says = f"a whole number of at least {least}, or null"
+    return _of(says, lambda v: v is None or (_is_int(v) and v >= least), schema)
 
 
 def one_of(*words: str) -> Check:
-    return _of(f"one of {', '.join(words)}", lambda v: isinstance(v, str) and v in words)
+    return _of(f"one of {', '.join(words)}", lambda v: isinstance(v, str) and v in words, {"enum": list(words)})
 
 
 def many(check: Check) -> Check:
@@ -94,19 +107,26 @@ def many(check: Check) -> Check:
         if value is None:
             raise spot.wrong(f"must be {check.says}, or a list of them, not nothing")
 
-    return Check(f"list of {check.says}", see)
+    def schema() -> Schema:
+        one = check.schema()
+        return {"anyOf": [one, {"type": "array", "items": one}]}
+
+    return Check(f"list of {check.says}", see, schema=schema)
 
 
 def listed(check: Check) -> Check:
     """A list; one alone does not do."""
     inner = many(check)
 
+    def schema() -> Schema:
+        return {"type": "array", "items": check.schema()}
+
     def see(value: Any, spot: Spot) -> None:
         if not isinstance(value, list):
             raise spot.wrong(f"must be a list, not {show(value)}")
         inner.see(value, spot)
 
-    return Check(inner.says, see)
+    return Check(inner.says, see, schema=schema)
 
 
 def _regex(value: Any, spot: Spot) -> None:
@@ -126,7 +146,12 @@ def _regex(value: Any, spot: Spot) -> None:
         spot.warn(f"has a pattern that RE2 does not know: {pattern!r}: {found.legacy}", "Regex Deprecation")
 
 
-regex = Check("pattern, or {regex, negate}", _regex)
+def _regex_schema() -> Schema:
+    keys = {"regex": Key(text, required=True), "negate": Key(flag, "false")}
+    return {"anyOf": [{"type": "string"}, object_schema(keys)]}
+
+
+regex = Check("pattern, or {regex, negate}", _regex, schema=_regex_schema)
 
 
 def either(*checks: Check) -> Check:
@@ -140,7 +165,7 @@ def either(*checks: Check) -> Check:
                 continue
         checks[-1].see(value, spot)
 
-    return Check(" or ".join(c.says for c in checks), see)
+    return Check(" or ".join(c.says for c in checks), see, schema=lambda: {"anyOf": [c.schema() for c in checks]})
 
 
 def inner(keys: Keys, what: str) -> Check:
@@ -149,7 +174,7 @@ def inner(keys: Keys, what: str) -> Check:
     def see(value: Any, spot: Spot) -> None:
         table(value, keys, what, spot.warnings, spot.line)
 
-    return Check(f"{{{', '.join(keys)}}}", see)
+    return Check(f"{{{', '.join(keys)}}}", see, schema=lambda: object_schema(keys))
 
 
 def named(extra: Keys, what: str, key: str = "name") -> Check:
@@ -160,7 +185,10 @@ def named(extra: Keys, what: str, key: str = "name") -> Check:
         if not isinstance(value, str):
             table(value, keys, what, spot.warnings, spot.line)
 
-    return Check(f"text or {{{', '.join(keys)}}}", see)
+    def schema() -> Schema:
+        return {"anyOf": [{"type": "string"}, object_schema(keys)]}
+
+    return Check(f"text or {{{', '.join(keys)}}}", see, schema=schema)
 
 
 def tagged(check: Check, *tags: str) -> Check:
@@ -171,7 +199,7 @@ def tagged(check: Check, *tags: str) -> Check:
             raise spot.wrong(f"cannot carry !{value.tag}")
         check.see(plain(value), spot)
 
-    return Check(check.says, see, frozenset(tags))
+    return Check(check.says, see, frozenset(tags), check.schema)
 
 
 def table(stanza: Any, keys: Keys, what: str, warnings: list[Wrong], line: int = 0) -> None:
@@ -186,6 +214,23 @@ def table(stanza: Any, keys: Keys, what: str, warnings: list[Wrong], line: int =
     for name, key in keys.items():
         if key.required and name not in stanza:
             raise Wrong(f"this {what} lacks {name!r}", stanza.line or line)
+
+
+def object_schema(keys: Keys) -> Schema:
+    """A mapping with these keys and no others."""
+    required = [name for name, key in keys.items() if key.required]
+    return {
+        "type": "object",
+        "properties": {name: _key_schema(key) for name, key in keys.items()},
+        "additionalProperties": False,
+        **({"required": required} if required else {}),
+    }
+
+
+def _key_schema(key: Key) -> Schema:
+    words = [key.note, f"Default: {key.default}" if key.default else ""]
+    said = ". ".join(f"{word[:1].upper()}{word[1:]}" for word in words if word)
+    return {**key.check.schema(), **({"description": said} if said else {})}
 
 
 def _a(what: str) -> str:

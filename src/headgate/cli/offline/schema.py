@@ -1,0 +1,24 @@
+"""`headgate schema`: the configuration language as JSON Schema, for editors."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from headgate.config.telling import schema
+
+
+@click.command()
+@click.option("--tenants", is_flag=True, help="Of the tenant file; by default of the files in repositories.")
+def command(tenants: bool) -> None:
+    """Print the JSON Schema of configuration files, for editors that check YAML.
+
+    \b
+      headgate schema > zuul-schema.json
+      # yaml-language-server: $schema=zuul-schema.json     (the first line of a file)
+
+    Tell the language server of the tags, too: !override, !inherit (scalar, sequence and mapping) and
+    !encrypted/pkcs1-oaep (scalar and sequence).
+    """
+    click.echo(json.dumps(schema.tenants() if tenants else schema.files(), indent=2, ensure_ascii=False))
