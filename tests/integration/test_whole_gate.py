@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.map.places import Map
 from headgate.store.memory import MemoryBackend
+from headgate.store.types import Entry
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
 
@@ -41,6 +43,8 @@ PAUSING = """
     check:
       jobs: [serves, uses]
 """
+SERVICE = {"port": 8080, "certificate": "x" * 100_000}
+"""More than goes into an event."""
 
 
 async def test_a_job_is_paused_until_those_that_use_it_have_ended(tmp_path: Path, repositories: Repositories) -> None:
@@ -48,7 +52,7 @@ async def test_a_job_is_paused_until_those_that_use_it_have_ended(tmp_path: Path
 
     def serves(spec: BuildSpec, state: RepoState) -> BuildOutcome:
         told.append("serves")
-        return BuildOutcome(build=spec.build, result="SUCCESS", data={"zuul": {"pause": True}, "port": 8080})
+        return BuildOutcome(build=spec.build, result="SUCCESS", data={"zuul": {"pause": True}, **SERVICE})
 
     def uses(spec: BuildSpec, state: RepoState) -> BuildOutcome:
         told.append(spec.parent_data)
@@ -60,5 +64,30 @@ async def test_a_job_is_paused_until_those_that_use_it_have_ended(tmp_path: Path
     async with gate(tmp_path, repositories.hub, MemoryBackend(), tenants, jobs) as running:
         repositories.propose("code/api", "greet", {"hello": "hi\n"})
         finished = await running.history.result_of("greet", "check")
-        assert finished.result == "SUCCESS" and told == ["serves", {"port": 8080}]
+        assert finished.result == "SUCCESS" and told == ["serves", SERVICE]
         assert {b["job_name"]: b["result"] for b in finished.builds} == dict.fromkeys(("unit", *jobs), "SUCCESS")
+        place = running.context.map.executor.unzoned.result_data.path
+        assert not await running.context.store.list(place), "what is taken up is gone"
+
+
+class Forgetful(MemoryBackend):
+    """Loses the first result that is asked for."""
+
+    forgot = False
+
+    async def get(self, path: str) -> Entry | None:
+        if not self.forgot and path.startswith(f"{Map().executor.unzoned.result_data.path}/"):
+            self.forgot = True
+            return None
+        return await super().get(path)
+
+
+async def test_a_build_whose_data_was_lost_is_tried_again(tmp_path: Path, repositories: Repositories) -> None:
+    def returns(spec: BuildSpec, state: RepoState) -> BuildOutcome:
+        return BuildOutcome(build=spec.build, result="SUCCESS", data=dict(SERVICE))
+
+    backend = Forgetful()
+    async with gate(tmp_path, repositories.hub, backend, TENANTS, {"unit": returns}) as running:
+        repositories.propose("code/api", "greet", {"hello": "hi\n"})
+        assert (await running.history.result_of("greet", "check")).result == "SUCCESS"
+        assert backend.forgot and [spec.attempt for spec in running.runner.ran] == [1, 2]

@@ -142,6 +142,8 @@ class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Data returned by the jobs this one depends on, later wins."""
     repo_state: str = ""
     """Path of the buildset's RepoState."""
+    state: RepoState | None = None
+    """The state itself, of a build that belongs to no buildset."""
 
 
 class BuildOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -165,6 +167,8 @@ class BuildEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="build"):
     buildset: str
     job: str
     outcome: BuildOutcome
+    apart: str = ""
+    """When what was returned is large: the path it lies at."""
 
 
 class BuildPaused(msgspec.Struct, frozen=True, omit_defaults=True, tag="pause"):
@@ -175,6 +179,8 @@ class BuildPaused(msgspec.Struct, frozen=True, omit_defaults=True, tag="pause"):
     build: str
     data: dict[str, Any] = {}
     """What it returned so far."""
+    apart: str = ""
+    """As of BuildEnded."""
 
 
 class Enqueue(msgspec.Struct, frozen=True, omit_defaults=True, tag="enqueue"):

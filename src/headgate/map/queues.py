@@ -101,7 +101,8 @@ class BuildRequests(RequestQueue):
     )
     result_data = place(
         Raw,
-        "A result somebody waits for; builds answer by an event instead.",
+        "What a build returned, when it is large: its event names it, and goes with it; or the outcome somebody waits "
+        "for.",
         by="executor",
         node="keyed sharded",
         name="result-data",

@@ -72,10 +72,18 @@ async def write(store: Store, path: str, plain: bytes, *, guards: Sequence[At] =
 
 async def read(store: Store, path: str) -> bytes | None:
     """One request when the value is small, two when it has pieces."""
+    found = await taken(store, path)
+    return None if found is None else found[0]
+
+
+async def taken(store: Store, path: str) -> tuple[bytes, list[Op]] | None:
+    """The value, and what removes it, for the reader's own commit.  Raises ValueError when a piece is missing."""
     entry = await store.get(path)
     if entry is None:
         return None
-    return assemble(entry, await store.list(path) if _read_pointer(entry.value) else ())
+    pointer = _read_pointer(entry.value)
+    pieces = _pieces(path, pointer) if pointer else []
+    return assemble(entry, await store.list(path) if pieces else ()), [Delete(name) for name in (path, *pieces)]
 
 
 def is_piece(path: str, entry: Entry) -> bool:

@@ -64,6 +64,8 @@ class Claim:
     session: Session
     places: RequestPlaces
     """The queue it is of."""
+    spent: tuple[Op, ...] = ()
+    """Removes the parameters, once they were read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +124,17 @@ class Requests:
                 await self.store.commit([At(waiter, None)], ops)
 
         await answered(session, submit)
+        answer: tuple[bytes, list[Op]] | None = None
         try:
             await answered(session, lambda: self._ready(mark))
-            answer = await answered(session, lambda: blob.read(self.store, data))
+            answer = await answered(session, lambda: blob.taken(self.store, data))
         finally:
+            end = [Delete(waiter), Delete(mark), *(answer[1] if answer else ())]
             with suppress(StoreError):  # the waiter goes with the session, and what is left is swept
-                await self.store.commit([], [Delete(waiter), Delete(mark), Delete(data)])
+                await self.store.commit([], end)
         if answer is None:
             raise Conflict(At(data, None))
-        return answer
+        return answer[0]
 
     async def _ready(self, mark: str) -> None:
         async for change in self.store.watch(mark):
@@ -153,6 +157,20 @@ class Requests:
         return sorted(
             (o for o in self.open(mirror) if not o.locked), key=lambda o: (o.request.precedence, o.entry.born)
         )
+
+    def left(self, mirror: Mirror) -> dict[str, list[Entry]]:
+        """Path of a result -> it and the parameters, where the request has ended and nobody waits."""
+        found: dict[str, list[Entry]] = {}
+        for place in (self.places.params, self.places.result_data, self.places.results):
+            for entry in mirror.under(place):
+                name = entry.path.removeprefix(f"{place}/").split("/")[0]
+                found.setdefault(name, []).append(entry)
+        wanted = (self.places.requests, self.places.waiters)
+        return {
+            self._of(self.places.result_data, name): entries
+            for name, entries in found.items()
+            if all(mirror.get(self._of(place, name.partition(".")[0])) is None for place in wanted)
+        }
 
     async def claim(self, found: Open, session: Session, owner: dict[str, Any]) -> Claim | None:
         """One commit; None when somebody else was quicker.  One whose worker was lost while paused stays `paused`."""
@@ -177,20 +195,27 @@ class Requests:
     async def params(self, claim: Claim) -> bytes:
         """Raises ValueError when they are gone or damaged."""
         path = self._of(claim.places.params, claim.request.id)
-        value = await answered(claim.session, lambda: blob.read(self.store, path))
-        if value is None:
+        found = await answered(claim.session, lambda: blob.taken(self.store, path))
+        if found is None:
             raise ValueError(f"the parameters of request {claim.request.id} are missing")
-        return value
+        claim.spent = tuple(found[1])
+        return found[0]
+
+    @staticmethod
+    def result_path(claim: Claim) -> str:
+        """Where `complete` puts the result; `pause` puts its own beside it."""
+        return f"{claim.places.result_data}/{claim.request.id}"
 
     async def complete(self, claim: Claim, answer: Sequence[Op], result: bytes | None = None) -> bool:
-        """The answer, and the end of the request, in one commit.  False: nobody wants the answer any more."""
-        id, path, places = claim.request.id, claim.seen.path, claim.places
-        end: list[Op] = [Delete(path), Delete(self._of(places.params, id)), Delete(claim.guard.path)]
-        if claim.request.waited and result is not None:
-            *pieces, pointer = blob.ops(self._of(places.result_data, id), result)
-            for piece in pieces:
-                await self._guarded(claim, [], [piece])
-            end += [pointer, Put(self._of(places.results, id), b"ready")]
+        """The answer, and the end of the request, in one commit.  False: nobody wants the answer any more.
+
+        `result` is for who waits, or for who takes up the answer: see `result_path`."""
+        id, path = claim.request.id, claim.seen.path
+        spent = claim.spent or (Delete(self._of(claim.places.params, id)),)
+        end: list[Op] = [Delete(path), *spent, Delete(claim.guard.path)]
+        if result is not None:
+            end.append(await self._laid(claim, self.result_path(claim), result))
+            end += [Put(self._of(claim.places.results, id), b"ready")] if claim.request.waited else []
         for _ in range(COMPLETE_ATTEMPTS_MAX):
             try:
                 await self._guarded(claim, [claim.seen], [*answer, *end])
@@ -205,10 +230,18 @@ class Requests:
                 claim.seen = At(path, entry.version)
         raise Conflict(claim.seen)
 
-    async def pause(self, claim: Claim, word: Sequence[Op]) -> str:
-        """The word that it waits, and its being paused, in one commit; what is wanted.  When that is something else
-        than `run` already, nothing was written."""
+    async def _laid(self, claim: Claim, path: str, result: bytes) -> Op:
+        """Writes the pieces; the pointer is for the commit that makes them count."""
+        *pieces, pointer = blob.ops(path, result)
+        for piece in pieces:
+            await self._guarded(claim, [], [piece])
+        return pointer
+
+    async def pause(self, claim: Claim, word: Sequence[Op], result: bytes | None = None, at: str = "") -> str:
+        """The word that it waits, the result so far at a path of its own, and its being paused, in one commit; what is
+        wanted.  When that is something else than `run` already, the word was not given."""
         path, asked = claim.seen.path, False
+        word = word if result is None else [await self._laid(claim, at, result), *word]
         for _ in range(COMPLETE_ATTEMPTS_MAX):
             entry = await answered(claim.session, lambda: self.store.get(path))
             request = None if entry is None else self._decode(entry)

@@ -30,10 +30,12 @@ class Waiting(Generic[E]):
     entry: str
     body: str
     event: E
+    besides: tuple[Op, ...] = ()
+    """What else goes with it."""
 
     def consume(self) -> list[Op]:
         """For the consumer's own commit."""
-        return [Delete(self.entry), Delete(self.body)]
+        return [Delete(self.entry), Delete(self.body), *self.besides]
 
 
 @dataclass(frozen=True, slots=True)

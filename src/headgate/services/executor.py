@@ -8,6 +8,7 @@ from collections.abc import Collection
 from typing import Any
 from urllib.parse import urljoin
 
+import msgspec
 from msgspec.structs import replace
 
 from headgate.base.subject import about
@@ -31,6 +32,15 @@ log = logging.getLogger("headgate.executor")
 
 STATES_MAX = 100
 """Repository states kept, so that the builds of one buildset read it once."""
+
+EVENT_DATA_MAX_BYTES = 10_000
+"""More than this lies apart from the event: every process mirrors events."""
+
+
+def _large(data: dict[str, Any]) -> bytes | None:
+    """Data that does not go into an event."""
+    plain = msgspec.json.encode(data)
+    return plain if len(plain) > EVENT_DATA_MAX_BYTES else None
 
 
 class Executor:
@@ -85,8 +95,14 @@ class Executor:
         outcome = await self._outcome(claim)
         outcome = replace(outcome, data=self._told(outcome.data, outcome.build))
         log.info("build %s: %s %s", outcome.build, outcome.result or "to be tried again", outcome.error)
-        answer = BuildEnded(buildset=meta["buildset"], job=meta["job"], outcome=outcome)
-        await requests.complete(claim, self._results(meta).append(answer))
+        if claim.request.waited:
+            await requests.complete(claim, [], msgspec.json.encode(outcome))
+            return
+        large, told = _large(outcome.data), outcome
+        if large is not None:
+            told = replace(outcome, data={})
+        answer = BuildEnded(meta["buildset"], meta["job"], told, "" if large is None else requests.result_path(claim))
+        await requests.complete(claim, self._results(meta).append(answer), large)
         self._context.observer.done(
             Done(
                 kind="build",
@@ -144,7 +160,7 @@ class Executor:
 
         watch = asyncio.ensure_future(self._watch(claim, cancel))
         try:
-            state = await self._state(spec.repo_state)
+            state = spec.state or await self._state(spec.repo_state)
             if state is None:
                 return BuildOutcome(build=spec.build, result="CANCELED", error="the buildset is gone")
             outcome = await self._runner.run(spec, state, cancel, pause)
@@ -158,8 +174,13 @@ class Executor:
     async def _pause(self, claim: Claim, data: dict[str, Any]) -> None:
         """Says so, and waits until it is to go on.  Raises StoreError."""
         meta, mirror = claim.request.meta, self._context.mirror
+        if claim.request.waited:
+            return  # nothing depends on a build that stands alone
+        large, path = _large(data), f"{self._context.builds.result_path(claim)}.paused"
         word = BuildPaused(meta["buildset"], meta["job"], claim.request.id, data)
-        wanted = await self._context.builds.pause(claim, self._results(meta).append(word))
+        if large is not None:
+            word = replace(word, data={}, apart=path)
+        wanted = await self._context.builds.pause(claim, self._results(meta).append(word), large, path)
         while wanted == "run":
             seen = mirror.moves
             wanted = self._context.builds.wanted(claim, mirror)

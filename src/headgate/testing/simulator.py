@@ -20,7 +20,7 @@ from headgate.map.places import Map
 from headgate.map.records import Finished
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
-from headgate.services.executor import Executor
+from headgate.services.executor import EVENT_DATA_MAX_BYTES, Executor
 from headgate.services.membership import serve
 from headgate.services.merger import Merger
 from headgate.services.recorder import Recorder
@@ -69,7 +69,7 @@ SERVED = (
     )
     + "- job: {name: serves}\n"
 )
-"""The same with a job that pauses until the one that needs it has ended."""
+"""The same with a job that pauses until the one that needs it has ended, and much returned by all."""
 SERVED_EVERY = 5
 """Every so many seeds have it."""
 
@@ -100,7 +100,9 @@ class Simulation:
         chance = random.Random(self.seed)
         served = self.seed % SERVED_EVERY == 0
         heads = {f"{HOST}/{name}": "h" for name in ("a", "b", "config")}
-        world = World(chance, SERVED if served else CONFIG, heads, served=("together",) if served else ())
+        world = World(chance, SERVED if served else CONFIG, heads)
+        if served:
+            world.served, world.returned = ("together",), {"much": "x" * (EVENT_DATA_MAX_BYTES + 1)}
         backend, notes, stop = MemoryBackend(), Notes(), asyncio.Event()
         kinds = ("scheduler", "executor", "merger")
         tasks = [asyncio.ensure_future(self._process(k, world, backend, notes, chance, stop)) for k in kinds]
@@ -229,12 +231,15 @@ def _verify(world: World, notes: Notes, backend: MemoryBackend) -> None:
         beneath = {key for commit, key in world.proposed.items() if commit in on} - {finished.change.key}
         if finished.result == "FAILURE" and not finished.change.needs and not beneath <= set(world.landed):
             raise Broken(f"{finished.change.key} was rejected for {sorted(beneath - set(world.landed))}")
-    if any(UNSERVED in f.message for f in notes.finished.values()):
+    if any(UNSERVED in f.message and "RETRY_LIMIT" not in f.message for f in notes.finished.values()):
         raise Broken("rejected because the executor of a paused build was lost")
     for one, other in zip(world.landed, world.landed[1:], strict=False):
         times = {f.change.key: f.enqueued_ms for f in notes.finished.values() if f.result == "SUCCESS"}
         if times[one] > times[other]:
             raise Broken(f"{other} was before {one} in the queue and landed after it")
+    left = [entry.path for entry in backend.tree.under(Map().executor.unzoned.result_data.path)]
+    if left:
+        raise Broken(f"data that no event names: {left}")
     findings = check(backend.tree.under(Map().path))
     if findings.unknown or findings.undecodable:
         raise Broken(f"off the map: {findings.unknown} {findings.undecodable}")

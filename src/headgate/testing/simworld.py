@@ -63,6 +63,8 @@ class World:
     jobs: tuple[str, ...] = ("unit", "together")
     served: tuple[str, ...] = ()
     """Jobs that need a paused one beside them."""
+    returned: dict[str, str] = field(default_factory=dict)
+    """By every job."""
     serving: set[str] = field(default_factory=set)
     """Buildsets whose paused build is there."""
     landed: list[str] = field(default_factory=list)
@@ -231,10 +233,10 @@ class SimRunner:
         if spec.job.name == "serves":
             self.world.serving.add(spec.buildset)
             try:
-                await unless(cancel, pause({"zuul": {"pause": True}}))
+                await unless(cancel, pause({"zuul": {"pause": True}, **self.world.returned}))
             finally:
                 self.world.serving.discard(spec.buildset)
         if cancel.is_set():
             return BuildOutcome(build=spec.build, result="CANCELED")
         self.world.tested.setdefault(tested_key(state), set()).add(spec.job.name)
-        return BuildOutcome(build=spec.build, result="SUCCESS")
+        return BuildOutcome(build=spec.build, result="SUCCESS", data=self.world.returned)

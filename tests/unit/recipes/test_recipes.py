@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Coroutine
 from typing import Any
 
@@ -274,6 +275,28 @@ def test_a_caller_gets_the_result_and_leaves_nothing() -> None:
             assert await office.requests.call(session, b"{}", precedence=1, meta={}) == b"result" * 200_000
             await worker
             assert not await office.store.list("/q")
+        office.task.cancel()
+
+    virtual(main())
+
+
+def test_large_parameters_and_results_leave_nothing_either() -> None:
+    large = random.Random(1).randbytes(1_000_000)
+
+    async def main() -> None:
+        office = Office()
+        for piece in office.requests.submit(Request("r"), large):
+            await office.store.commit([], [piece])
+        await office.mirror.reached(f"{PLACES.requests}/r")
+        async with office.store.session("one") as session:
+            claim = await office.requests.claim(office.requests.claimable(office.mirror)[0], session, {})
+            assert claim is not None and await office.requests.params(claim) == large
+            assert await office.requests.complete(claim, [Put("/event", b"names r")], large)
+        assert {e.path.split("/")[2] for e in await office.store.list("/q")} == {"result-data"}
+        found = await blob.taken(office.store, Requests.result_path(claim))
+        assert found is not None and found[0] == large
+        await office.store.commit([], [Delete("/event"), *found[1]])
+        assert not await office.store.list("/q")
         office.task.cancel()
 
     virtual(main())

@@ -5,6 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import msgspec
 
 from headgate.base.subject import about
 from headgate.config.dynamic import Layouts
@@ -13,9 +17,11 @@ from headgate.gate.advance import holders
 from headgate.gate.change import TriggerEvent
 from headgate.gate.decide import settle
 from headgate.gate.model import Action, Land, Record, State, World
-from headgate.gate.work import Answer, LayoutChanged
+from headgate.gate.work import Answer, BuildEnded, BuildOutcome, BuildPaused, LayoutChanged
 from headgate.map.places import PipelineEvents
 from headgate.map.records import ForPipeline, Holder, ManagementResult, SemaphoreRecord
+from headgate.recipes import blob
+from headgate.recipes.codec import decode
 from headgate.recipes.lock import lock
 from headgate.recipes.stream import Waiting, consumed
 from headgate.services.asking import tell
@@ -82,6 +88,7 @@ class PipelineRunner:
     async def _decide(
         self, events: list[Waiting[Event]], facts: tuple[object, ...], layouts: Layouts, guard: At
     ) -> None:
+        events = [await self._whole(event) for event in events]
         world = self._world(layouts)
         after, asked = self._state, list[Action]()
         if layouts is not self._layout:
@@ -123,6 +130,24 @@ class PipelineRunner:
         for queue in (self._events.management, self._events.result, self._events.trigger):
             found += queue.stream.waiting(mirror, limit=EVENTS_MAX - len(found))  # type: ignore[arg-type]  # of a union
         return found
+
+    async def _whole(self, waiting: Waiting[Event]) -> Waiting[Event]:
+        """With what lies apart from it, which goes when it goes."""
+        event = waiting.event
+        if not isinstance(event, BuildEnded | BuildPaused) or not event.apart:
+            return waiting
+        try:
+            found = await blob.taken(self._context.store, event.apart)
+        except ValueError as damaged:
+            log.error("%s/%s: %s", self.tenant, self.name, damaged)
+            found = None
+        if found is None:
+            return replace(waiting, event=_lost(event))
+        data, besides = decode(found[0], dict[str, Any]), tuple(found[1])
+        if isinstance(event, BuildEnded):
+            outcome = msgspec.structs.replace(event.outcome, data=data)
+            return replace(waiting, event=msgspec.structs.replace(event, outcome=outcome), besides=besides)
+        return replace(waiting, event=msgspec.structs.replace(event, data=data), besides=besides)
 
     def _world(self, layouts: Layouts) -> World:
         return World(
@@ -204,6 +229,13 @@ def tell_of(asked: list[Action]) -> None:
                     log.info("%s leaves: %s", item.change.id, result)
             case _:
                 pass
+
+
+def _lost(event: BuildEnded | BuildPaused) -> BuildEnded:
+    """What a build returned is gone: it is tried again."""
+    build = event.outcome.build if isinstance(event, BuildEnded) else event.build
+    outcome = BuildOutcome(build=build, error="what it returned was lost")
+    return BuildEnded(event.buildset, event.job, outcome)
 
 
 def _by_name(state: State) -> dict[str, list[tuple[str, str]]]:

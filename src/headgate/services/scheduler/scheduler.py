@@ -15,6 +15,7 @@ import msgspec
 
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Tenant
+from headgate.gate.work import BuildEnded, BuildPaused
 from headgate.map.records import ComponentRecord, SystemConf
 from headgate.ports.git import Forge
 from headgate.recipes import blob
@@ -26,11 +27,12 @@ from headgate.services.scheduler.configfiles import Reading
 from headgate.services.scheduler.connection import ConnectionRunner
 from headgate.services.scheduler.pipeline import PipelineRunner
 from headgate.services.scheduler.standings import Standings
+from headgate.services.scheduler.sweeping import Sweeper
 from headgate.services.scheduler.tenant import TenantRunner
 from headgate.store.store import Session
 
 Work = tuple[str, ...]
-"""("connection", name), ("tenant", name) or ("pipeline", tenant, name)."""
+"""("connection", name), ("tenant", name), ("pipeline", tenant, name), ("sweep", "builds") or ("sweep", "merges")."""
 
 
 class Scheduler:
@@ -82,12 +84,19 @@ class Scheduler:
                 self._running[work] = asyncio.ensure_future(self._runner(work)(session))
 
     def _runner(self, work: Work) -> Callable[[Session], Coroutine[Any, Any, None]]:
+        cleanup = self._context.map.cleanup
         match work:
             case ("connection", name):
                 projects = {n: frozenset(p.project for p in c.tenant.projects) for n, c in self.tenants.items()}
                 return ConnectionRunner(self._context, self._forges[name], projects).run
             case ("tenant", name):
                 return TenantRunner(self._context, self.tenants[name], self._readings).run
+            case ("sweep", "builds"):
+                return Sweeper(self._context, self._context.zones, cleanup.build_requests.path, self._apart).run
+            case ("sweep", "merges"):
+                return Sweeper(
+                    self._context, lambda: [self._context.merges], cleanup.merge_requests.path, frozenset
+                ).run
             case ("pipeline", tenant, name):
                 return PipelineRunner(self._context, self.tenants[tenant], name, self._standings[tenant]).run
             case _:
@@ -100,11 +109,23 @@ class Scheduler:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _works(self) -> list[Work]:
-        works: list[Work] = [("connection", name) for name in self._forges]
+        works: list[Work] = [("sweep", "builds"), ("sweep", "merges")]
+        works += [("connection", name) for name in self._forges]
         for name, configuration in self.tenants.items():
             works.append(("tenant", name))
             works += [("pipeline", name, pipeline) for pipeline in configuration.layouts.landed.pipelines]
         return works
+
+    def _apart(self) -> set[str]:
+        """Paths of results that events not yet taken up name."""
+        found: set[str] = set()
+        for name, configuration in self.tenants.items():
+            for pipeline in configuration.layouts.landed.pipelines:
+                stream = self._context.map.events.tenant(name).pipelines(pipeline).result.stream
+                for waiting in stream.waiting(self._context.mirror, limit=stream.length(self._context.mirror)):
+                    if isinstance(waiting.event, BuildEnded | BuildPaused):
+                        found.add(waiting.event.apart)
+        return found
 
     def _members(self) -> list[str]:
         """Schedulers that take work, by the path of their entry."""
