@@ -59,7 +59,12 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "hostname": Option("text", "", "Name under which other processes reach this one. Default: of the machine."),
         "zone": Option("text", "", "Zone of this executor: it runs builds that need the labels of its machines."),
         "allow_unzoned": Option("flag", "false", "Whether an executor of a zone runs builds of no zone, too."),
-        "load_multiplier": Option("number", "2.5", "Load average per processor beyond which no build is begun."),
+        "load_multiplier": Option(
+            "number",
+            "",
+            "Load average per processor beyond which no build is begun. Default: 2.5; no limit with `headgate run`, "
+            "as nobody else could take it.",
+        ),
         "min_avail_mem": Option("number", "5.0", "Per cent of memory that must be free for another build."),
         "min_avail_hdd": Option("number", "5.0", "Per cent of the disk of builds that must be free for another."),
         "sigterm_method": Option(

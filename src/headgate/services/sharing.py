@@ -50,7 +50,8 @@ class Sharing:
     refuses: Callable[[int], str] = lambda running: ""
     _seen: dict[str, float] = field(default_factory=dict)
     """Request -> when it was first seen to wait, loop seconds."""
-    _refused_until: float = 0.0
+    _refused: tuple[int, float] = (0, 0.0)
+    """How many ran when it was last refused, and until when that holds."""
 
     @property
     def stopping(self) -> bool:
@@ -61,11 +62,12 @@ class Sharing:
         if self.membership.wanted != "running":
             return LOOK_AGAIN_S
         now = asyncio.get_running_loop().time()
-        if now < self._refused_until:
-            return self._refused_until - now
+        ran, until = self._refused
+        if running >= ran and now < until:
+            return until - now
         why = self.refuses(running)
         self.membership.say(accepting=not why, why=why)
-        self._refused_until = now + LOOK_AGAIN_S if why else 0.0
+        self._refused = (running, now + LOOK_AGAIN_S if why else 0.0)
         return LOOK_AGAIN_S if why else 0.0
 
     def order(self, queues: Sequence[Requests], running: int) -> Callable[[Open], float]:

@@ -14,7 +14,7 @@ class MachineLoad:
     """See `ports.load.Load`."""
 
     job_dir: Path
-    load_multiplier: float = 2.5
+    load_multiplier: float
     """Load average per processor beyond which nothing is begun."""
     memory_min_percent: float = 5.0
     disk_min_percent: float = 5.0

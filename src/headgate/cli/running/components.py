@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -46,6 +47,7 @@ from headgate.web.site import Site
 from headgate.web.vitals import Vitals
 
 Work = Coroutine[Any, Any, None]
+LOAD_MULTIPLIER = 2.5
 
 
 @dataclass(slots=True)
@@ -174,7 +176,7 @@ async def add_executor(process: Process) -> None:
     await runner.sweep()
     load = MachineLoad(
         job_dir,
-        number("executor", "load_multiplier"),
+        number("executor", "load_multiplier", math.inf if process.scheduler else LOAD_MULTIPLIER),
         number("executor", "min_avail_mem"),
         number("executor", "min_avail_hdd"),
     )
