@@ -17,6 +17,7 @@ from headgate.cli.running.components import Process, add_everything, process
 from headgate.cli.scenario import files
 from headgate.cli.scenario.play import Play
 from headgate.cli.settings import read
+from headgate.services.scheduler.standings import Standings
 from headgate.web.status import Status, timed
 
 REFRESH_S = 0.2
@@ -76,7 +77,14 @@ async def _scenario(play: Play, whole: Process, served: asyncio.Event, console: 
     await asyncio.gather(*(tenant.loaded.wait() for tenant in tenants.values()))
     console.print(f"Headgate runs; watch the queues at {whole.context.root_url}/")
     await asyncio.to_thread(play.propose)
-    await asyncio.to_thread(play.approve)
+    mirror = whole.context.mirror
+    standings = Standings(whole.context.map, mirror, tuple(whole.settings.connections))
+
+    async def seen(commit: str) -> None:
+        while all(known.approved != commit for known in standings.now().values()):
+            await mirror.moved(mirror.moves)
+
+    await play.approve(seen)
     status = Status(whole.context, tenants)
     with Live(console=console, auto_refresh=False, transient=True) as live:
         outcomes = asyncio.ensure_future(play.outcomes())

@@ -6,7 +6,8 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from headgate.testing.repositories import Repositories
 
 OUTCOME_TIMEOUT_S = 90.0
 LOOK_INTERVAL_S = 0.1
+SEEN_TIMEOUT_S = 10.0
 
 
 @dataclass(slots=True)
@@ -65,10 +67,15 @@ class Play:
         self._say("git push: a change that breaks its own configuration")
         self._propose("app", "broken", {"zuul.yaml": files.BROKEN}, "Run a job that does not exist", "rejected")
 
-    def approve(self) -> None:
+    async def approve(self, seen: Callable[[str], Awaitable[None]]) -> None:
+        """One after the other, as people do: repositories are watched each on its own, so that approvals pushed at one
+        moment may be seen in another order.  `seen` waits until Headgate knows that a commit is approved."""
         self._say("git push: all of them are approved")
         for change in self.changes:
-            self.repositories.approve(change.project, change.topic)
+            await asyncio.to_thread(self.repositories.approve, change.project, change.topic)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SEEN_TIMEOUT_S):
+                    await seen(change.commit)
 
     async def outcomes(self) -> None:
         """Waits until git says of each change that it landed or was rejected."""
