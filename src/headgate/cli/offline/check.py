@@ -11,8 +11,8 @@ import msgspec
 
 from headgate.base.errors import UserError
 from headgate.cli.offline.graphs import default_branch
-from headgate.cli.offline.reading import Found, Given, Loaded, Refused, given
-from headgate.cli.offline.report import as_json, as_text, summary
+from headgate.cli.offline.reading import Found, Given, Impossible, Loaded, Refused, given
+from headgate.cli.offline.report import as_json, as_text, left_out, summary
 from headgate.cli.offline.repositories import on_disk
 from headgate.config.tenants import ConfigErrors
 
@@ -38,7 +38,7 @@ def command(given: Given, work_trees: tuple[str, ...], json_: bool) -> None:
     except ConfigErrors as refused:
         found, tenants = Found({}, {"": Refused(refused.errors)}, ()), {}
     except UserError as error:
-        raise click.UsageError(str(error)) from error
+        raise Impossible(str(error)) from error
     if json_:
         told = {name: as_json(one) for one_kind in (found.refused, tenants) for name, one in one_kind.items()}
         click.echo(msgspec.json.format(msgspec.json.encode(told)).decode())
@@ -56,7 +56,7 @@ def _print(found: Found, tenants: Mapping[str, Loaded]) -> None:
             click.echo(f"{block}\n")
         click.echo(f"{f'tenant {name}' if name else 'the tenant file'}: cannot be loaded\n")
     for name, loaded in tenants.items():
-        for block in as_text(loaded.errors):
+        for block in as_text(loaded.errors, left_out(loaded)):
             click.echo(f"{block}\n")
         click.echo(summary(name, loaded))
 

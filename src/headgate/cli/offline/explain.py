@@ -12,8 +12,8 @@ import msgspec
 from headgate.base.errors import UserError
 from headgate.cli.offline.difference import short, spoken
 from headgate.cli.offline.graphs import Place, default_branch, places
-from headgate.cli.offline.reading import Given, Loaded, given
-from headgate.cli.offline.report import as_text, error_as_json
+from headgate.cli.offline.reading import Given, Impossible, Loaded, given
+from headgate.cli.offline.report import as_text, error_as_json, left_out, remind
 from headgate.config.freezing.matching import Target, job_applies
 from headgate.config.freezing.sections import attached, sections
 from headgate.config.reading.check import as_list, deep_plain, plain
@@ -61,7 +61,7 @@ def job(given: Given, name: str, project: str | None, pipeline: str | None, bran
         click.echo("\n\n".join(as_text(refused.errors)), err=True)
         sys.exit(1)
     except UserError as error:
-        raise click.UsageError(str(error)) from error
+        raise Impossible(str(error)) from error
     place = asked.place
     at = (place.pipeline, place.project.project) if place is not None else ("", "")
     found = explained(asked.loaded.layout, name, asked.target, *at)
@@ -69,6 +69,7 @@ def job(given: Given, name: str, project: str | None, pipeline: str | None, bran
         click.echo(msgspec.json.format(msgspec.json.encode(_as_json(asked, found))))
     else:
         click.echo("\n".join(_as_text(asked, found)))
+        remind(asked.loaded)
     if found.errors or not found.variants:
         sys.exit(1)
 
@@ -81,7 +82,8 @@ def _asked(
     for loaded in tenants.values():
         layout = loaded.layout
         if not layout.variants(name):
-            wrong.append(f"tenant {loaded.tenant.name} has no job {name!r}{nearest(name, layout.jobs)}")
+            more = left_out(loaded).get(name) or nearest(name, layout.jobs).removeprefix("; ")
+            wrong.append(f"tenant {loaded.tenant.name} has no job {name!r}{more and '; '}{more}")
             continue
         having = [place for place in places(loaded, pipeline, project, branch) if _runs(loaded, place, name)]
         if having:
@@ -180,11 +182,11 @@ def _left_out(asked: Asked, found: Explained) -> Iterator[tuple[str, str, str]]:
     used = {(v.project, v.branch, v.path, v.line) for v in found.variants}
     for stanza in layout.variants(asked.job):
         source = stanza.source
-        if (source.project, source.branch, source.path, stanza.line) not in used:
+        if (source.project, source.branch, source.path, stanza.body.line) not in used:
             said = deep_plain(as_list(plain(stanza.body.get("branches"))))
             wanted = ", ".join(str(rule) for rule in said) or source.branch
             why = f"  (for {wanted})" if not job_applies(layout, stanza, asked.target) else ""
-            yield "", asked.job, f"{stanza.place}{why}"
+            yield "", asked.job, f"{source.place}:{stanza.body.line}{why}"
 
 
 def _attributes(found: Explained) -> Iterator[str]:

@@ -12,8 +12,8 @@ import msgspec
 from headgate.base.errors import UserError
 from headgate.cli.offline import difference
 from headgate.cli.offline.graphs import Place, changed, encoded, frozen, places, proposal
-from headgate.cli.offline.reading import Given, Loaded, given
-from headgate.cli.offline.report import as_text, error_as_json
+from headgate.cli.offline.reading import Given, Impossible, Loaded, given
+from headgate.cli.offline.report import as_text, error_as_json, remind
 from headgate.cli.offline.tree import tree
 from headgate.config.telling import compare
 from headgate.config.tenants import ConfigErrors
@@ -69,7 +69,9 @@ def command(
         click.echo("\n\n".join(as_text(refused.errors)), err=True)
         sys.exit(1)
     except UserError as error:
-        raise click.UsageError(str(error)) from error
+        raise Impossible(str(error)) from error
+    for loaded in tenants.values() if not json_ else ():
+        remind(loaded)
     if not good:
         sys.exit(1)
 

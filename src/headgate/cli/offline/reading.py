@@ -35,6 +35,12 @@ FETCHES_MAX = 8
 """Repositories fetched at a time, when they are fetched."""
 
 
+class Impossible(click.ClickException):
+    """Nothing could be read, or what was asked for is not there."""
+
+    exit_code = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """One tenant as its repositories say now."""

@@ -53,7 +53,10 @@ def _job(job: FrozenJob, explainer: Explainer) -> Iterator[str]:
         return
     decision = explainer.decision(job.name)
     yield _row("why", decision.why if decision.matches else f"needed, although {decision.why}")
-    yield _row("defined", " → ".join(_defined(job)))
+    label = "defined"
+    for text in _defined(job):
+        yield _row(label, text)
+        label = ""
     for label, key in _PHASES:
         if told[key]:
             yield _row(label, short(key, told[key]))
@@ -75,10 +78,11 @@ def _more(told: dict[str, object]) -> Iterator[tuple[str, str]]:
 
 
 def _defined(job: FrozenJob) -> Iterator[str]:
-    for said in job.inheritance:
-        found = describe.variant(said)
-        project = str(found["project"]).rpartition("/")[2]
-        yield f"{found['job']} ({project}@{found['branch']} {found['path']}:{found['line']})"
+    """A row each, the base first."""
+    said = [describe.variant(one) for one in job.inheritance]
+    width = max((len(one["job"]) for one in said), default=0)
+    for one in said:
+        yield f"{one['job']:{width}}  {one['project']} {one['branch']} {one['path']}:{one['line']}"
 
 
 def _row(label: str, text: str) -> str:

@@ -109,15 +109,13 @@ class _Step(NamedTuple):
     job: str
     stanza: Stanza | None
     body: Table
-    first: int = 0
-    """Line of the whole."""
     attaching: bool = False
 
     @classmethod
     def of(cls, number: int, job: str, step: Stanza | Entry | None) -> _Step:
         if isinstance(step, Entry):
-            return cls(number, job, step.stanza, step.attributes, step.line, attaching=True)
-        return cls(number, step.name, step, step.body, step.line) if step is not None else cls(0, job, None, Table(0))
+            return cls(number, job, step.stanza, step.attributes, attaching=True)
+        return cls(number, step.name, step, step.body) if step is not None else cls(0, job, None, Table(0))
 
     def origin(self, line: int) -> Origin:
         assert self.stanza is not None, "variables of a project have several"
@@ -150,7 +148,7 @@ class _Told:
     def take(self, after: dict[str, Any], step: _Step) -> None:
         """The job as it is now, after `step`."""
         if step.stanza is not None:
-            self.variants.append(step.origin(step.first))
+            self.variants.append(step.origin(step.body.line))
         for key, value in after.items():
             if key in _DERIVED:
                 continue

@@ -147,3 +147,16 @@ def test_one_tenant_that_cannot_be_loaded_leaves_the_others(offline):
     assert [(e["name"], e["line"]) for e in found["other"]["errors"]] == [("AuthZ Rule Not Found", 8)]
     assert "tenant other: cannot be loaded" in made.run("check").stdout
     assert made.run("check").exit_code == 1
+
+
+def test_what_is_missing_only_for_an_error_of_its_own_says_so(offline):
+    shown = offline(app=WRONG.replace("run: unit.yaml", "runs: unit.yaml")).run("check").stdout
+    assert "the job 'unit' is not defined\n --> hub/app master zuul.yaml:8" in shown
+    assert "= note: its definition at hub/app master zuul.yaml:2 is left out for its own error" in shown
+    missing = offline(app=WRONG.replace("run: unit.yaml", "runs: unit.yaml")).run("explain", "job", "unit")
+    assert "no job 'unit'; its definition at hub/app master zuul.yaml:2 is left out" in missing.output
+
+
+def test_other_commands_say_that_there_are_errors(offline):
+    done = offline(app=WRONG).run("freeze", "--all")
+    assert "note: the configuration of tenant acme has 1 error: see `headgate check`" in done.stderr

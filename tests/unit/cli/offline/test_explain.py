@@ -56,11 +56,11 @@ def test_every_attribute_has_its_variant_file_and_line(offline):
         unit  in gate of app on master
 
         made of, each over the ones before:
-           1  base            hub/ops master zuul.yaml:10
-           2  unit            hub/app master zuul.yaml:2
-           3  unit, attached  hub/app master zuul.yaml:20
+           1  base            hub/ops master zuul.yaml:11
+           2  unit            hub/app master zuul.yaml:3
+           3  unit, attached  hub/app master zuul.yaml:21
         not for this branch:
-              unit            hub/app master zuul.yaml:12  (for stable)
+              unit            hub/app master zuul.yaml:13  (for stable)
 
           nodeset              small: controller (debian)   1  zuul.yaml:15
           timeout              900                          3  zuul.yaml:21
