@@ -35,7 +35,7 @@ class Chosen(msgspec.Struct, frozen=True):
 @click.option("--branch", help="By default the first branch of each project.")
 @click.option("--all", "every", is_flag=True, help="Every project in every pipeline.")
 @click.option("--file", "files", multiple=True, help="A file the change touches; may be given often.")
-@click.option("--json", "json_", is_flag=True, help="Everything, as JSON; docs/reference/freeze.md says how.")
+@click.option("--json", "json_", is_flag=True, help="Everything, as JSON; docs/reference/json.md says how.")
 @click.option(
     "--diff",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
