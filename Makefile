@@ -10,6 +10,7 @@ demo: .venv/.demo
 	$(BIN)/headgate demo
 
 test: .venv/.dev check
+	scripts/debian-packages default-jre-headless:java zookeeper:/usr/share/zookeeper/bin/zkServer.sh
 	scripts/debian-packages bubblewrap:bwrap chromium:chromium postgresql:pg_ctlcluster
 	SIM_SEEDS=$(SIM_SEEDS) $(BIN)/pytest -q -n auto --dist worksteal tests
 

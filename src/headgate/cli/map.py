@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
+from headgate.base.errors import UserError
+from headgate.cli.store.opening import open_to_read
 from headgate.map.check import check
 from headgate.map.page import page
 from headgate.map.places import ROOT
 from headgate.map.show import show
 from headgate.map.trees import Tree, trees
-from headgate.store.sqlite import SqliteReader
 from headgate.store.types import Entry, StoreError
 
 _store = click.option(
     "--store",
     "store",
-    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE|URL",
     required=True,
-    help="The store's file; a running Headgate is not disturbed.",
+    help="The store's file or URL; a running Headgate is not disturbed.",
 )
 _root = click.option("--root", default=ROOT, show_default=True, help="Where in the store the gate's tree is.")
 
@@ -38,7 +38,7 @@ def command(context: click.Context) -> None:
 @_store
 @_root
 @click.argument("prefix", default="")
-def tree(store: Path, root: str, prefix: str) -> None:
+def tree(store: str, root: str, prefix: str) -> None:
     """Shows the entries at and below PREFIX, with what they say."""
     lines = list(show(_entries(store, trees(root)), trees(root), prefix))
     if not lines:
@@ -52,23 +52,23 @@ def tree(store: Path, root: str, prefix: str) -> None:
 @_root
 @click.option("--all", "every", is_flag=True, help="Also list the places of the contract without an entry now.")
 @click.pass_context
-def check_(context: click.Context, store: Path, root: str, every: bool) -> None:
+def check_(context: click.Context, store: str, root: str, every: bool) -> None:
     """Reports entries that are not on the map or cannot be read; the exit status is 1 if there are any."""
     findings = check(_entries(store, trees(root)), trees(root))
     click.echo(findings.text(every=every))
     context.exit(0 if findings.good else 1)
 
 
-def _entries(store: Path, among: Sequence[Tree]) -> Sequence[Entry]:
+def _entries(store: str, among: Sequence[Tree]) -> Sequence[Entry]:
     """Of all trees, each as of one moment."""
     try:
         return asyncio.run(_listed(store, among))
-    except StoreError as error:
+    except (StoreError, UserError) as error:
         raise click.ClickException(str(error)) from error
 
 
-async def _listed(store: Path, among: Sequence[Tree]) -> Sequence[Entry]:
-    reader = SqliteReader(store)
+async def _listed(store: str, among: Sequence[Tree]) -> Sequence[Entry]:
+    reader = await open_to_read(store)
     try:
         return [entry for tree in among for entry in await reader.list(tree.root)]
     finally:

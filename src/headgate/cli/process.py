@@ -10,10 +10,9 @@ import click
 from headgate.adapters.git.connection import GitConnection
 from headgate.base.errors import UserError
 from headgate.cli.settings import Settings
+from headgate.cli.store.opening import open_url
 from headgate.config.tenants import ConfigErrors, Connection, Tenant, parse_tenant_file
-from headgate.store.memory import MemoryBackend
-from headgate.store.sqlite import SqliteBackend
-from headgate.store.types import Backend, StoreError
+from headgate.store.types import Backend
 from headgate.web.shapes import ConnectionShape
 
 
@@ -78,8 +77,4 @@ def known_connections(settings: Settings, at: dict[str, GitConnection]) -> dict[
 
 async def open_store(settings: Settings) -> Backend:
     """Raises UserError."""
-    url = settings.store_url
-    try:
-        return MemoryBackend() if url == "memory:" else await SqliteBackend.open(url.removeprefix("sqlite:///"))
-    except StoreError as error:
-        raise UserError(str(error)) from error
+    return await open_url(settings.store_url)

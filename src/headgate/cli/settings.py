@@ -33,7 +33,11 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "prometheus_addr": Option("text", "127.0.0.1", "Address of that port."),
     },
     "store": {
-        "url": Option("text", "", "`sqlite:///FILE`, or `memory:` to forget everything. Default: in state_dir."),
+        "url": Option(
+            "text",
+            "",
+            "`sqlite:///FILE`, `zookeeper://HOST:PORT,…/CHROOT`, or `memory:` to forget all. Default: in state_dir.",
+        ),
     },
     "keystore": {
         "password": Option("text", "", "Encrypts the private keys of projects. Without it no job can have secrets."),
@@ -187,12 +191,14 @@ class Settings:
 
     @property
     def store_url(self) -> str:
-        """`memory:` or `sqlite:///<absolute path>`."""
+        """`memory:`, `sqlite:///<absolute path>` or `zookeeper://…`."""
         url = self.get("store", "url") or f"sqlite:///{self.state_dir / 'headgate.sqlite'}"
-        if url == "memory:":
+        if url == "memory:" or url.startswith("zookeeper://"):
             return url
         if not url.startswith("sqlite:///"):
-            raise UserError(f"{self.path}: [store] url: {url!r} is not known; it is sqlite:///FILE or memory:")
+            shown = url.partition("://")[0] + "://…" if "@" in url else url
+            known = "sqlite:///FILE, zookeeper://HOST:PORT,…/CHROOT or memory:"
+            raise UserError(f"{self.path}: [store] url: {shown!r} is not known; it is {known}")
         return f"sqlite:///{self._absolute(url.removeprefix('sqlite:///'))}"
 
     @property

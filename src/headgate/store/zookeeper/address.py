@@ -1,0 +1,103 @@
+"""Where a ZooKeeper is and how it is spoken to: `zookeeper://[user:password@]host[:port],…[/chroot][?option=…]`."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, unquote
+
+from headgate.store.model import check_path
+from headgate.store.types import StoreError
+
+SCHEME = "zookeeper://"
+PORT = 2181
+SESSION_S = 10.0
+OPTIONS = ("tls_ca", "tls_cert", "tls_key", "session_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    hosts: tuple[tuple[str, int], ...]
+    chroot: str = ""
+    """Empty, or a path without a slash at its end."""
+    user: str = ""
+    password: str = ""
+    tls_ca: str = ""
+    """PEM file of who signed the servers' certificates; with it, connections are encrypted."""
+    tls_cert: str = ""
+    tls_key: str = ""
+    session_s: float = SESSION_S
+    """After how long without an answer a server is given up, and another asked."""
+
+    def __str__(self) -> str:
+        """Without the password."""
+        return SCHEME + ",".join(f"{host}:{port}" for host, port in self.hosts) + self.chroot
+
+    def tls(self) -> ssl.SSLContext | None:
+        """Raises StoreError naming the file that is not good."""
+        if not self.tls_ca:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.tls_ca)
+        except (OSError, ssl.SSLError) as error:
+            raise StoreError(f"{self}: tls_ca={self.tls_ca} is no file of certificates ({error})") from error
+        if self.tls_cert:
+            try:
+                context.load_cert_chain(self.tls_cert, self.tls_key or None)
+            except (OSError, ssl.SSLError) as error:
+                names = f"tls_cert={self.tls_cert} and tls_key={self.tls_key or self.tls_cert}"
+                raise StoreError(f"{self}: {names} are no certificate and its key ({error})") from error
+        return context
+
+
+def parse(url: str) -> Address:
+    """Raises StoreError, which never shows the password."""
+    rest, _, query = url.removeprefix(SCHEME).partition("?")
+    login, at, where = rest.rpartition("@")
+    servers, slash, chroot = where.partition("/")
+    shown = f"{SCHEME}{where}"
+    user, colon, password = login.partition(":")
+    if at and not (user and colon and password):
+        raise StoreError(f"{shown}: before the @ stand user:password, percent-encoded")
+    options: dict[str, str] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name not in OPTIONS:
+            raise StoreError(f"{shown}: unknown option {name!r}; known are {', '.join(OPTIONS)}")
+        options[name] = value
+    if options.get("tls_cert") and not options.get("tls_ca"):
+        raise StoreError(f"{shown}: tls_cert needs tls_ca, the file of who signed the servers' certificates")
+    path = unquote(slash + chroot.rstrip("/")) if chroot.strip("/") else ""
+    if path:
+        try:
+            check_path(path)
+        except ValueError as error:
+            raise StoreError(f"{shown}: {error}") from error
+    return Address(
+        tuple(_host(one, shown) for one in servers.split(",")),
+        path,
+        unquote(user),
+        unquote(password),
+        options.get("tls_ca", ""),
+        options.get("tls_cert", ""),
+        options.get("tls_key", ""),
+        _seconds(options.get("session_s", str(SESSION_S)), shown),
+    )
+
+
+def _host(text: str, shown: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, str(PORT)
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise StoreError(f"{shown}: {text!r} is no host:port")
+    return host.strip("[]"), int(port)
+
+
+def _seconds(text: str, shown: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.1 <= value <= 600:
+        raise StoreError(f"{shown}: session_s must be from 0.1 to 600 seconds, not {text!r}")
+    return value

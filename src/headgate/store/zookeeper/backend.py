@@ -1,0 +1,277 @@
+"""The tree in ZooKeeper, 3.6 or newer.  Reads go to one server, and see whatever this process has done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
+from typing import TypeVar
+
+from headgate.store.model import order
+from headgate.store.types import At, Change, Entry, Lease, Op, SessionLost, StoreError, Unavailable
+from headgate.store.zookeeper.address import parse
+from headgate.store.zookeeper.commits import Commits
+from headgate.store.zookeeper.facts import Facts
+from headgate.store.zookeeper.leases import Term
+from headgate.store.zookeeper.nodes import Denied, entry_of, glance, hidden, read
+from headgate.store.zookeeper.root import claim
+from headgate.store.zookeeper.session import Session
+from headgate.store.zookeeper.sweep import Sweeper
+from headgate.store.zookeeper.view import View
+from headgate.store.zookeeper.wire.jute import ANY_WATCH, Do, Found, Part, number, text
+from headgate.store.zookeeper.wire.link import Done, Link, Lost, Traffic
+
+T = TypeVar("T")
+
+ANSWER_S = 10.0
+"""How long an answer is waited for."""
+READ_ATTEMPTS_MAX = 3
+
+
+class ZooKeeperBackend:
+    """Use `await ZooKeeperBackend.open(url)`."""
+
+    def __init__(self, url: str) -> None:
+        self.address = parse(url)
+        self.traffic = Traffic()
+        self._session = Session(self.address, self.traffic, self._told, self._attached, self._detached)
+        self._facts = Facts()
+        self._views: dict[str, View] = {}
+        self._keepers: dict[str, asyncio.Task[None]] = {}
+        self._terms: dict[Lease, Term] = {}
+        self._newest = 0
+        """The newest state that this process knows of, by whatever connection."""
+        self._commits = Commits(
+            self.address, self._facts, self._views, self._read_nodes, lambda: self._session.identity.zxid
+        )
+        self._sweeper = Sweeper(self.address.chroot, self._facts, self._session)
+        self._closed = False
+
+    @classmethod
+    async def open(cls, url: str) -> ZooKeeperBackend:
+        """Raises StoreError with what is wrong and what to do; Unavailable when no server answers."""
+        backend = cls(url)
+        await backend._session.start()
+        backend._sweeper.start()
+        return backend
+
+    async def get(self, path: str) -> Entry | None:
+        found = await self._reading(lambda link: read(link, self.address.chroot, [path]))
+        return None if hidden(path) else entry_of(path, found[path])
+
+    async def list(self, prefix: str) -> Sequence[Entry]:
+        nodes = None
+        if self._covering(prefix) is None:
+            nodes = await self._reading(lambda link: glance(link, self.address.chroot, prefix))
+        if nodes is not None:
+            entries = [entry for path, node in nodes.items() if (entry := entry_of(path, node)) is not None]
+            return sorted(entries, key=order)
+        view = await self._use(prefix)
+        try:
+            await self._reading(lambda link: link.call(Do.SYNC, text(self.address.chroot or "/")))
+            async with asyncio.timeout(ANSWER_S):
+                await view.calm()
+            return view.tree.under(prefix)
+        except TimeoutError:
+            raise Unavailable(f"{self.address}: {prefix or '/'} could not be read within {ANSWER_S} s") from None
+        finally:
+            await self._leave(view)
+
+    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
+        term = self._term_of(ops)
+        await self._settled()
+        if term is None:
+            written = await self._commits.commit(checks, ops, 0, self._multi)
+        else:
+            written = await self._commits.commit(checks, ops, term.identity.session, lambda p: self._leased(term, p))
+        self._sweeper.later(self._commits.take_emptied())
+        return written
+
+    async def watch(self, prefix: str) -> AsyncIterator[Change]:
+        view = await self._use(prefix)
+        try:
+            changes = view.tree.watch(prefix)
+            async with aclosing(changes):  # type: ignore[type-var]  # an async generator behind its protocol
+                async for change in changes:
+                    if self._closed:
+                        raise Unavailable(f"{self.address}: closed")
+                    yield change
+        finally:
+            await self._leave(view)
+
+    async def grant(self, ttl_s: float) -> Lease:
+        term = Term(self.address, self.traffic, ttl_s, self._saw)
+        await term.begin()
+        self._terms[term.lease] = term
+        self._facts.introduce(term.identity.session)
+        return term.lease
+
+    async def keep_alive(self, lease: Lease) -> None:
+        term = self._terms.get(lease)
+        if term is None:
+            raise SessionLost(f"the lease {lease} has run out")
+        try:
+            await term.keep_alive()
+        except SessionLost:
+            self._terms.pop(lease, None)
+            raise
+
+    async def revoke(self, lease: Lease) -> None:
+        term = self._terms.get(lease)
+        if term is not None:
+            await term.end()
+            self._terms.pop(lease, None)
+
+    async def close(self) -> None:
+        """Leases that were not revoked run out."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._sweeper.stop()
+        for view in self._views.values():
+            view.loaded.set()
+            view.tree.gap()
+        for keeper in self._keepers.values():
+            keeper.cancel()
+        await asyncio.gather(*self._keepers.values(), return_exceptions=True)
+        for term in self._terms.values():
+            term.drop()
+        await self._session.close()
+
+    # --- connections
+
+    async def _attached(self, link: Link) -> None:
+        """What was under way on an earlier connection is over once this has returned."""
+        await link.call(Do.SYNC, text(self.address.chroot or "/"))
+        try:
+            await claim(link, self.address, self._facts)
+            for view in list(self._views.values()):
+                await view.load(link)
+        except Denied as denied:
+            raise StoreError(f"{self.address}: we may not read {denied}; its ACL is for somebody else") from denied
+
+    def _detached(self) -> None:
+        for view in self._views.values():
+            view.lose(self._session.identity.zxid)
+
+    def _told(self, kind: int, path: str, number: int) -> None:
+        chroot = self.address.chroot
+        if path.startswith(chroot):
+            path = path[len(chroot) :] if path != "/" else ""
+            for view in self._views.values():
+                view.told(kind, path, number)
+
+    def _saw(self, zxid: int) -> None:
+        self._newest = max(self._newest, zxid)
+
+    async def _reading(self, ask: Callable[[Link], Awaitable[T]]) -> T:
+        """Of a state no older than any this process knows of; asked again when the connection breaks."""
+        await self._settled()
+        for attempt in range(READ_ATTEMPTS_MAX):
+            link = await self._session.link()
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    if self._newest > self._session.identity.zxid:
+                        link.call(Do.SYNC, text(self.address.chroot or "/"))
+                    return await ask(link)
+            except Denied as denied:
+                raise StoreError(f"{self.address}: we may not read {denied}; its ACL is for somebody else") from denied
+            except Lost as lost:
+                if attempt == READ_ATTEMPTS_MAX - 1:
+                    raise Unavailable(f"{self.address}: {lost}") from lost
+            except TimeoutError:
+                link.abort("an answer did not come")
+                raise Unavailable(f"{self.address}: no answer for {ANSWER_S} s") from None
+        raise AssertionError("the loop returns or raises")
+
+    async def _read_nodes(self, paths: Sequence[str], newest: bool) -> dict[str, Found | None]:
+        """`newest`: as of now, whatever server we are connected to."""
+
+        async def ask(link: Link) -> dict[str, Found | None]:
+            if newest:
+                link.call(Do.SYNC, text(self.address.chroot or "/"))
+            return await read(link, self.address.chroot, paths)
+
+        return await self._reading(ask)
+
+    async def _multi(self, parts: Sequence[Part]) -> Done:
+        link = await self._session.link()
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await link.multi(Do.MULTI, parts)
+        except (Lost, TimeoutError) as error:
+            link.abort("an answer did not come")
+            raise Unavailable(f"{self.address}: the outcome of a commit is unknown: {error or 'no answer'}") from error
+
+    async def _leased(self, term: Term, parts: Sequence[Part]) -> Done:
+        try:
+            done = await term.multi(parts)
+        except SessionLost:
+            self._terms.pop(term.lease, None)
+            raise
+        except Lost as error:
+            raise Unavailable(f"{self.address}: the outcome of a commit is unknown: {error}") from error
+        self._saw(done.zxid)
+        return done
+
+    def _term_of(self, ops: Sequence[Op]) -> Term | None:
+        for op in ops:
+            lease = getattr(op, "lease", None)
+            if lease is not None:
+                if lease not in self._terms:
+                    raise SessionLost(f"the lease {lease} has run out")
+                return self._terms[lease]
+        return None
+
+    async def _settled(self) -> None:
+        """Waits until no commit of ours of unknown outcome can still take effect.  Raises Unavailable."""
+        for lease, term in list(self._terms.items()):
+            if term.unsettled:
+                with suppress(SessionLost):
+                    await term.settle()
+                    continue
+                self._terms.pop(lease, None)
+
+    # --- views
+
+    def _covering(self, prefix: str) -> View | None:
+        return next((view for view in self._views.values() if view.covers(prefix)), None)
+
+    async def _use(self, prefix: str) -> View:
+        """A view of it, loaded.  Raises Unavailable.  Give it back with `_leave`."""
+        view = self._covering(prefix)
+        if view is None:
+            view = self._views[prefix] = View(self.address.chroot, prefix, self._seen)
+            self._keepers[prefix] = asyncio.ensure_future(view.run(lambda: self._session.present))
+        view.users += 1
+        try:
+            if view.users == 1:
+                await self._reading(view.ensure)
+            else:
+                async with asyncio.timeout(ANSWER_S):
+                    await view.loaded.wait()
+        except TimeoutError:
+            await self._leave(view)
+            raise Unavailable(f"{self.address}: {prefix or '/'} could not be read within {ANSWER_S} s") from None
+        except BaseException:
+            await self._leave(view)
+            raise
+        return view
+
+    async def _leave(self, view: View) -> None:
+        view.users -= 1
+        if view.users or self._closed:
+            return
+        del self._views[view.prefix]
+        keeper = self._keepers.pop(view.prefix)
+        keeper.cancel()
+        await asyncio.gather(keeper, return_exceptions=True)
+        link = self._session.present
+        if link is not None and view.prefix not in self._views:
+            where = self.address.chroot + view.prefix or "/"
+            link.call(Do.REMOVE_WATCHES, text(where) + number(ANY_WATCH))
+
+    def _seen(self, path: str, found: Found | None) -> None:
+        self._facts.know(path, found, asyncio.get_running_loop().time())
+        if found is not None and found.value is None and not found.stat.children and path:
+            self._sweeper.found(path, found.stat)

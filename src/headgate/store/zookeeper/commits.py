@@ -1,0 +1,142 @@
+"""From a commit to a multi and back: what is not known is read first; what turns out otherwise is read again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from headgate.store.model import ancestors, check_commit
+from headgate.store.types import Append, At, Conflict, Entry, Op, Put, StoreError, Unavailable
+from headgate.store.zookeeper.address import Address
+from headgate.store.zookeeper.facts import AGE_MAX_S, Fact, Facts, vouched
+from headgate.store.zookeeper.nodes import OWN, birth_path, numbered_path
+from headgate.store.zookeeper.plan import Plan, Unknown, failing, needs
+from headgate.store.zookeeper.view import View
+from headgate.store.zookeeper.wire.jute import Code, Found, Part, acl
+from headgate.store.zookeeper.wire.link import Done
+
+ATTEMPTS_MAX = 30
+"""Until what is known holds still for as long as a commit takes."""
+
+Read = Callable[[Sequence[str], bool], Awaitable[dict[str, Found | None]]]
+Send = Callable[[Sequence[Part]], Awaitable[Done]]
+
+
+class Commits:
+    """`read` reads nodes, the newest if asked for; `state` is the zxid that was seen last where it reads."""
+
+    def __init__(
+        self, address: Address, facts: Facts, views: Mapping[str, View], read: Read, state: Callable[[], int]
+    ) -> None:
+        self._address, self._facts, self._views, self._read, self._state = address, facts, views, read, state
+        self._emptied: list[tuple[str, int]] = []
+
+    def take_emptied(self) -> list[tuple[str, int]]:
+        """Paths that commits left without data since this was last asked, each with the zxid."""
+        emptied, self._emptied = self._emptied, []
+        return emptied
+
+    async def commit(self, checks: Sequence[At], ops: Sequence[Op], owner: int, send: Send) -> list[Entry | None]:
+        """`owner`: the session of the lease, else 0; `send` goes by its connection."""
+        check_commit(checks, ops)
+        sure = False
+        for _ in range(ATTEMPTS_MAX):
+            while missing := needs(checks, ops, self._known, self._counted):
+                await self._learn(sorted(missing), newest=False)
+            if (check := failing(checks, self._known)) is not None:
+                if sure:
+                    raise Conflict(check)
+                await self._learn_all(checks, ops)
+                sure = True
+                continue
+            plan = Plan(checks, ops, self._known, self._counted, self._address.chroot, owner, acl(self._address.user))
+            plan.build()
+            if not plan.parts:
+                return [None] * len(ops)
+            codes = await self._sent(plan, send, owner)
+            if isinstance(codes, list):
+                return codes
+            await self._learn_all(checks, ops)
+            sure = True
+            self._refuse(codes, ops)
+        raise Unavailable(f"{self._address}: others write the same places without a pause; nothing was written")
+
+    async def _sent(self, plan: Plan, send: Send, owner: int) -> list[Entry | None] | set[int]:
+        """What was written, or why nothing was."""
+        paths = plan.touched()
+        views = [] if owner else list(self._views.values())
+        for view in views:
+            view.begin(paths)
+        done, found = None, dict[str, Found | None]()
+        try:
+            done = await send(plan.parts)
+            codes = {answer for answer in done.answers if isinstance(answer, int)}
+            if codes:
+                return codes
+            found = dict(plan.learned(done.zxid, done.answers))
+            for counter, count in plan.counters(done.answers):
+                self._facts.counted(counter, count)
+            self._remember(found, done.zxid)
+            self._emptied += [(path, done.zxid) for path in plan.emptied]
+            return plan.written(done.zxid, done.answers)
+        finally:
+            for view in views:
+                view.end(paths, found, done.events if done else 0)
+
+    def _remember(self, found: Mapping[str, Found | None], zxid: int) -> None:
+        """Unless it comes by another connection, and the counters were read later than it was true."""
+        at_s = asyncio.get_running_loop().time()
+        for path, node in found.items():
+            if self._state() <= zxid:
+                self._facts.know(path, node, at_s)
+            else:
+                self._facts.forget([path])
+
+    def _refuse(self, codes: set[int], ops: Sequence[Op]) -> None:
+        """Raises for what no attempt can mend."""
+        if Code.NO_AUTH in codes:
+            raise StoreError(f"{self._address}: we may not write there: the ACL of a node is for somebody else")
+        leased = [op.path for op in ops if isinstance(op, Put) and op.lease is not None]
+        blocked = Code.NOT_EMPTY in codes and any((f := self._known(p)) and f.stat.children for p in leased)
+        if Code.EPHEMERAL_PARENT in codes or blocked:
+            raise ValueError("an entry with a lease has nothing below it")
+
+    # --- what is known
+
+    def _known(self, path: str) -> Fact | None:
+        views = [view for view in self._views.values() if view.covers(path)]
+        settled = any(view.settled(path) for view in views)
+        if path in self._facts.nodes:
+            fact = self._facts.nodes[path]
+            if settled or fact is None or asyncio.get_running_loop().time() - fact.at_s < AGE_MAX_S:
+                return fact
+        elif settled and OWN not in path and not any(view.has(path) for view in views):
+            return None
+        raise Unknown(path)
+
+    def _counted(self, path: str) -> int | None:
+        if path not in self._facts.counters:
+            raise Unknown(path)
+        return self._facts.counters[path]
+
+    async def _learn_all(self, checks: Sequence[At], ops: Sequence[Op]) -> None:
+        """Everything the commit rests on, as it is now."""
+        places = [*(check.path for check in checks), *(op.parent if isinstance(op, Append) else op.path for op in ops)]
+        paths = dict.fromkeys(up for place in places for up in (place, *ancestors(place)))
+        counters = {birth_path(place): None for place in places}
+        for path in paths:
+            if (fact := self._facts.nodes.get(path)) is not None:
+                counters[vouched(path, fact)] = None
+        kept = [numbered_path(op.parent) for op in ops if isinstance(op, Append)]
+        await self._learn([*counters, *paths, *kept], newest=True)
+
+    async def _learn(self, paths: Sequence[str], *, newest: bool) -> None:
+        """Counters before nodes: what they vouch for is known no earlier than they are."""
+        at_s = asyncio.get_running_loop().time()
+        found = await self._read(list(dict.fromkeys(paths)), newest)
+        for path, node in found.items():
+            if path.startswith(f"{OWN}/"):
+                self._facts.recount(path, None if node is None else node.stat.version)
+        for path, node in found.items():
+            if not path.startswith(f"{OWN}/"):
+                self._facts.know(path, node, at_s)

@@ -1,0 +1,78 @@
+"""What is known of nodes, so that most commits take one request; a multi proves it, or fails and writes nothing.
+
+ZooKeeper can check that a node's data was written so many times, not that it is still the same node.  That a node was
+not deleted and made again is proved beside it:
+
+- An entry's deletion leaves its node without data for SWEEP_S.  Whoever makes an entry where such a node is also
+  writes the counter `birth_path` of the place; who checks a version checks that counter, too.  A fact is used for
+  AGE_MAX_S, well below SWEEP_S, or for as long as a watch vouches for it.
+- An entry under a lease is gone when the lease is.  Who checks its version also checks that `lease_path` is there, and
+  was not written: it is written when an entry under that lease is deleted before its time.
+- A name with a number, once deleted, is gone: no other child of that parent gets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from headgate.store.zookeeper.nodes import birth_path, lease_path
+from headgate.store.zookeeper.wire.jute import Found, Stat
+
+AGE_MAX_S = 240.0
+SWEEP_S = 600.0
+NODES_MAX = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A node as it was at `at_s`."""
+
+    stat: Stat
+    entry: bool
+    """It has data."""
+    at_s: float
+
+
+@dataclass(slots=True)
+class Facts:
+    nodes: dict[str, Fact | None] = field(default_factory=dict)
+    """None: it was not there."""
+    counters: dict[str, int | None] = field(default_factory=dict)
+    """Births and leases -> how often they were written; None: there is no such lease."""
+
+    def know(self, path: str, found: Found | None, at_s: float) -> None:
+        if len(self.nodes) >= NODES_MAX and path not in self.nodes:
+            for old in list(self.nodes)[: NODES_MAX // 4]:
+                del self.nodes[old]
+        self.nodes[path] = None if found is None else Fact(found.stat, found.value is not None, at_s)
+
+    def recount(self, path: str, count: int | None) -> None:
+        """The counter was read.  When others wrote it, what it vouched for is not known any more."""
+        if path in self.counters and self.counters[path] != count:
+            self._doubt(path)
+        self.counters[path] = count
+
+    def counted(self, path: str, count: int) -> None:
+        """The counter was written by us."""
+        before = self.counters.get(path)
+        if before is None or before + 1 != count:
+            self._doubt(path)
+        self.counters[path] = count
+
+    def introduce(self, session: int) -> None:
+        """A new lease has no node yet."""
+        self.counters[lease_path(session)] = None
+
+    def _doubt(self, counter: str) -> None:
+        for path in [p for p, fact in self.nodes.items() if fact is not None and vouched(p, fact) == counter]:
+            del self.nodes[path]
+
+    def forget(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self.nodes.pop(path, None)
+
+
+def vouched(path: str, fact: Fact) -> str:
+    """The counter that must not have moved for the node to be still the same."""
+    return lease_path(fact.stat.owner) if fact.stat.owner else birth_path(path)

@@ -1,0 +1,122 @@
+"""A lease is a session of its own: what is put under it is ephemeral.  It lives as long as somebody keeps it alive."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from headgate.store.types import Lease, SessionLost, Unavailable
+from headgate.store.zookeeper.address import Address
+from headgate.store.zookeeper.nodes import lease_of
+from headgate.store.zookeeper.session import attach
+from headgate.store.zookeeper.wire.jute import Do, Part, text
+from headgate.store.zookeeper.wire.link import Done, Expired, Identity, Link, Lost, Refused, Traffic
+
+ANSWER_S = 10.0
+"""How long an answer is waited for."""
+
+
+class Term:
+    """One lease."""
+
+    def __init__(self, address: Address, traffic: Traffic, ttl_s: float, saw: Callable[[int], None]) -> None:
+        self.identity = Identity(int(ttl_s * 1000))
+        self._address, self._traffic, self._ttl_s, self._saw = address, traffic, ttl_s, saw
+        self._link: Link | None = None
+        self._connecting = asyncio.Lock()
+        self._kept_s = asyncio.get_running_loop().time()
+        self._pinger: asyncio.Task[None] | None = None
+        self.unsettled = False
+        """A commit was not answered, and the servers may still have it under way."""
+
+    @property
+    def lease(self) -> Lease:
+        return lease_of(self.identity.session)
+
+    async def begin(self) -> None:
+        """Raises Unavailable."""
+        await self._connected()
+        if self.identity.timeout_ms / 1000 < self._ttl_s:
+            self._pinger = asyncio.ensure_future(self._ping())
+
+    async def keep_alive(self) -> None:
+        """Raises SessionLost, Unavailable."""
+        await self._asked(Do.PING)
+        self._kept_s = asyncio.get_running_loop().time()
+
+    async def multi(self, parts: Sequence[Part]) -> Done:
+        """Raises SessionLost; Unavailable before anything was sent; Lost when the outcome is unknown, and then, if the
+        servers can be reached, what they had under way is done or given up when this raises."""
+        link = await self._connected()
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await link.multi(Do.MULTI, parts)
+        except (Lost, TimeoutError) as error:
+            self.unsettled = True
+            link.abort("an answer did not come")
+            with suppress(Unavailable, SessionLost):
+                await self.settle()
+            raise Lost(str(error)) from error
+
+    async def settle(self) -> None:
+        """Once this returns, no commit of this lease can take effect any more.  Raises Unavailable, SessionLost."""
+        try:
+            await self._asked(Do.SYNC, text(self._address.chroot or "/"))
+        except SessionLost:
+            self.unsettled = False
+            raise
+        self.unsettled = False
+
+    async def end(self) -> None:
+        """Raises Unavailable."""
+        self._stop_pings()
+        try:
+            await self._asked(Do.CLOSE)
+        except SessionLost:
+            return
+        finally:
+            self.drop()
+
+    def drop(self) -> None:
+        self._stop_pings()
+        if self._link is not None:
+            self._link.close()
+
+    async def _asked(self, kind: Do, body: bytes = b"") -> None:
+        link = await self._connected()
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                reply = await link.call(kind, body)
+        except TimeoutError as error:
+            link.abort("an answer did not come")
+            raise Unavailable(f"{self._address}: no answer for {ANSWER_S} s") from error
+        except Lost as error:
+            raise Unavailable(f"{self._address}: {error}") from error
+        self._saw(reply.zxid)
+
+    async def _connected(self) -> Link:
+        async with self._connecting:
+            if self._link is not None and not self._link.lost.done():
+                return self._link
+            try:
+                self._link = await attach(self._address, self.identity, self._traffic, lambda kind, path, number: None)
+            except Expired:
+                raise SessionLost(f"the lease {self.lease} has run out") from None
+            except Refused as error:
+                raise Refused(f"{self._address}: {error}") from error
+            except Lost as error:
+                raise Unavailable(f"{self._address}: no server can be used: {error}") from error
+            return self._link
+
+    async def _ping(self) -> None:
+        """The servers grant less than was asked for: in between, the lease is kept alive here."""
+        loop = asyncio.get_running_loop()
+        while (left_s := self._kept_s + self._ttl_s - loop.time()) > 0:
+            await asyncio.sleep(min(self.identity.timeout_ms / 3000, left_s))
+            with suppress(Unavailable, SessionLost):
+                await self._asked(Do.PING)
+
+    def _stop_pings(self) -> None:
+        if self._pinger is not None:
+            self._pinger.cancel()

@@ -1,0 +1,119 @@
+"""How entries lie in ZooKeeper's nodes, and what reading them takes.
+
+A node's data is its entry's value.  A node without data is no entry: it is there for those below it, or because its
+entry was deleted a moment ago.  A version is the zxid of the last write.  Names that begin with `~` are the backend's
+own: `/~` says that the tree is ours, `/~/leases/<session>` and `/~/births/<nn>` are in `facts`, and `<parent>/~` keeps
+a parent whose children are numbered, for ZooKeeper counts anew when a parent is made anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from zlib import crc32
+
+from headgate.store.types import Entry, Lease
+from headgate.store.zookeeper.wire import jute
+from headgate.store.zookeeper.wire.jute import MULTI_READS_MAX, Answer, Code, Do, Found, Part
+from headgate.store.zookeeper.wire.link import Link
+
+OWN = "/~"
+LEASES = f"{OWN}/leases"
+BIRTHS = f"{OWN}/births"
+BIRTHS_COUNT = 64
+SYSTEM = "/zookeeper"
+"""The servers' own tree."""
+
+
+def birth_path(path: str) -> str:
+    return f"{BIRTHS}/{crc32(path.encode()) % BIRTHS_COUNT:02d}"
+
+
+def lease_path(owner: int) -> str:
+    return f"{LEASES}/{lease_of(owner)}"
+
+
+def numbered_path(parent: str) -> str:
+    return f"{parent}/~"
+
+
+def hidden(path: str) -> bool:
+    """Whether it is nobody's entry."""
+    return "/~" in path or path == SYSTEM or path.startswith(SYSTEM + "/")
+
+
+def lease_of(session: int) -> Lease:
+    return Lease(f"{session & 0xFFFFFFFFFFFFFFFF:016x}")
+
+
+def entry_of(path: str, found: Found | None) -> Entry | None:
+    if found is None or found.value is None or not path:
+        return None
+    stat = found.stat
+    return Entry(path, found.value, stat.mzxid, stat.czxid, lease_of(stat.owner) if stat.owner else None)
+
+
+async def read(link: Link, chroot: str, paths: Sequence[str]) -> dict[str, Found | None]:
+    """The nodes; None where there is none.  Up to MULTI_READS_MAX are read as of one moment.  Raises Lost, Denied."""
+    answers = await _answers(link, [jute.get(chroot + path or "/") for path in paths])
+    return {path: _found(path, answer) for path, answer in zip(paths, answers, strict=True)}
+
+
+async def read_with_children(
+    link: Link, chroot: str, paths: Sequence[str]
+) -> dict[str, tuple[Found | None, list[str]]]:
+    """The nodes, each with the paths of what is right below it; without what is hidden."""
+    parts: list[Part] = []
+    for path in paths:
+        where = chroot + path or "/"
+        parts += [jute.get(where), jute.children(where)]
+    answers = await _answers(link, parts)
+    found: dict[str, tuple[Found | None, list[str]]] = {}
+    for number, path in enumerate(paths):
+        names = answers[2 * number + 1]
+        below = [f"{path}/{name}" for name in names] if isinstance(names, list) else []
+        found[path] = _found(path, answers[2 * number]), [one for one in below if not hidden(one)]
+    return found
+
+
+async def walk(link: Link, chroot: str, roots: Iterable[str]) -> dict[str, Found]:
+    """Every node at and below `roots`, level by level: not as of one moment, unless there is a watch."""
+    nodes: dict[str, Found] = {}
+    level = list(roots)
+    while level:
+        found = await read_with_children(link, chroot, level)
+        nodes.update((path, node) for path, (node, _) in found.items() if node is not None)
+        level = [path for _, below in found.values() for path in below]
+    return nodes
+
+
+async def glance(link: Link, chroot: str, root: str) -> dict[str, Found] | None:
+    """Every node at and below `root` as of one moment, read in one request; None when they are too many for one."""
+    paths = [root]
+    while 2 * len(paths) <= MULTI_READS_MAX:
+        found = await read_with_children(link, chroot, paths)
+        below = [path for _, names in found.values() for path in names]
+        if set(below) <= found.keys():
+            return {path: node for path, (node, _) in found.items() if node is not None}
+        paths = [root, *below]
+    return None
+
+
+async def _answers(link: Link, parts: Sequence[Part]) -> list[Answer]:
+    pieces = [parts[n : n + MULTI_READS_MAX] for n in range(0, len(parts), MULTI_READS_MAX)]
+    answers: list[Answer] = []
+    for done in await asyncio.gather(*(link.multi(Do.MULTI_READ, piece) for piece in pieces)):
+        answers += done.answers
+    return answers
+
+
+class Denied(Exception):
+    """The servers keep a node from us."""
+
+
+def _found(path: str, answer: Answer) -> Found | None:
+    if isinstance(answer, Found):
+        return answer
+    if answer == Code.NO_AUTH:
+        raise Denied(path)
+    return None

@@ -1,0 +1,285 @@
+"""A commit as one multi: pure.  What it takes for granted of nodes the multi proves, or it fails as a whole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from headgate.store.model import ancestors, inside
+from headgate.store.types import NAME_DIGITS, Append, At, Delete, Entry, Op, Put
+from headgate.store.zookeeper.facts import Fact, vouched
+from headgate.store.zookeeper.nodes import birth_path, entry_of, lease_path, numbered_path
+from headgate.store.zookeeper.wire import jute
+from headgate.store.zookeeper.wire.jute import EPHEMERAL, SEQUENTIAL, Answer, Do, Found, Part, Stat
+
+_NUMBERED = re.compile(rf"[0-9]{{{NAME_DIGITS}}}$")
+
+Known = Callable[[str], Fact | None]
+"""What is known of a node; None: it is not there.  Raises Unknown."""
+Counted = Callable[[str], int | None]
+"""How often a counter was written; None: it is not there.  Raises Unknown."""
+
+
+class Unknown(Exception):
+    """It must be read first."""
+
+
+def needs(checks: Sequence[At], ops: Sequence[Op], known: Known, counted: Counted) -> set[str]:
+    """Paths of nodes and counters that must be read before the commit can be made."""
+    missing: set[str] = set()
+
+    def look(path: str) -> Fact | None:
+        try:
+            return known(path)
+        except Unknown:
+            missing.add(path)
+            return None
+
+    for path in (*(check.path for check in checks), *(_place(op) for op in ops)):
+        if (fact := look(path)) is None:
+            for above in ancestors(path):
+                if look(above) is not None:
+                    break
+        counter = birth_path(path) if fact is None else vouched(path, fact)
+        try:
+            counted(counter)
+        except Unknown:
+            missing.add(counter)
+    for op in ops:
+        if isinstance(op, Append):
+            look(numbered_path(op.parent))
+    return missing
+
+
+def failing(checks: Sequence[At], known: Known) -> At | None:
+    """The first check that does not hold."""
+    for check in checks:
+        fact = known(check.path)
+        if (fact.stat.mzxid if fact and fact.entry else None) != check.version:
+            return check
+    return None
+
+
+def _place(op: Op) -> str:
+    return op.parent if isinstance(op, Append) else op.path
+
+
+@dataclass(slots=True)
+class Plan:
+    """`parts` are to be sent; `written` and `learned` read what was answered."""
+
+    checks: Sequence[At]
+    ops: Sequence[Op]
+    known: Known
+    counted: Counted
+    chroot: str
+    owner: int
+    """The session of the lease that the commit is made under, else 0."""
+    acl: bytes
+    parts: list[Part] = field(default_factory=list)
+    emptied: list[str] = field(default_factory=list)
+    """Nodes left without data."""
+    _made: set[str] = field(default_factory=set)
+    _counters: dict[str, int] = field(default_factory=dict)
+    """Counter written -> number of the part that did it."""
+    _wrote: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    """Number of an op -> that of its part, and the value."""
+    _nodes: dict[int, tuple[str, bytes | None]] = field(default_factory=dict)
+    """Number of a part -> path and data of the node it made or wrote."""
+    _gone: set[str] = field(default_factory=set)
+
+    def build(self) -> None:
+        self._prove()
+        numbered = list(enumerate(self.ops))
+        for number, put in _puts(numbered):
+            self._put(number, put)
+        for number, op in numbered:
+            if isinstance(op, Append):
+                self._append(number, op)
+        for delete in _deletes(numbered):
+            self._delete(delete)
+
+    def touched(self) -> list[str]:
+        """Where nodes are made, written or deleted; with a slash at the end: something right below it."""
+        appended = [f"{op.parent}/" for op in self.ops if isinstance(op, Append)]
+        return [path for path, _ in self._nodes.values() if path] + list(self._gone) + appended
+
+    # --- the checks
+
+    def _prove(self) -> None:
+        puts = {op.path for op in self.ops if isinstance(op, Put)}
+        deletes = {op.path for op in self.ops if isinstance(op, Delete)}
+        vouching: dict[str, int] = {}
+        for check in self.checks:
+            fact = self.known(check.path)
+            if fact is None:
+                if check.path not in puts | deletes:
+                    self._prove_absent(check.path)
+                continue
+            if fact.entry:
+                counter = vouched(check.path, fact)
+                count = self.counted(counter)
+                if count is not None:
+                    vouching[counter] = count
+            if check.path not in puts | deletes:
+                self.parts.append(jute.check(self._at(check.path), fact.stat.version))
+        for counter, count in vouching.items():
+            self.parts.append(jute.check(self._at(counter), count))
+
+    def _prove_absent(self, path: str) -> None:
+        """By making it, or what is missing above it, and taking it away."""
+        highest = path
+        for above in ancestors(path):
+            if self.known(above) is not None:
+                break
+            highest = above
+        where = self._at(highest)
+        self.parts += [jute.create(where, None, 0, self.acl), jute.delete(where, -1)]
+
+    # --- the operations
+
+    def _put(self, number: int, op: Put) -> None:
+        owner = self.owner if op.lease is not None else 0
+        fact = self.known(op.path)
+        if fact is None:
+            self._make_above(op.path)
+            self._create(number, op.path, op.value, owner)
+        elif fact.stat.owner == owner and (fact.entry or fact.stat.children):
+            self._wrote[number] = len(self.parts), op.value
+            self._nodes[len(self.parts)] = op.path, op.value
+            self.parts.append(jute.put(self._at(op.path), op.value, fact.stat.version))
+        else:
+            self.parts.append(jute.delete(self._at(op.path), fact.stat.version))
+            self._create(number, op.path, op.value, owner)
+            self._count(vouched(op.path, fact))
+
+    def _create(self, number: int, path: str, value: bytes, owner: int) -> None:
+        if owner:
+            self._introduce()
+        self._wrote[number] = len(self.parts), value
+        self._nodes[len(self.parts)] = path, value
+        self.parts.append(jute.create(self._at(path), value, EPHEMERAL if owner else 0, self.acl))
+        self._made.add(path)
+
+    def _append(self, number: int, op: Append) -> None:
+        if op.parent not in self._made and self.known(op.parent) is None:
+            self._make_above(op.parent)
+            self._make(op.parent)
+        kept = numbered_path(op.parent)
+        if kept not in self._made and self.known(kept) is None:
+            self._make(kept)
+        flags = SEQUENTIAL
+        if op.lease is not None:
+            self._introduce()
+            flags |= EPHEMERAL
+        self._wrote[number] = len(self.parts), op.value
+        self._nodes[len(self.parts)] = "", op.value
+        self.parts.append(jute.create(self._at(f"{op.parent}/{op.prefix}"), op.value, flags, self.acl))
+
+    def _delete(self, op: Delete) -> None:
+        fact = self.known(op.path)
+        if fact is None:
+            if op.path not in self._made:
+                self._prove_absent_again(op.path)
+            return
+        where = self._at(op.path)
+        if not fact.entry:
+            if op.path not in self._made:
+                self.parts.append(jute.check(where, fact.stat.version))
+            return
+        if fact.stat.owner or (_NUMBERED.search(op.path) and not self._kept(op.path, fact)):
+            self.parts.append(jute.delete(where, fact.stat.version))
+            self._gone.add(op.path)
+            if fact.stat.owner:
+                self._count(vouched(op.path, fact))
+            return
+        self._nodes[len(self.parts)] = op.path, None
+        self.parts.append(jute.put(where, None, fact.stat.version))
+        self.emptied.append(op.path)
+
+    def _prove_absent_again(self, path: str) -> None:
+        """Unless something that this commit makes is above it: then it has just been absent."""
+        if not any(above in self._made for above in ancestors(path)):
+            self._prove_absent(path)
+
+    def _kept(self, path: str, fact: Fact) -> bool:
+        return fact.stat.children > 0 or any(inside(made, path) for made in self._made)
+
+    # --- what goes with them
+
+    def _make_above(self, path: str) -> None:
+        missing = []
+        for above in ancestors(path):
+            if above in self._made or self.known(above) is not None:
+                break
+            missing.append(above)
+        for above in reversed(missing):
+            self._make(above)
+
+    def _make(self, path: str) -> None:
+        self._nodes[len(self.parts)] = path, None
+        self.parts.append(jute.create(self._at(path), None, 0, self.acl))
+        self._made.add(path)
+
+    def _introduce(self) -> None:
+        """The lease's own node."""
+        path = lease_path(self.owner)
+        if path not in self._made and self.counted(path) is None:
+            self._made.add(path)
+            self._counters[path] = -1
+            self.parts.append(jute.create(self._at(path), None, EPHEMERAL, self.acl))
+
+    def _count(self, counter: str) -> None:
+        if counter not in self._counters and self.counted(counter) is not None:
+            self._counters[counter] = len(self.parts)
+            self.parts.append(jute.put(self._at(counter), None, -1))
+
+    def _at(self, path: str) -> str:
+        return self.chroot + path
+
+    # --- the answers
+
+    def written(self, zxid: int, answers: Sequence[Answer]) -> list[Entry | None]:
+        """An entry per op, None for Delete."""
+        found: list[Entry | None] = [None] * len(self.ops)
+        for number, (part, _) in self._wrote.items():
+            path, node = self._node(part, zxid, answers)
+            found[number] = entry_of(path, node)
+        return found
+
+    def learned(self, zxid: int, answers: Sequence[Answer]) -> Iterator[tuple[str, Found | None]]:
+        """Every node that was made, written or deleted, as it is now."""
+        for part in self._nodes:
+            yield self._node(part, zxid, answers)
+        for path in self._gone:
+            yield path, None
+
+    def counters(self, answers: Sequence[Answer]) -> Iterator[tuple[str, int]]:
+        """Every counter that was written, and how often it has been."""
+        for counter, part in self._counters.items():
+            answer = answers[part] if part >= 0 else None
+            yield counter, answer.version if isinstance(answer, Stat) else 0
+
+    def _node(self, part: int, zxid: int, answers: Sequence[Answer]) -> tuple[str, Found]:
+        path, value = self._nodes[part]
+        answer = answers[part]
+        if isinstance(answer, Stat):
+            return path, Found(value, answer._replace(mzxid=zxid))
+        assert isinstance(answer, str), "what is created answers with its path"
+        kind = self.parts[part]
+        assert kind.kind is Do.CREATE, "what answers with a path was created"
+        ephemeral = kind.body[-1] & EPHEMERAL
+        owner = self.owner if ephemeral else 0
+        stat = Stat(zxid, zxid, 0, 0, 0, 0, 0, owner, len(value or b""), 0, zxid)
+        return answer.removeprefix(self.chroot), Found(value, stat)
+
+
+def _puts(ops: Sequence[tuple[int, Op]]) -> list[tuple[int, Put]]:
+    """Those above first."""
+    return sorted(((n, op) for n, op in ops if isinstance(op, Put)), key=lambda numbered: numbered[1].path)
+
+
+def _deletes(ops: Sequence[tuple[int, Op]]) -> list[Delete]:
+    """Those below first."""
+    return sorted((op for _, op in ops if isinstance(op, Delete)), key=lambda op: op.path, reverse=True)

@@ -1,0 +1,64 @@
+"""What is found where the tree is to be: nothing, a tree of ours, or something else, which is left alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from headgate.store.types import StoreError
+from headgate.store.zookeeper.address import Address
+from headgate.store.zookeeper.facts import Facts
+from headgate.store.zookeeper.nodes import BIRTHS, BIRTHS_COUNT, LEASES, OWN, read
+from headgate.store.zookeeper.wire import jute
+from headgate.store.zookeeper.wire.jute import Code, Do, Found
+from headgate.store.zookeeper.wire.link import Link
+
+FORMAT = 1
+_MARK = msgspec.json.encode({"headgate": FORMAT})
+_COUNTERS = [f"{BIRTHS}/{number:02d}" for number in range(BIRTHS_COUNT)]
+
+
+async def claim(link: Link, address: Address, facts: Facts) -> None:
+    """Begins a tree in an empty place; in one of ours, reads the counters.  Raises StoreError for anything else."""
+    found = await read(link, address.chroot, [OWN, "", *_COUNTERS])
+    if found[OWN] is None:
+        await _begin(link, address, found[""])
+        found = await read(link, address.chroot, [OWN, "", *_COUNTERS])
+    _known(found[OWN], address)
+    for path in _COUNTERS:
+        counter = found[path]
+        if counter is None:
+            raise StoreError(f"{address}: {path} is missing: the tree is damaged; restore it from an export")
+        facts.recount(path, counter.stat.version)
+
+
+async def _begin(link: Link, address: Address, root: Found | None) -> None:
+    if root is None:
+        raise StoreError(
+            f"{address}: there is no node {address.chroot}; create it first, "
+            f"for example: zkCli.sh -server {address.hosts[0][0]}:{address.hosts[0][1]} create {address.chroot} ''"
+        )
+    (names,) = (await link.multi(Do.MULTI_READ, [jute.children(address.chroot or "/")])).answers
+    names = names if isinstance(names, list) else []
+    if others := sorted(set(names) - {"zookeeper"} if not address.chroot else set(names)):
+        raise StoreError(
+            f"{address}: something else lives here ({', '.join(others[:5])}{', …' if len(others) > 5 else ''}); "
+            f"nothing was written. Choose an empty node: {address}/headgate"
+        )
+    parts = [jute.create(address.chroot + OWN, _MARK, 0, jute.acl(address.user))]
+    parts += [
+        jute.create(address.chroot + path, None, 0, jute.acl(address.user)) for path in (LEASES, BIRTHS, *_COUNTERS)
+    ]
+    if Code.NO_AUTH in (await link.multi(Do.MULTI, parts)).answers:
+        raise StoreError(f"{address}: we may not write here; the ACL of {address.chroot or '/'} is for somebody else")
+
+
+def _known(mark: Found | None, address: Address) -> None:
+    try:
+        said: Any = msgspec.json.decode(mark.value or b"") if mark else None  # whatever somebody wrote there
+        found = int(said["headgate"])
+    except (msgspec.DecodeError, LookupError, TypeError, ValueError):
+        raise StoreError(f"{address}: {OWN} is not what Headgate writes there; nothing was written") from None
+    if found > FORMAT:
+        raise StoreError(f"{address}: written by a newer Headgate (format {found}, this one knows {FORMAT}); upgrade")

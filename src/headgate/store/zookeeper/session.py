@@ -1,0 +1,205 @@
+"""A session kept over any number of connections: to another server when one does not answer, until it is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from headgate.store.types import StoreError, Unavailable
+from headgate.store.zookeeper.address import Address
+from headgate.store.zookeeper.wire.jute import Do
+from headgate.store.zookeeper.wire.link import Expired, Identity, Link, Lost, Refused, Told, Traffic
+
+log = logging.getLogger("headgate.store.zookeeper")
+
+PATIENCE_S = 5.0
+"""How long a request waits for a connection before it counts as unanswered."""
+START_S = 15.0
+"""How long the first connection is tried for."""
+WAIT_FIRST_S = 0.05
+WAIT_MAX_S = 5.0
+
+
+async def attach(address: Address, identity: Identity, traffic: Traffic, told: Told) -> Link:
+    """A connection to the first server that answers.  Raises Lost saying why none did, Expired, Refused."""
+    tls = address.tls()
+    reasons: list[str] = []
+    hosts = list(address.hosts)
+    random.shuffle(hosts)
+    try_s = max(1.0, min(address.session_s / 3, 3.0))
+    for host, port in hosts:
+        try:
+            async with asyncio.timeout(try_s):
+                link = await Link.open(host, port, tls, identity, traffic, told)
+                await _logged_in(link, address)
+                return link
+        except TimeoutError:
+            reasons.append(f"{host}:{port} does not answer")
+        except ssl.SSLCertVerificationError as error:
+            raise Refused(f"the certificate of {host}:{port} is not good: {error.verify_message}") from error
+        except (OSError, Lost) as error:
+            reasons.append(f"{host}:{port}: {_hint(error, tls, address)}")
+    raise Lost("; ".join(reasons))
+
+
+async def _logged_in(link: Link, address: Address) -> None:
+    try:
+        if address.user:
+            await link.login(address.user, address.password)
+    except BaseException:
+        link.close()
+        raise
+
+
+def _hint(error: Exception, tls: ssl.SSLContext | None, address: Address) -> str:
+    """What went wrong, and where to look."""
+    if isinstance(error, ssl.SSLError):
+        certain = "does it speak TLS on this port?" if "WRONG_VERSION" in str(error) else "is tls_cert one it accepts?"
+        return f"{error.reason or error}; {certain}"
+    if isinstance(error, ConnectionRefusedError):
+        return "nobody listens"
+    if isinstance(error, Lost | ConnectionError):
+        if tls is None:
+            return f"{error or 'closed by the server'}; does it want TLS (tls_ca=…) there?"
+        return f"{error}; does it want another client certificate (tls_cert=…)?"
+    return str(error)
+
+
+class Session:
+    """`start`, then `link`.  `attached` is awaited with every new connection, before anybody else may use it;
+    `detached` is called when it is lost."""
+
+    def __init__(
+        self,
+        address: Address,
+        traffic: Traffic,
+        told: Told,
+        attached: Callable[[Link], Awaitable[None]],
+        detached: Callable[[], None],
+    ) -> None:
+        self.address = address
+        self.identity = Identity(int(address.session_s * 1000))
+        self._traffic, self._told, self._attached, self._detached = traffic, told, attached, detached
+        self._link: Link | None = None
+        self._ready = asyncio.Event()
+        self._runner: asyncio.Task[None] | None = None
+        self._why = "not yet connected"
+
+    async def start(self) -> None:
+        """Raises Refused, or Unavailable when nobody answers for START_S."""
+        loop = asyncio.get_running_loop()
+        end_s, wait_s = loop.time() + START_S, WAIT_FIRST_S
+        while True:
+            try:
+                link = await self._attach()
+                break
+            except Lost as lost:
+                if loop.time() > end_s:
+                    raise Unavailable(f"{self.address}: no server can be used: {lost}") from lost
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, WAIT_MAX_S)
+            except Refused as refused:
+                raise Refused(f"{self.address}: {refused}") from refused
+        self._runner = asyncio.ensure_future(self._run(link))
+
+    async def close(self) -> None:
+        if self._runner is not None:
+            self._runner.cancel()
+            await asyncio.gather(self._runner, return_exceptions=True)
+        if self._link is not None and not self._link.lost.done():
+            with suppress(Lost, TimeoutError):
+                async with asyncio.timeout(1):
+                    await self._link.call(Do.CLOSE)
+            self._link.close()
+        self._ready.clear()
+
+    @property
+    def present(self) -> Link | None:
+        """The connection, if there is one now."""
+        if self._link is not None and self._link.lost.done():
+            self._ready.clear()
+        return self._link if self._ready.is_set() else None
+
+    async def link(self) -> Link:
+        """The connection.  Raises Unavailable when there is none for PATIENCE_S: nothing was sent."""
+        if self.present is None:
+            try:
+                await asyncio.wait_for(self._ready.wait(), PATIENCE_S)
+            except TimeoutError:
+                raise Unavailable(f"{self.address}: not connected: {self._why}") from None
+        assert self._link is not None, "ready means connected"
+        return self._link
+
+    async def _attach(self) -> Link:
+        """A connection on which everything is in order again; a new session when the old one is no more."""
+        try:
+            link = await attach(self.address, self.identity, self._traffic, self._told)
+        except Expired:
+            self.identity.session, self.identity.password = 0, b"\x00" * 16
+            self.identity.timeout_ms = int(self.address.session_s * 1000)
+            raise Lost("the session has ended; a new one is begun") from None
+        try:
+            async with self._alive(link):
+                await self._attached(link)
+        except BaseException:
+            link.close()
+            raise
+        self._link = link
+        self._ready.set()
+        return link
+
+    def _alive(self, link: Link) -> _Pings:
+        return _Pings(link, self.identity.timeout_ms / 1000)
+
+    async def _run(self, link: Link) -> None:
+        """Until cancelled."""
+        wait_s = WAIT_FIRST_S
+        while True:
+            async with self._alive(link):
+                await asyncio.wait({link.lost})
+            self._ready.clear()
+            self._detached()
+            self._why = link.lost.result()
+            log.warning("%s: the connection is lost: %s", self.address, self._why)
+            while True:
+                try:
+                    link = await self._attach()
+                    log.info("%s: connected again", self.address)
+                    wait_s = WAIT_FIRST_S
+                    break
+                except (Lost, StoreError) as error:
+                    if str(error) != self._why:
+                        log.warning("%s: not connected: %s", self.address, error)
+                    self._why = str(error)
+                await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
+                wait_s = min(2 * wait_s, WAIT_MAX_S)
+
+
+class _Pings:
+    """Keeps a connection alive while the block runs, and ends it when the server has not been heard for two thirds of
+    the session's time."""
+
+    def __init__(self, link: Link, timeout_s: float) -> None:
+        self._link, self._timeout_s = link, timeout_s
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> None:
+        self._task = asyncio.ensure_future(self._run())
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._task is not None, "it was entered"
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._link.lost.done():
+            await asyncio.sleep(self._timeout_s / 3)
+            if loop.time() - self._link.heard_s >= self._timeout_s * 2 / 3:
+                self._link.abort(f"no answer for {self._timeout_s * 2 / 3:.1f} s")
+                return
+            self._link.call(Do.PING)

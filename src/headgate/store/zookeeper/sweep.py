@@ -1,0 +1,94 @@
+"""Takes away nodes without data and without anything below, once nobody can mistake a later one for them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterable
+from contextlib import suppress
+
+from headgate.store.types import Unavailable
+from headgate.store.zookeeper.facts import SWEEP_S, Facts
+from headgate.store.zookeeper.nodes import Denied, read
+from headgate.store.zookeeper.session import Session
+from headgate.store.zookeeper.wire import jute
+from headgate.store.zookeeper.wire.jute import Do, Found, Stat
+from headgate.store.zookeeper.wire.link import Lost
+
+log = logging.getLogger("headgate.store.zookeeper")
+
+AT_ONCE_MAX = 400
+WAITING_MAX = 200_000
+
+
+class Sweeper:
+    """`later` and `found` name candidates; they are looked at again after SWEEP_S, and only then."""
+
+    def __init__(self, chroot: str, facts: Facts, session: Session, wait_s: float = SWEEP_S) -> None:
+        self._chroot, self._facts, self._session, self._wait_s = chroot, facts, session, wait_s
+        self._due: dict[str, tuple[float, int]] = {}
+        """Path -> when, and the zxid of the write that emptied it; soonest first."""
+        self._some = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.ensure_future(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def later(self, emptied: Iterable[tuple[str, int]]) -> None:
+        """Paths whose entries were deleted, each with the zxid."""
+        at_s = asyncio.get_running_loop().time() + self._wait_s
+        for path, zxid in emptied:
+            if len(self._due) < WAITING_MAX:
+                self._due.pop(path, None)
+                self._due[path] = at_s, zxid
+                self._some.set()
+
+    def found(self, path: str, stat: Stat) -> None:
+        """Somebody left it, and may be gone."""
+        if path not in self._due:
+            self.later([(path, stat.mzxid)])
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            while not self._due:
+                self._some.clear()
+                await self._some.wait()
+            at_s = next(iter(self._due.values()))[0]
+            await asyncio.sleep(max(0.0, at_s - loop.time()) + random.uniform(0, self._wait_s / 10))
+            with suppress(Lost, Unavailable, Denied):
+                await self._sweep(loop.time())
+
+    async def _sweep(self, now_s: float) -> None:
+        link = await self._session.link()
+        due = [path for path, (at_s, _) in self._due.items() if at_s <= now_s][:AT_ONCE_MAX]
+        found = await read(link, self._chroot, due)
+        good = [path for path in due if _empty(found[path], self._due[path][1])]
+        parts = [jute.delete(self._chroot + path, found[path].stat.version) for path in good]  # type: ignore[union-attr]  # _empty says it is there
+        if parts:
+            done = await link.multi(Do.MULTI, parts)
+            if any(isinstance(answer, int) for answer in done.answers):
+                log.debug("%d nodes are in use again; they are looked at later", len(parts))
+                good = []
+        self._facts.forget(good)
+        for path in due:
+            del self._due[path]
+        parents = dict.fromkeys(path.rpartition("/")[0] for path in good)
+        await self._look_at([path for path in parents if path])
+
+    async def _look_at(self, parents: list[str]) -> None:
+        """Those that became empty are candidates."""
+        link = await self._session.link()
+        for path, found in (await read(link, self._chroot, parents)).items():
+            if found is not None and _empty(found, found.stat.mzxid):
+                self.later([(path, found.stat.mzxid)])
+
+
+def _empty(found: Found | None, zxid: int) -> bool:
+    return found is not None and found.value is None and not found.stat.children and found.stat.mzxid == zxid

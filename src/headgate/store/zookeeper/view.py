@@ -1,0 +1,227 @@
+"""A subtree as it is on the servers, kept by one recursive watch: events say where, one read says what.
+
+What is shown is shown commit by commit: only once everything that events have named is read, and no event came
+meanwhile.  After a lost connection the servers are asked what changed since; the rest is not read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from headgate.store.model import inside
+from headgate.store.tree import Tree
+from headgate.store.zookeeper.nodes import Denied, entry_of, hidden, read, read_with_children, walk
+from headgate.store.zookeeper.wire import jute
+from headgate.store.zookeeper.wire.jute import Do, Event, Found, number, text
+from headgate.store.zookeeper.wire.link import Link, Lost
+
+ROUNDS_MAX = 50
+"""Reads before changes are shown although others go on coming: then a commit may be seen in two parts."""
+WATCHES_SIZE_BYTES = 300_000
+"""Of the paths in one question what changed."""
+
+
+class _Unread:
+    """What is at a path that an event named."""
+
+
+UNREAD: Final = _Unread()
+Seen = Callable[[str, Found | None], None]
+
+
+class View:
+    """`run` keeps `tree`; `load` must be awaited on every new connection."""
+
+    def __init__(self, chroot: str, prefix: str, seen: Seen) -> None:
+        self.prefix, self.tree = prefix, Tree()
+        self.users = 0
+        self.loaded = asyncio.Event()
+        """Once set, `tree` has been right."""
+        self.current = False
+        """The watch is set on the present connection, and what it missed is known."""
+        self._chroot, self._seen = chroot, seen
+        self._nodes: set[str] = set()
+        """All nodes, entries or not."""
+        self._dirty: dict[str, Found | _Unread | None] = {}
+        """Paths that events named, in the order of the last event of each, and what is there."""
+        self._numbers: dict[str, int] = {}
+        """Of the last event of each."""
+        self._parents: set[str] = set()
+        """Where something came below, as far as the servers told of it."""
+        self._own: dict[str, int] = {}
+        """Paths that commits under way will write; with a slash at the end: something right below it."""
+        self._since = 0
+        """The state up to which every event was seen, when the watch is not set."""
+        self._stirred, self._calm = asyncio.Event(), asyncio.Event()
+
+    def covers(self, path: str) -> bool:
+        return inside(path, self.prefix) if self.prefix else True
+
+    def settled(self, path: str) -> bool:
+        """What is known of it is what the servers last said."""
+        return self.current and path not in self._dirty
+
+    async def calm(self) -> None:
+        """Waits until everything that events named is shown."""
+        while not self.current or self._dirty:
+            self._calm.clear()
+            await self._calm.wait()
+
+    def has(self, path: str) -> bool:
+        return path in self._nodes
+
+    def lose(self, zxid: int) -> None:
+        """The connection is gone; the last it answered was as of `zxid`."""
+        if self.current:
+            self._since = zxid
+        self.current = False
+        self._own.clear()
+        self._stirred.set()
+
+    def told(self, kind: int, path: str, number: int) -> None:
+        """An event."""
+        if not self.covers(path) or hidden(path):
+            return
+        if kind == Event.CHILDREN:
+            if not self.current:
+                self._parents.add(path)
+            return
+        self._dirty.pop(path, None)
+        self._dirty[path] = UNREAD
+        self._numbers[path] = number
+        self._stirred.set()
+
+    def begin(self, paths: list[str]) -> None:
+        """A commit of ours is sent: what it writes need not be read, its answer says it."""
+        for path in paths:
+            self._own[path] = self._own.get(path, 0) + 1
+
+    def end(self, paths: list[str], written: Mapping[str, Found | None], events: int) -> None:
+        """It was answered, after so many events."""
+        for path in paths:
+            if path in self._own:
+                self._own[path] -= 1
+                if not self._own[path]:
+                    del self._own[path]
+        for path, found in written.items():
+            if path in self._dirty and self._numbers.get(path, 0) <= events:
+                self._dirty[path] = found
+        self._stirred.set()
+
+    # --- on a new connection
+
+    async def ensure(self, link: Link) -> None:
+        """As `load`, unless that was done meanwhile."""
+        if not self.current:
+            await self.load(link)
+
+    async def load(self, link: Link) -> None:
+        """Raises Lost, Denied.  Reads everything the first time, later what changed meanwhile."""
+        root = self._chroot + self.prefix or "/"
+        if not self.loaded.is_set():
+            await self._asked(link, Do.ADD_WATCH, text(root) + number(jute.PERSISTENT_RECURSIVE))
+            found: Mapping[str, Found | None] = await walk(link, self._chroot, [self.prefix])
+        else:
+            found = await self._missed(link, root)
+        for path, node in found.items():
+            if path not in self._dirty:
+                self._dirty[path] = node
+        while self._unread():
+            await self._look(link)
+        self._show()
+        self.current = True
+        self._calm.set()
+        self._stirred.set()
+        self.loaded.set()
+        self.tree.gap()
+
+    async def _missed(self, link: Link, root: str) -> dict[str, Found | None]:
+        """What changed since, apart from what events will tell."""
+        for some in _pieces(sorted({*self._nodes, self.prefix})):
+            paths = [self._chroot + path or "/" for path in some]
+            await self._asked(link, Do.SET_WATCHES, jute.set_watches(self._since, paths, [root]))
+        suspects = [path for path in {*self._dirty, *self._parents, self.prefix} if not hidden(path)]
+        self._parents.clear()
+        found: dict[str, Found | None] = {}
+        below = await read_with_children(link, self._chroot, suspects)
+        fresh = {child for _, children in below.values() for child in children if child not in self._nodes}
+        found.update((path, node) for path, (node, _) in below.items())
+        found.update(await walk(link, self._chroot, sorted(fresh - set(suspects))))
+        return found
+
+    async def _asked(self, link: Link, kind: Do, body: bytes) -> None:
+        reply = await link.call(kind, body)
+        if reply.code == jute.Code.NO_AUTH:
+            raise Denied(self.prefix)
+
+    # --- from then on
+
+    async def run(self, connection: Callable[[], Link | None]) -> None:
+        """Until cancelled: shows what events named."""
+        while True:
+            await self._stirred.wait()
+            self._stirred.clear()
+            link = connection()
+            if not self.current or not self._dirty or link is None:
+                continue
+            try:
+                await self._settle(link)
+            except (Lost, Denied):  # a new connection begins with `load`, and that says what is wrong
+                continue
+
+    async def _settle(self, link: Link) -> None:
+        for _ in range(ROUNDS_MAX):
+            if not self._unread():
+                break
+            if all(self._ours(path) for path in self._unread()):
+                return  # their answer stirs
+            await self._look(link)
+        self._show()
+
+    def _ours(self, path: str) -> bool:
+        return path in self._own or f"{path.rpartition('/')[0]}/" in self._own
+
+    def _unread(self) -> list[str]:
+        return [path for path, found in self._dirty.items() if isinstance(found, _Unread)]
+
+    async def _look(self, link: Link) -> None:
+        paths = [path for path in self._unread() if not self._ours(path)] or self._unread()
+        marks = {path: _Unread() for path in paths}
+        self._dirty.update(marks)
+        found = await read(link, self._chroot, paths)
+        for path, node in found.items():
+            if self._dirty.get(path, UNREAD) is marks[path]:
+                self._dirty[path] = node
+
+    def _show(self) -> None:
+        """To whoever watches, without a pause."""
+        for path, found in list(self._dirty.items()):
+            if isinstance(found, _Unread):
+                continue
+            del self._dirty[path]
+            self._numbers.pop(path, None)
+            self._seen(path, found)
+            if found is None:
+                self._nodes.discard(path)
+            else:
+                self._nodes.add(path)
+            entry = entry_of(path, found)
+            if entry is None:
+                self.tree.remove(path)
+            elif (old := self.tree.entries.get(path)) is None or old.version != entry.version:
+                self.tree.put(entry)
+        self._calm.set()
+
+
+def _pieces(paths: list[str]) -> list[list[str]]:
+    pieces: list[list[str]] = [[]]
+    size_bytes = 0
+    for path in paths:
+        size_bytes += len(path.encode()) + 4
+        if size_bytes > WATCHES_SIZE_BYTES:
+            pieces.append([])
+            size_bytes = len(path.encode()) + 4
+        pieces[-1].append(path)
+    return pieces

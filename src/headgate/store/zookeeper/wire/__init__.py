@@ -1,0 +1,1 @@
+"""The protocol: frames, the login, one connection."""

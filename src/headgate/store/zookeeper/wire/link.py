@@ -1,0 +1,230 @@
+"""One connection to one server: frames out, answers and events in, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from headgate.store.types import StoreError, TooLarge
+from headgate.store.zookeeper.wire import digest
+from headgate.store.zookeeper.wire.jute import (
+    AUTH_XID,
+    FRAME_MAX_BYTES,
+    PING_XID,
+    WATCH_XID,
+    Answer,
+    Code,
+    Do,
+    Part,
+    Reader,
+    buffer,
+    connect,
+    multi,
+    request,
+)
+
+Told = Callable[[int, str, int], None]
+"""Kind and full path of an event, and its number."""
+
+
+class Lost(Exception):
+    """The connection broke; what was under way may or may not have been done."""
+
+
+class Expired(Exception):
+    """The server says the session is no more."""
+
+
+class Refused(StoreError):
+    """The server does not want us, and will not until somebody changes something."""
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Of all connections of a backend; pings apart."""
+
+    requests: int = 0
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    pings: int = 0
+    events: int = 0
+
+
+@dataclass(slots=True)
+class Identity:
+    """A session, as it is known to the servers."""
+
+    timeout_ms: int
+    """As wished; after the first connection as granted."""
+    session: int = 0
+    password: bytes = b"\x00" * 16
+    zxid: int = 0
+    """The newest state that was seen; no server behind it is listened to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    zxid: int
+    code: int
+    body: Reader
+    events: int
+    """How many there had been when it came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Of a multi: an answer per part; of a failed one codes only."""
+
+    zxid: int
+    answers: list[Answer]
+    events: int
+
+
+class Link(asyncio.Protocol):
+    """Use `await Link.open(…)`.  `lost` is done once the connection is."""
+
+    def __init__(self, identity: Identity, traffic: Traffic, told: Told) -> None:
+        self.identity, self._traffic, self._told = identity, traffic, told
+        self._loop = asyncio.get_running_loop()
+        self.lost: asyncio.Future[str] = self._loop.create_future()
+        self.heard_s = self._loop.time()
+        """When the server was last heard."""
+        self._hello: asyncio.Future[Reader] = self._loop.create_future()
+        self._waiting: deque[tuple[int, asyncio.Future[Reply]]] = deque()
+        self._xid = 0
+        self._data = bytearray()
+        self._transport: asyncio.WriteTransport | None = None
+
+    @classmethod
+    async def open(
+        cls, host: str, port: int, tls: ssl.SSLContext | None, identity: Identity, traffic: Traffic, told: Told
+    ) -> Link:
+        """Connects and attaches the session.  Raises Lost, Expired, OSError."""
+        link = cls(identity, traffic, told)
+        await link._loop.create_connection(lambda: link, host, port, ssl=tls, server_hostname=host if tls else None)
+        try:
+            link._write(connect(identity.zxid, identity.timeout_ms, identity.session, identity.password))
+            timeout_ms, session, password = (await link._hello).connected()
+            if timeout_ms <= 0:
+                raise Expired
+            identity.timeout_ms, identity.session, identity.password = timeout_ms, session, password
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    async def login(self, user: str, password: str) -> None:
+        """SASL, DIGEST-MD5.  Raises Refused."""
+        try:
+            first = await self.call(Do.SASL, buffer(b""))
+            challenge = first.body.buffer() or b""
+            last = await self.call(Do.SASL, buffer(digest.answer(challenge, user, password)))
+            code = first.code or last.code
+        except (Lost, ValueError) as error:
+            raise Refused(f"user {user!r} was refused: unknown to the servers, or the password is wrong") from error
+        if code:
+            raise Refused(f"user {user!r} was refused: unknown to the servers, or the password is wrong")
+
+    def call(self, kind: Do, body: bytes = b"") -> asyncio.Future[Reply]:
+        """Sends at once; the future ends with Lost when the connection does."""
+        found: asyncio.Future[Reply] = self._loop.create_future()
+        frame_bytes = len(body) + 12
+        if frame_bytes > FRAME_MAX_BYTES:
+            raise TooLarge(f"with the nodes above, this commit takes {frame_bytes} bytes, more than {FRAME_MAX_BYTES}")
+        if self.lost.done():
+            found.set_exception(Lost(self.lost.result()))
+            found.exception()  # whoever asked may be gone: that is no fault
+            return found
+        if kind is Do.PING:
+            xid = PING_XID
+            self._traffic.pings += 1
+        else:
+            self._xid = xid = self._xid % 0x7FFFFFFF + 1
+            self._traffic.requests += 1
+        self._waiting.append((xid, found))
+        self._write(request(xid, kind, body))
+        return found
+
+    async def multi(self, kind: Do, parts: Sequence[Part]) -> Done:
+        reply = await self.call(kind, multi(parts))
+        answers: list[Answer] = reply.body.multi() if reply.body.left else [reply.code for _ in parts]
+        return Done(reply.zxid, answers, reply.events)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+        self._end("closed")
+
+    def abort(self, why: str) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+        self._end(why)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport), "TCP and TLS can be written to"
+        self._transport = transport
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._end(str(error) if error else "closed by the server")
+
+    def data_received(self, data: bytes) -> None:
+        self.heard_s = self._loop.time()
+        self._traffic.received_bytes += len(data)
+        self._data += data
+        at = 0
+        while len(self._data) - at >= 4:
+            end = at + 4 + int.from_bytes(self._data[at : at + 4], "big")
+            if len(self._data) < end:
+                break
+            frame, at = bytes(self._data[at + 4 : end]), end
+            try:
+                self._frame(Reader(frame))
+            except ValueError as error:
+                self._end(str(error))
+                self.close()
+                return
+        del self._data[:at]
+
+    def _frame(self, reader: Reader) -> None:
+        if not self._hello.done():
+            self._hello.set_result(reader)
+            return
+        xid, zxid, code = reader.reply()
+        if xid == WATCH_XID:
+            self._traffic.events += 1
+            self._told(*reader.event(), self._traffic.events)
+            return
+        if zxid > 0:
+            self.identity.zxid = max(self.identity.zxid, zxid)
+        if xid == AUTH_XID:
+            return
+        wanted, found = self._waiting.popleft()
+        if wanted != xid:
+            raise ValueError(f"an answer to request {xid} came, not to {wanted}")
+        if not found.done():
+            if code in (Code.SESSION_EXPIRED, Code.SESSION_MOVED, Code.AUTH_FAILED):
+                found.set_exception(Lost(f"the server answered {Code(code).name}"))
+                found.exception()  # as above
+            else:
+                found.set_result(Reply(zxid, code, reader, self._traffic.events))
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None and not self.lost.done():
+            self._traffic.sent_bytes += len(data)
+            self._transport.write(data)
+
+    def _end(self, why: str) -> None:
+        if self.lost.done():
+            return
+        self.lost.set_result(why)
+        if not self._hello.done():
+            self._hello.set_exception(Lost(why))
+            self._hello.exception()  # as above
+        for _, found in self._waiting:
+            if not found.done():
+                found.set_exception(Lost(why))
+                found.exception()  # as above
+        self._waiting.clear()

@@ -1,0 +1,69 @@
+"""Certificates for servers and clients in tests, of an authority made up for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+VALID = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """PEM files; those of servers and clients hold key and certificate."""
+
+    authority: Path
+    server: Path
+    client: Path
+    stranger: Path
+    """Of another authority."""
+
+
+def make(directory: Path) -> Certificates:
+    directory.mkdir(parents=True, exist_ok=True)
+    ours, theirs = _Authority("ours"), _Authority("theirs")
+    files = Certificates(*(directory / f"{name}.pem" for name in ("authority", "server", "client", "stranger")))
+    files.authority.write_bytes(ours.certificate.public_bytes(Encoding.PEM))
+    files.server.write_bytes(ours.sign("server"))
+    files.client.write_bytes(ours.sign("client"))
+    files.stranger.write_bytes(theirs.sign("stranger"))
+    return files
+
+
+class _Authority:
+    def __init__(self, name: str) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        constraint = x509.BasicConstraints(ca=True, path_length=None)
+        builder = self._builder(self._name, self._key.public_key())
+        self.certificate = builder.add_extension(constraint, critical=True).sign(self._key, SHA256())
+
+    def sign(self, name: str) -> bytes:
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        where = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(IPv4Address("127.0.0.1"))])
+        certificate = (
+            self._builder(subject, key.public_key()).add_extension(where, critical=False).sign(self._key, SHA256())
+        )
+        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        return pem + certificate.public_bytes(Encoding.PEM)
+
+    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+        now = datetime.now(UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(hours=1))
+            .not_valid_after(now + VALID)
+        )

@@ -1,0 +1,81 @@
+"""A program that runs beside the tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+START_S = 60.0
+STOP_S = 10.0
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody listens on now."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+class Program:
+    """Runs `command` in `directory`; what it prints goes to `log`."""
+
+    def __init__(self, command: Sequence[str], directory: Path, environment: Mapping[str, str] | None = None) -> None:
+        self.command, self.directory = list(command), directory
+        self.log = directory / "output"
+        self._environment = {**os.environ, **(environment or {})}
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def start(self) -> None:
+        assert not self.running, "it is started once"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with open(self.log, "ab") as out:
+            self.process = subprocess.Popen(
+                self.command, cwd=self.directory, stdout=out, stderr=out, env=self._environment, start_new_session=True
+            )
+
+    def until(self, ready: Callable[[], bool], deadline_s: float = START_S) -> None:
+        """Waits until `ready`.  Raises RuntimeError with the end of the log."""
+        end_s = time.monotonic() + deadline_s
+        while not ready():
+            if not self.running or time.monotonic() > end_s:
+                log = self.log.read_text(errors="replace")[-2000:]
+                raise RuntimeError(f"{self.command[0]} did not get ready in {deadline_s} s:\n{log}")
+            time.sleep(0.05)
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None, "it was started"
+        if self.running:
+            self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """At once, as a power cut would."""
+        if self.running:
+            self.signal(signal.SIGKILL)
+            assert self.process is not None, "it runs"
+            self.process.wait(STOP_S)
+
+    def stop(self) -> int:
+        """Its exit status after a polite request; killed when it does not heed it."""
+        if self.process is None:
+            return 0
+        self.signal(signal.SIGCONT)
+        self.signal(signal.SIGTERM)
+        try:
+            return self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return -signal.SIGKILL

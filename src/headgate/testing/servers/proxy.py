@@ -1,0 +1,116 @@
+"""A network between a client and a server that can be cut, stalled or slowed down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+PIECE_BYTES = 65536
+
+
+class Proxy:
+    """Passes on what comes to `port`.
+
+    `cut` breaks what is connected; `refuse` breaks new connections, too; `stall` keeps them, and nothing arrives;
+    `deaf` lets requests through and no answer back; `restore` ends all of that.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self.target = host, port
+        self.port = 0
+        self.latency_s = 0.0
+        self._open = asyncio.Event()
+        """Set: what clients send arrives."""
+        self._heard = asyncio.Event()
+        """Set: what servers answer arrives."""
+        self._refusing = False
+        self._pairs: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        self.restore()
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        assert self._server is not None, "it was started"
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.cut()
+
+    def cut(self) -> None:
+        """What is connected now breaks; new connections are taken."""
+        for pair in list(self._pairs):
+            for writer in pair:
+                writer.transport.abort()
+
+    def refuse(self) -> None:
+        self._refusing = True
+        self.cut()
+
+    def stall(self) -> None:
+        self._open.clear()
+        self._heard.clear()
+
+    def deaf(self) -> None:
+        self._heard.clear()
+
+    def restore(self) -> None:
+        self._refusing = False
+        self._open.set()
+        self._heard.set()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(self._join(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._refusing:
+            writer.transport.abort()
+            return
+        try:
+            there, back = await asyncio.open_connection(*self.target)
+        except OSError:
+            writer.transport.abort()
+            return
+        pair = (writer, back)
+        self._pairs.add(pair)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._pass(reader, back, self._open, pair))
+                group.create_task(self._pass(there, writer, self._heard, pair))
+        finally:
+            self._pairs.discard(pair)
+
+    async def _pass(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        gate: asyncio.Event,
+        pair: tuple[asyncio.StreamWriter, asyncio.StreamWriter],
+    ) -> None:
+        with suppress(OSError):
+            while piece := await reader.read(PIECE_BYTES):
+                await gate.wait()
+                if self.latency_s:
+                    await asyncio.sleep(self.latency_s)
+                writer.write(piece)
+                await writer.drain()
+        for one in pair:
+            one.transport.abort()
+
+
+@asynccontextmanager
+async def proxy(port: int, host: str = "127.0.0.1") -> AsyncIterator[Proxy]:
+    """A proxy to the server at `port`."""
+    found = Proxy(host, port)
+    await found.start()
+    try:
+        yield found
+    finally:
+        await found.stop()

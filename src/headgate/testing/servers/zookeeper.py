@@ -1,0 +1,166 @@
+"""ZooKeeper servers: one alone, or an ensemble of three.  Needs Debian's package `zookeeper`."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.base.ids import fresh
+from headgate.store.types import Put
+from headgate.store.zookeeper.backend import ZooKeeperBackend
+from headgate.testing.servers.certificates import Certificates
+from headgate.testing.servers.program import Program, free_ports
+
+JARS = ":".join(
+    f"/usr/share/java/{name}.jar"
+    for name in ("zookeeper-jute", "zookeeper", "slf4j-simple", "netty-codec", "netty-resolver")
+)
+"""The rest is named by these."""
+JAVA = ["java", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no"]
+"""Small and quick to start; what it acknowledges survives its own end, not that of the machine."""
+TICK_MS = 200
+SESSION_LEAST_S = 0.4
+SESSION_MOST_S = 60.0
+
+
+def installed() -> bool:
+    return bool(shutil.which("java")) and Path("/usr/share/java/zookeeper.jar").exists()
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What the servers ask of clients."""
+
+    certificates: Certificates | None = None
+    """Only TLS, with a client certificate."""
+    users: tuple[tuple[str, str], ...] = ()
+    """Only SASL, as one of these."""
+
+
+class ZooKeeper:
+    """One server.  `port` is its clients' port, of TLS if the kind says so."""
+
+    def __init__(self, directory: Path, kind: Kind, port: int, id: int = 1, peers: Sequence[str] = ()) -> None:
+        self.port, self.id = port, id
+        self._kind, self._peers = kind, peers
+        directory.mkdir(parents=True, exist_ok=True)
+        self._configure(directory)
+        login = [f"-Djava.security.auth.login.config={directory / 'jaas.conf'}"] if kind.users else []
+        options = [*login, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dzookeeper.admin.enableServer=false"]
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        self.program = Program([*JAVA, *options, "-cp", JARS, main, str(directory / "zoo.cfg")], directory)
+
+    def _configure(self, directory: Path) -> None:
+        (directory / "data").mkdir(exist_ok=True)
+        (directory / "data" / "myid").write_text(str(self.id))
+        lines = [
+            f"tickTime={TICK_MS}",
+            f"dataDir={directory / 'data'}",
+            f"minSessionTimeout={SESSION_LEAST_S * 1000:.0f}",
+            f"maxSessionTimeout={SESSION_MOST_S * 1000:.0f}",
+            "maxClientCnxns=0",
+            "4lw.commands.whitelist=srvr,ruok",
+            "initLimit=50",
+            "syncLimit=20",
+            *self._peers,
+        ]
+        if (files := self._kind.certificates) is not None:
+            lines += [
+                f"secureClientPort={self.port}",
+                "secureClientPortAddress=127.0.0.1",
+                "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+                f"ssl.keyStore.location={files.server}",
+                "ssl.keyStore.type=PEM",
+                f"ssl.trustStore.location={files.authority}",
+                "ssl.trustStore.type=PEM",
+                "ssl.clientAuth=need",
+            ]
+        else:
+            lines += [f"clientPort={self.port}", "clientPortAddress=127.0.0.1"]
+        if self._kind.users:
+            lines += [
+                "authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+                "sessionRequireClientSASLAuth=true",
+            ]
+            users = " ".join(f'user_{name}="{password}"' for name, password in self._kind.users)
+            module = "org.apache.zookeeper.server.auth.DigestLoginModule"
+            (directory / "jaas.conf").write_text(f"Server {{ {module} required {users}; }};\n")
+        (directory / "zoo.cfg").write_text("\n".join(lines) + "\n")
+
+    def start(self) -> None:
+        self.program.start()
+
+    def ready(self) -> None:
+        """Waits until it serves."""
+        self.program.until(self.serves)
+
+    def serves(self) -> bool:
+        if self._kind.certificates is None:
+            return "Mode:" in self.said()
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 1).close()
+        except OSError:
+            return False
+        return True
+
+    def said(self) -> str:
+        """What it tells of itself: with `Mode: leader`, `follower` or `standalone` when it serves."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 1) as asked:
+                asked.settimeout(2)
+                asked.sendall(b"srvr")
+                told = b""
+                while piece := asked.recv(4096):
+                    told += piece
+                return told.decode()
+        except OSError:
+            return ""
+
+    @property
+    def leads(self) -> bool:
+        return "Mode: leader" in self.said()
+
+
+@contextmanager
+def zookeeper(directory: Path, kind: Kind | None = None) -> Iterator[ZooKeeper]:
+    """One server, ready."""
+    server = ZooKeeper(directory, kind or Kind(), free_ports(1)[0])
+    server.start()
+    try:
+        server.ready()
+        yield server
+    finally:
+        server.program.kill()
+
+
+async def chroot(server: ZooKeeper) -> str:
+    """The path of a new, empty node, to be a tree of its own."""
+    root = await ZooKeeperBackend.open(f"zookeeper://127.0.0.1:{server.port}")
+    try:
+        path = f"/{fresh()}"
+        await root.commit([], [Put(path, b"")])
+        return path
+    finally:
+        await root.close()
+
+
+@contextmanager
+def ensemble(directory: Path, count: int = 3) -> Iterator[list[ZooKeeper]]:
+    """Servers that make up one store, ready; with one less than half gone it still serves."""
+    ports = free_ports(3 * count)
+    clients, quorum, election = ports[:count], ports[count : 2 * count], ports[2 * count :]
+    peers = [f"server.{n + 1}=127.0.0.1:{quorum[n]}:{election[n]}" for n in range(count)]
+    servers = [ZooKeeper(directory / str(n + 1), Kind(), clients[n], n + 1, peers) for n in range(count)]
+    try:
+        for server in servers:
+            server.start()
+        for server in servers:
+            server.ready()
+        yield servers
+    finally:
+        for server in servers:
+            server.program.kill()

@@ -1,0 +1,166 @@
+"""Who may come in, and where: logins, certificates, places that are somebody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.store.types import Put, StoreError, Unavailable
+from headgate.store.zookeeper import session as sessions
+from headgate.store.zookeeper.address import parse
+from headgate.store.zookeeper.backend import ZooKeeperBackend
+from headgate.store.zookeeper.wire import digest, jute
+from headgate.store.zookeeper.wire.link import Identity, Traffic
+from headgate.testing.servers.certificates import Certificates, make
+from headgate.testing.servers.zookeeper import Kind, ZooKeeper, chroot, zookeeper
+
+USERS = (("gate", "secret"), ("other", "hidden"))
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    with zookeeper(tmp_path_factory.mktemp("open")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def strict_server(tmp_path_factory: pytest.TempPathFactory, files: Certificates) -> Iterator[ZooKeeper]:
+    """TLS with client certificates, and users."""
+    with zookeeper(tmp_path_factory.mktemp("strict"), Kind(files, USERS)) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "START_S", 0.5)
+
+
+async def closed(url: str) -> None:
+    await (await ZooKeeperBackend.open(url)).close()
+
+
+def strict(server: ZooKeeper, files: Certificates, login: str = "gate:secret", certificate: Path | None = None) -> str:
+    own = certificate or files.client
+    return f"zookeeper://{login}@127.0.0.1:{server.port}?tls_ca={files.authority}&tls_cert={own}"
+
+
+async def test_with_certificate_and_password_one_comes_in(strict_server: ZooKeeper, files: Certificates) -> None:
+    backend = await ZooKeeperBackend.open(strict(strict_server, files))
+    lease = await backend.grant(5)
+    written = await backend.commit([], [Put("/a", b"1"), Put("/mine", b"2", lease)])
+    assert list(await backend.list("")) == written
+    await backend.close()
+    with pytest.raises(StoreError, match="ACL is for somebody else"):
+        await closed(strict(strict_server, files, "other:hidden"))
+
+
+async def test_a_wrong_password_is_said_so(strict_server: ZooKeeper, files: Certificates) -> None:
+    with pytest.raises(StoreError, match=r"user 'gate' was refused: .* the password is wrong") as caught:
+        await closed(strict(strict_server, files, "gate:wrong"))
+    assert "wrong@" not in str(caught.value) and ":wrong" not in str(caught.value)
+
+
+async def test_a_certificate_of_a_stranger_is_said_so(strict_server: ZooKeeper, files: Certificates) -> None:
+    with pytest.raises(Unavailable, match="tls_cert"):
+        await closed(strict(strict_server, files, certificate=files.stranger))
+
+
+async def test_a_server_of_a_stranger_is_not_talked_to(strict_server: ZooKeeper, files: Certificates) -> None:
+    url = strict(strict_server, files).replace(f"tls_ca={files.authority}", f"tls_ca={files.stranger}")
+    with pytest.raises(StoreError, match=r"certificate of 127.0.0.1:.* is not good"):
+        await closed(url)
+
+
+async def test_speaking_plainly_to_a_port_of_tls_says_what_may_be_wrong(strict_server: ZooKeeper) -> None:
+    with pytest.raises(Unavailable, match="TLS"):
+        await closed(f"zookeeper://127.0.0.1:{strict_server.port}")
+
+
+async def test_files_that_are_none_are_named(open_server: ZooKeeper, tmp_path: Path) -> None:
+    (tmp_path / "ca").write_text("nothing")
+    for file, message in (("ca", "no file of certificates"), ("none", "no file of certificates")):
+        with pytest.raises(StoreError, match=message):
+            await closed(f"zookeeper://127.0.0.1:{open_server.port}?tls_ca={tmp_path / file}")
+
+
+async def test_nobody_there_is_said_so() -> None:
+    with pytest.raises(Unavailable, match=r"127.0.0.1:1: nobody listens"):
+        await closed("zookeeper://127.0.0.1:1")
+
+
+async def test_a_place_that_is_not_there_is_named(open_server: ZooKeeper) -> None:
+    with pytest.raises(StoreError, match=r"there is no node /nowhere; create it first, .* create /nowhere"):
+        await closed(f"zookeeper://127.0.0.1:{open_server.port}/nowhere")
+
+
+async def _link(server: ZooKeeper) -> sessions.Link:
+    address = parse(f"zookeeper://127.0.0.1:{server.port}")
+    return await sessions.attach(address, Identity(5_000), Traffic(), lambda *_: None)
+
+
+async def test_what_somebody_else_wrote_is_left_alone(open_server: ZooKeeper) -> None:
+    root = await chroot(open_server)
+    link = await _link(open_server)
+    await link.multi(jute.Do.MULTI, [jute.create(f"{root}/theirs", b"x", 0, jute.OPEN_ACL)])
+    with pytest.raises(StoreError, match=r"something else lives here .theirs.; nothing was written"):
+        await closed(f"zookeeper://127.0.0.1:{open_server.port}{root}")
+    done = await link.multi(jute.Do.MULTI_READ, [jute.children(root)])
+    assert done.answers == [["theirs"]]
+    link.close()
+
+
+@pytest.mark.parametrize(
+    ("mark", "message"),
+    [
+        (b'{"headgate": 99}', "newer Headgate .format 99"),
+        (b'{"headg', "not what Headgate writes"),
+        (b"[]", "not what Headgate writes"),
+        (None, "not what Headgate writes"),
+    ],
+)
+async def test_a_mark_that_is_not_ours_is_said_so(open_server: ZooKeeper, mark: bytes | None, message: str) -> None:
+    root = await chroot(open_server)
+    link = await _link(open_server)
+    await link.multi(jute.Do.MULTI, [jute.create(f"{root}/~", mark, 0, jute.OPEN_ACL)])
+    link.close()
+    with pytest.raises(StoreError, match=message):
+        await closed(f"zookeeper://127.0.0.1:{open_server.port}{root}")
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("zookeeper://h:x", "'h:x' is no host:port"),
+        ("zookeeper://", "is no host:port"),
+        ("zookeeper://h,:1", "is no host:port"),
+        ("zookeeper://h/a//b", "not a store path"),
+        ("zookeeper://h?tls=yes", "unknown option 'tls'"),
+        ("zookeeper://user@h", "user:password"),
+        ("zookeeper://h?tls_cert=x", "needs tls_ca"),
+        ("zookeeper://h?session_s=-1", "from 0.1 to 600"),
+    ],
+)
+def test_an_address_that_is_none_is_said_so(url: str, message: str) -> None:
+    with pytest.raises(StoreError, match=message):
+        parse(url)
+
+
+def test_an_address_is_read() -> None:
+    found = parse("zookeeper://a%40b:p%3Aw@h1,h2:2182,[::1]:9/x/y/?session_s=4")
+    assert found.hosts == (("h1", 2181), ("h2", 2182), ("::1", 9))
+    assert (found.chroot, found.user, found.password, found.session_s) == ("/x/y", "a@b", "p:w", 4.0)
+    assert str(found) == "zookeeper://h1:2181,h2:2182,::1:9/x/y"
+
+
+def test_the_answer_to_a_challenge_is_that_of_the_standard() -> None:
+    """The example of RFC 2831, but for its digest-uri."""
+    challenge = b'realm="elwood.innosoft.com",nonce="OA6MG9tEQGm2hh",qop="auth",algorithm=md5-sess,charset=utf-8'
+    told = digest.answer(challenge, "chris", "secret", "OA6MHXh6VqTrRk", uri="imap/elwood.innosoft.com")
+    assert b"response=d388dad90d4bbd760a152321f2143af7" in told

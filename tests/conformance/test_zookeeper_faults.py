@@ -1,0 +1,181 @@
+"""What only a store across a network goes through: cut off, refused, overtaken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from dataclasses import replace
+
+import pytest
+
+from headgate.recipes.mirror import Mirror
+from headgate.store.store import Store
+from headgate.store.types import (
+    Append,
+    At,
+    Conflict,
+    Delete,
+    Put,
+    SessionLost,
+    Snapshot,
+    Unavailable,
+)
+from headgate.store.zookeeper.backend import ZooKeeperBackend
+from headgate.testing.servers.proxy import Proxy, proxy
+from headgate.testing.servers.zookeeper import SESSION_LEAST_S, ZooKeeper, chroot, zookeeper
+
+DEADLINE_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    with zookeeper(tmp_path_factory.mktemp("zookeeper")) as running:
+        yield running
+
+
+@pytest.fixture
+async def line(server: ZooKeeper) -> AsyncIterator[Proxy]:
+    async with proxy(server.port) as between:
+        yield between
+
+
+@pytest.fixture
+async def ours(server: ZooKeeper, line: Proxy) -> AsyncIterator[ZooKeeperBackend]:
+    """Behind `line`."""
+    backend = await ZooKeeperBackend.open(f"zookeeper://127.0.0.1:{line.port}{await chroot(server)}?session_s=1.2")
+    yield backend
+    await backend.close()
+
+
+@pytest.fixture
+async def theirs(server: ZooKeeper, ours: ZooKeeperBackend) -> AsyncIterator[ZooKeeperBackend]:
+    """The same tree, not behind `line`."""
+    backend = await ZooKeeperBackend.open(f"zookeeper://127.0.0.1:{server.port}{ours.address.chroot}")
+    yield backend
+    await backend.close()
+
+
+async def test_what_was_missed_is_found_without_reading_the_rest(
+    ours: ZooKeeperBackend, theirs: ZooKeeperBackend, line: Proxy
+) -> None:
+    body = b"x" * 5_000
+    for start in range(0, 200, 50):
+        await theirs.commit([], [Put(f"/r/{n}", body) for n in range(start, start + 50)])
+    watch = ours.watch("/r")
+    async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
+        await anext(watch)
+        line.refuse()
+        await theirs.commit([], [Put("/r/7", b"new"), Delete("/r/8"), Put("/r/cancel", b"")])
+        await theirs.commit([], [Delete("/r/cancel"), Put("/r/9/below", b"fresh")])
+        before = replace(ours.traffic)
+        line.restore()
+        async with asyncio.timeout(DEADLINE_S):
+            snapshot = await anext(watch)
+    assert isinstance(snapshot, Snapshot)
+    assert {e.path: e for e in snapshot.entries} == {e.path: e for e in await theirs.list("/r")}
+    assert ours.traffic.requests - before.requests <= 10
+    assert ours.traffic.received_bytes - before.received_bytes < 60_000, "the other bodies are 990,000 bytes"
+
+
+async def test_a_connection_that_breaks_is_not_noticed_by_readers(ours: ZooKeeperBackend, line: Proxy) -> None:
+    await ours.commit([], [Put("/a", b"1")])
+    line.cut()
+    entry = await ours.get("/a")
+    assert entry is not None and entry.value == b"1"
+
+
+async def test_a_commit_without_an_answer_is_unknown_and_seen_when_read_again(
+    ours: ZooKeeperBackend, line: Proxy
+) -> None:
+    await ours.commit([], [Put("/a", b"1")])
+    line.deaf()
+    with pytest.raises(Unavailable, match="unknown"):
+        await ours.commit([], [Put("/a", b"2")])
+    line.cut()
+    line.restore()
+    entry = await ours.get("/a")
+    assert entry is not None and entry.value == b"2"
+
+
+async def test_a_leased_commit_without_an_answer_is_settled_before_anything_is_read(
+    ours: ZooKeeperBackend, line: Proxy
+) -> None:
+    lease = await ours.grant(10)
+    await ours.commit([], [Append("/line", b"first", lease)])
+    line.deaf()
+    joining = asyncio.ensure_future(ours.commit([], [Append("/line", b"ticket", lease)]))
+    await asyncio.wait([joining], timeout=0.2)
+    line.cut()
+    line.restore()
+    with pytest.raises(Unavailable, match="unknown"):
+        await joining
+    assert [entry.value for entry in await ours.list("/line")] == [b"first", b"ticket"]
+    await ours.revoke(lease)
+
+
+async def test_who_is_cut_off_loses_its_lease_and_its_guard(
+    ours: ZooKeeperBackend, theirs: ZooKeeperBackend, line: Proxy
+) -> None:
+    lease = await ours.grant(SESSION_LEAST_S)
+    (mine,) = await ours.commit([], [Append("/lock", b"me", lease)])
+    assert mine is not None
+    line.refuse()
+    watch = theirs.watch("/lock")
+    async with aclosing(watch), asyncio.timeout(DEADLINE_S):  # type: ignore[type-var]  # an async generator
+        async for change in watch:
+            if change == Snapshot(()) or not await theirs.list("/lock"):
+                break
+    line.restore()
+    with pytest.raises(Conflict):
+        await ours.commit([At(mine.path, mine.version)], [Put("/a", b"late")])
+    with pytest.raises(SessionLost):
+        await ours.keep_alive(lease)
+
+
+@pytest.mark.parametrize("leased", [False, True])
+async def test_a_place_made_again_is_not_taken_for_the_one_that_was(
+    ours: ZooKeeperBackend, theirs: ZooKeeperBackend, leased: bool
+) -> None:
+    """ZooKeeper itself would count its writes from zero again, and find nothing wrong."""
+    lease = await ours.grant(30) if leased else None
+    (old,) = await ours.commit([], [Put("/a", b"same", lease)])
+    (beside,) = await ours.commit([], [Put("/b", b"same", lease)])
+    assert old is not None and beside is not None
+    if lease is not None:
+        await ours.revoke(lease)
+    else:
+        await theirs.commit([], [Delete("/a")])
+    await theirs.commit([At("/a", None)], [Put("/a", b"same")])
+    with pytest.raises(Conflict):
+        await ours.commit([At("/a", old.version)], [Put("/c", b"late")])
+    assert await ours.get("/c") is None
+
+
+async def test_nothing_is_asked_while_nothing_happens(ours: ZooKeeperBackend, theirs: ZooKeeperBackend) -> None:
+    mirror = Mirror(Store(ours), "/r")
+    running = asyncio.ensure_future(mirror.run())
+    await mirror.ready()
+    before = ours.traffic.requests
+    pings = ours.traffic.pings
+    await asyncio.sleep(1.3)  # a session's life: it is kept alive meanwhile
+    assert ours.traffic.requests == before and ours.traffic.pings >= pings + 2
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_commit_and_its_reading_cost_one_request_each(ours: ZooKeeperBackend, theirs: ZooKeeperBackend) -> None:
+    one, other = Mirror(Store(ours), "/r"), Mirror(Store(theirs), "/r")
+    running = [asyncio.ensure_future(mirror.run()) for mirror in (one, other)]
+    await asyncio.gather(one.ready(), other.ready())
+    (first,) = await ours.commit([], [Put("/r/a/b", b"1")])
+    assert first is not None
+    await other.reached("/r/a/b", first.version)
+    before = ours.traffic.requests, theirs.traffic.requests
+    second, _ = await ours.commit([At("/r/a/b", first.version)], [Put("/r/a/b", b"2"), Put("/r/a/c", b"3")])
+    assert second is not None
+    await asyncio.gather(*(mirror.reached("/r/a/b", second.version) for mirror in (one, other)))
+    assert (ours.traffic.requests - before[0], theirs.traffic.requests - before[1]) == (1, 1)
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
