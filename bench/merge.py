@@ -30,7 +30,9 @@ async def measure() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name:
         repositories, commits = _repository(Path(name))
         mirror = MirrorRepository(Path(name) / "mirror.git", str(repositories.hub / "big"))
-        head = (await mirror.fetch())["refs/heads/master"]
+        refs = await mirror.remote.refs()
+        await mirror.bring(refs)
+        head = refs["refs/heads/master"]
         begin = time.perf_counter()
         for n, commit in enumerate(commits):
             item = MergeItem(f"i{n}", "big", "local", "master", f"refs/for/master/t{n}", commit, at_s=n)

@@ -8,12 +8,17 @@ from pathlib import Path
 import click
 
 from headgate.cli.settings import reference
+from headgate.config.telling.page import page as configuration
 from headgate.map.page import page
 
 
 def pages() -> dict[str, str]:
     """Path in the repository -> text."""
-    found = {"docs/reference/map.md": page(), "docs/reference/settings.md": reference()}
+    found = {
+        "docs/reference/config.md": configuration(),
+        "docs/reference/map.md": page(),
+        "docs/reference/settings.md": reference(),
+    }
     return {path: text.rstrip() + "\n" for path, text in found.items()}
 
 

@@ -56,7 +56,7 @@ class GitEngine:
         if known is None:
             path = self._root / f"{quote(project, safe='')}.git"
             known = self._mirrors[project] = MirrorRepository(path, "")
-        known.url = self._connections[connection].url(project)
+        known.remote.url = self._connections[connection].url(project)
         return known
 
     async def do(self, work: MergerWork) -> MergerAnswer:
@@ -79,7 +79,7 @@ class GitEngine:
         heads: dict[str, dict[str, str]] = {}
         for project, connection in connections.items():
             try:
-                heads[project] = await self.mirror(project, connection).fetch()
+                heads[project] = await self._now(project, connection, work.chain)
             except (GitError, OSError) as error:
                 blame = next((i.item for i in work.chain if i.project == project), own)
                 answer = MergeAnswer(work.buildset, False, blame, f"{project} cannot be fetched: {error}")
@@ -93,6 +93,17 @@ class GitEngine:
                 return MergeAnswer(work.buildset, False, item.item, why)
         state = RepoState(work.chain, heads, merged, connections)
         return MergeAnswer(work.buildset, True, state=state, config=await self._config(work, state))
+
+    async def _now(self, project: str, connection: str, chain: tuple[MergeItem, ...]) -> dict[str, str]:
+        """The branches of the project, which are here then, as the changes of the chain are if they can be had."""
+        mirror = self.mirror(project, connection)
+        heads = await mirror.remote.heads()
+        changes = {item.ref: item.commit for item in chain if item.project == project}
+        moved = await mirror.bring({**heads, **changes})
+        if moved & set(heads.values()):  # once more; then it is said of the branch that needs it
+            heads = await mirror.remote.heads()
+            await mirror.bring(heads)
+        return heads
 
     async def _merge_one(
         self, item: MergeItem, heads: dict[str, dict[str, str]], merged: dict[str, dict[str, str]]
@@ -121,8 +132,8 @@ class GitEngine:
     async def _cat(self, work: CatRequest) -> CatAnswer:
         try:
             mirror = self.mirror(work.project, work.connection)
-            heads = await mirror.fetch()
-            default = await mirror.default_branch()
+            heads = await self._now(work.project, work.connection, ())
+            default = await mirror.remote.default_branch()
             names = sorted((r.removeprefix("refs/heads/") for r in heads), key=lambda name: (name != default, name))
             wanted = [name for name in names if not work.branches or name in work.branches]
             branches = {name: heads[f"refs/heads/{name}"] for name in wanted}
@@ -135,7 +146,9 @@ class GitEngine:
         change = work.change
         try:
             mirror = self.mirror(change.project, change.connection)
-            head = (await mirror.fetch()).get(f"refs/heads/{change.branch}", "")
+            branch = f"refs/heads/{change.branch}"
+            head = (await mirror.remote.refs(branch)).get(branch, "")
+            await mirror.bring({**({branch: head} if head else {}), change.ref: change.commit})
             base = await expected(mirror, work.state, change, work.commit, head)
             moved = await land(mirror, change, base, work.commit, work.pipeline, work.note)
             return LandAnswer(work.buildset, not moved, moved=moved)
@@ -148,11 +161,8 @@ class GitEngine:
         change = work.change
         try:
             mirror = self.mirror(change.project, change.connection)
-            await mirror.ready()
-            if not mirror.has(change.commit):
-                await mirror.fetch()
-            if not mirror.has(change.commit):
-                return ReportAnswer(False, f"commit {change.commit} is not in {mirror.url}")
+            if await mirror.bring({change.ref: change.commit}):
+                return ReportAnswer(False, f"commit {change.commit} is not in {mirror.remote.url}")
             await report(mirror, change.commit, work.pipeline, work.note)
         except RemoteError as error:
             raise Unreachable(change.project, str(error), ReportAnswer(False, str(error))) from error
@@ -167,16 +177,13 @@ class GitEngine:
         connection = state.connections.get(project) or self._connection_of(project)
         try:
             mirror = self.mirror(project, connection)
-            await mirror.ready()
             heads = await self._heads(state, project)
             wanted = state.merged.get(project, {}).get(branch) if speculative else None
             if wanted is not None:
                 _, commit = await replay(mirror, state, project, branch)
             else:
                 commit = heads.get(f"refs/heads/{branch}", "")
-            if commit and not mirror.has(commit):
-                await mirror.fetch()
-            if not commit or not mirror.has(commit):
+            if not commit or not await _brought(mirror, heads, branch, commit):
                 raise CheckoutError(f"{project} has no branch {branch}")
             if wanted not in (None, commit):
                 raise CheckoutError(f"{project} {branch}: merging again gave {commit}, not {wanted}")
@@ -211,7 +218,7 @@ class GitEngine:
         key = (id(state), project)
         if key not in self._looked:
             connection = state.connections.get(project) or self._connection_of(project)
-            self._looked[key] = (state, asyncio.ensure_future(self.mirror(project, connection).fetch()))
+            self._looked[key] = (state, asyncio.ensure_future(self._now(project, connection, ())))
             if len(self._looked) > LOOKED_MAX:
                 self._looked.popitem(last=False)
         looking = self._looked[key][1]
@@ -220,3 +227,14 @@ class GitEngine:
         except (GitError, OSError):
             self._looked.pop(key, None)
             raise
+
+
+async def _brought(mirror: MirrorRepository, heads: Mapping[str, str], branch: str, commit: str) -> bool:
+    """Is `commit` here?  The heads are, too, where that is possible.  Raises GitError, OSError."""
+    try:
+        absent = await mirror.bring({**heads, f"refs/heads/{branch}": commit})
+    except RemoteError:
+        if not mirror.has(commit):
+            raise
+        return True
+    return commit not in absent

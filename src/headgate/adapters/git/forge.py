@@ -167,7 +167,7 @@ class _Looking:
             mirror = self._engine.mirror(one.project, self._connection.name)
             try:
                 async with self._looks:
-                    refs = await mirror.remote_refs()
+                    refs = await mirror.remote.refs()
                 self._names.saw(one.project, refs)
             finally:
                 await self._meet(one.project)

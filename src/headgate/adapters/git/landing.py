@@ -56,12 +56,13 @@ async def land(mirror: MirrorRepository, change: Change, expected: str, commit: 
     told = f"{note}\n\n{landed_line(change.branch, commit)}"
     why = ""
     async for _ in _attempts(mirror):
-        refs = await mirror.remote_refs(branch, *_ours(change), NOTES)
+        refs = await mirror.remote.refs(branch, *_ours(change), NOTES)
         head = refs.get(branch)
         if head is None:
             raise GitError(("push",), 1, f"the branch {change.branch} is gone")
-        if await mirror.missing([head]):
-            await mirror.fetch_refs(f"+{branch}:{branch}")
+        if await mirror.bring({branch: head}):
+            why = f"{branch} moved"
+            continue
         landed = mirror.has(commit) and await mirror.contains(head, commit)
         if not landed and refs.get(_ours(change)[0]) != change.commit:
             raise GitError(("push",), 1, f"{_ours(change)[0]} was withdrawn or replaced while it was being landed")
@@ -77,9 +78,9 @@ async def land(mirror: MirrorRepository, change: Change, expected: str, commit: 
         except RemoteError:
             raise
         except GitError as error:
-            if not landed and (await mirror.remote_refs(branch)).get(branch) != commit:
+            if not landed and (await mirror.remote.refs(branch)).get(branch) != commit:
                 raise
-            log.warning("%s: %s has landed, but what follows it was refused: %s", mirror.url, change.key, error)
+            log.warning("%s: %s has landed, but what follows it was refused: %s", mirror.remote.url, change.key, error)
             return False
         if not why:
             return False
@@ -90,7 +91,7 @@ async def report(mirror: MirrorRepository, commit: str, pipeline: str, note: str
     """The note of `pipeline` on `commit`, in place of an earlier one of it.  Raises GitError, OSError."""
     why = ""
     async for _ in _attempts(mirror):
-        notes = (await mirror.remote_refs(NOTES)).get(NOTES, "")
+        notes = (await mirror.remote.refs(NOTES)).get(NOTES, "")
         why = await _push(mirror, [[_Step(NOTES, notes, await annotate(mirror, commit, pipeline, note, notes))]])
         if not why:
             return
@@ -102,7 +103,7 @@ def _ours(change: Change) -> tuple[str, str]:
 
 
 def _never(mirror: MirrorRepository, why: str) -> GitError:
-    return GitError(("push",), 1, f"{mirror.url}: each of {ATTEMPTS_MAX} pushes was too late: {why}")
+    return GitError(("push",), 1, f"{mirror.remote.url}: each of {ATTEMPTS_MAX} pushes was too late: {why}")
 
 
 async def _attempts(mirror: MirrorRepository) -> AsyncIterator[int]:
@@ -138,7 +139,7 @@ async def _push_once(mirror: MirrorRepository, steps: Sequence[_Step], *options:
     """Empty when done; the remote's reason when another was quicker.  Raises RemoteError; GitError for a refusal."""
     leases = [f"--force-with-lease={step.ref}:{step.seen}" for step in steps]
     specs = [f"{step.to}:{step.ref}" for step in steps]
-    args = ("push", *options, "--porcelain", *leases, mirror.url, *specs)
+    args = ("push", *options, "--porcelain", *leases, mirror.remote.url, *specs)
     try:
         await git(*args, at=mirror.path, remote=True)
     except RemoteError as error:

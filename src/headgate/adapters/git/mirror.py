@@ -4,52 +4,56 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import shutil
-import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pygit2
 from msgspec.structs import replace
 
-from headgate.adapters.git.command import GitError, git, refs_in
+from headgate.adapters.git.command import GitError, git
 from headgate.adapters.git.exclusive import Exclusive
 from headgate.adapters.git.objects.commits import commit as commit_bytes
 from headgate.adapters.git.objects.commits import original, signature
 from headgate.adapters.git.objects.merging import Parts, merge
+from headgate.adapters.git.remote.fetching import fetch
+from headgate.adapters.git.remote.refs import Remote
 from headgate.adapters.git.texts import texts
 from headgate.gate.work import MergeItem
 
 MEMO_MAX = 5_000
 """Merges remembered."""
-FETCH_ATTEMPTS_MAX = 5
-STALE_S = 60.0
-"""A lock file of git this old, found by whoever has the mirror for himself, was left by a git that was killed."""
-_REFSPECS = ("+refs/heads/*:refs/heads/*", "+refs/for/*:refs/for/*")
-_LOCKED = re.compile(r"Unable to create '([^\n']+\.lock)': File exists")
+HERE_MAX = 200_000
+"""Commits remembered to be here."""
+NEAR_MAX = 50
+"""Steps along first parents that are looked at before git is asked."""
 
 
 class MirrorRepository:
-    """`exclusive` is held by whoever changes refs or pushes; merging needs no lock, objects only grow."""
+    """`exclusive` is held by whoever pushes; merging needs no lock, as objects only grow and nothing collects them."""
 
     def __init__(self, path: Path, url: str) -> None:
-        self.path, self.url = path, url
+        self.path, self.remote = path, Remote(url)
         self.exclusive = Exclusive(path.with_name(f"{path.name}.lock"))
         self.atomic = True
         """False once the remote was found not to take several refs in one step."""
+        self._fetching = Exclusive(path.with_name(f"{path.name}.fetch.lock"))
         self._making = asyncio.Lock()
         self._repository: pygit2.Repository | None = None
         self._merged: OrderedDict[tuple[str, MergeItem], str] = OrderedDict()
         self.merges = 0
         """How many merges were really done."""
+        self._here: set[str] = set()
+        """Commits that are here."""
 
     async def ready(self) -> None:
         """Raises GitError, OSError."""
         async with self._making:
-            if self._repository is None:
-                if not (self.path / "HEAD").exists():
+            there = (self.path / "HEAD").exists()
+            if self._repository is None or not there:
+                if not there:
+                    self._here.clear()
                     await self._create()
                 self._repository = await asyncio.to_thread(pygit2.Repository, str(self.path))
 
@@ -67,68 +71,76 @@ class MirrorRepository:
                 raise
             shutil.rmtree(new)  # another process was quicker
 
-    # --- refs
-
-    async def fetch(self) -> dict[str, str]:
-        """Brings branches and proposed changes up to date; branch ref -> commit.  Raises GitError, OSError."""
-        await self.ready()
-        async with self.exclusive.hold():
-            await self.fetch_refs("--prune", *_REFSPECS)
-            return await self.heads()
-
-    async def fetch_refs(self, *args: str) -> None:
-        """For the holder of `exclusive`."""
-        options = ("-q", "--no-tags", "--no-write-fetch-head", "--refmap=")
-        for attempt in range(FETCH_ATTEMPTS_MAX):
-            try:
-                await git("fetch", *options, self.url, *args, at=self.path, remote=True)
-                return
-            except GitError as error:
-                if attempt == FETCH_ATTEMPTS_MAX - 1 or not _unlocked(error):
-                    raise
-
-    async def heads(self) -> dict[str, str]:
-        _, out = await git("for-each-ref", "--format=%(objectname)%09%(refname)", "refs/heads", at=self.path)
-        return refs_in(out)
-
-    async def remote_refs(self, *patterns: str) -> dict[str, str]:
-        """ref -> commit, as the remote has them now.  Raises RemoteError."""
-        await self.ready()
-        _, out = await git("ls-remote", self.url, *patterns, at=self.path, remote=True)
-        return refs_in(out)
-
-    async def default_branch(self) -> str:
-        """As the remote's HEAD says; empty when it says nothing."""
-        _, out = await git("ls-remote", "--symref", self.url, "HEAD", at=self.path, remote=True)
-        first = out.split("\n", 1)[0]
-        return first.split()[1].removeprefix("refs/heads/") if first.startswith("ref:") else ""
+    async def bring(self, wanted: Mapping[str, str]) -> set[str]:
+        """Ref of the remote -> commit, which is fetched unless it is here.  Commits that could not be had: their refs
+        have moved.  Raises GitError, OSError."""
+        if not await self.missing(wanted.values()):
+            return set()
+        async with self._fetching.hold():
+            absent = await self.missing(wanted.values())
+            if absent:
+                await fetch(self.path, self.remote.url, [ref for ref, commit in wanted.items() if commit in absent])
+                absent = await self.missing(absent)
+        return absent
 
     # --- objects
 
     @property
-    def _odb(self) -> pygit2.Repository:
+    def repository(self) -> pygit2.Repository:
         assert self._repository is not None, "ready() comes first"
         return self._repository
 
     def has(self, commit: str) -> bool:
-        return isinstance(self._odb.get(commit), pygit2.Commit)
+        if commit in self._here:
+            return True
+        found = isinstance(self.repository.get(commit), pygit2.Commit)
+        if found:
+            if len(self._here) >= HERE_MAX:
+                self._here.clear()
+            self._here.add(commit)
+        return found
 
     async def missing(self, commits: Iterable[str]) -> set[str]:
-        wanted = set(commits)
-        return await asyncio.to_thread(lambda: {commit for commit in wanted if not self.has(commit)})
+        await self.ready()
+        unsure = set(commits) - self._here
+        return await asyncio.to_thread(lambda: {c for c in unsure if not self.has(c)}) if unsure else set()
 
     def commit(self, commit: str) -> pygit2.Commit:
-        found = self._odb.get(commit)
+        found = self.repository.get(commit)
         if not isinstance(found, pygit2.Commit):
-            raise GitError(("cat-file",), 1, f"commit {commit} is not in {self.url}")
+            raise GitError(("cat-file",), 1, f"commit {commit} is not in {self.remote.url}")
         return found
 
     async def contains(self, head: str, commit: str) -> bool:
         """Is `commit` in the history of `head`?  Both must be here."""
-        if head == commit:
-            return True
+        near = await self.near(head, commit)
+        if near is not None:
+            return near
         code, _ = await git("merge-base", "--is-ancestor", commit, head, at=self.path, ok=(0, 1))
         return code == 0
+
+    async def near(self, head: str, commit: str) -> bool | None:
+        """Is `commit` in the history of `head`, as few steps tell?  False: it is the other way round."""
+
+        def walk() -> bool | None:
+            if self._reaches(head, commit):
+                return True
+            return False if self._reaches(commit, head) else None
+
+        return await asyncio.to_thread(walk)
+
+    def _reaches(self, start: str, goal: str) -> bool:
+        at = start
+        for _ in range(NEAR_MAX):
+            if at == goal:
+                return True
+            parents = [str(parent) for parent in self.commit(at).parent_ids]
+            if goal in parents:
+                return True
+            if not parents:
+                return False
+            at = parents[0]
+        return False
 
     async def texts(self, commit: str, paths: tuple[str, ...]) -> dict[str, str]:
         """Files named, and the `*.yaml` files (and `.zuul.ignore`) below the directories named; path -> text."""
@@ -143,10 +155,10 @@ class MirrorRepository:
     def write(self, tree: str, parents: tuple[str, ...], at_s: int, like: bytes | Parts) -> str:
         """A commit with this message, or one with message and author of another; its id."""
         kept = like.original if isinstance(like, Parts) else original(b"author " + signature(at_s) + b"\n\n" + like)
-        return str(self._odb.write(pygit2.enums.ObjectType.COMMIT, commit_bytes(tree, parents, kept, at_s)))
+        return str(self.repository.write(pygit2.enums.ObjectType.COMMIT, commit_bytes(tree, parents, kept, at_s)))
 
     def write_empty_tree(self) -> str:
-        return str(self._odb.write(pygit2.enums.ObjectType.TREE, b""))
+        return str(self.repository.write(pygit2.enums.ObjectType.TREE, b""))
 
     # --- merging
 
@@ -162,18 +174,3 @@ class MirrorRepository:
         if len(self._merged) > MEMO_MAX:
             self._merged.popitem(last=False)
         return made
-
-
-def _unlocked(error: GitError) -> bool:
-    """Was it a lock file somebody left behind?  Then it is gone now."""
-    found = _LOCKED.search(error.said)
-    if found is None:
-        return False
-    file = Path(found[1])
-    try:
-        stale = time.time() - file.stat().st_mtime > STALE_S
-        if stale:
-            file.unlink()
-    except FileNotFoundError:
-        return True
-    return stale

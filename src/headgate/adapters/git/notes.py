@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import time
+from collections.abc import Collection, Iterator
 
-from headgate.adapters.git.command import git
+import pygit2
+
+from headgate.adapters.git.command import GitError
 from headgate.adapters.git.mirror import MirrorRepository
 
 NOTES = "refs/notes/headgate"
@@ -22,34 +27,73 @@ def landed_as(note: str, branch: str) -> str:
     return next((commit for on, commit in reversed(_LANDED.findall(note)) if on == branch), "")
 
 
-async def bring(mirror: MirrorRepository, remote: str) -> None:
-    """The remote's notes, which are at `remote` (empty: there are none), become the mirror's.
-    For the holder of `exclusive`."""
-    if not remote:
-        await git("update-ref", "-d", NOTES, at=mirror.path)
-    elif await mirror.missing([remote]):
-        await mirror.fetch_refs(f"+{NOTES}:{NOTES}")
+async def annotate(mirror: MirrorRepository, commit: str, pipeline: str, text: str, notes: str) -> str:
+    """The notes at `notes` (empty: there are none), with this section of this commit's note; `notes` if nothing
+    changed.  Raises GitError, OSError."""
+    await _bring(mirror, notes)
+    return await asyncio.to_thread(_annotate, mirror, commit, pipeline, text, notes)
+
+
+async def read(mirror: MirrorRepository, notes: str, commits: Collection[str]) -> dict[str, str]:
+    """commit -> its note among those at `notes`; of those that have one.  Raises GitError, OSError."""
+    await _bring(mirror, notes)
+
+    def found() -> dict[str, str]:
+        tree = _tree(mirror, notes)
+        return {commit: note for commit in commits if (note := _read(tree, commit))}
+
+    return await asyncio.to_thread(found)
+
+
+async def _bring(mirror: MirrorRepository, notes: str) -> None:
+    if notes and await mirror.bring({NOTES: notes}):
+        raise GitError(("fetch",), 1, f"{NOTES} of {mirror.remote.url} moved while it was read")
+
+
+def _tree(mirror: MirrorRepository, notes: str) -> pygit2.Tree | None:
+    return mirror.commit(notes).tree if notes else None
+
+
+def _read(tree: pygit2.Tree | None, commit: str) -> str:
+    return "" if tree is None else "\n".join(blob.data.decode(errors="replace") for blob in _blobs(tree, commit))
+
+
+def _blobs(tree: pygit2.Tree, rest: str) -> Iterator[pygit2.Blob]:
+    """A note is named by its commit, at any depth of directories named by two digits each."""
+    if rest in tree and isinstance(blob := tree[rest], pygit2.Blob):
+        yield blob
+    if rest[:2] in tree and isinstance(below := tree[rest[:2]], pygit2.Tree):
+        yield from _blobs(below, rest[2:])
+
+
+def _annotate(mirror: MirrorRepository, commit: str, pipeline: str, text: str, notes: str) -> str:
+    old = _tree(mirror, notes)
+    before = _read(old, commit)
+    after = _with_section(before, pipeline, text)
+    if after == before:
+        return notes
+    repository = mirror.repository
+    tree = _with_note(repository, old, commit, repository.create_blob(after.encode(errors="replace")))
+    return mirror.write(str(tree), (notes,) if notes else (), int(time.time()), b"Notes added by Headgate\n")
+
+
+def _with_note(
+    repository: pygit2.Repository, tree: pygit2.Tree | None, rest: str, blob: pygit2.Oid, *, top: bool = True
+) -> pygit2.Oid:
+    """The tree with this note alone for its commit, below one directory or as deep as there are some already: what
+    is written for a note stays small however many there are."""
+    builder = repository.TreeBuilder() if tree is None else repository.TreeBuilder(tree)
+    if tree is not None and rest in tree:
+        builder.remove(rest)
+    name = rest[:2]
+    below = tree[name] if tree is not None and name in tree else None
+    within = below if isinstance(below, pygit2.Tree) else None
+    if within is not None or top:
+        deeper = _with_note(repository, within, rest[2:], blob, top=False)
+        builder.insert(name, deeper, pygit2.enums.FileMode.TREE)
     else:
-        await git("update-ref", NOTES, remote, at=mirror.path)
-
-
-async def annotate(mirror: MirrorRepository, commit: str, pipeline: str, text: str, remote: str) -> str:
-    """The remote's notes with this section of this commit's note; where they are then, `remote` if nothing changed.
-    For the holder of `exclusive`.  `commit` must be here."""
-    await bring(mirror, remote)
-    old = await read(mirror, commit)
-    new = _with_section(old, pipeline, text)
-    if new == old:
-        return remote
-    await git("notes", f"--ref={NOTES}", "add", "-f", "-F", "-", commit, at=mirror.path, stdin=new)
-    _, out = await git("rev-parse", NOTES, at=mirror.path)
-    return out.strip()
-
-
-async def read(mirror: MirrorRepository, commit: str) -> str:
-    """The note as it is in the mirror; empty when there is none."""
-    code, note = await git("notes", f"--ref={NOTES}", "show", commit, at=mirror.path, ok=(0, 1))
-    return note if code == 0 else ""
+        builder.insert(rest, blob, pygit2.enums.FileMode.BLOB)
+    return builder.write()
 
 
 def _with_section(note: str, pipeline: str, text: str) -> str:
@@ -57,4 +101,5 @@ def _with_section(note: str, pipeline: str, text: str) -> str:
     sections = {name: body.strip() for name, body in zip(parts[1::2], parts[2::2], strict=True)}
     sections.pop(pipeline, None)
     sections[pipeline] = text.strip()
-    return "\n\n".join(f"Headgate ({name}):\n{body}" for name, body in sections.items()) + "\n"
+    ours = [f"Headgate ({name}):\n{body}" for name, body in sections.items()]
+    return "\n\n".join([parts[0].strip(), *ours] if parts[0].strip() else ours) + "\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.mirror import MirrorRepository
-from headgate.adapters.git.notes import NOTES, bring, landed_as, read
+from headgate.adapters.git.notes import NOTES, landed_as, read
 from headgate.adapters.git.objects.merging import Conflict
 from headgate.gate.change import Change
 from headgate.gate.work import MergeItem, RepoState
@@ -20,12 +20,9 @@ async def replay(mirror: MirrorRepository, state: RepoState, project: str, branc
     if head is None:
         raise GitError(("merge",), 1, f"{project} has no branch {branch}")
     items = [item for item in state.chain if item.project == project and item.branch == branch]
-    here = {head, *(item.commit for item in items)}
-    if await mirror.missing(here):
-        await mirror.fetch()
-    gone = await mirror.missing(here)
+    gone = await mirror.bring({f"refs/heads/{branch}": head, **{item.ref: item.commit for item in items}})
     if head in gone:
-        raise Lost(f"commit {head} is no longer in {mirror.url}")
+        raise Lost(f"commit {head} is no longer in {mirror.remote.url}")
     before = head
     for item in items:
         before, head = head, await _after(mirror, head, item, item.commit in gone)
@@ -35,11 +32,10 @@ async def replay(mirror: MirrorRepository, state: RepoState, project: str, branc
 async def _after(mirror: MirrorRepository, head: str, item: MergeItem, gone: bool) -> str:
     if not gone:
         return await mirror.merge(head, item)
-    async with mirror.exclusive.hold():
-        await bring(mirror, (await mirror.remote_refs(NOTES)).get(NOTES, ""))
-        landed = landed_as(await read(mirror, item.commit), item.branch)
+    notes = await read(mirror, (await mirror.remote.refs(NOTES)).get(NOTES, ""), [item.commit])
+    landed = landed_as(notes.get(item.commit, ""), item.branch)
     if not landed or not mirror.has(landed):
-        raise Lost(f"commit {item.commit} is no longer in {mirror.url}")
+        raise Lost(f"commit {item.commit} is no longer in {mirror.remote.url}")
     return landed
 
 

@@ -15,13 +15,19 @@ def texts(tree: pygit2.Tree, paths: Iterable[str]) -> dict[str, str]:
             entry = tree[path.rstrip("/")]
         except KeyError:
             continue
-        found |= dict(_texts(entry, path.rstrip("/"), named=True))
+        found |= dict(_texts(entry, path.rstrip("/")))
     return found
 
 
-def _texts(entry: pygit2.Object, path: str, *, named: bool = False) -> Iterator[tuple[str, str]]:
-    if isinstance(entry, pygit2.Tree):
-        for child in entry:
-            yield from _texts(child, f"{path}/{child.name}")
-    elif isinstance(entry, pygit2.Blob) and (named or path.endswith((".yaml", "/.zuul.ignore"))):
-        yield path, entry.data.decode(errors="replace")
+def _texts(named: pygit2.Object, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(named, pygit2.Blob):
+        yield path, named.data.decode(errors="replace")
+    waiting = [(named, path)] if isinstance(named, pygit2.Tree) else []
+    while waiting:
+        tree, path = waiting.pop()
+        for entry in tree:
+            below = f"{path}/{entry.name}"
+            if isinstance(entry, pygit2.Tree):
+                waiting.append((entry, below))
+            elif isinstance(entry, pygit2.Blob) and below.endswith((".yaml", "/.zuul.ignore")):
+                yield below, entry.data.decode(errors="replace")

@@ -31,6 +31,8 @@ class Merge(StrEnum):
     LAST = "the last says"
     UNION = "united; `!override` replaces"
     REPLACE = "replaced; `!inherit` unites"
+    ANEW = "replaced"
+    ADD = "united"
     DEEP = "merged deeply; `!override` replaces"
     APPEND = "appended, once each; `!override` replaces"
     OUTSIDE_IN = "appended"
@@ -137,7 +139,7 @@ JOB: dict[str, JobKey] = {
     "deduplicate": _key(flag_or_auto, default="auto", context=True),
     "branches": _key(many(regex), Merge.OWN, "the branch it is defined on, see below", context=True),
     "attribute-control": _key(mapping, Merge.STICKY, context=True),
-    "run": _key(_BOOKS, Merge.REPLACE, control=True),
+    "run": _key(_BOOKS, Merge.ANEW, control=True),
     "pre-run": _key(_BOOKS, Merge.OUTSIDE_IN, control=True),
     "post-run": _key(_POST_BOOKS, Merge.INSIDE_OUT, control=True),
     "cleanup-run": _key(_BOOKS, Merge.INSIDE_OUT, note="deprecated: post-run with `cleanup: true`"),
@@ -169,7 +171,7 @@ JOB: dict[str, JobKey] = {
     "workspace-checkout": _key(flag_or_auto, default="true"),
     "failure-output": _key(_override(_TEXTS), Merge.UNION, control=True),
     "image-build-name": _key(text),
-    "preserve-home-paths": _key(_TEXTS, Merge.UNION),
+    "preserve-home-paths": _key(_TEXTS, Merge.ADD),
 }
 PROJECT_JOB: dict[str, JobKey] = JOB
 """What a project's pipeline section may say of a job: the same."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from headgate.recipes.lock import lock
 from headgate.recipes.requests import Requests
 from headgate.services.context import Context
-from headgate.store.store import Session
+from headgate.store.store import GuardLost, Session
 from headgate.store.types import OPS_MAX, At, Conflict, Delete, Entry
 
 log = logging.getLogger("headgate.sweep")
@@ -44,17 +44,22 @@ class Sweeper:
                 seen, left = mirror.moves, self._left()
                 due = [entry for entry in left if suspects.get(entry.path) == entry.version][:COUNT_MAX]
                 if due:
-                    log.warning("removing what requests left behind: %s", ", ".join(entry.path for entry in due))
-                    try:
-                        checks = [At(entry.path, entry.version) for entry in due]
-                        await store.commit(checks, [Delete(entry.path) for entry in due], guards=[guard])
-                    except Conflict as moved:
-                        if moved.check == guard:
-                            raise
+                    await self._remove(due, guard)
                 suspects = {entry.path: entry.version for entry in left}
                 if not suspects:
                     await mirror.moved(seen)
                 await asyncio.sleep(INTERVAL_S)
+
+    async def _remove(self, due: list[Entry], guard: At) -> None:
+        """Raises GuardLost."""
+        log.warning("removing what requests left behind: %s", ", ".join(entry.path for entry in due))
+        checks = [At(entry.path, entry.version) for entry in due]
+        try:
+            await self._context.store.commit(checks, [Delete(entry.path) for entry in due], guards=[guard])
+        except GuardLost:
+            raise
+        except Conflict as moved:
+            log.info("%s; looking again", moved)
 
     def _left(self) -> list[Entry]:
         left = {path: e for q in self._queues() for path, e in q.left(self._context.mirror).items()}

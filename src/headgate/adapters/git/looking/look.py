@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from headgate.adapters.git.looking.names import APPROVED, FOR, HEADS, Names
 from headgate.adapters.git.mirror import MirrorRepository
-from headgate.adapters.git.notes import NOTES, bring, landed_as, read
+from headgate.adapters.git.notes import NOTES, landed_as, read
 from headgate.adapters.git.objects.commits import Original
 from headgate.adapters.git.objects.conflicts import shown_name
-from headgate.adapters.git.objects.series import changes, files, outside
+from headgate.adapters.git.objects.series import changes, contained, files
 from headgate.base.ids import derived
 from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
 from headgate.ports.git import Sighting
@@ -57,12 +57,8 @@ class Look:
         self._name()
         fresh = [name for name in self._proposed if not self._is_known(name)]
         old = old_heads or {}
-        wanted = {self._refs[FOR + name] for name in fresh} | {
-            commit for ref, commit in self._heads.items() if old.get(ref) != commit
-        }
-        if await self._mirror.missing(wanted):
-            await self._mirror.fetch()
-        gone = await self._mirror.missing(wanted)
+        moved_heads = {ref: commit for ref, commit in self._heads.items() if old.get(ref) != commit}
+        gone = await self._mirror.bring({**{FOR + name: self._refs[FOR + name] for name in fresh}, **moved_heads})
         self.late = bool(gone)
         fresh = [name for name in fresh if self._refs[FOR + name] not in gone and self._head(name) not in gone]
         fresh = await self._not_landed(fresh, doubted)
@@ -213,17 +209,15 @@ class Look:
         if head in gone:
             return set()
         here = [change.commit for change in candidates if change.commit not in gone]
-        not_in = await outside(self._mirror, head, here) if here else {}
-        found = {c.key for c in candidates if c.commit not in gone and c.commit not in not_in}
+        has = await contained(self._mirror, head, here)
+        found = {change.key for change in candidates if change.commit in has}
         rest = [change for change in candidates if change.key not in found]
         if rest and NOTES in self._refs:
-            async with self._mirror.exclusive.hold():
-                await bring(self._mirror, (await self._mirror.remote_refs(NOTES)).get(NOTES, ""))
-                as_commits = {c.key: landed_as(await read(self._mirror, c.commit), c.branch) for c in rest}
-            there = {key: commit for key, commit in as_commits.items() if commit}
-            absent = await self._mirror.missing(there.values())
-            not_in = await outside(self._mirror, head, [c for c in there.values() if c not in absent]) if there else {}
-            found |= {key for key, commit in there.items() if commit not in absent and commit not in not_in}
+            notes = await read(self._mirror, self._refs[NOTES], [change.commit for change in rest])
+            as_commits = {c.key: landed_as(notes.get(c.commit, ""), c.branch) for c in rest}
+            landed = set(as_commits.values()) - {""}
+            has = await contained(self._mirror, head, landed - await self._mirror.missing(landed))
+            found |= {key for key, commit in as_commits.items() if commit in has}
         return found
 
     async def _branches(self, old: Mapping[str, str]) -> None:

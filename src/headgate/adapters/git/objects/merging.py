@@ -42,6 +42,7 @@ class Objects(Protocol):
     def parts(self, commit: str) -> Parts: ...
     def write(self, tree: str, parents: tuple[str, ...], at_s: int, like: bytes | Parts) -> str: ...
     def write_empty_tree(self) -> str: ...
+    async def near(self, head: str, commit: str) -> bool | None: ...
     async def contains(self, head: str, commit: str) -> bool: ...
 
 
@@ -50,7 +51,10 @@ async def merge(objects: Objects, head: str, item: MergeItem) -> str:
     if item.mode in ("cherry-pick", "rebase"):
         return await _pick(objects, head, item)
     onto, change = await asyncio.to_thread(lambda: (objects.parts(head), objects.parts(item.commit)))
-    tree = await _merge_tree(objects.path, head, item.commit)
+    near = await objects.near(head, item.commit)
+    if near:
+        return head
+    tree = change.tree if near is False else await _merge_tree(objects.path, head, item.commit)
     message = item.message.strip().replace("\0", "") or item.commit
     if item.mode == "squash-merge":
         if tree == onto.tree:

@@ -1,0 +1,33 @@
+"""How two trees differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pygit2
+from pygit2.enums import FileMode
+
+
+def between(before: pygit2.Tree, after: pygit2.Tree) -> Iterator[str]:
+    """Paths of files, links and submodules that are in one of them only, or are not the same in both."""
+    waiting: list[tuple[bytes, pygit2.Tree | None, pygit2.Tree | None]] = [(b"", before, after)]
+    while waiting:
+        path, *both = waiting.pop()
+        old, new = map(_entries, both)
+        for name in old.keys() | new.keys():
+            was, now = old.get(name), new.get(name)
+            if was is not None and now is not None and (was.id, was.filemode) == (now.id, now.filemode):
+                continue
+            below_was, below_now = _directory(was), _directory(now)
+            if below_was is not None or below_now is not None:
+                waiting.append((path + name + b"/", below_was, below_now))
+            if (was is not None and below_was is None) or (now is not None and below_now is None):
+                yield (path + name).decode(errors="replace")
+
+
+def _entries(tree: pygit2.Tree | None) -> dict[bytes, pygit2.Object]:
+    return {} if tree is None else {entry.raw_name: entry for entry in tree if entry.raw_name is not None}
+
+
+def _directory(entry: pygit2.Object | None) -> pygit2.Tree | None:
+    return entry if isinstance(entry, pygit2.Tree) and entry.filemode == FileMode.TREE else None

@@ -1,0 +1,1 @@
+"""The repository that a mirror is a copy of."""

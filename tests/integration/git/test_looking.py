@@ -1,0 +1,210 @@
+"""What is seen at a repository, and when."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from headgate.adapters.git.looking.watching import watch
+from headgate.gate.change import EventKind
+from headgate.testing.repositories import Repositories, run_git
+
+from .words import DEADLINE_S, HOST, PROJECT, change, item, landed, push_past_the_gate, state_of, watching
+
+
+async def test_pushes_are_seen_without_polling(repositories: Repositories) -> None:
+    async with watching(repositories, poll_interval_s=3600) as seen:
+        await seen.next()
+        message = "One\n\nDepends-On: code/master/zero\nDepends-On: x/y/z\nDepends-On: code/nowhere/topic"
+        commit = repositories.propose("code", "one", {"c": "x\n"}, message)
+        proposed = await seen.until(EventKind.PROPOSED)
+        assert (proposed.commit, proposed.files) == (commit, ("c",))
+        assert proposed.needs == (f"{PROJECT}/master/zero",)
+        assert proposed.unresolved == ("x/y/z", "code/nowhere/topic")
+        repositories.approve("code", "one")
+        assert (await seen.until(EventKind.APPROVED)).topic == "one"
+        repositories.abandon("code", "one")
+        assert (await seen.until(EventKind.ABANDONED)).topic == "one"
+
+
+async def test_remote_repositories_are_asked_as_often_as_the_setting_says(
+    repositories: Repositories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the user's own ssh."""
+    ssh = repositories.root / "ssh"
+    ssh.write_text('#!/bin/sh\ntest "$1" = git.example && exec sh -c "$2"\n')
+    ssh.chmod(0o755)
+    monkeypatch.setenv("GIT_SSH_COMMAND", str(ssh))
+    monkeypatch.setenv("GIT_SSH_VARIANT", "simple")
+    url = f"ssh://git.example{repositories.hub}"
+    async with watching(repositories, url, poll_interval_s=0.1) as seen:
+        await seen.next()
+        commit = repositories.propose("code", "one", {"c": "x\n"})
+        assert (await seen.until(EventKind.PROPOSED)).topic == "one"
+        repositories.approve("code", "one")
+        assert (await seen.until(EventKind.APPROVED)).topic == "one"
+        state = await state_of(seen.git, item(commit, "one"))
+        assert (await landed(seen.git, state, change(commit, "one"))).ok
+        assert (await seen.until(EventKind.REF_UPDATED)).commit == repositories.head("code")
+
+
+async def test_what_was_pushed_while_nobody_looked_is_found(repositories: Repositories) -> None:
+    repositories.propose("code", "one", {"c": "x\n"})
+    repositories.approve("code", "one")
+    async with watching(repositories) as seen:
+        sighting = await seen.next()
+    assert [event.kind for event in sighting.events] == [EventKind.PROPOSED, EventKind.APPROVED]
+
+
+async def test_a_proposal_pushed_again_is_a_new_patchset_without_the_old_approval(repositories: Repositories) -> None:
+    async with watching(repositories) as seen:
+        first = repositories.propose("code", "one", {"c": "x\n"})
+        repositories.approve("code", "one")
+        await seen.until(EventKind.APPROVED)
+        run_git("commit", "-q", "--amend", "-m", "Once more", at=repositories.work("code"))
+        run_git("push", "-q", "-f", "origin", "HEAD:refs/for/master/one", at=repositories.work("code"))
+        again = await seen.until(EventKind.PROPOSED)
+        assert again.commit != first and again.message == "Once more\n"
+        assert not seen.known[again.key].is_approved
+
+
+async def test_branches_and_topics_may_have_slashes(repositories: Repositories) -> None:
+    work = repositories.work("code")
+    for branch in ("release", "stable/1.0"):
+        run_git("push", "-q", "origin", f"HEAD:refs/heads/{branch}", at=work)
+    async with watching(repositories) as seen:
+        await seen.next()
+        repositories.propose("code", "ada/fix", {"c": "x\n"}, "One\n\nDepends-On: code/stable/1.0/bob/x", "stable/1.0")
+        found = await seen.until(EventKind.PROPOSED)
+        assert (found.branch, found.topic) == ("stable/1.0", "ada/fix")
+        assert found.needs == (f"{PROJECT}/stable/1.0/bob/x",)
+        repositories.abandon("code", "ada/fix", "stable/1.0")
+        await seen.until(EventKind.ABANDONED)
+        repositories.propose("code", "ada/fix/again", {"c": "x\n"}, branch="stable/1.0")
+        assert (await seen.until(EventKind.PROPOSED)).topic == "ada/fix/again"
+
+
+async def test_a_landed_change_is_seen_to_have_landed_whatever_its_mode(repositories: Repositories) -> None:
+    async with watching(repositories) as seen:
+        for mode in ("merge", "squash-merge", "cherry-pick"):
+            push_past_the_gate(repositories, {mode: "x\n"})
+            commit = repositories.propose("code", mode, {"c": mode})
+            await seen.until(EventKind.PROPOSED)
+            state = await state_of(seen.git, item(commit, mode, mode))
+            assert (await landed(seen.git, state, change(commit, mode))).ok
+            while seen.known[f"{PROJECT}/master/{mode}"].open:
+                await seen.next()
+            assert seen.known[f"{PROJECT}/master/{mode}"].landed
+    assert EventKind.ABANDONED not in {event.kind for event in seen.events}
+
+
+async def test_a_branch_that_moves_is_an_event_with_its_files(repositories: Repositories) -> None:
+    async with watching(repositories) as seen:
+        await seen.next()
+        before = repositories.head("code")
+        after = push_past_the_gate(repositories, {"d/e": "x\n", "b": "other\n"})
+        moved = await seen.until(EventKind.REF_UPDATED)
+        assert (moved.old_commit, moved.commit, moved.files) == (before, after, ("b", "d/e"))
+
+
+async def test_a_branch_deleted_closes_its_changes_with_a_reason(repositories: Repositories) -> None:
+    run_git("push", "-q", "origin", "HEAD:refs/heads/topical", at=repositories.work("code"))
+    async with watching(repositories) as seen:
+        repositories.propose("code", "one", {"c": "x\n"}, branch="topical")
+        one = await seen.until(EventKind.PROPOSED)
+        run_git("push", "-q", "origin", ":refs/heads/topical", at=repositories.work("code"))
+        told = await seen.until_trouble("refs/for/topical/one: for no branch that is there")
+        assert "push to refs/for/<branch>/<topic>" in told
+        standing = seen.known[one.key]
+        assert not standing.open and standing.reason == f"the branch topical of {PROJECT} was deleted"
+        run_git("push", "-q", "origin", "HEAD^:refs/heads/topical", at=repositories.work("code"))
+        assert (await seen.until(EventKind.PROPOSED)).commit == one.commit
+        await seen.until_trouble("")
+
+
+async def test_a_repository_that_goes_is_said_once_and_comes_back(
+    repositories: Repositories, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "headgate.git")
+    hub, away = repositories.hub / "code", repositories.root / "away"
+    async with watching(repositories, poll_interval_s=0.2) as seen:
+        await seen.next()
+        hub.rename(away)
+        assert "it cannot be read" in await seen.until_trouble("it cannot be read")
+        await asyncio.to_thread(repositories.create, "other", {"a": "x\n"})
+        away.rename(hub)
+        await seen.until_trouble("")
+        repositories.propose("code", "one", {"c": "x\n"})
+        assert (await seen.until(EventKind.PROPOSED)).topic == "one"
+        shutil.rmtree(hub)
+        await seen.until_trouble("it cannot be read")
+        shutil.rmtree(repositories.work("code"))
+        repositories.create("code", {"a": "another one\n"})
+        await seen.until_trouble("")
+        repositories.propose("code", "two", {"c": "x\n"})
+        assert (await seen.until(EventKind.PROPOSED)).topic == "two"
+    told = [record.getMessage() for record in caplog.records if "cannot be read" in record.getMessage()]
+    assert len(told) == 2 and all(f"{PROJECT} cannot be read; it is waited for" in text for text in told)
+    assert sum("can be read again" in record.getMessage() for record in caplog.records) == 2
+
+
+async def test_where_nothing_can_be_watched_it_is_looked_now_and_then(tmp_path: Path) -> None:
+    """A git directory whose refs are no directory, and that changes its mind."""
+    stirred: asyncio.Queue[str] = asyncio.Queue()
+    place = tmp_path / "repository"
+    place.mkdir()
+    following = asyncio.ensure_future(watch(lambda: {"p": place}, stirred.put_nowait, 0.1))
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            assert await stirred.get() == "p"
+            place.rename(tmp_path / "old")
+            place.mkdir()
+            while not stirred.empty():
+                stirred.get_nowait()
+            assert await stirred.get() == "p", "another directory at the same place is another repository"
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_a_topic_for_no_branch_is_said(repositories: Repositories) -> None:
+    run_git("push", "-q", "origin", "HEAD:refs/for/mastr/one", at=repositories.work("code"))
+    async with watching(repositories) as seen:
+        assert "refs/for/mastr/one: for no branch that is there" in await seen.until_trouble("mastr")
+
+
+async def test_five_thousand_refs_are_quick(repositories: Repositories) -> None:
+    work, hub = repositories.work("code"), repositories.hub / "code"
+    commit = run_git("rev-parse", "HEAD", at=work)
+    head = repositories.propose("code", "new", {"c": "x\n"})
+    lines = [f"{commit} refs/for/master/t{number}" for number in range(4_000)]
+    lines += [f"{commit} refs/heads/b{number}" for number in range(1_000)]
+    lines += [f"{head} refs/for/master/new", f"{commit} refs/heads/master"]
+    shutil.rmtree(hub / "refs")
+    (hub / "refs").mkdir()
+    (hub / "packed-refs").write_text("\n".join(["# pack-refs with: sorted ", *sorted(lines, key=_ref)]) + "\n")
+    async with watching(repositories) as seen:
+        begin = time.monotonic()
+        sighting = await seen.next()
+        first_s = time.monotonic() - begin
+        assert len(sighting.standings) == 4_001 and len(sighting.heads[PROJECT]) == 1_001
+        begin = time.monotonic()
+        repositories.approve("code", "new")
+        assert (await seen.until(EventKind.APPROVED)).topic == "new"
+        again_s = time.monotonic() - begin
+    assert first_s < 10 and again_s < 3, f"first {first_s:.2f} s, again {again_s:.2f} s"
+
+
+def _ref(line: str) -> str:
+    return line.split(" ")[1]
+
+
+async def test_projects_of_other_hosts_are_nobody_elses(repositories: Repositories) -> None:
+    async with watching(repositories) as seen:
+        repositories.propose("code", "one", {"c": "x\n"}, f"One\n\nDepends-On: {HOST}/code/master/two")
+        assert (await seen.until(EventKind.PROPOSED)).needs == (f"{PROJECT}/master/two",)

@@ -1,0 +1,229 @@
+"""Merging chains of changes, whatever they hold."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from headgate.adapters.git.command import environment, git
+from headgate.gate.work import CatAnswer, CatRequest
+from headgate.testing.repositories import Repositories, run_git
+
+from .conftest import LINES
+from .words import PROJECT, engine, item, merged, state_of
+
+MODES = ("merge", "squash-merge", "cherry-pick", "rebase")
+
+
+def edited(**lines: str) -> str:
+    """The nine lines, some with another text: `l1="one"`."""
+    texts = LINES.split("\n")[:-1]
+    for name, text in lines.items():
+        texts[int(name[1:]) - 1] = text
+    return "".join(f"{text}\n" for text in texts)
+
+
+def committed(repositories: Repositories, topic: str, message: str = "", *args: str) -> str:
+    """What is staged in the clone, proposed."""
+    work = repositories.work("code")
+    run_git("commit", "-q", "--allow-empty", "-m", message or topic, *args, at=work)
+    run_git("push", "-q", "-f", "origin", f"HEAD:refs/for/master/{topic}", at=work)
+    return run_git("rev-parse", "HEAD", at=work)
+
+
+def begin(repositories: Repositories, at: str = "origin/master") -> Path:
+    work = repositories.work("code")
+    run_git("fetch", "-q", "origin", at=work)
+    run_git("checkout", "-q", "--detach", at, at=work)
+    return work
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_same_input_same_commit_on_every_machine(
+    repositories: Repositories, mode: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    one = repositories.propose("code", "one", {"a": edited(l1="one"), "moved/b": "b\n"})
+    two = repositories.propose("code", "two", {"a": edited(l9="two")})
+    chain = (item(one, "one", mode), item(two, "two", mode))
+    here = await state_of(engine(repositories, "x"), *chain)
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".gitconfig").write_text(
+        "[user]\nname = Somebody\n[merge]\nrenames = false\nconflictStyle = diff3\n[core]\nautocrlf = true\n"
+        f"attributesFile = {home}/attributes\n[commit]\ngpgSign = true\n[i18n]\ncommitEncoding = latin-1\n"
+    )
+    (home / "attributes").write_text("* merge=union\n")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("GIT_AUTHOR_DATE", "2001-01-01T00:00:00")
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    assert here == await state_of(engine(repositories, "y"), *chain)
+    three = repositories.propose("code", "three", {"a": edited(l1="three")})
+    answer = await merged(engine(repositories, "y"), item(one, "one", mode), item(three, "three", mode))
+    assert not answer.ok, "the user's attributes would have merged both sides"
+
+
+def test_a_remote_is_talked_to_as_the_user_would() -> None:
+    of = {"HOME": "/home/ada", "GIT_SSH_COMMAND": "ssh -i key", "GIT_DIR": "/elsewhere", "SSH_AUTH_SOCK": "/agent"}
+    remote, alone = environment(True, of), environment(False, of)
+    assert remote["GIT_SSH_COMMAND"] == "ssh -i key" and remote["SSH_AUTH_SOCK"] == "/agent"
+    assert "GIT_DIR" not in remote and "GIT_CONFIG_GLOBAL" not in remote
+    assert "GIT_SSH_COMMAND" not in alone and alone["GIT_CONFIG_GLOBAL"] == os.devnull
+
+
+async def test_credentials_of_the_user_reach_remotes_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / ".gitconfig").write_text("[credential]\nhelper = vault\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    asked = ("config", "--get", "credential.helper")
+    assert await git(*asked, at=tmp_path, remote=True, ok=(0, 1)) == (0, "vault\n")
+    assert await git(*asked, at=tmp_path, ok=(0, 1)) == (1, "")
+
+
+async def test_a_checkout_has_what_the_chain_makes(repositories: Repositories) -> None:
+    one = repositories.propose("code", "one", {"a": edited(l1="one")})
+    two = repositories.propose("code", "two", {"a": edited(l9="two")})
+    state = await state_of(engine(repositories, "x"), item(one, "one"), item(two, "two"))
+    tree = repositories.root / "tree"
+    await engine(repositories, "elsewhere").checkout(state, PROJECT, "master", tree)
+    assert (tree / "a").read_text() == edited(l1="one", l9="two")
+
+
+async def test_a_conflict_names_files_and_the_change(repositories: Repositories) -> None:
+    one = repositories.propose("code", "one", {"a": "x\n", "b": "x\n"})
+    two = repositories.propose("code", "two", {"a": "y\n", "b": "y\n"})
+    answer = await merged(engine(repositories), item(one, "one"), item(two, "two"))
+    assert (answer.ok, answer.blame) == (False, "two")
+    assert "conflicts in: a, b" in answer.error
+
+
+async def test_files_in_conflict_are_named_as_people_wrote_them(repositories: Repositories) -> None:
+    names = ("grün/ñ 日本.txt", 'with "quotes", and commas', "two\nlines")
+    one = repositories.propose("code", "one", dict.fromkeys(names, "x\n"))
+    two = repositories.propose("code", "two", dict.fromkeys(names, "y\n"))
+    answer = await merged(engine(repositories), item(one, "one"), item(two, "two"))
+    for shown in ("grün/ñ 日本.txt", '"with \\"quotes\\", and commas"', '"two\\nlines"'):
+        assert shown in answer.error
+
+
+async def test_every_kind_of_conflict_says_what_it_is(repositories: Repositories) -> None:
+    work = begin(repositories)
+    (work / "a").unlink()
+    (work / "a").symlink_to("b")
+    run_git("add", "-A", at=work)
+    link = committed(repositories, "link")
+    text = repositories.propose("code", "text", {"a": edited(l1="one")})
+    answer = await merged(engine(repositories), item(text, "text"), item(link, "link"))
+    assert not answer.ok and "a (distinct modes)" in answer.error
+    work = begin(repositories)
+    run_git("rm", "-q", "a", at=work)
+    gone = committed(repositories, "gone")
+    answer = await merged(engine(repositories), item(text, "text"), item(gone, "gone"))
+    assert not answer.ok and "a (modify/delete)" in answer.error
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_whatever_is_committed_comes_through(repositories: Repositories, mode: str) -> None:
+    work = begin(repositories)
+    (work / "binary").write_bytes(bytes(range(256)) * 40)
+    (work / "crlf").write_bytes(b"one\r\ntwo\r\n")
+    (work / "link").symlink_to("binary")
+    repositories.write("code", {"run": "#!/bin/sh\n", ".gitattributes": "crlf text=auto\n* filter=none\n"})
+    run_git("-c", "core.autocrlf=false", "add", "-A", at=work)
+    run_git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},sub", at=work)
+    blob = run_git("hash-object", "-w", "--no-filters", "crlf", at=work)
+    run_git("update-index", "--add", "--cacheinfo", f"100644,{blob},crlf", at=work)
+    commit = committed(repositories, "odd")
+    other = repositories.propose("code", "other", {"a": edited(l5="x")})
+    state = await state_of(engine(repositories), item(other, "other", mode), item(commit, "odd", mode))
+    made = engine(repositories).mirror(PROJECT, "local")
+    await made.ready()
+    listed = run_git("ls-tree", "-r", state.merged[PROJECT]["master"], at=made.path)
+    proposed = run_git("ls-tree", "-r", commit, at=repositories.hub / "code")
+    assert [x for x in listed.splitlines() if not x.endswith("\ta")] == [
+        x for x in proposed.splitlines() if not x.endswith("\ta")
+    ]
+    tree = repositories.root / "tree"
+    await engine(repositories).checkout(state, PROJECT, "master", tree)
+    assert (tree / "binary").read_bytes() == bytes(range(256)) * 40 and os.readlink(tree / "link") == "binary"
+    assert os.access(tree / "run", os.X_OK)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_merge_commit_among_those_of_a_change_keeps_what_was_made_in_it(
+    repositories: Repositories, mode: str
+) -> None:
+    work = begin(repositories)
+    repositories.write("code", {"side": "side\n", "a": edited(l1="side")})
+    run_git("commit", "-q", "-m", "side", at=work)
+    side = run_git("rev-parse", "HEAD", at=work)
+    begin(repositories)
+    repositories.write("code", {"main": "main\n", "a": edited(l1="main")})
+    run_git("commit", "-q", "-m", "main", at=work)
+    run_git("merge", "-q", "-s", "ours", "--no-commit", side, at=work)
+    repositories.write("code", {"side": "side\n", "a": edited(l1="both"), "evil": "made in the merge\n"})
+    commit = committed(repositories, "merging")
+    ahead = repositories.propose("code", "ahead", {"a": edited(l9="ahead")})
+    state = await state_of(engine(repositories), item(ahead, "ahead", mode), item(commit, "merging", mode))
+    tree = repositories.root / "tree"
+    await engine(repositories).checkout(state, PROJECT, "master", tree)
+    assert (tree / "a").read_text() == edited(l1="both", l9="ahead")
+    assert {"side", "main", "evil"} <= {path.name for path in tree.iterdir()}
+
+
+@pytest.mark.parametrize("mode", ["cherry-pick", "rebase"])
+async def test_commits_that_were_empty_stay_and_those_that_become_empty_go(
+    repositories: Repositories, mode: str
+) -> None:
+    begin(repositories)
+    committed(repositories, "some", "Start the release")
+    repositories.write("code", {"a": edited(l1="one")})
+    committed(repositories, "some", "One")
+    repositories.write("code", {"b": "new\n"})
+    commit = committed(repositories, "some", "Two")
+    same = repositories.propose("code", "same", {"a": edited(l1="one")}, "One, too")
+    git = engine(repositories)
+    state = await state_of(git, item(same, "same", mode), item(commit, "some", mode))
+    path = git.mirror(PROJECT, "local").path
+    log = run_git("log", "--format=%s %an", "--reverse", state.merged[PROJECT]["master"], at=path)
+    assert log.splitlines() == ["Begin Ada", "One, too Ada", "Start the release Ada", "Two Ada"]
+
+
+async def test_a_chain_extended_by_one_costs_one_merge(repositories: Repositories) -> None:
+    commits = [repositories.propose("code", f"t{n}", {f"f{n}": "x\n"}) for n in range(4)]
+    git = engine(repositories)
+    for count in range(1, 5):
+        await merged(git, *(item(commit, f"t{n}") for n, commit in enumerate(commits[:count])))
+    assert git.mirror(PROJECT, "local").merges == 4
+
+
+async def test_the_same_commit_told_in_other_words_is_another_merge(repositories: Repositories) -> None:
+    commit = repositories.propose("code", "one", {"c": "x\n"})
+    git = engine(repositories)
+    for mode in ("merge", "squash-merge"):
+        first = await state_of(git, item(commit, "one", mode, message="First"))
+        other = await state_of(git, item(commit, "one", mode, message="Second"))
+        assert first.merged != other.merged
+    one, two = await state_of(git, item(commit, "one")), await state_of(git, item(commit, "two", message="one"))
+    assert one.merged != two.merged
+
+
+async def test_on_top_of_the_branch_nothing_is_merged_but_the_result_is_the_same(repositories: Repositories) -> None:
+    commit = repositories.propose("code", "one", {"c": "x\n", "a": edited(l1="one")})
+    git = engine(repositories)
+    state = await state_of(git, item(commit, "one"))
+    path = git.mirror(PROJECT, "local").path
+    made = state.merged[PROJECT]["master"]
+    assert run_git("rev-parse", f"{made}^{{tree}}", at=path) == run_git("rev-parse", f"{commit}^{{tree}}", at=path)
+    assert run_git("rev-parse", f"{made}^1", f"{made}^2", at=path).split() == [repositories.head("code"), commit]
+    again = await state_of(git, item(commit, "one"), item(commit, "one"))
+    assert again.merged == state.merged, "what is there already is not merged again"
+
+
+async def test_what_is_missing_is_said(repositories: Repositories) -> None:
+    answer = await merged(engine(repositories), item("1" * 40, "ghost"))
+    assert not answer.ok and "1" * 40 in answer.error
+    nowhere = await merged(engine(repositories), item("1" * 40, "ghost", branch="nowhere"))
+    assert not nowhere.ok and "has no branch nowhere" in nowhere.error
+    gone = await engine(repositories).do(CatRequest("git.example/nowhere", "local"))
+    assert isinstance(gone, CatAnswer) and not gone.ok and gone.error

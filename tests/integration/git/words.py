@@ -1,0 +1,145 @@
+"""What the tests of plain git speak of: repositories at a hub, and mergers that work on them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from headgate.adapters.git.connection import GitConnection
+from headgate.adapters.git.engine import GitEngine
+from headgate.adapters.git.forge import GitForge
+from headgate.config.tenants import TenantProject
+from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
+from headgate.gate.work import LandAnswer, LandRequest, MergeAnswer, MergeItem, MergeRequest, RepoState
+from headgate.ports.git import Sighting
+from headgate.testing.repositories import Repositories, run_git
+
+HOST = "git.example"
+PROJECT = f"{HOST}/code"
+DEADLINE_S = 20.0
+
+
+def connection(repositories: Repositories, baseurl: str = "", poll_interval_s: float = 30.0) -> GitConnection:
+    return GitConnection("local", baseurl or str(repositories.hub), HOST, poll_interval_s=poll_interval_s)
+
+
+def engine(repositories: Repositories, name: str = "git", baseurl: str = "") -> GitEngine:
+    """A merger of its own, with its own copies of the repositories."""
+    return GitEngine(repositories.root / name, {"local": connection(repositories, baseurl)})
+
+
+def item(commit: str, topic: str, mode: str = "merge", branch: str = "master", message: str = "") -> MergeItem:
+    ref = f"refs/for/{branch}/{topic}"
+    at_s = 1_700_000_000
+    return MergeItem(topic, PROJECT, "local", branch, ref, commit, mode, at_s=at_s, message=message or topic)
+
+
+def change(commit: str, topic: str, branch: str = "master") -> Change:
+    return Change("local", PROJECT, branch, topic, commit, ref=f"refs/for/{branch}/{topic}")
+
+
+async def merged(git: GitEngine, *chain: MergeItem) -> MergeAnswer:
+    answer = await git.do(MergeRequest("b", chain, {PROJECT: "local"}))
+    assert isinstance(answer, MergeAnswer)
+    return answer
+
+
+async def state_of(git: GitEngine, *chain: MergeItem) -> RepoState:
+    answer = await merged(git, *chain)
+    assert answer.state is not None, answer.error
+    return answer.state
+
+
+async def landed(git: GitEngine, state: RepoState, what: Change, note: str = "It passed.") -> LandAnswer:
+    answer = await git.do(LandRequest("b", state, what, state.merged[PROJECT][what.branch], note, "gate"))
+    assert isinstance(answer, LandAnswer)
+    return answer
+
+
+def refs(repositories: Repositories, name: str = "code") -> set[str]:
+    return set(run_git("for-each-ref", "--format=%(refname)", at=repositories.hub / name).splitlines())
+
+
+def push_past_the_gate(repositories: Repositories, files: Mapping[str, str], branch: str = "master") -> str:
+    """Somebody's own commit on the branch."""
+    work = repositories.work("code")
+    run_git("fetch", "-q", "origin", at=work)
+    run_git("checkout", "-q", "--detach", f"origin/{branch}", at=work)
+    repositories.write("code", files)
+    run_git("commit", "-q", "-m", "direct", at=work)
+    run_git("push", "-q", "origin", f"HEAD:refs/heads/{branch}", at=work)
+    return repositories.head("code", branch)
+
+
+@dataclass(slots=True)
+class Watch:
+    """What a connection sees, with a memory."""
+
+    git: GitEngine
+    seen: AsyncIterator[Sighting]
+    known: dict[str, Standing] = field(default_factory=dict)
+    heads: dict[str, dict[str, str]] = field(default_factory=dict)
+    troubles: dict[str, str] = field(default_factory=dict)
+    events: list[TriggerEvent] = field(default_factory=list)
+
+    async def next(self) -> Sighting:
+        async with asyncio.timeout(DEADLINE_S):
+            sighting = await anext(self.seen)
+        self.known.update({standing.change.key: standing for standing in sighting.standings})
+        self.heads.update(sighting.heads)
+        self.troubles.update(sighting.troubles)
+        self.events += sighting.events
+        return sighting
+
+    async def until(self, kind: EventKind) -> Change:
+        """The change of the next such event."""
+        while True:
+            for at, event in enumerate(self.events):
+                if event.kind is kind:
+                    del self.events[: at + 1]
+                    return event.change
+            await self.next()
+
+    async def until_trouble(self, text: str) -> str:
+        """What is wrong with the project, once it says so; with an empty text, once all is well."""
+        while True:
+            told = self.troubles.get(PROJECT, "")
+            if text in told and bool(text) == bool(told):
+                return told
+            await self.next()
+
+
+@asynccontextmanager
+async def watching(
+    repositories: Repositories,
+    baseurl: str = "",
+    poll_interval_s: float = 30.0,
+    known: Mapping[str, Standing] | None = None,
+) -> AsyncIterator[Watch]:
+    at = connection(repositories, baseurl, poll_interval_s)
+    git = GitEngine(repositories.root / "watch", {"local": at})
+    forge = GitForge(at, git, {PROJECT: TenantProject(PROJECT, "code", "local", False)})
+    standings, heads = dict(known or {}), dict[str, dict[str, str]]()
+    seen = forge.sightings(standings, heads)
+    try:
+        yield Watch(git, seen, standings, heads)
+    finally:
+        await seen.aclose()  # type: ignore[attr-defined]  # the iterator is a generator
+
+
+def counted_git(at: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Goes to the front of the path: git, and each use of it a line in `<at>/log`."""
+    at.mkdir()
+    log, real = at / "log", shutil.which("git")
+    log.touch()
+    (at / "git").write_text(f'#!/bin/sh\nprintf \'%s\\n\' "$*" >> {log}\nexec {real} "$@"\n')
+    (at / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{at}:{os.environ['PATH']}")
+    return log

@@ -1,0 +1,33 @@
+"""The declarations the parser uses are those the reference page is made of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from headgate.config.keys.errors import ERRORS
+from headgate.config.keys.job import CONTROLLED, JOB
+from headgate.config.keys.objects import KINDS
+from headgate.config.keys.pipeline import PIPELINE
+from headgate.config.keys.tenant import TENANT
+from headgate.config.telling.page import page
+
+CASES = Path(__file__).parent / "cases"
+FILES = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(CASES.glob("*.yaml"))}
+
+
+def test_every_name_of_an_error_is_on_the_page_and_has_a_case_with_its_place() -> None:
+    told = {str(line).split(" | ")[0] for found in FILES.values() for case in found for line in _errors(case)}
+    assert told - {"GitHub Deprecation"} == set(ERRORS) - {"GitHub Deprecation"}
+    assert all(f"| {name}" in page() for name in ERRORS)
+
+
+def _errors(case: dict) -> list[str]:
+    refused = [line for lines in case.get("refused", {}).values() for line in lines]
+    return [*case.get("errors", []), *case.get("file_errors", []), *refused]
+
+
+def test_the_language_has_all_its_words() -> None:
+    assert (len(KINDS), len(PIPELINE), len(JOB) - 1, len(CONTROLLED)) == (14, 38, 57, 20)
+    assert len(TENANT) == 27
