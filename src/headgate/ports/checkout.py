@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +18,10 @@ class CheckoutError(Exception):
 
 
 class Checkout(Protocol):
+    async def branches(self, state: RepoState, project: str) -> Collection[str]:
+        """The branches that can be checked out.  Raises CheckoutError."""
+        ...
+
     async def checkout(
         self, state: RepoState, project: str, branch: str, dest: Path, *, speculative: bool = True
     ) -> str:

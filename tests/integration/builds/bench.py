@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,9 @@ class Copies:
 
     def __init__(self, source: Path) -> None:
         self.source = source
+
+    async def branches(self, state: RepoState, project: str) -> Collection[str]:
+        return ("master",)
 
     async def checkout(
         self, state: RepoState, project: str, branch: str, dest: Path, *, speculative: bool = True

@@ -203,6 +203,9 @@ async def test_a_full_disk_for_the_log_is_the_result(tmp_path: Path, small_disk:
 
 async def test_no_space_for_the_repositories_is_said(tmp_path: Path) -> None:
     class Full:
+        async def branches(self, *_: object) -> tuple[str, ...]:
+            return ("master",)
+
         async def checkout(self, *_: object, **__: object) -> str:
             raise OSError(28, "No space left on device", "src/big")
 

@@ -107,6 +107,9 @@ async def test_repositories_that_cannot_be_had(tmp_path: Path) -> None:
         def __init__(self, *, conflict: bool) -> None:
             self.conflict = conflict
 
+        async def branches(self, *_: object) -> tuple[str, ...]:
+            return ("master",)
+
         async def checkout(self, *_: object, **__: object) -> str:
             raise CheckoutError("api is not there", conflict=self.conflict)
 

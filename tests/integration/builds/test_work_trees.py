@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from pathlib import Path
 
 import pytest
 
 from headgate.adapters.git.engine import GitConnection, GitEngine
-from headgate.gate.work import MergeAnswer, MergeItem, MergeRequest, RepoState
+from headgate.adapters.process.runner import ProcessRunner, RunnerSettings
+from headgate.config.model import FrozenJob, Playbook, RequiredProject
+from headgate.gate.change import Change
+from headgate.gate.work import BuildSpec, MergeAnswer, MergeItem, MergeRequest, RepoState
 from headgate.ports.checkout import CheckoutError
 from headgate.testing.repositories import Repositories, run_git
+
+from .bench import never
 
 API, LIB, DOC = "git.example/api", "git.example/lib", "git.example/group/doc"
 
@@ -92,3 +99,21 @@ async def test_what_is_not_there_is_said(repositories: Repositories, git: GitEng
         await git.checkout(state, API, "nowhere", repositories.root / "x")
     with pytest.raises(CheckoutError, match=r"git.example/none"):
         await git.checkout(state, "git.example/none", "master", repositories.root / "y")
+
+
+async def test_a_required_project_without_the_branch_is_on_its_default_branch(
+    repositories: Repositories, git: GitEngine
+) -> None:
+    state = await state_of(git, item(API, "own", repositories.propose("api", "own", {"a": "own\n"})))
+    runner = ProcessRunner(repositories.root / "builds", repositories.root / "logs", git, RunnerSettings("none"))
+    script = "#!/bin/sh\ncp $HEADGATE_VARS $ZUUL_LOG_DIR/vars.json; cat ../group/doc/d\n"
+    repositories.create("jobs", {"run": script}, branch="main")
+    run = Playbook("git.example/jobs", "local", "main", "run", trusted=True)
+    job = FrozenJob(name="job", run=(run,), required_projects=(RequiredProject(DOC, "local"),))
+    change = Change("local", API, "master", "own", "1" * 40, ref="refs/for/master/own")
+    spec = BuildSpec("b", "set", "t", "gate", "i", job, change)
+    outcome = await runner.run(spec, state, asyncio.Event(), never)
+    assert outcome.result == "SUCCESS", outcome
+    told = json.loads(Path(outcome.log_path, "vars.json").read_text())["zuul"]["projects"]
+    assert (told[API]["checkout"], told[API]["checkout_description"]) == ("master", "zuul branch")
+    assert (told[DOC]["checkout"], told[DOC]["checkout_description"]) == ("main", "project default branch")

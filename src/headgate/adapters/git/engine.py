@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import assert_never
 from urllib.parse import quote
@@ -169,6 +169,14 @@ class GitEngine:
         except (GitError, OSError) as error:
             return ReportAnswer(False, str(error))
         return ReportAnswer(True)
+
+    async def branches(self, state: RepoState, project: str) -> Collection[str]:
+        """See `ports.checkout`."""
+        try:
+            heads = await self._heads(state, project)
+        except (GitError, OSError) as error:
+            raise CheckoutError(f"{project}: {error}") from error
+        return {ref.removeprefix("refs/heads/") for ref in heads} | set(state.merged.get(project, {}))
 
     async def checkout(
         self, state: RepoState, project: str, branch: str, dest: Path, *, speculative: bool = True

@@ -15,7 +15,7 @@ from headgate.adapters.keys.clear import Clear, write_private
 from headgate.adapters.process import variables
 from headgate.config.model import Playbook
 from headgate.gate.work import BuildSpec, RepoState
-from headgate.ports.checkout import Checkout
+from headgate.ports.checkout import Checkout, CheckoutError
 
 CHECKOUTS_MAX = 4
 """At a time, of one build."""
@@ -72,7 +72,7 @@ class Workspace:
 
         async def one(project: str, override: str) -> None:
             async with limit:
-                branch, why = self._branch(project, (override, "project override ref"))
+                branch, why = await self._branch(project, (override, "project override ref"))
                 commit = await self.checkout.checkout(self.state, project, branch, self.src / project)
             self.projects[project] = {
                 **variables.project(project),
@@ -88,19 +88,19 @@ class Workspace:
         told = {"all": {"vars": self.variables()}}
         (self.logs / "zuul-info/inventory.yaml").write_bytes(_json(told))  # JSON is YAML
 
-    def _branch(self, project: str, *first: tuple[str, str]) -> tuple[str, str]:
-        """What is checked out of a project, and why (gating-behaviour §14.3)."""
-        known = {ref.removeprefix("refs/heads/") for ref in self.state.heads.get(project, {})}
-        known |= set(self.state.merged.get(project, {}))
-        change = self.spec.change
+    async def _branch(self, project: str, *first: tuple[str, str]) -> tuple[str, str]:
+        """What is checked out of a project, and why (gating-behaviour §14.3).  Raises CheckoutError."""
+        known, change = await self.checkout.branches(self.state, project), self.spec.change
         choices = (
             *first, (self.spec.job.override_checkout, "job override ref"), (change.branch, "zuul branch"),
             ("master", "project default branch"), ("main", "project default branch"),
         )  # fmt: skip
         for name, why in choices:
-            if name and (name in known or not known):
+            if name and name in known:
                 return name, why
-        return sorted(known)[0], "first branch"
+        if not known:
+            raise CheckoutError(f"{project} has no branches")
+        return min(known), "first branch"
 
     async def playbook(self, book: Playbook) -> Path:
         """The file, in a checkout of its repository: as landed when trusted, as proposed when not.
@@ -132,7 +132,7 @@ class Workspace:
             if project == book.project:
                 offered = tree
             else:
-                branch, _ = self._branch(project, (self.spec.job.override_checkout, ""), (book.branch, ""))
+                branch, _ = await self._branch(project, (self.spec.job.override_checkout, ""), (book.branch, ""))
                 offered = await self._tree(project, branch, trusted=book.trusted)
             place = self._offer(project, offered)
             if place is not None and place not in found:
