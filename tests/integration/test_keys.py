@@ -20,6 +20,7 @@ from headgate.cli.main import group
 from headgate.store.memory import MemoryBackend
 from headgate.store.sqlite import SqliteBackend
 from headgate.testing.gate import gate
+from headgate.testing.repositories import Repositories
 from headgate.web.app import create_app
 from headgate.web.site import Site
 
@@ -122,6 +123,23 @@ def test_encrypting_for_nobody_and_for_no_key_is_told(here, tmp_path):
     (tmp_path / "no.pub").write_text("nothing")
     done = CliRunner().invoke(group, ["encrypt", "--public-key", str(tmp_path / "no.pub")], input="x")
     assert "this is no public key in PEM form" in said(done)
+
+
+def test_a_secret_that_the_keys_do_not_open_is_an_error_of_the_configuration(here, tmp_path):
+    keys(here, "import", str(EXPORTED))
+    (tmp_path / "app.pub").write_text(keys(here, "show", "org/app").output)
+    encrypt = ["encrypt", "--public-key", str(tmp_path / "app.pub"), "--secret-name", "good"]
+    good = CliRunner().invoke(group, encrypt, input="sesame").output
+    bad = good.replace("name: good", "name: bad").replace("        - ", "        - AAAA")
+    Repositories(tmp_path / "made").create("org/app", {"zuul.yaml": good + bad})
+    (tmp_path / "made/hub").rename(tmp_path / "repos")
+    check = ["check", "--json", "--config", str(here / "headgate.conf")]
+    (error,) = json.loads(CliRunner().invoke(group, check).stdout)["acme"]["errors"]
+    assert error["line"] == 3 + good.count("\n") and error["project"] == "hub/org/app"
+    assert error["message"].startswith("the secret 'bad': a secret of org/app (hub) cannot be opened")
+    keys(here, "delete", "--yes", "org/app")
+    errors = json.loads(CliRunner().invoke(group, check).stdout)["acme"]["errors"]
+    assert ["has no key here" in error["message"] for error in errors] == [True, True]
 
 
 async def test_the_public_key_of_a_project_is_served_and_made_when_first_asked_for(tmp_path, repositories):

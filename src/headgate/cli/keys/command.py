@@ -199,7 +199,11 @@ def delete(config: str | None, yes: bool, project: str) -> None:
 
 def _run(config: str | None, body: _Body[T], *, write: bool) -> T:
     """Raises UserError."""
-    settings = read(find(config))
+    return run(read(find(config)), body, write=write)
+
+
+def run(settings: Settings, body: _Body[T], *, write: bool) -> T:
+    """On the key store that the settings name.  Raises UserError."""
     try:
         return asyncio.run(_opened(settings, body, write=write))
     except Locked as error:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 import msgspec
 
 from headgate.base.errors import UserError
+from headgate.cli.keys.opening import unopenable
 from headgate.cli.offline.graphs import default_branch
 from headgate.cli.offline.reading import Found, Given, Impossible, Loaded, Refused, given
 from headgate.cli.offline.report import as_json, as_text, left_out, summary
 from headgate.cli.offline.repositories import on_disk
+from headgate.cli.settings import find, read
 from headgate.config.tenants import ConfigErrors
 
 
@@ -34,7 +37,7 @@ def command(given: Given, work_trees: tuple[str, ...], json_: bool) -> None:
     """
     try:
         found = given.load()
-        tenants = _overlaid(found.tenants, work_trees)
+        tenants = _opened(given, _overlaid(found.tenants, work_trees))
     except ConfigErrors as refused:
         found, tenants = Found({}, {"": Refused(refused.errors)}, ()), {}
     except UserError as error:
@@ -59,6 +62,18 @@ def _print(found: Found, tenants: Mapping[str, Loaded]) -> None:
         for block in as_text(loaded.errors, left_out(loaded)):
             click.echo(f"{block}\n")
         click.echo(summary(name, loaded))
+
+
+def _opened(given: Given, tenants: dict[str, Loaded]) -> dict[str, Loaded]:
+    """What cannot be opened is an error, too, where the repositories of this installation are read.
+
+    Raises UserError."""
+    if given.repos is not None:
+        return tenants
+    settings = read(find(given.config))
+    return {
+        name: replace(one, unread=(*one.unread, *unopenable(settings, one.layout))) for name, one in tenants.items()
+    }
 
 
 def _overlaid(tenants: Mapping[str, Loaded], work_trees: Sequence[str]) -> dict[str, Loaded]:

@@ -51,7 +51,7 @@ class Loaded:
     branches: Branches
     layout: Layout
     unread: tuple[ConfigError, ...] = ()
-    """Projects of which nothing could be read."""
+    """Projects of which nothing could be read, secrets that cannot be opened."""
 
     @property
     def errors(self) -> tuple[ConfigError, ...]:

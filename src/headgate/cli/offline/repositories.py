@@ -33,14 +33,15 @@ def read(place: Path, paths: tuple[str, ...], branch: str = "") -> Files:
     """The files named by `paths` (directories end in a slash) of every branch, or of just `branch`.
 
     The branch checked out in a work tree is read from the files as they are now, the others as committed; branches
-    of the remote `origin` count as well.  A plain directory is one branch, `branch` or master.  Raises Unreadable.
+    of the remote `origin` count as well, and its default branch is the first; else the one checked out is.  A plain
+    directory is one branch, `branch` or master.  Raises Unreadable.
     """
-    if not is_repository(place):
-        return {branch or "master": on_disk(place, paths)}
     try:
+        if not is_repository(place):
+            return {branch or "master": on_disk(place, paths)}
         return _repository(place, paths, branch)
     except (pygit2.GitError, OSError, KeyError, ValueError) as error:
-        raise Unreadable(f"{place} cannot be read as a repository: {error}") from error
+        raise Unreadable(f"{place} cannot be read: {error}") from error
 
 
 def is_repository(place: Path) -> bool:
@@ -50,13 +51,15 @@ def is_repository(place: Path) -> bool:
 def _repository(place: Path, paths: tuple[str, ...], only: str) -> Files:
     repository = pygit2.Repository(str(place))
     refs = [ref for ref in repository.references if ref != f"{_REMOTE}HEAD"]
+    first = _target(repository, f"{_REMOTE}HEAD").removeprefix(_REMOTE)
     commits: dict[str, str] = {}
     for start in (_REMOTE, "refs/heads/"):
         commits |= {ref.removeprefix(start): ref for ref in refs if ref.startswith(start)}
-    head = repository.lookup_reference("HEAD").target
-    current = str(head).removeprefix("refs/heads/") if isinstance(head, str) else ""
+    current = _target(repository, "HEAD").removeprefix("refs/heads/")
     edited = current if not repository.is_bare and any(entry.name != ".git" for entry in place.iterdir()) else ""
-    names = sorted({*commits, *([edited] if edited else [])}, key=lambda name: (name != current, name))
+    names = sorted({*commits, *([edited] if edited else [])}, key=lambda name: (name != first, name != current, name))
+    if not names and not repository.is_bare:
+        return {only or "master": on_disk(place, paths)}  # a commit was checked out, and nothing names it
     found: Files = {}
     for name in names:
         if only and name != only:
@@ -66,6 +69,15 @@ def _repository(place: Path, paths: tuple[str, ...], only: str) -> Files:
         else:
             found[name] = texts(repository.references[commits[name]].peel(pygit2.Tree), paths)
     return found
+
+
+def _target(repository: pygit2.Repository, name: str) -> str:
+    """Of a symbolic reference; empty: it is none, or not there."""
+    try:
+        found = repository.lookup_reference(name).target
+    except KeyError:
+        return ""
+    return found if isinstance(found, str) else ""
 
 
 def on_disk(root: Path, paths: tuple[str, ...]) -> dict[str, str]:

@@ -221,9 +221,9 @@ def _graph(site: Site, tenant: str, pipeline: str, project: str, branch: str) ->
 
 def _frozen(job: FrozenJob) -> dict[str, Any]:  # JSON
     found: dict[str, Any] = msgspec.to_builtins(job)  # JSON
-    for name in found.keys() & {"secrets"}:
-        found[name] = "REDACTED"
     books = ("pre_run", "run", "post_run")
+    for book in (book for phase in books for book in found.get(phase, [])):
+        book["secrets"] = [{"name": secret["name"], "data": "REDACTED"} for secret in book.get("secrets", [])]
     shown = {f"{name.removesuffix('_run')}_playbooks".removeprefix("run_"): found.get(name, []) for name in books}
     return {"job": job.name, "voting": job.voting, "timeout": job.timeout_s, **found, **shown}
 

@@ -61,6 +61,31 @@ def test_a_work_tree_without_files_is_read_as_committed(tree, tmp_path):
     assert read(tmp_path / "app", PATHS)["main"] == {"zuul.yaml": "heads/main"}
 
 
+def test_the_default_branch_of_the_origin_comes_first(tree, tmp_path):
+    tree.references.create("refs/remotes/origin/HEAD", "refs/remotes/origin/stable")
+    assert list(read(tmp_path / "app", PATHS)) == ["stable", "main", "topic"]
+
+
+def test_what_is_checked_out_may_be_no_branch(tree, tmp_path):
+    tree.set_head(tree.references["refs/heads/main"].target)
+    found = read(tmp_path / "app", PATHS)
+    assert list(found) == ["main", "stable", "topic"]
+    assert found["main"] == {"zuul.yaml": "heads/main"}
+
+
+def test_of_a_commit_without_branches_the_files_are_read(tree, tmp_path):
+    tree.set_head(tree.references["refs/heads/main"].target)
+    for ref in list(tree.references):
+        tree.references.delete(ref)
+    assert read(tmp_path / "app", PATHS) == {"master": {"zuul.yaml": "heads/main"}}
+    assert list(read(tmp_path / "app", PATHS, "main")) == ["main"]
+
+
+def test_a_repository_without_commits_has_no_branches(tmp_path):
+    pygit2.init_repository(str(tmp_path / "empty.git"), bare=True, initial_head="main")
+    assert read(tmp_path / "empty.git", PATHS) == {}
+
+
 def test_a_plain_directory_is_one_branch(tmp_path):
     for name in ("zuul.d/a.yaml", "zuul.d/deep/b.yaml", "zuul.d/c.txt", "zuul.d/deep/.zuul.ignore", "other.yaml"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +97,7 @@ def test_a_plain_directory_is_one_branch(tmp_path):
 
 def test_a_damaged_repository_is_told(tmp_path):
     (tmp_path / ".git").mkdir()
-    with pytest.raises(Unreadable, match="cannot be read as a repository"):
+    with pytest.raises(Unreadable, match="cannot be read"):
         read(tmp_path, PATHS)
 
 
