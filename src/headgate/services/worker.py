@@ -87,10 +87,12 @@ class Worker:
         that waits may become ours; None: nothing will unless something moves."""
         taken = True
         while taken:
+            running = len(self._running) - self._parked
+            if running >= self._jobs_max:
+                return None  # before looking at what waits, which may be much
             queues = self._queues()
             waiting = [f for q in queues for f in q.claimable(self._mirror) if f.request.id not in self._running]
-            running = len(self._running) - self._parked
-            if not waiting or running >= self._jobs_max:
+            if not waiting:
                 return None
             if wait_s := self._sharing.accepting(running):
                 return wait_s

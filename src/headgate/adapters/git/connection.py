@@ -21,6 +21,8 @@ class GitConnection:
         self.poll_interval_s = max(POLL_MIN_S, poll_interval_s)
         """How often remote repositories are looked at; local ones are watched."""
         self.canonical_hostname = canonical_hostname or self._host() or name
+        self._git_dirs: dict[str, Path] = {}
+        """Where local repositories were last."""
 
     @property
     def local(self) -> bool:
@@ -34,15 +36,25 @@ class GitConnection:
 
     def url(self, project: str) -> str:
         """Of a project by canonical name; locally the repository may end in `.git`."""
+        found = self.git_dir(project)
+        if found is not None:
+            return str(found.parent if found.name == ".git" else found)
+        return self._url(project)
+
+    def _url(self, project: str) -> str:
         short = project.removeprefix(f"{self.canonical_hostname}/")
-        url = self.baseurl + ("" if self.baseurl.endswith((":", ":/")) else "/") + short
-        if self.local and not Path(url).exists() and Path(url + ".git").exists():
-            return url + ".git"
-        return url
+        return self.baseurl + ("" if self.baseurl.endswith((":", ":/")) else "/") + short
 
     def git_dir(self, project: str) -> Path | None:
         """Of a local repository that is there."""
         if not self.local:
             return None
-        path = Path(self.url(project))
-        return next((found for found in (path / ".git", path) if (found / "HEAD").exists()), None)
+        known = self._git_dirs.get(project)
+        if known is not None and (known / "HEAD").exists():
+            return known
+        path = Path(self._url(project))
+        places = (path / ".git", path, path.with_name(f"{path.name}.git"))
+        found = next((place for place in places if (place / "HEAD").exists()), None)
+        if found is not None:
+            self._git_dirs[project] = found
+        return found

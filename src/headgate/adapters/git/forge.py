@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,7 +55,7 @@ class GitForge:
         def stir(project: str) -> None:
             followed[project].stirred.set()
 
-        works = [looking.follow(one, polled=lambda project: project not in git_dirs()) for one in followed.values()]
+        works = [looking.follow(one) for one in followed.values()]
         if self._connection.local:
             works.append(watch(git_dirs, stir, self._connection.poll_interval_s))
         tasks = [asyncio.ensure_future(work) for work in works]
@@ -144,8 +144,8 @@ class _Looking:
         self._all_seen = asyncio.Event()
         self.seen: asyncio.Queue[_Seen] = asyncio.Queue(1)
 
-    async def follow(self, one: _Followed, polled: Callable[[str], bool]) -> None:
-        """Looks at the project again and again."""
+    async def follow(self, one: _Followed) -> None:
+        """Looks at the project again and again: when it stirs, and if it is not watched, now and then."""
         while True:
             one.stirred.clear()
             wait_s, sighting = await self._look(one)
@@ -153,7 +153,7 @@ class _Looking:
                 seen = _Seen(sighting)
                 await self.seen.put(seen)
                 await seen.stored.wait()
-            if polled(one.project):
+            if self._connection.git_dir(one.project) is None:
                 wait_s = min(self._connection.poll_interval_s if wait_s is None else wait_s, RETRY_MAX_S)
             try:
                 async with asyncio.timeout(wait_s):

@@ -31,7 +31,7 @@ async def watch(git_dirs: GitDirs, stir: Callable[[str], None], retry_s: float) 
     seen: dict[str, _Identity] = {}
     unwatched = False
     while True:
-        here = _identities(git_dirs())
+        here = await asyncio.to_thread(lambda: _identities(git_dirs()))
         for project in {*here, *seen}:
             if here.get(project) != seen.get(project):
                 stir(project)
@@ -39,7 +39,7 @@ async def watch(git_dirs: GitDirs, stir: Callable[[str], None], retry_s: float) 
         try:
             await _until_others(here, git_dirs, stir)
         except (OSError, RuntimeError) as error:
-            if _identities(git_dirs()) != here:
+            if await asyncio.to_thread(lambda: _identities(git_dirs())) != here:
                 continue  # one of them went just then
             if not unwatched:
                 log.warning("repositories cannot be watched, looking every %.0f s instead: %s", retry_s, error)
@@ -79,7 +79,11 @@ async def _until_others(here: Mapping[str, _Identity], git_dirs: GitDirs, stir: 
     async def check() -> None:
         for project in here:  # the watch is there now: what changed just before is found by looking
             stir(project)
-        while _identities(git_dirs()) == here:  # noqa: ASYNC110  # nothing tells that a directory is another one
+
+        def now() -> Mapping[str, _Identity]:
+            return _identities(git_dirs())
+
+        while await asyncio.to_thread(now) == here:  # noqa: ASYNC110  # nothing tells that a directory is another one
             await asyncio.sleep(CHECK_S)
         others.set()
 
