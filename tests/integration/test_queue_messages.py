@@ -14,7 +14,7 @@ from headgate.adapters.messages.board import MessageBoard
 from headgate.adapters.messages.records import Draft, KeyReused, NoQueue, Queue, Refused
 from headgate.queueing.ids import START, make_id, position_of, ticks_of, ticks_of_unix_ns
 from headgate.queueing.lanes import Lane
-from headgate.testing.postgres import postgres
+from headgate.testing.queues.postgres import postgres
 
 APP = "sync"
 DEADLINE_S = 20.0

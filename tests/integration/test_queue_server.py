@@ -10,7 +10,6 @@ import re
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,8 @@ import pytest
 
 from headgate.adapters.messages.board import MessageBoard
 from headgate.adapters.messages.records import BATCH_MAX, BODY_MAX_BYTES, TTL_MAX_S
-from headgate.base.tasks import run_until
-from headgate.web.messages.access import Keys
-from headgate.web.messages.app import create_app
-from headgate.web.serve import serve
+from headgate.testing.queues.crew import KEY, OTHER_KEY, serving
 
-KEY, OTHER_KEY = "cafe1234cafe", "other-key"
 AUTH = {"Authorization": f"Application {KEY}"}
 DEADLINE_S = 20.0
 
@@ -53,18 +48,6 @@ class Api:
         status, answer = await self.ask("GET", f"/v1/sync/{queue}{query}")
         assert status == 200, answer
         return [one["body"] for one in answer["messages"]]
-
-
-@asynccontextmanager
-async def serving(board: MessageBoard) -> AsyncIterator[str]:
-    stop, port = asyncio.Event(), asyncio.get_running_loop().create_future()
-    app = create_app(board, Keys({"sync": [KEY], "mail": [OTHER_KEY]}))
-    running = asyncio.ensure_future(run_until(stop, serve(app, "127.0.0.1", 0, stop, port.set_result)))
-    try:
-        yield f"http://127.0.0.1:{await port}"
-    finally:
-        stop.set()
-        await running
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ COMMANDS = {
     "keys": ("headgate.cli.keys.command:command", "Keys of projects: show, export, import, rotate, delete."),
     "queue": ("headgate.cli.queue.command:command", "Queues of messages: serve them, look at them, steer workers."),
     "inventory": ("headgate.cli.inventory.command:command", "Machines and other objects: serve, list, change, watch."),
+    "worker": ("headgate.cli.queue.worker:command", "Run jobs on the messages of queues."),
     "map": ("headgate.cli.map:command", "What is kept where: reference, live tree, check."),
     "demo": ("headgate.cli.scenario.command:command", "A gate at work on four small repositories."),
     "docs": ("headgate.cli.docs:command", "Write the generated reference pages."),

@@ -6,8 +6,8 @@ from typing import TypeVar
 
 import msgspec
 
-from headgate.map.records import Empty, Raw
-from headgate.map.tree import Address, Dir, each, place
+from headgate.map.records import Raw
+from headgate.map.tree import Address, Dir, each, place, unescape
 from headgate.queueing.lanes import Lane
 from headgate.queueing.progress import Progress
 
@@ -24,6 +24,12 @@ class WorkerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Names of queues; of a partition other than the first `<queue>:<n>`."""
     name: str = ""
     """Host and process, for people."""
+    takes: tuple[str, ...] = ()
+    """Patterns of queues it has jobs for; empty: all."""
+    manual: bool = False
+    """It takes what it was told to and has no part in the sharing out."""
+    url: str = ""
+    """Where it answers, when it does."""
 
 
 class Control(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,9 +84,15 @@ class Application(Dir):
     queues = each(QueueProgress, key="queue", doc="Every queue there is, and how far it has been processed.")
     owners = each(QueueOwners, key="queue", doc="Who processes what.", seed=False)
     control = each(QueueControls, key="queue", doc="What people asked for.", seed=False)
-    discovery = place(
-        Empty, "Who enters new queues here, and marks those that are no more.", by="worker", node="lock", seed=False
-    )
+
+    def lane_of(self, path: str) -> Lane | None:
+        """Of a progress, owner or control entry; None for anything else."""
+        match path[len(self.path) + 1 :].split("/"):
+            case ["queues", queue]:
+                return Lane(unescape(queue))
+            case ["queues", queue, "partitions", number] | ["owners" | "control", queue, number]:
+                return Lane(unescape(queue), int(number)) if number.isdecimal() else None
+        return None
 
     def progress(self, lane: Lane) -> Address[Progress]:
         queue = self.queues(lane.queue)

@@ -6,7 +6,10 @@ Every worker computes this by itself from what it sees; who holds what is decide
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from fnmatch import fnmatchcase
 from typing import TypeVar
+
+from headgate.queueing.lanes import Lane
 
 L = TypeVar("L", bound="tuple[object, ...] | str")
 """Lanes; anything that can be sorted and looked up."""
@@ -34,6 +37,30 @@ def assign(workers: Collection[str], lanes: Iterable[L], held: Mapping[L, str]) 
     for name in names:
         keeps[name] += [next(waiting) for _ in range(share[name] - len(keeps[name]))]
     return {name: tuple(sorted(has)) for name, has in keeps.items()}
+
+
+def share_out(
+    takers: Mapping[str, Collection[str]], lanes: Iterable[Lane], held: Mapping[Lane, str]
+) -> dict[str, tuple[Lane, ...]]:
+    """As `assign`, where not every worker takes every queue: worker -> patterns of queues, none for all.
+
+    Lanes that the same workers take are shared out together; one that nobody takes is nobody's.
+    """
+    groups: dict[tuple[str, ...], list[Lane]] = {}
+    able: dict[str, tuple[str, ...]] = {}
+    for lane in sorted(set(lanes)):
+        if lane.queue not in able:
+            able[lane.queue] = tuple(sorted(n for n, patterns in takers.items() if takes(patterns, lane.queue)))
+        groups.setdefault(able[lane.queue], []).append(lane)
+    found: dict[str, tuple[Lane, ...]] = dict.fromkeys(takers, ())
+    for workers, some in groups.items():
+        for worker, has in assign(workers, some, held).items():
+            found[worker] += has
+    return found
+
+
+def takes(patterns: Collection[str], queue: str) -> bool:
+    return not patterns or any(fnmatchcase(queue, pattern) for pattern in patterns)
 
 
 def _shares(names: list[str], count: int, has: Mapping[str, int]) -> dict[str, int]:

@@ -6,6 +6,10 @@ import re
 from typing import NamedTuple
 
 PARTITIONS_MAX = 200
+DEAD_LETTERS = "headgate_dead_letters"
+"""The queue of the messages of an application that were given up."""
+RESERVED = (DEAD_LETTERS, "qdo_error", "qdo_status")
+"""Queues whose names begin so are not for jobs."""
 QUEUE_NAME = re.compile(r"[A-Za-z0-9._-]{1,50}")
 
 

@@ -91,8 +91,8 @@ def unparked(progress: Progress, id: str) -> Progress:
 
 
 def released(progress: Progress) -> Progress:
-    """Handed back with nothing begun that is not done, but for `trying`, whose attempts stay counted."""
-    return replace(progress, owner="", ahead=progress.trying and progress.ahead)
+    """Handed back; what may have been begun stays marked."""
+    return replace(progress, owner="")
 
 
 def sought(progress: Progress, last: str) -> Progress:

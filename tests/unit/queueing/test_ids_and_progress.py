@@ -106,13 +106,13 @@ def test_a_change_of_owner_counts_and_leaves_the_cursor() -> None:
     two = steps.taken(one, "w2")
     assert (two.epoch, two.owner, position(two)) == (2, "w2", position_of(id))
     assert steps.suspects(two) == position_of(make_id(9, 0, 0))
-    assert steps.suspects(steps.released(two)) == START
+    assert steps.suspects(steps.released(steps.begun(two, ""))) == START
 
 
-def test_a_clean_release_keeps_the_count_of_what_was_being_tried() -> None:
-    one = steps.tried(steps.begun(NEW, make_id(9, 0, 0)), make_id(8, 0, 0), 2)
+def test_a_release_keeps_what_may_have_been_begun() -> None:
+    one = steps.taken(steps.tried(steps.begun(NEW, make_id(9, 0, 0)), make_id(8, 0, 0), 2), "w1")
     left = steps.released(one)
-    assert (left.trying, left.attempts, left.ahead) == (one.trying, 2, one.ahead)
+    assert (left.owner, left.trying, left.attempts, left.ahead) == ("", one.trying, 2, one.ahead)
 
 
 def test_parking_replaces_and_unparking_removes() -> None:

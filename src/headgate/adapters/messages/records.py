@@ -7,6 +7,8 @@ import msgspec
 TTL_MAX_S = 1 << 25
 TTL_DEFAULT_S = 259_200
 BODY_MAX_BYTES = 1_048_576
+DEAD_LETTER_MAX_BYTES = BODY_MAX_BYTES + 65_536
+"""A dead letter is a message, and what is said of it."""
 BATCH_MAX = 10_000
 """Messages posted at once."""
 READ_MAX = 1_000
@@ -80,13 +82,13 @@ class Backlog(msgspec.Struct, frozen=True):
     """Timestamp of the first message that waits, empty when none does."""
 
 
-def wrong_with_body(body: str) -> str:
+def wrong_with_body(body: str, most_bytes: int = BODY_MAX_BYTES) -> str:
     """Why it cannot be kept, empty when it can."""
     if not body:
         return "a message must not be empty"
     if "\x00" in body:
         return "a message is text, without NUL characters"
     size_bytes = len(body.encode())
-    if size_bytes > BODY_MAX_BYTES:
-        return f"a message has at most {BODY_MAX_BYTES} bytes, not {size_bytes}"
+    if size_bytes > most_bytes:
+        return f"a message has at most {most_bytes} bytes, not {size_bytes}"
     return ""

@@ -12,6 +12,8 @@ import msgspec
 
 from headgate.adapters.messages.records import (
     BATCH_MAX,
+    BODY_MAX_BYTES,
+    DEAD_LETTER_MAX_BYTES,
     READ_MAX,
     TTL_DEFAULT_S,
     TTL_MAX_S,
@@ -21,7 +23,7 @@ from headgate.adapters.messages.records import (
     wrong_with_body,
 )
 from headgate.queueing.ids import START, TICKS_MAX, Position, is_id, position_of, ticks_of_unix
-from headgate.queueing.lanes import PARTITIONS_MAX, QUEUE_NAME
+from headgate.queueing.lanes import DEAD_LETTERS, PARTITIONS_MAX, QUEUE_NAME
 
 T = TypeVar("T")
 
@@ -85,11 +87,11 @@ def _principles(fields: Mapping[str, str], default: str) -> str:
     return ",".join(found)
 
 
-def drafts(content_type: str, headers: Mapping[str, str], body: bytes) -> list[Draft]:
+def drafts(headers: Mapping[str, str], body: bytes, queue: str) -> list[Draft]:
     """One message as it stands, or with JSON a batch; fields of a batch are named `<index>.<field>`."""
-    if content_type.partition(";")[0].strip().lower() != "application/json":
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         fields = {"body": _text(body), "ttl": headers.get("x-ttl"), "partition": headers.get("x-partition")}
-        return [_draft(fields, "")]
+        return [_draft(fields, "", DEAD_LETTER_MAX_BYTES if queue == DEAD_LETTERS else BODY_MAX_BYTES)]
     try:
         found = msgspec.json.decode(body)
     except (msgspec.DecodeError, ValueError) as error:
@@ -110,9 +112,9 @@ def drafts(content_type: str, headers: Mapping[str, str], body: bytes) -> list[D
     return good
 
 
-def _draft(fields: Mapping[str, Any], prefix: str) -> Draft:
+def _draft(fields: Mapping[str, Any], prefix: str, most_bytes: int = BODY_MAX_BYTES) -> Draft:
     body = fields.get("body", "")
-    why = wrong_with_body(body) if isinstance(body, str) else "a message is text"
+    why = wrong_with_body(body, most_bytes) if isinstance(body, str) else "a message is text"
     if why:
         raise Refused({f"{prefix}body": why})
     try:

@@ -24,7 +24,7 @@ async def post_messages(state: State, request: Asked, app: FromPath[str], queue:
     key = request.headers.get("idempotency-key", "")
     if len(key) > KEY_MAX_CHARS or not key.isprintable():
         raise Refused({"Idempotency-Key": f"it has at most {KEY_MAX_CHARS} printable characters"})
-    drafts = parsing.drafts(request.headers.get("content-type", ""), request.headers, await request.body())
+    drafts = parsing.drafts(request.headers, await request.body(), queue)
     try:
         posted, replayed = await site.board.post(app, queue, drafts, key=key)
     except Refused as refused:

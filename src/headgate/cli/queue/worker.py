@@ -1,0 +1,137 @@
+"""`headgate worker`: runs jobs on the messages of queues."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headgate import __version__
+from headgate.adapters.messages.client import MessageClient
+from headgate.base.errors import UserError
+from headgate.base.tasks import run_until
+from headgate.cli.queue.workerfile import DEFAULT, OLD_FAILURES, WorkerFile, read_worker_file
+from headgate.cli.store.opening import open_url
+from headgate.queueing.policy import Failure
+from headgate.services.queueing.blocking import BlockingClient, log_failure
+from headgate.services.queueing.calling import Caller, JobExit, Stuck
+from headgate.services.queueing.desk import Desk
+from headgate.services.queueing.worker import QueueWorker
+from headgate.store.store import Store
+from headgate.web.queueworker import create_worker_app
+from headgate.web.serve import serve
+
+STUCK_STATUS = 75
+"""Exit status that asks to be started again."""
+
+
+@click.command()
+@click.option("-c", "--config", metavar="FILE", default=DEFAULT, show_default=True, help="The settings file.")
+@click.option("--verbose", is_flag=True, help="Say more.")
+@click.version_option(__version__, "-v", "--version", prog_name="headgate worker")
+def command(config: str, verbose: bool) -> None:
+    """Process messages of queues, in order, together with the other workers of the application.
+
+    SIGTERM or SIGINT: what runs is ended, everything is handed over.  A second one stops at once.
+    """
+    level = logging.DEBUG if verbose else logging.INFO
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    file = read_worker_file(Path(config).absolute())
+    if not file.job and not any(job for _, job, _ in file.queues):
+        click.echo(f"{file.path}: no job is set in [qdo-worker], so there is nothing to do")
+        return
+    if file.memory_max_mb:
+        limit_bytes = file.memory_max_mb * 1_000_000
+        resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
+    if file.ca_bundle:
+        os.environ["REQUESTS_CA_BUNDLE"] = os.environ["SSL_CERT_FILE"] = file.ca_bundle
+    try:
+        asyncio.run(run(file))
+    except JobExit as end:
+        sys.exit(end.status)
+    except Stuck as stuck:
+        click.echo(f"headgate worker: {stuck}", err=True)
+        os._exit(STUCK_STATUS)  # threads that never end would keep it
+
+
+async def run(file: WorkerFile) -> None:
+    """Until a signal, or a job wants the end.  Raises UserError, JobExit, Stuck."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    async with AsyncExitStack() as stack:
+        worker = await stack.enter_async_context(worker_of(file))
+
+        def asked() -> None:
+            if stop.is_set():
+                logging.getLogger("headgate.queueing").warning("asked again: what still runs is given up")
+                worker.abort.set()
+            stop.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, asked)
+        host, _, port = file.listen.rpartition(":")
+        ended, bound = asyncio.Event(), asyncio.Event()
+
+        def listening(port: int) -> None:
+            worker.url = f"http://{host or '127.0.0.1'}:{port}"
+            print(f"Processing queues of {file.app_name}; {worker.url}/health says how it goes", flush=True)
+            bound.set()
+
+        async def work() -> None:
+            await bound.wait()
+            await worker.run(stop)
+            ended.set()
+
+        app = create_worker_app(worker, file.key)
+        web = serve(app, host or "127.0.0.1", int(port), ended, listening, "[qdo-worker] listen")
+        await run_until(ended, work(), web)
+
+
+@asynccontextmanager
+async def worker_of(file: WorkerFile) -> AsyncIterator[QueueWorker]:
+    """Ready to run.  Raises UserError."""
+    routes = file.routes()
+    caller = Caller(file.concurrency, file.threads)
+    async with AsyncExitStack() as stack:
+        stack.callback(caller.close)
+        source = await stack.enter_async_context(MessageClient.open(file.urls, file.key))
+        backend = await open_url(file.store_url)
+        stack.push_async_callback(backend.close)
+        context = await stack.enter_async_context(_context(file))
+        desk = Desk(source, routes, caller, context, lambda: int(time.time() * 1000), pace=file.pace)
+        desk.failure = _failure(file)
+        desk.client = BlockingClient(source, asyncio.get_running_loop())
+        host = "-".join(filter(None, (socket.getfqdn(), str(os.getpid()), file.name)))
+        yield QueueWorker(desk, Store(backend), file.app, host, file.choice, ttl_s=file.session_s)
+
+
+def _failure(file: WorkerFile) -> Failure | None:
+    """The hooks of the original have their likes here: dead letters are kept in any case."""
+    name = OLD_FAILURES.get(file.failure, file.failure)
+    return log_failure if name == "log" else file.hook(name) if name else None
+
+
+@asynccontextmanager
+async def _context(file: WorkerFile) -> AsyncIterator[Any]:  # whatever it yields
+    """Entered once, left at the end; plain or async.  Raises UserError."""
+    if not file.context:
+        yield {}
+        return
+    made: Any = file.hook(file.context)()  # a context manager of either kind
+    async with AsyncExitStack() as stack:
+        if hasattr(made, "__aenter__"):
+            yield await stack.enter_async_context(made)
+        elif hasattr(made, "__enter__"):
+            yield stack.enter_context(made)
+        else:
+            raise UserError(f"{file.path}: job_context {file.context} gives no context manager")

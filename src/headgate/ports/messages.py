@@ -1,0 +1,81 @@
+"""Where messages come from, and where they are posted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from headgate.queueing.ids import Position
+from headgate.queueing.lanes import Lane
+from headgate.queueing.message import Message
+
+
+class SourceDown(OSError):
+    """The server did not answer, or not as it should; what was posted is perhaps there."""
+
+
+class QueueGone(LookupError):
+    """The server knows no such queue."""
+
+
+class PostRefused(ValueError):
+    """The server will not take this message, however often it is posted."""
+
+
+class NoStream(Exception):
+    """The server tells nobody when something is posted: it has to be asked now and then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """`lanes` have something new; None: any may have, also some that were not there before."""
+
+    lanes: frozenset[Lane] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Of one lane, behind a position."""
+
+    waiting: int
+    newest: str
+    oldest_waiting: str
+    """Seconds since 1970; empty when nothing waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A message to post.  The same key posts it once, however often it is tried."""
+
+    queue: str
+    body: str
+    key: str
+    partition: int | None = None
+    ttl_s: int | None = None
+
+
+class MessageSource(Protocol):
+    """Every method raises SourceDown; those that name a queue QueueGone."""
+
+    async def lanes(self) -> Sequence[Lane]:
+        """Every partition of every queue."""
+        ...
+
+    async def read(self, lane: Lane, after: Position, limit: int) -> Sequence[Message]:
+        """In order, the message at `after` not included."""
+        ...
+
+    async def get(self, lane: Lane, id: str) -> Message | None: ...
+    async def post(self, letter: Letter) -> None:
+        """Raises PostRefused."""
+        ...
+
+    async def create(self, queue: str, partitions: int = 1) -> None:
+        """If it is not there."""
+        ...
+
+    async def backlog(self, lane: Lane, after: Position) -> Backlog: ...
+    def happenings(self) -> AsyncIterator[Happening]:
+        """From now on, beginning with one of everything.  Raises NoStream; ends with SourceDown."""
+        ...

@@ -1,0 +1,112 @@
+"""What all lanes of a worker share: where messages come from, how jobs are called, where failures go."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from headgate.ports.messages import Letter, MessageSource, PostRefused, QueueGone
+from headgate.queueing.lanes import DEAD_LETTERS, Lane
+from headgate.queueing.message import Message
+from headgate.queueing.policy import Failure, Routes
+from headgate.services.queueing.calling import Caller, log
+from headgate.services.queueing.figures import Figures
+
+DEAD_TTL_S = 30 * 86_400
+ERROR_MAX_CHARS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How much at once, how long at most."""
+
+    page: int = 200
+    """Messages of a lane fetched, and marked as begun, at once."""
+    commit_count: int = 200
+    """Progress is recorded after so many messages of a lane at the latest."""
+    commit_s: float = 1.0
+    """Or after this time."""
+    idle_s: float = 30.0
+    """A lane is looked at this often, even when nothing is said to have been posted."""
+    poll_s: float = 1.0
+    """As above, where the server does not say."""
+    settle_s: float = 0.2
+    """Workers must not have come or gone for this long before lanes are handed over."""
+    drain_s: float = 30.0
+    """What jobs may take to end when the worker is to stop."""
+    discover_s: float = 30.0
+    """How often the server is asked for its queues, even when none is said to be new."""
+    lag_s: float = 15.0
+    """How often lag is measured."""
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """The first line of a dead letter; the body as it was follows behind it."""
+
+    queue: str
+    partition: int
+    message_id: str
+    timestamp: str
+    attempts: int
+    error: str
+    worker: str
+    dead_ms: int
+    v: int = 1
+
+
+def dead_letter(text: str) -> tuple[DeadLetter, str]:
+    """What is known of it, and the body.  Raises ValueError."""
+    head, _, body = text.partition("\n")
+    return msgspec.json.decode(head, type=DeadLetter), body
+
+
+@dataclass(slots=True)
+class Desk:
+    source: MessageSource
+    routes: Routes
+    caller: Caller
+    context: Any  # whatever job_context gave
+    now_ms: Callable[[], int]
+    failure: Failure | None = None
+    client: Any = None  # what failure hooks post with
+    worker: str = ""
+    pace: Pace = field(default_factory=Pace)
+    figures: Figures = field(default_factory=Figures)
+    chance: random.Random = field(default_factory=random.Random)
+
+    async def bury(self, message: Message, attempts: int, error: BaseException) -> None:
+        """To the dead letters; then the hook is told.  Raises SourceDown: try again, it is there once at most."""
+        lane = Lane(message.queue, message.partition)
+        why = f"{type(error).__name__}: {error}"[:ERROR_MAX_CHARS]
+        head = DeadLetter(
+            lane.queue, lane.partition, message.message_id, message.timestamp, attempts, why, self.worker, self.now_ms()
+        )
+        body = f"{msgspec.json.encode(head).decode()}\n{message.body}"
+        key = f"dead-{lane}-{message.message_id}"
+        try:
+            await self._post(Letter(DEAD_LETTERS, body, key, 1, DEAD_TTL_S))
+        except PostRefused as refused:
+            log.error("%s: message %s is given up, and no dead letter: %s", lane, message.message_id, refused)
+        self.figures.dead.labels(lane.queue).inc()
+        log.warning("%s: message %s is given up after %s tries: %s", lane, message.message_id, attempts, why)
+        if self.failure is not None:
+            await self._tell(self.failure, message, error)
+
+    async def _post(self, letter: Letter) -> None:
+        try:
+            await self.source.post(letter)
+        except QueueGone:
+            await self.source.create(letter.queue)
+            await self.source.post(letter)
+
+    async def _tell(self, failure: Failure, message: Message, error: BaseException) -> None:
+        try:
+            name = f"{message.queue}-{message.partition}"
+            await self.caller.call(failure, message, self.context, name, error, self.client)
+        except Exception:
+            log.exception("job_failure itself failed, for message %s", message.message_id)
+            self.figures.hook_errors.inc()

@@ -1,0 +1,121 @@
+"""Owning a lane: its progress, and the guard that every commit of it carries."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from headgate.map.workers import Application, Control
+from headgate.queueing import progress as steps
+from headgate.queueing.lanes import Lane
+from headgate.queueing.progress import Progress
+from headgate.store.store import GuardLost, Session, Store
+from headgate.store.types import At, Conflict, Delete, Entry, Op, Put, Unavailable
+
+RETRY_MAX_S = 5.0
+
+
+@dataclass(slots=True)
+class Hold:
+    """A lane that is ours until a commit says otherwise: then GuardLost is raised, and nothing was written."""
+
+    store: Store
+    session: Session
+    app: Application
+    lane: Lane
+    guard: At
+    stored: Progress
+    """As it stands in the store."""
+    version: int | None
+    """Of its entry."""
+
+    async def commit(self, progress: Progress) -> None:
+        """Raises GuardLost, SessionLost."""
+        await self._write([self.app.progress(self.lane).put(progress)])
+        self.stored = progress
+
+    async def seek(self, progress: Progress) -> Progress | None:
+        """Does what people want: the wish goes in the same commit.  None when there is no wish any more."""
+        place = self.app.controls(self.lane)
+        entry = await self._read(place.path)
+        wish = place.decode(entry.value) if entry is not None else Control()
+        if entry is None or wish.seek is None:
+            return None
+        there = steps.sought(progress, wish.seek)
+        left = Control(paused=wish.paused)
+        ops: list[Op] = [
+            self.app.progress(self.lane).put(there),
+            place.put(left) if left != Control() else place.delete(),
+        ]
+        try:
+            await self._write(ops, At(place.path, entry.version))
+        except GuardLost:
+            raise
+        except Conflict:
+            return None  # the wish has changed meanwhile: it is looked at again
+        self.stored = there
+        return there
+
+    async def release(self, progress: Progress) -> None:
+        """Hands the lane back, to be taken at once."""
+        left = steps.released(progress)
+        await self._write([self.app.progress(self.lane).put(left), Delete(self.guard.path)])
+
+    async def _write(self, ops: list[Op], *checks: At) -> None:
+        """The first of `ops` is the progress.  Raises Conflict when one of `checks` does not hold.
+
+        An answer may be lost, and the request arrive long after: the guard refuses it once the lane is somebody
+        else's, the version once we have written more.
+        """
+        path, value = self.app.progress(self.lane).path, ops[0].value if isinstance(ops[0], Put) else b""
+        wait_s = 0.05
+        while True:
+            self.session.check()
+            try:
+                entries = await self.store.commit([At(path, self.version), *checks], ops, guards=[self.guard])
+                self.version = entries[0].version if entries[0] is not None else None
+                return
+            except GuardLost:
+                raise
+            except Conflict as conflict:
+                entry = await self._read(path)
+                self.version = entry.version if entry is not None else None
+                if entry is not None and entry.value == value:
+                    return
+                if conflict.check.path != path:
+                    raise
+            except Unavailable:
+                await asyncio.sleep(wait_s)
+                wait_s = min(wait_s * 2, RETRY_MAX_S)
+
+    async def _read(self, path: str) -> Entry | None:
+        wait_s = 0.05
+        while True:
+            self.session.check()
+            try:
+                return await self.store.get(path)
+            except Unavailable:
+                await asyncio.sleep(wait_s)
+                wait_s = min(wait_s * 2, RETRY_MAX_S)
+
+
+async def take(store: Store, session: Session, app: Application, lane: Lane, name: str) -> Hold | None:
+    """The lane, when nobody has it; or when we have it, from a commit whose answer was lost.  Raises ValueError when
+    its progress says nothing that can be understood."""
+    owner, place = app.owner(lane), app.progress(lane)
+    held, kept = await store.get(owner.path), await store.get(place.path)
+    if kept is None:
+        return None
+    now = place.decode(kept.value)
+    steps.position(now)  # can be understood
+    if held is not None:
+        ours = held.value == name.encode()  # the name is that of one session alone
+        return Hold(store, session, app, lane, At(owner.path, held.version), now, kept.version) if ours else None
+    mine = steps.taken(now, name)
+    checks = [At(owner.path, None), At(place.path, kept.version)]
+    try:
+        entry, progress = await store.commit(checks, [Put(owner.path, name.encode(), session.lease), place.put(mine)])
+    except (Conflict, Unavailable):
+        return None
+    assert entry is not None and progress is not None, "a put answers with its entry"
+    return Hold(store, session, app, lane, At(entry.path, entry.version), mine, progress.version)

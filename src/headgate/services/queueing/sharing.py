@@ -1,0 +1,257 @@
+"""Who processes what: every worker works out its share from what it sees, takes what is free and hands back the rest.
+
+The store decides: a lane is a worker's when its owner entry is, and an owner entry goes with the worker's session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headgate.map.tree import Undecodable
+from headgate.map.workers import WORKER_PREFIX, Application, Control, WorkerRecord
+from headgate.queueing.assignment import share_out
+from headgate.queueing.lanes import RESERVED, Lane
+from headgate.queueing.message import StopWorker
+from headgate.recipes.mirror import Mirror
+from headgate.services.queueing.calling import JobExit, Stuck, log
+from headgate.services.queueing.desk import Desk
+from headgate.services.queueing.discovery import Turn
+from headgate.services.queueing.hold import take
+from headgate.services.queueing.lane import LaneRunner
+from headgate.store.store import Session, Store
+from headgate.store.types import Append, Put, StoreError, Unavailable
+
+TROUBLE_S = 0.5
+REST_MIN_S = 0.005
+REST_FACTOR = 9.0
+"""Looking takes at most a tenth of the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the mirror shows."""
+
+    workers: Mapping[str, WorkerRecord]
+    owners: Mapping[Lane, str]
+    lanes: frozenset[Lane]
+    """Those that are there."""
+    controls: Mapping[Lane, Control]
+
+
+def view(app: Application, mirror: Mirror) -> View:
+    workers = {e.path.rpartition("/")[2]: app.workers.decode(e.value) for e in mirror.under(app.workers.path)}
+    owners = {lane: e.value.decode() for e in mirror.under(app.owners.path) if (lane := app.lane_of(e.path))}
+    controls, lanes = dict[Lane, Control](), set[Lane]()
+    for entry in mirror.under(app.control.path):
+        if lane := app.lane_of(entry.path):
+            controls[lane] = app.controls(lane).decode(entry.value)
+    for entry in mirror.under(app.queues.path):
+        if (lane := app.lane_of(entry.path)) and b'"gone_ms"' not in entry.value:
+            lanes.add(lane)
+    return View(workers, owners, frozenset(lanes), controls)
+
+
+@dataclass(slots=True)
+class Choice:
+    """What this worker is for."""
+
+    patterns: tuple[str, ...] = ()
+    """Of queues; none: all."""
+    only: frozenset[Lane] = frozenset()
+    """None: all."""
+    manual: bool = False
+    """It takes all it is for, whoever else is there."""
+
+
+@dataclass(slots=True)
+class Sharing:
+    """One session's part in it."""
+
+    desk: Desk
+    store: Store
+    session: Session
+    app: Application
+    mirror: Mirror
+    choice: Choice
+    turn: Turn
+    host: str
+    url: str = ""
+    name: str = ""
+    _path: str = ""
+    _runners: dict[Lane, tuple[LaneRunner, asyncio.Task[None]]] = field(default_factory=dict)
+    _controls: Mapping[Lane, Control] = field(default_factory=dict)
+    _seen: set[Lane] = field(default_factory=set)
+    """Lanes whose owner we were seen to be."""
+    _shown: tuple[str, ...] = ()
+    _unreadable: set[str] = field(default_factory=set)
+    _stirred: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def join(self) -> None:
+        """Appears among the workers."""
+        record = self._record(())
+        op = Append(self.app.workers.path, self.app.workers.encode(record), self.session.lease, WORKER_PREFIX)
+        (entry,) = await self.store.commit([], [op])
+        assert entry is not None, "an append answers with its entry"
+        self._path, self.name = entry.path, entry.path.rpartition("/")[2]
+        self.desk.worker = f"{self.name} {self.host}"
+        await self.mirror.ready()
+        await self.mirror.reached(entry.path, entry.version)
+
+    async def run(self) -> None:
+        """Until cancelled.  Raises StopWorker, JobExit, Stuck when a job wants the end."""
+        loop = asyncio.get_running_loop()
+        settled: frozenset[str] = frozenset()
+        since_s = loop.time()
+        while True:
+            seen, began_s = self.mirror.moves, loop.time()
+            self._stirred.clear()
+            now = view(self.app, self.mirror)
+            self._steer(now)
+            if frozenset(now.workers) != settled:
+                settled, since_s = frozenset(now.workers), loop.time()
+            still_s = since_s + self.desk.pace.settle_s - loop.time()
+            try:
+                busy = await self._look(now, settled=still_s <= 0)
+                await self._show()
+            except Unavailable as error:
+                log.warning("the store does not answer (%s); trying again", error)
+                busy, seen = True, -1
+                await asyncio.sleep(TROUBLE_S)
+            await asyncio.sleep(max(REST_MIN_S, REST_FACTOR * (loop.time() - began_s)) if busy else REST_MIN_S)
+            await self._stir(seen, still_s if still_s > 0 else self.desk.pace.idle_s)
+
+    def ring(self, lanes: frozenset[Lane] | None) -> None:
+        """Something was posted; None: perhaps anywhere."""
+        for lane, (runner, _) in self._runners.items():
+            if lanes is None or lane in lanes:
+                runner.ring()
+
+    def owned(self) -> list[LaneRunner]:
+        return [runner for runner, _ in self._runners.values()]
+
+    async def leave(self, within_s: float) -> None:
+        """Hands everything back, once the jobs that run have ended, but waits no longer than that for them."""
+        for runner, _ in self._runners.values():
+            runner.leave()
+        tasks = [task for _, task in self._runners.values()]
+        if tasks:
+            await asyncio.wait(tasks, timeout=within_s)
+        await self.abandon()
+
+    async def abandon(self) -> None:
+        """Stops at once."""
+        left = [(runner, task) for runner, task in self._runners.values() if not task.done()]
+        for _, task in left:
+            task.cancel()
+        await asyncio.gather(*(task for _, task in self._runners.values()), return_exceptions=True)
+        if not self.session.lost.is_set():
+            await asyncio.gather(*(runner.give_back() for runner, _ in left))
+        self._runners.clear()
+
+    # --- one look
+
+    def _steer(self, now: View) -> None:
+        self.turn.give(now.workers, self.name)
+        before, self._controls = self._controls, now.controls
+        for lane, (runner, _) in self._runners.items():
+            if before.get(lane) != now.controls.get(lane):
+                runner.ring()
+
+    async def _look(self, now: View, *, settled: bool) -> bool:
+        """Was there anything to look at?"""
+        self._reap()
+        self._notice(now)
+        share = self._share(now)
+        gone = [lane for lane in self._runners if lane not in now.lanes]
+        for lane in gone:
+            self._runners[lane][0].leave()
+        if settled:
+            for lane in self._runners.keys() - share:
+                self._runners[lane][0].leave()
+        free = [lane for lane in sorted(share - self._runners.keys()) if now.owners.get(lane, self.name) == self.name]
+        await asyncio.gather(*(self._take(lane) for lane in free))
+        return bool(now.lanes)
+
+    def _notice(self, now: View) -> None:
+        """What we were seen to own, and own no more, is stopped: its next commit would be refused."""
+        ours = {lane for lane in self._runners if now.owners.get(lane) == self.name}
+        for lane in (self._seen & self._runners.keys()) - ours:
+            self._runners[lane][1].cancel()
+        self._seen = ours
+
+    def _share(self, now: View) -> frozenset[Lane]:
+        able = frozenset(
+            lane
+            for lane in now.lanes
+            if not lane.queue.startswith(RESERVED)
+            and (not self.choice.only or lane in self.choice.only)
+            and self.desk.routes.of(lane.queue) is not None
+        )
+        if self.choice.manual:
+            return able
+        takers = {name: record.takes for name, record in now.workers.items() if not record.manual}
+        lanes = [lane for lane in now.lanes if not lane.queue.startswith(RESERVED)]
+        return able & frozenset(share_out(takers, lanes, now.owners).get(self.name, ()))
+
+    async def _take(self, lane: Lane) -> None:
+        route = self.desk.routes.of(lane.queue)
+        assert route is not None, "only lanes that a route fits are shared out"
+        try:
+            hold = await take(self.store, self.session, self.app, lane, self.name)
+        except (Undecodable, ValueError) as error:
+            self._say_once(f"{lane}: its progress cannot be understood, so it is left alone: {error}")
+            return
+        if hold is not None and lane not in self._runners:
+            runner = LaneRunner(self.desk, hold, route, lambda lane: self._controls.get(lane, Control()))
+            task = asyncio.ensure_future(runner.run())
+            task.add_done_callback(lambda _: self._stirred.set())
+            self._runners[lane] = runner, task
+            self.desk.figures.owned.set(len(self._runners))
+
+    def _reap(self) -> None:
+        """Raises what a job raised that ends the worker."""
+        for lane, (_, task) in list(self._runners.items()):
+            if not task.done():
+                continue
+            del self._runners[lane]
+            self.desk.figures.owned.set(len(self._runners))
+            self.desk.figures.forget(lane.queue, lane.partition)
+            self._seen.discard(lane)
+            if task.cancelled():
+                log.warning("%s: it is not ours any more", lane)
+                self.desk.figures.lost.inc()
+                continue
+            try:
+                task.result()
+            except (StopWorker, JobExit, Stuck):
+                raise
+            except StoreError as error:
+                log.warning("%s: not handed back properly: %s", lane, error)
+
+    async def _show(self) -> None:
+        shown = tuple(str(lane) for lane in sorted(self._runners))
+        if shown != self._shown:
+            value = self.app.workers.encode(self._record(shown))
+            await self.store.commit([], [Put(self._path, value, self.session.lease)])
+            self._shown = shown
+
+    async def _stir(self, seen: int, for_s: float) -> None:
+        """Waits for the store to move, or a lane to end."""
+        moved = asyncio.ensure_future(self.mirror.moved(seen))
+        stirred = asyncio.ensure_future(self._stirred.wait())
+        try:
+            await asyncio.wait({moved, stirred}, timeout=for_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            moved.cancel()
+            stirred.cancel()
+            await asyncio.gather(moved, stirred, return_exceptions=True)
+
+    def _record(self, lanes: tuple[str, ...]) -> WorkerRecord:
+        return WorkerRecord(lanes, self.host, self.choice.patterns, self.choice.manual, self.url)
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._unreadable:
+            self._unreadable.add(text)
+            log.error("%s", text)

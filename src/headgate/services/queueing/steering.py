@@ -1,0 +1,28 @@
+"""What people want of a partition, written where its owner sees it."""
+
+from __future__ import annotations
+
+from headgate.map.workers import Application, Control
+from headgate.queueing.lanes import Lane
+from headgate.store.store import Store, Txn
+
+
+async def steer(
+    store: Store, app: Application, lane: Lane, *, paused: bool | None = None, seek: str | None = None
+) -> Control:
+    """What is not said stays.  Raises LookupError when there is no such partition, StoreError."""
+    place = app.controls(lane)
+
+    async def body(txn: Txn) -> Control:
+        if await txn.get(app.progress(lane).path) is None:
+            raise LookupError(f"no worker knows a partition {lane}; `headgate queue list` shows those there are")
+        entry = await txn.get(place.path)
+        now = place.decode(entry.value) if entry is not None else Control()
+        then = Control(now.paused if paused is None else paused, now.seek if seek is None else seek)
+        if then != Control():
+            txn.put(place.path, place.encode(then))
+        elif entry is not None:
+            txn.delete(place.path)
+        return then
+
+    return await store.transact(body)

@@ -1,0 +1,117 @@
+"""A queue worker: joins, takes its share, runs until it is to stop, and hands everything back."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from headgate.base.tasks import run_until, unless
+from headgate.map.workers import Application
+from headgate.ports.messages import NoStream, QueueGone, SourceDown
+from headgate.queueing import progress as steps
+from headgate.queueing.message import StopWorker
+from headgate.recipes.mirror import Mirror
+from headgate.services.queueing.calling import JobExit, Stuck, log
+from headgate.services.queueing.desk import Desk
+from headgate.services.queueing.discovery import Turn, discover
+from headgate.services.queueing.sharing import Choice, Sharing
+from headgate.store.store import TTL_S, GuardLost, Session, Store
+from headgate.store.types import SessionLost, Unavailable
+
+TROUBLE_MAX_S = 5.0
+
+
+@dataclass(slots=True)
+class QueueWorker:
+    """`run` it once.  Setting `abort` after `stop` gives up what still runs."""
+
+    desk: Desk
+    store: Store
+    app: Application
+    host: str
+    choice: Choice = field(default_factory=Choice)
+    url: str = ""
+    ttl_s: float = TTL_S
+    abort: asyncio.Event = field(default_factory=asyncio.Event)
+    sharing: Sharing | None = None
+    """Of the session now."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` or StopWorker.  A lost session is followed by a new one.  Raises JobExit, Stuck."""
+        while not stop.is_set():
+            try:
+                async with self.store.session(f"queue-worker@{self.host}", ttl_s=self.ttl_s) as session:
+                    await self._live(session, stop)
+                    return
+            except (SessionLost, GuardLost) as lost:
+                log.warning("%s; joining anew", lost)
+            except Unavailable as error:
+                log.warning("the store does not answer (%s); trying again", error)
+                await unless(stop, asyncio.sleep(1.0))
+
+    async def _live(self, session: Session, stop: asyncio.Event) -> None:
+        mirror, ended, turn = Mirror(self.store, self.app.path), asyncio.Event(), Turn()
+        sharing = Sharing(self.desk, self.store, session, self.app, mirror, self.choice, turn, self.host, self.url)
+        self.sharing = sharing
+        await run_until(
+            ended,
+            mirror.run(),
+            self._share(sharing, stop, ended),
+            self._listen(sharing, turn),
+            self._measure(sharing),
+            discover(self.desk, self.store, self.app, mirror, turn),
+        )
+
+    async def _share(self, sharing: Sharing, stop: asyncio.Event, ended: asyncio.Event) -> None:
+        failure: JobExit | Stuck | None = None
+        try:
+            await sharing.join()
+            try:
+                await run_until(stop, sharing.run())
+            except StopWorker as asked:
+                log.info("a job asked the worker to stop: %s", asked)
+            except (JobExit, Stuck) as error:
+                failure = error
+            await unless(self.abort, sharing.leave(self.desk.pace.drain_s))
+        finally:
+            await sharing.abandon()
+        ended.set()
+        if failure is not None:
+            raise failure
+
+    async def _listen(self, sharing: Sharing, turn: Turn) -> None:
+        """Hears what is posted; where the server does not tell, looks."""
+        wait_s = 0.1
+        while True:
+            try:
+                async for happening in self.desk.source.happenings():
+                    wait_s = 0.1
+                    if happening.lanes is None:
+                        turn.asked.set()
+                    sharing.ring(happening.lanes)
+            except NoStream:
+                await self._poll(sharing)
+            except SourceDown as down:
+                self.desk.figures.source_errors.inc()
+                log.warning("what is posted is not told of (%s); asking again in %.1f s", down, wait_s)
+            await asyncio.sleep(wait_s)
+            wait_s = min(wait_s * 2, TROUBLE_MAX_S)
+
+    async def _poll(self, sharing: Sharing) -> None:
+        while True:
+            sharing.ring(None)
+            await asyncio.sleep(self.desk.pace.poll_s)
+
+    async def _measure(self, sharing: Sharing) -> None:
+        figures = self.desk.figures
+        figures.running.set_function(lambda: self.desk.caller.running)
+        while True:
+            await asyncio.sleep(self.desk.pace.lag_s)
+            for runner in sharing.owned():
+                lane = (runner.lane.queue, str(runner.lane.partition))
+                figures.parked.labels(*lane).set(len(runner.now.parked))
+                try:
+                    backlog = await self.desk.source.backlog(runner.lane, steps.position(runner.now))
+                    figures.lag.labels(*lane).set(backlog.waiting)
+                except (SourceDown, QueueGone):
+                    figures.source_errors.inc()

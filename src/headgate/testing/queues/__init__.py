@@ -1,0 +1,1 @@
+"""Queues of messages and their workers, for tests: real servers, a simulated world."""

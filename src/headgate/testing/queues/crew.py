@@ -1,0 +1,135 @@
+"""A message server and queue workers for tests: real HTTP, real SQL, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from headgate.adapters.messages.board import MessageBoard
+from headgate.adapters.messages.client import MessageClient
+from headgate.base.ids import fresh
+from headgate.base.tasks import run_until
+from headgate.map.workers import Application, QueueMap
+from headgate.queueing.lanes import Lane
+from headgate.queueing.policy import Policy, Route, Routes
+from headgate.services.queueing.calling import Caller
+from headgate.services.queueing.desk import Desk, Pace
+from headgate.services.queueing.sharing import Choice
+from headgate.services.queueing.worker import QueueWorker
+from headgate.store.store import Store
+from headgate.store.types import Backend
+from headgate.web.messages.access import Keys
+from headgate.web.messages.app import create_app
+from headgate.web.serve import serve
+
+APP, KEY = "sync", "cafe1234cafe"
+OTHER_APP, OTHER_KEY = "mail", "other-key"
+QUICK = Pace(commit_s=0.1, settle_s=0.05, drain_s=5.0, discover_s=5.0, lag_s=0.2)
+
+
+@asynccontextmanager
+async def serving(board: MessageBoard, port: int = 0) -> AsyncIterator[str]:
+    """Its URL, without a path."""
+    stop, bound = asyncio.Event(), asyncio.get_running_loop().create_future()
+    app = create_app(board, Keys({APP: [KEY], OTHER_APP: [OTHER_KEY]}))
+    running = asyncio.ensure_future(run_until(stop, serve(app, "127.0.0.1", port, stop, bound.set_result)))
+    try:
+        yield f"http://127.0.0.1:{await bound}"
+    finally:
+        stop.set()
+        await running
+
+
+@dataclass(slots=True)
+class Crew:
+    """Workers of one application, on one store."""
+
+    source: MessageClient
+    backend: Backend
+    app: Application = field(default_factory=lambda: QueueMap().app(APP))
+    pace: Pace = QUICK
+    stops: dict[asyncio.Event, tuple[QueueWorker, asyncio.Task[None]]] = field(default_factory=dict)
+
+    async def post(self, queue: str, *bodies: str, partition: int | None = 1) -> None:
+        await self.source.post_many(queue, bodies, fresh(), partition)
+
+    def start(self, job: Any, policy: Policy | None = None, **more: Any) -> QueueWorker:  # people's own functions
+        """A worker that is at it."""
+        routes = more.pop("routes", None) or Routes((Route("*", job, policy or Policy(retry_delay_s=0.05)),))
+        caller = Caller(more.pop("concurrency", 50), more.pop("threads", 4))
+        desk = Desk(self.source, routes, caller, more.pop("context", None), lambda: time.time_ns() // 1_000_000)
+        desk.pace, desk.failure = self.pace, more.pop("failure", None)
+        worker = QueueWorker(desk, Store(self.backend), self.app, "here", more.pop("choice", Choice()), **more)
+        stop = asyncio.Event()
+        self.stops[stop] = worker, asyncio.ensure_future(worker.run(stop))
+        return worker
+
+    async def stop(self, worker: QueueWorker) -> None:
+        """Politely; raises what it ended with."""
+        stop = next(stop for stop, (one, _) in self.stops.items() if one is worker)
+        stop.set()
+        await self.stops.pop(stop)[1]
+
+    async def ended(self, worker: QueueWorker) -> None:
+        """By itself; raises what it ended with."""
+        stop = next(stop for stop, (one, _) in self.stops.items() if one is worker)
+        await self.stops.pop(stop)[1]
+
+    async def crash(self, worker: QueueWorker) -> None:
+        """Without a word; its session is left to run out."""
+        stop = next(stop for stop, (one, _) in self.stops.items() if one is worker)
+        _, task = self.stops.pop(stop)
+        worker.store.backend = _Dead(worker.store.backend)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    async def until(self, what: str, holds: Callable[[], Any], within_s: float = 20.0) -> None:
+        """Looks whenever the store moves, and now and then."""
+        try:
+            async with asyncio.timeout(within_s):
+                while not holds():
+                    await asyncio.sleep(0.01)
+                    self._look()
+        except TimeoutError:
+            raise AssertionError(f"not within {within_s} s: {what}") from None
+
+    def _look(self) -> None:
+        """Raises what a worker has ended with."""
+        for _, task in self.stops.values():
+            if task.done():
+                task.result()
+
+    async def owners(self) -> dict[Lane, str]:
+        entries = await self.backend.list(self.app.owners.path)
+        return {lane: e.value.decode() for e in entries if (lane := self.app.lane_of(e.path)) is not None}
+
+
+class _Dead:
+    """A connection of a process that is no more."""
+
+    def __init__(self, inner: Backend) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:  # any method
+        async def never(*_: Any, **__: Any) -> Any:  # nothing is answered
+            await asyncio.Event().wait()
+
+        return never
+
+
+@asynccontextmanager
+async def crew(url: str, backend: Backend) -> AsyncIterator[Crew]:
+    """Stops whatever still works."""
+    async with MessageClient.open([f"{url}/v1/{APP}/"], KEY) as source:
+        found = Crew(source, backend)
+        try:
+            yield found
+        finally:
+            for stop, (worker, _) in found.stops.items():
+                stop.set()
+                worker.abort.set()
+            await asyncio.gather(*(task for _, task in found.stops.values()), return_exceptions=True)

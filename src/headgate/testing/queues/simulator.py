@@ -1,0 +1,256 @@
+"""Queue workers under random schedules: they join, leave, die, stall past their session, and commit late.
+
+Same seed, same run.  What is checked: no partition stays without a worker, none has two; each is processed in order
+with nothing skipped; what runs twice was in flight; one that joins moves no more than its share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from headgate.map.check import check
+from headgate.map.trees import Tree
+from headgate.map.workers import QueueMap
+from headgate.queueing.lanes import Lane
+from headgate.queueing.message import Message
+from headgate.queueing.policy import Policy, Route, Routes
+from headgate.services.queueing.calling import Caller
+from headgate.services.queueing.desk import Desk, Pace
+from headgate.services.queueing.worker import QueueWorker
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+from headgate.store.types import At, Conflict, Entry, Op, StoreError, Unavailable
+from headgate.testing.loop import run_virtual
+from headgate.testing.mortal import MortalBackend
+from headgate.testing.queues.world import QueueWorld, SimSource
+from headgate.testing.simworld import Broken
+
+TIME_MAX_S = 400.0
+"""Virtual; a run that is not quiet by then hangs."""
+LOOK_INTERVAL_S = 0.5
+TTL_S = 3.0
+ATTEMPTS = 3
+DEATHS_MAX = 2
+PACE = Pace(page=4, commit_count=3, commit_s=0.3, idle_s=5.0, settle_s=0.2, drain_s=5.0, discover_s=5.0, lag_s=60.0)
+
+
+class LateBackend(MortalBackend):
+    """Also loses its connection for a while, now and then: what was under way arrives late, unless refused."""
+
+    late: float = 0.02
+    _away_until_s = 0.0
+
+    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._away_until_s:
+            raise Unavailable("the connection is lost")
+        if self._chance.random() < self.late:
+            away_s = TTL_S * 1.2 * self._chance.random()
+            self._away_until_s = loop.time() + away_s
+            loop.call_later(
+                away_s + TTL_S * self._chance.random() ** 2, lambda: asyncio.ensure_future(self._arrive(checks, ops))
+            )
+            raise Unavailable("the connection is lost, the request under way")
+        return await super().commit(checks, ops)
+
+    async def _arrive(self, checks: Sequence[At], ops: Sequence[Op]) -> None:
+        try:
+            await self._inner.commit(checks, ops)
+        except (Conflict, StoreError):
+            return
+
+    async def keep_alive(self, lease: object) -> None:
+        if asyncio.get_running_loop().time() < self._away_until_s:
+            raise Unavailable("the connection is lost")
+        await super().keep_alive(lease)  # type: ignore[arg-type]  # a lease
+
+
+@dataclass(slots=True)
+class QueueSimulation:
+    seed: int
+    deaths: int = 0
+    repeated: int = 0
+    calm: bool = False
+    """No process dies or leaves by itself any more."""
+    restless: dict[int, asyncio.Event] = field(default_factory=dict)
+    """Of processes that may yet: what makes each leave."""
+    processes: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Raises Broken, naming the seed."""
+        try:
+            run_virtual(self._run())
+        except Broken as broken:
+            raise Broken(f"seed {self.seed}: {broken}") from broken
+
+    async def _run(self) -> None:
+        chance = random.Random(self.seed)
+        backend = MemoryBackend()
+        world = QueueWorld(chance, QueueMap().app("sim"), backend, ATTEMPTS)
+        lanes = [Lane(f"q{q}", p + 1) for q in range(chance.randrange(1, 3)) for p in range(chance.randrange(1, 3))]
+        for lane in lanes[1:]:
+            world.create(lane)
+        stop, watching = asyncio.Event(), asyncio.ensure_future(world.watch())
+        workers = chance.randrange(1, 4)
+        self.processes = [asyncio.ensure_future(self._process(n, world, chance, stop)) for n in range(workers)]
+        story = asyncio.ensure_future(_story(world, lanes, chance))
+        try:
+            await self._until(world, lambda: story.done() and _quiet(world))
+            self.calm = True
+            for leaves in self.restless.values():
+                leaves.set()
+            await self._until(world, lambda: not self.restless and _shared(world, workers))
+            await self._joins(world, workers, stop)
+        finally:
+            stop.set()
+            for task in (story, watching):
+                task.cancel()
+            await asyncio.gather(story, watching, *self.processes, return_exceptions=True)
+        await asyncio.sleep(TTL_S + 1)  # sessions of the dead run out
+        self.repeated = world.repeated
+        _verify(world)
+
+    async def _joins(self, world: QueueWorld, workers: int, stop: asyncio.Event) -> None:
+        """One more worker, at rest: it gets its share, and no more than that moves."""
+        before = {lane: world.owner(lane) for lane in world.messages}
+        self.processes.append(asyncio.ensure_future(self._life(world, Store(world.backend), stop, stop)))
+        await self._until(world, lambda: _shared(world, workers + 1))
+        moved = sum(world.owner(lane) != owner for lane, owner in before.items())
+        most = len(before) // (workers + 1)
+        world.must(moved <= most, f"one worker joined {workers} and {moved} of {len(before)} partitions moved")
+
+    async def _until(self, world: QueueWorld, holds: Callable[[], bool]) -> None:
+        loop = asyncio.get_running_loop()
+        while not holds():
+            await asyncio.sleep(LOOK_INTERVAL_S)
+            if world.broken is not None:
+                raise world.broken
+            for task in self.processes:
+                if task.done():
+                    task.result()
+            if loop.time() > TIME_MAX_S:
+                owners = {str(lane): world.owner(lane) for lane in world.messages}
+                left = world.unfinished()[:3], [str(lane) for lane in world.unrecorded()]
+                raise Broken(f"not quiet after {TIME_MAX_S:.0f} s: {left} {owners}")
+
+    async def _process(self, number: int, world: QueueWorld, chance: random.Random, stop: asyncio.Event) -> None:
+        """Lives, dies at some request or is told to leave, is started again, a few times."""
+        lives = chance.randrange(DEATHS_MAX + 1)
+        while not stop.is_set():
+            last, leaves = lives <= 0 or self.calm, asyncio.Event()
+            lives -= 1
+            self.restless.pop(number, None)
+            if not last:
+                self.restless[number] = leaves
+            backend = LateBackend(world.backend, chance, None if last else chance.randrange(3, 60))
+            backend.late = 0.0 if last else backend.late
+            life = asyncio.ensure_future(self._life(world, Store(backend), stop, leaves, backend.died))
+            death = asyncio.ensure_future(backend.died.wait())
+            if not last and chance.random() < 0.3:
+                asyncio.get_running_loop().call_later(chance.random() * 5, leaves.set)
+            await asyncio.wait([life, death], return_when=asyncio.FIRST_COMPLETED)
+            if backend.died.is_set():
+                self.deaths += 1
+                life.cancel()
+                await asyncio.gather(life, return_exceptions=True)
+                await asyncio.sleep(chance.random())
+                continue
+            death.cancel()
+            await life
+
+    async def _life(
+        self,
+        world: QueueWorld,
+        store: Store,
+        stop: asyncio.Event,
+        leaves: asyncio.Event,
+        died: asyncio.Event | None = None,
+    ) -> None:
+        """Until `stop` or `leaves`, which is then set."""
+        loop = asyncio.get_running_loop()
+        name = f"life-{world.chance.randrange(10**6)}"
+
+        async def job(message: Message, context: None) -> None:
+            world.begins(name, message)
+            well = False
+            try:
+                if message.message_id in world.poison and died is not None:
+                    died.set()
+                    await asyncio.Event().wait()
+                await asyncio.sleep(world.chance.random() * 0.2)
+                if world.failing.get(message.message_id, 0) > 0:
+                    world.failing[message.message_id] -= 1
+                    raise RuntimeError("it was to fail")
+                well = True
+            finally:
+                world.ends(message, well=well)
+
+        policy = Policy(attempts=ATTEMPTS, retry_delay_s=0.5, blocking=world.chance.random() < 0.3)
+        routes = Routes((Route("*", job, policy),))
+        desk = Desk(SimSource(world), routes, Caller(20, 1), None, lambda: int(loop.time() * 1000), pace=PACE)
+        desk.chance = world.chance
+        worker = QueueWorker(desk, store, world.app, name, ttl_s=TTL_S)
+        both = asyncio.ensure_future(_either(stop, leaves))
+        try:
+            await worker.run(leaves)
+        finally:
+            both.cancel()
+
+
+async def _either(stop: asyncio.Event, leaves: asyncio.Event) -> None:
+    await stop.wait()
+    leaves.set()
+
+
+async def _story(world: QueueWorld, lanes: list[Lane], chance: random.Random) -> None:
+    """Messages are posted, some of them bad; one queue comes late."""
+    for step in range(chance.randrange(1, 4)):
+        for lane in lanes if step else lanes[1:]:
+            for _ in range(chance.randrange(4)):
+                message = world.post(lane)
+                if chance.random() < 0.05:
+                    world.poison.add(message.message_id)
+                elif chance.random() < 0.2:
+                    world.failing[message.message_id] = chance.randrange(1, ATTEMPTS + 2)
+        if not step:
+            world.create(lanes[0])
+        await asyncio.sleep(chance.random() * 4)
+
+
+def _quiet(world: QueueWorld) -> bool:
+    """Everything is processed and recorded, and every partition has its worker."""
+    return not world.unfinished() and not world.unrecorded() and all(map(world.owner, world.messages))
+
+
+def _shared(world: QueueWorld, workers: int) -> bool:
+    """So many workers are there, and their shares differ by one at most."""
+    names = [e.path.rpartition("/")[2] for e in world.backend.tree.under(world.app.workers.path)]
+    owners = [world.owner(lane) for lane in world.messages]
+    sizes = [owners.count(name) for name in names]
+    return len(names) == workers and None not in owners and max(sizes) - min(sizes) <= 1
+
+
+def _verify(world: QueueWorld) -> None:
+    if world.broken is not None:
+        raise world.broken
+    world.must(not world.unfinished(), f"never processed: {world.unfinished()}")
+    world.must(not world.unrecorded(), f"not recorded at the end: {world.unrecorded()}")
+    root = QueueMap().path
+    left = [e.path for e in world.backend.tree.under(root) if e.lease is not None]
+    world.must(not left, f"left behind by workers that have ended: {left}")
+    findings = check(world.backend.tree.under(root), [Tree(root, QueueMap)])
+    world.must(not findings.unknown and not findings.undecodable, f"off the map: {findings.text()}")
+
+
+def simulate_queues(first: int, count: int) -> tuple[int, int]:
+    """Runs seeds `first` … `first + count - 1`; deaths and repetitions in all.  Raises Broken."""
+    deaths = repeated = 0
+    for seed in range(first, first + count):
+        simulation = QueueSimulation(seed)
+        simulation.run()
+        deaths += simulation.deaths
+        repeated += simulation.repeated
+    return deaths, repeated

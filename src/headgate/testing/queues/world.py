@@ -1,0 +1,181 @@
+"""A world of messages without a server, and what must never happen to them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from headgate.map.workers import Application
+from headgate.ports.messages import Backlog, Happening, Letter, QueueGone, SourceDown
+from headgate.queueing.ids import Position, make_id, position_of, ticks_of_unix_ns, unix_text
+from headgate.queueing.lanes import DEAD_LETTERS, Lane
+from headgate.queueing.message import Message
+from headgate.queueing.progress import Progress, position
+from headgate.services.queueing.desk import dead_letter
+from headgate.store.memory import MemoryBackend
+from headgate.store.types import Changed, Gone
+from headgate.testing.simworld import Broken
+
+
+@dataclass(slots=True)
+class QueueWorld:
+    """Truth: what was posted, what was run, what was recorded.  Outlives every process."""
+
+    chance: random.Random
+    app: Application
+    backend: MemoryBackend
+    attempts: int
+    messages: dict[Lane, list[Message]] = field(default_factory=dict)
+    poison: set[str] = field(default_factory=set)
+    """Ids of messages whose job ends the process."""
+    failing: dict[str, int] = field(default_factory=dict)
+    """Id -> how often its job fails."""
+    begun: Counter[str] = field(default_factory=Counter)
+    succeeded: set[str] = field(default_factory=set)
+    dead: set[str] = field(default_factory=set)
+    running: dict[Lane, str] = field(default_factory=dict)
+    """Lane -> the worker that runs something of it."""
+    furthest: dict[Lane, Position] = field(default_factory=dict)
+    """How far first tries have come."""
+    listeners: list[asyncio.Event] = field(default_factory=list)
+    rung: set[Lane] = field(default_factory=set)
+    repeated: int = 0
+    broken: Broken | None = None
+    _ticks: int = ticks_of_unix_ns(10**18)
+
+    def create(self, lane: Lane) -> None:
+        self.messages[lane] = []
+        self._tell()
+
+    def post(self, lane: Lane) -> Message:
+        self._ticks += self.chance.randrange(1, 100)
+        id = make_id(self._ticks, 0, 1)
+        message = Message(id, f"body {id}", lane.partition, unix_text(self._ticks), lane.queue)
+        self.messages[lane].append(message)
+        self._tell()
+        return message
+
+    def _tell(self) -> None:
+        for event in self.listeners:
+            event.set()
+
+    def must(self, holds: bool, what: str) -> None:
+        """Remembered, too: a worker may swallow it."""
+        if not holds:
+            self.broken = self.broken or Broken(what)
+            raise self.broken
+
+    # --- jobs
+
+    def begins(self, worker: str, message: Message) -> None:
+        lane, id = Lane(message.queue, message.partition), message.message_id
+        self.begun[id] += 1
+        self.must(lane not in self.running, f"{lane} is run by {self.running.get(lane)} and {worker} at once")
+        self.running[lane] = worker
+        recorded = self.recorded(lane)
+        parked = {one.id for one in recorded.parked}
+        late = position(recorded) >= position_of(id) and id not in parked
+        self.must(not late, f"{lane}: {id} is begun again although recorded as done")
+        self.must(self.begun[id] <= self.attempts or id not in self.poison, f"{id} was begun {self.begun[id]} times")
+        if self.begun[id] > 1:
+            self.must(message.attempt > 1 or id in self.succeeded, f"{lane}: {id} is said to be tried first, again")
+            self.repeated += id in self.succeeded
+        else:
+            before = [m for m in self.messages[lane] if m.message_id < id and not self.begun[m.message_id]]
+            over = [m.message_id for m in before if m.message_id not in self.dead]
+            self.must(not over, f"{lane}: {id} is begun before {over}")
+
+    def ends(self, message: Message, *, well: bool) -> None:
+        self.running.pop(Lane(message.queue, message.partition), None)
+        if well:
+            self.succeeded.add(message.message_id)
+
+    def recorded(self, lane: Lane) -> Progress:
+        entry = self.backend.tree.entries.get(self.app.progress(lane).path)
+        return self.app.progress(lane).decode(entry.value) if entry is not None else Progress("")
+
+    # --- the store
+
+    async def watch(self) -> None:
+        """Until cancelled: progress never goes back, and is written by the owner alone."""
+        seen: dict[Lane, Progress] = {}
+        async for change in self.backend.watch(self.app.queues.path):
+            if isinstance(change, Gone) or not isinstance(change, Changed):
+                continue
+            lane = self.app.lane_of(change.entry.path)
+            if lane is None:
+                continue
+            now, before = self.app.progress(lane).decode(change.entry.value), seen.get(lane, Progress(""))
+            self.must(position(now) >= position(before), f"{lane}: progress went back from {before} to {now}")
+            self.must(now.epoch >= before.epoch, f"{lane}: written by an owner of before, {now} after {before}")
+            seen[lane] = now
+
+    def owner(self, lane: Lane) -> str | None:
+        entry = self.backend.tree.entries.get(self.app.owner(lane).path)
+        return entry.value.decode() if entry is not None else None
+
+    # --- the end
+
+    def unfinished(self) -> list[str]:
+        every = [m.message_id for lane, some in self.messages.items() for m in some if lane.queue != DEAD_LETTERS]
+        return [id for id in every if id not in self.succeeded and id not in self.dead]
+
+    def unrecorded(self) -> list[Lane]:
+        return [
+            lane
+            for lane, some in self.messages.items()
+            if some and (position(now := self.recorded(lane)) < position_of(some[-1].message_id) or now.parked)
+        ]
+
+
+@dataclass(slots=True)
+class SimSource:
+    """`ports.messages.MessageSource` over the world, for one process."""
+
+    world: QueueWorld
+    flaky: float = 0.02
+
+    async def _step(self) -> None:
+        await asyncio.sleep(self.world.chance.random() * 0.01)
+        if self.world.chance.random() < self.flaky:
+            raise SourceDown("the simulated server does not answer")
+
+    async def lanes(self) -> Sequence[Lane]:
+        await self._step()
+        return list(self.world.messages)
+
+    async def read(self, lane: Lane, after: Position, limit: int) -> Sequence[Message]:
+        await self._step()
+        if lane not in self.world.messages:
+            raise QueueGone(str(lane))
+        return [m for m in self.world.messages[lane] if position_of(m.message_id) > after][:limit]
+
+    async def get(self, lane: Lane, id: str) -> Message | None:
+        await self._step()
+        return next((m for m in self.world.messages[lane] if m.message_id == id), None)
+
+    async def post(self, letter: Letter) -> None:
+        await self._step()
+        assert letter.queue == DEAD_LETTERS, "jobs of the simulation post nothing"
+        letters, _ = dead_letter(letter.body)
+        self.world.dead.add(letters.message_id)
+
+    async def create(self, queue: str, partitions: int = 1) -> None:
+        await self._step()
+
+    async def backlog(self, lane: Lane, after: Position) -> Backlog:
+        return Backlog(len(await self.read(lane, after, 1_000)), "", "")
+
+    async def happenings(self) -> AsyncIterator[Happening]:
+        event = asyncio.Event()
+        self.world.listeners.append(event)
+        try:
+            while True:
+                event.clear()
+                yield Happening(None)
+                await event.wait()
+        finally:
+            self.world.listeners.remove(event)

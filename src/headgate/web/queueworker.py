@@ -1,0 +1,80 @@
+"""What a queue worker answers: whether it is well, its figures, and, to who has its key, wishes for its partitions."""
+
+from __future__ import annotations
+
+import hmac
+from typing import Any
+
+import msgspec
+from litestar import Litestar, Request, Response, get, post
+from litestar.datastructures import State
+from prometheus_client import generate_latest
+
+from headgate.map.workers import Control
+from headgate.queueing.ids import parse_last
+from headgate.queueing.lanes import Lane, parse_lane
+from headgate.services.queueing.steering import steer
+from headgate.services.queueing.worker import QueueWorker
+from headgate.store.types import StoreError
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """For one partition; what is not said stays."""
+
+    lane: str
+    paused: bool | None = None
+    seek: str | None = None
+
+
+def _worker(state: State) -> QueueWorker:
+    worker = state["worker"]
+    assert isinstance(worker, QueueWorker), "set by create_worker_app"
+    return worker
+
+
+@get("/health")
+async def health(state: State) -> Response[dict[str, Any]]:  # JSON
+    """200 once it is among the workers and its session holds."""
+    worker = _worker(state)
+    sharing = worker.sharing
+    well = sharing is not None and bool(sharing.name) and not sharing.session.lost.is_set()
+    lanes = [str(runner.lane) for runner in sharing.owned()] if sharing is not None else []
+    shown = {"status": "ok" if well else "joining", "worker": sharing.name if sharing else "", "lanes": lanes}
+    return Response(shown, status_code=200 if well else 503)
+
+
+@get("/metrics")
+async def metrics(state: State) -> Response[bytes]:
+    text = generate_latest(_worker(state).desk.figures.registry)
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+@post("/control", status_code=200)
+async def control(state: State, request: Request[Any, Any, Any]) -> Response[dict[str, Any]]:  # JSON
+    """For stores that one process owns: who wants something of a partition asks that process."""
+    worker, key = _worker(state), state["key"]
+    said = request.headers.get("authorization", "")
+    if not key or not hmac.compare_digest(said.encode(), f"Application {key}".encode()):
+        return _refused(401, "the application's key is needed: Authorization: Application KEY")
+    try:
+        wish = msgspec.json.decode(await request.body(), type=Wish)
+        lane: Lane = parse_lane(wish.lane)
+        parse_last(wish.seek or "")
+    except ValueError as error:
+        return _refused(400, str(error))
+    try:
+        now: Control = await steer(worker.store, worker.app, lane, paused=wish.paused, seek=wish.seek)
+    except LookupError as error:
+        return _refused(404, str(error))
+    except StoreError as error:
+        return _refused(503, str(error))
+    return Response({"status": "ok", "lane": str(lane), "paused": now.paused, "seek": now.seek})
+
+
+def _refused(status: int, why: str) -> Response[dict[str, Any]]:  # JSON
+    return Response({"status": "error", "error_msg": why}, status_code=status)
+
+
+def create_worker_app(worker: QueueWorker, key: str) -> Litestar:
+    state = State({"worker": worker, "key": key})
+    return Litestar([health, metrics, control], state=state, openapi_config=None, logging_config=None)

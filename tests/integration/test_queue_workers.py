@@ -1,0 +1,673 @@
+"""Workers on real queues: a message server over HTTP, and a store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from click.testing import CliRunner
+
+from headgate.adapters.messages import queues
+from headgate.adapters.messages.board import MessageBoard
+from headgate.adapters.messages.records import BODY_MAX_BYTES, Queue
+from headgate.base.errors import UserError
+from headgate.cli.queue.worker import command
+from headgate.cli.queue.workerfile import read_worker_file
+from headgate.map.check import check
+from headgate.map.trees import Tree
+from headgate.map.workers import ROOT, QueueMap, WorkerRecord
+from headgate.ports.messages import Letter, QueueGone
+from headgate.queueing import Lane, Message, Policy, Reject, RetryLater, Route, Routes, StopWorker, TimeLimit
+from headgate.queueing import progress as steps
+from headgate.queueing.ids import START, make_id, ticks_of, unix_text
+from headgate.queueing.lanes import DEAD_LETTERS
+from headgate.queueing.progress import NEW, Progress
+from headgate.services.queueing import calling
+from headgate.services.queueing.calling import JobExit
+from headgate.services.queueing.desk import DeadLetter, dead_letter
+from headgate.services.queueing.hold import take
+from headgate.services.queueing.sharing import Choice
+from headgate.services.queueing.steering import steer
+from headgate.store.memory import MemoryBackend
+from headgate.store.sqlite import SqliteBackend
+from headgate.store.store import GuardLost, Store
+from headgate.store.types import Delete, Put
+from headgate.testing.queues.crew import Crew, crew, serving
+
+
+@pytest.fixture
+async def board(tmp_path: Path) -> AsyncIterator[MessageBoard]:
+    opened = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def hands(board: MessageBoard) -> AsyncIterator[Crew]:
+    async with serving(board) as url, crew(url, MemoryBackend()) as found:
+        yield found
+
+
+class Log:
+    """A job that remembers."""
+
+    def __init__(self) -> None:
+        self.bodies: list[str] = []
+        self.of: dict[Lane, list[str]] = defaultdict(list)
+
+    async def __call__(self, message: Message, context: Any) -> None:
+        self.bodies.append(message.body)
+        self.of[Lane(message.queue, message.partition)].append(message.body)
+
+    def has(self, count: int) -> Callable[[], bool]:
+        return lambda: len(self.bodies) >= count
+
+
+async def dead_letters(hands: Crew) -> list[tuple[DeadLetter, str]]:
+    try:
+        return [dead_letter(m.body) for m in await hands.source.read(Lane(DEAD_LETTERS), START, 100)]
+    except QueueGone:
+        return []
+
+
+async def progress(hands: Crew, lane: Lane) -> Progress:
+    entry = await hands.backend.get(hands.app.progress(lane).path)
+    assert entry is not None
+    return hands.app.progress(lane).decode(entry.value)
+
+
+# --- in order, shared
+
+
+async def test_messages_are_processed_in_order_and_progress_is_recorded(hands: Crew) -> None:
+    await hands.source.create("q", 3)
+    for partition in (1, 2, 3):
+        await hands.post("q", *(f"{partition}-{n}" for n in range(500)), partition=partition)
+    log = Log()
+    worker = hands.start(log)
+    await hands.until("all are processed", log.has(1500))
+    await hands.stop(worker)
+    for partition in (1, 2, 3):
+        assert log.of[Lane("q", partition)] == [f"{partition}-{n}" for n in range(500)]
+        (last,) = (await hands.source.read(Lane("q", partition), START, 1000))[-1:]
+        kept = await progress(hands, Lane("q", partition))
+        assert (kept.id, kept.owner, kept.ahead) == (last.message_id, "", "")
+    entries = await hands.backend.list(ROOT)
+    assert not [e.path for e in entries if e.lease], "nothing is left behind"
+    findings = check(entries, [Tree(ROOT, QueueMap)])
+    assert findings.good, findings.text()
+
+
+async def test_three_workers_share_and_a_fourth_moves_no_more_than_its_share(hands: Crew) -> None:
+    for n in range(27):
+        await hands.source.create(f"q{n:02d}")
+    log = Log()
+    workers = [hands.start(log) for _ in range(3)]
+
+    def sizes() -> list[int]:
+        return sorted(len(w.sharing.owned()) if w.sharing else 0 for w in workers)
+
+    await hands.until("three share", lambda: sizes() == [9, 9, 9])
+    before = await hands.owners()
+    workers.append(hands.start(log))
+    await hands.until("four share", lambda: sizes() == [6, 7, 7, 7])
+    after = await hands.owners()
+    assert sum(after[lane] != before[lane] for lane in before) == 6
+    records = [hands.app.workers.decode(e.value) for e in await hands.backend.list(hands.app.workers.path)]
+    assert sorted(q for record in records for q in record.queues) == sorted(map(str, after))
+
+
+async def test_after_a_crash_only_what_was_in_flight_runs_again(hands: Crew) -> None:
+    await hands.source.create("q")
+    await hands.post("q", *map(str, range(50)))
+    seen: list[tuple[str, int]] = []
+    reached = asyncio.Event()
+
+    async def job(message: Message, context: None) -> None:
+        seen.append((message.body, message.attempt))
+        if message.body == "20" and message.attempt == 1:
+            reached.set()
+            await asyncio.Event().wait()
+
+    first = hands.start(job, ttl_s=0.6)
+    await reached.wait()
+    await hands.crash(first)
+    hands.start(job, ttl_s=0.6)
+    await hands.until("the rest is processed", lambda: seen[-1][0] == "49")
+    bodies = [body for body, attempt in seen if attempt == 1 or int(body) >= 20]
+    assert list(dict.fromkeys(bodies)) == list(map(str, range(50)))
+    again = [(body, attempt) for body, attempt in seen[21:]]
+    assert ("20", 2) in again, "in flight: its second try"
+
+
+async def test_a_stale_owner_is_refused(hands: Crew) -> None:
+    store, lane = Store(hands.backend), Lane("q")
+    await hands.backend.commit([], [hands.app.progress(lane).put(NEW)])
+    async with store.session("one") as one, store.session("two") as two:
+        stale = await take(store, one, hands.app, lane, "worker-1")
+        assert stale is not None and await take(store, two, hands.app, lane, "worker-2") is None
+        await hands.backend.revoke(one.lease)  # as when it ran out
+        fresh = await take(store, two, hands.app, lane, "worker-2")
+        assert fresh is not None and fresh.stored.epoch == stale.stored.epoch + 1
+        done = make_id(7, 0, 0)
+        await fresh.commit(steps.done(fresh.stored, done))
+        for attempt in (stale.commit(stale.stored), stale.release(stale.stored), stale.commit(NEW)):
+            with pytest.raises(GuardLost):
+                await attempt
+        assert (await progress(hands, lane)).id == done
+
+
+async def test_a_worker_whose_owner_entry_is_taken_away_stops_and_begins_anew(hands: Crew) -> None:
+    await hands.source.create("q")
+    await hands.post("q", "x")
+    seen: list[int] = []
+
+    async def job(message: Message, context: None) -> None:
+        seen.append(message.attempt)
+        if message.attempt == 1:
+            await asyncio.Event().wait()
+
+    worker = hands.start(job)
+    await hands.until("it is at it", lambda: seen and worker.sharing and worker.sharing._seen)
+    await hands.backend.commit([], [Delete(hands.app.owner(Lane("q")).path)])
+    await hands.until("it begins anew", lambda: seen == [1, 2])
+    assert worker.desk.figures.lost._value.get() == 1
+
+
+async def test_new_queues_join_by_themselves_and_those_gone_leave(hands: Crew) -> None:
+    log = Log()
+    worker = hands.start(log)
+    await hands.until("it is there", lambda: worker.sharing is not None and worker.sharing.name)
+    await hands.source.create("late", 2)
+    await hands.post("late", "x", partition=2)
+    await hands.until("the new queue is processed", log.has(1))
+    await hands.source._ask("DELETE", "/late")
+    await hands.until("its partitions are gone", lambda: not worker.sharing or not worker.sharing.owned())
+    await hands.source.create("late", 2)
+    await hands.post("late", "y", partition=2)
+    await hands.until("made again, it is processed again", log.has(2))
+    assert log.bodies == ["x", "y"]
+
+
+async def test_more_than_a_thousand_queues(hands: Crew, board: MessageBoard) -> None:
+    def many(database: Any) -> None:
+        for n in range(1_200):
+            queues.create(database, "sync", Queue(0, f"{n:032x}", 1, "user", "strong", "", 0))
+
+    await board._write(many)
+    log = Log()
+    one, two = hands.start(log), hands.start(log)
+    sizes = lambda: [len(w.sharing.owned()) if w.sharing else 0 for w in (one, two)]  # noqa: E731
+    await hands.until("all are taken", lambda: sorted(sizes()) == [600, 600], 60)
+
+
+async def test_an_idle_worker_starts_at_once(hands: Crew) -> None:
+    await hands.source.create("q")
+    log, loop = Log(), asyncio.get_running_loop()
+    worker = hands.start(log)
+    await hands.until("it owns the queue", lambda: worker.sharing and worker.sharing.owned())
+    waits_s = []
+    for n in range(10):
+        began_s = loop.time()
+        await hands.post("q", str(n))
+        await hands.until("it is processed", log.has(n + 1))
+        waits_s.append(loop.time() - began_s)
+    assert sorted(waits_s)[5] < 0.2, f"not a back-off step: {waits_s}"
+
+
+async def test_the_server_goes_away_and_comes_back(board: MessageBoard) -> None:
+    log = Log()
+    async with serving(board) as url:
+        port = int(url.rpartition(":")[2])
+        async with crew(url, MemoryBackend()) as hands:
+            await hands.source.create("q")
+            hands.start(log)
+            await hands.post("q", "before")
+            await hands.until("one is processed", log.has(1))
+            await board.post("sync", "q", [])
+            stopped = hands, port
+    async with serving(board, port) as url, crew(url, stopped[0].backend) as hands:
+        worker = hands.start(log)
+        await hands.post("q", "after")
+        await hands.until("the other, too", log.has(2))
+        await hands.stop(worker)
+    assert log.bodies == ["before", "after"]
+
+
+# --- when jobs fail
+
+
+async def test_a_failed_message_is_tried_again_while_others_go_on(hands: Crew) -> None:
+    await hands.source.create("q")
+    await hands.post("q", "bad", "good", "better")
+    seen: list[tuple[str, int]] = []
+
+    async def job(message: Message, context: None) -> None:
+        seen.append((message.body, message.attempt))
+        if message.body == "bad" and message.attempt < 3:
+            raise OSError("not now")
+
+    hands.start(job, Policy(attempts=3, retry_delay_s=0.05))
+    await hands.until("the third try", lambda: ("bad", 3) in seen)
+    assert seen == [("bad", 1), ("good", 1), ("better", 1), ("bad", 2), ("bad", 3)]
+    assert await dead_letters(hands) == []
+
+
+async def test_a_blocking_queue_waits_for_the_message_that_failed(hands: Crew) -> None:
+    await hands.source.create("q")
+    await hands.post("q", "bad", "good")
+    seen: list[tuple[str, int]] = []
+
+    async def job(message: Message, context: None) -> None:
+        seen.append((message.body, message.attempt))
+        if message.body == "bad" and message.attempt < 3:
+            raise OSError("not now")
+
+    hands.start(job, Policy(attempts=3, retry_delay_s=0.02, blocking=True))
+    await hands.until("the last", lambda: ("good", 1) in seen)
+    assert seen == [("bad", 1), ("bad", 2), ("bad", 3), ("good", 1)]
+
+
+async def test_a_message_given_up_is_a_dead_letter_and_the_hook_is_told(hands: Crew) -> None:
+    await hands.source.create("q", 2)
+    await hands.post("q", "böse\n", "good", partition=2)
+    told: list[tuple[str, Any, str, str]] = []
+    log = Log()
+
+    async def job(message: Message, context: dict[str, str]) -> None:
+        if message.body != "good":
+            raise ValueError("never")
+        await log(message, context)
+
+    def failure(message: Message, context: dict[str, str], queue: str, error: Exception, client: Any) -> None:
+        told.append((message["body"], context, queue, repr(error)))
+        raise RuntimeError("the hook fails, too")
+
+    worker = hands.start(job, failure=failure, context={"a": "b"})
+    await hands.until("the hook is told", lambda: told)
+    await hands.until("the next one is processed", log.has(1))
+    assert told == [("böse\n", {"a": "b"}, "q-2", "ValueError('never')")]
+    ((letter, body),) = await dead_letters(hands)
+    assert (letter.queue, letter.partition, letter.attempts, letter.error, body) == (
+        "q", 2, 3, "ValueError: never", "böse\n",
+    )  # fmt: skip
+    assert worker.desk.figures.hook_errors._value.get() == 1
+
+
+async def test_the_largest_message_can_be_a_dead_letter(hands: Crew) -> None:
+    await hands.source.create("q")
+    body = "ä" * (BODY_MAX_BYTES // 2)
+    await hands.source.post(Letter("q", body, "k"))
+
+    async def job(message: Message, context: None) -> None:
+        raise Reject("x" * 10_000)
+
+    told = asyncio.Event()
+    hands.start(job, failure=lambda *_: told.set())
+    await hands.until("it is given up", told.is_set)
+    assert [found for _, found in await dead_letters(hands)] == [body]
+
+
+async def test_rejecting_and_asking_for_later(hands: Crew) -> None:
+    await hands.source.create("q")
+    await hands.post("q", "no", "later")
+    seen: list[tuple[str, int]] = []
+
+    async def job(message: Message, context: None) -> None:
+        seen.append((message.body, message.attempt))
+        if message.body == "no":
+            raise Reject("not for me")
+        if message.attempt == 1:
+            raise RetryLater(0.02)
+
+    hands.start(job, Policy(attempts=2, retry_delay_s=3600))
+    await hands.until("the second try", lambda: ("later", 2) in seen)
+    assert seen == [("no", 1), ("later", 1), ("later", 2)]
+    assert [letter.error for letter, _ in await dead_letters(hands)] == ["Reject: not for me"]
+
+
+def spin(message: Message, context: None) -> None:
+    while True:
+        pass
+
+
+async def sleep_on(message: Message, context: None) -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("job", [spin, sleep_on])
+async def test_a_job_that_never_returns_is_ended_and_given_up(hands: Crew, job: Any) -> None:
+    await hands.source.create("q")
+    await hands.post("q", "x")
+    told: list[BaseException] = []
+    hands.start(
+        job,
+        Policy(attempts=2, retry_delay_s=0, time_limit_s=0.05),
+        failure=lambda message, context, queue, error, client: told.append(error),
+    )
+    await hands.until("it is given up", lambda: told)
+    assert isinstance(told[0], TimeLimit)
+
+
+async def test_a_job_that_cannot_even_be_interrupted_does_not_hold_up_the_rest(
+    hands: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calling, "GRACE_S", 0.05)
+    await hands.source.create("q")
+    await hands.post("q", "stuck", "next")
+    let_go, done = threading.Event(), []
+
+    def job(message: Message, context: None) -> None:
+        if message.body == "stuck":
+            let_go.wait()  # not back in Python until then
+        done.append(message.body)
+
+    hands.start(job, Policy(attempts=1, time_limit_s=0.05), threads=1)
+    await hands.until("the next one is processed", lambda: "next" in done)
+    let_go.set()
+
+
+async def test_a_job_that_allocates_without_end_has_failed(hands: Crew) -> None:
+    await hands.source.create("q")
+    await hands.post("q", "huge", "next")
+    log = Log()
+
+    async def job(message: Message, context: None) -> None:
+        if message.body == "huge":
+            raise MemoryError
+        await log(message, context)
+
+    hands.start(job, Policy(attempts=1))
+    await hands.until("the next one is processed", log.has(1))
+    assert [letter.error for letter, _ in await dead_letters(hands)] == ["MemoryError: "]
+
+
+@pytest.mark.parametrize("plain", [True, False])
+async def test_a_job_that_exits_ends_the_worker_and_is_counted(hands: Crew, plain: bool) -> None:
+    await hands.source.create("q")
+    await hands.post("q", "exit", "next")
+    seen: list[tuple[str, int]] = []
+
+    def exits(message: Message, context: None) -> None:
+        seen.append((message.body, message.attempt))
+        if message.body == "exit":
+            sys.exit(3)
+
+    async def exits_too(message: Message, context: None) -> None:
+        exits(message, context)
+
+    for attempt in (1, 2):
+        worker = hands.start(exits if plain else exits_too, Policy(attempts=2))
+        with pytest.raises(JobExit) as end:
+            async with asyncio.timeout(20):
+                await hands.ended(worker)
+        assert end.value.status == 3
+        assert seen == [("exit", n + 1) for n in range(attempt)]
+    hands.start(exits, Policy(attempts=2))
+    await hands.until("the next one is processed", lambda: ("next", 2) in seen or ("next", 1) in seen)
+    assert [letter.error.partition(":")[0] for letter, _ in await dead_letters(hands)] == ["Vanished"]
+
+
+async def test_a_job_may_stop_the_worker_and_its_message_stays(hands: Crew) -> None:
+    await hands.source.create("q")
+    await hands.post("q", "fine", "stop")
+    seen: list[tuple[str, int]] = []
+
+    async def job(message: Message, context: None) -> None:
+        seen.append((message.body, message.attempt))
+        if message.body == "stop" and len(seen) == 2:
+            raise StopWorker
+
+    async with asyncio.timeout(20):
+        await hands.ended(hands.start(job))
+    hands.start(job)
+    await hands.until("the message is processed", lambda: len(seen) == 3)
+    assert seen == [("fine", 1), ("stop", 1), ("stop", 1)]
+
+
+async def test_a_batch_at_once_and_one_by_one_when_it_fails(hands: Crew) -> None:
+    await hands.source.create("q")
+    await hands.post("q", *"abcdef")
+    seen: list[str] = []
+
+    async def job(messages: list[Message], context: None) -> None:
+        seen.append("".join(m.body for m in messages))
+        if any(m.body == "e" for m in messages):
+            raise ValueError("e")
+
+    hands.start(job, Policy(attempts=2, batch=3, retry_delay_s=0))
+    await hands.until("the last", lambda: seen and seen[-1] == "f")
+    assert seen == ["abc", "def", "d", "e", "f"]
+    assert [body for _, body in await dead_letters(hands)] == ["e"]
+
+
+# --- steering
+
+
+async def test_paused_resumed_and_sent_back(hands: Crew) -> None:
+    await hands.source.create("q")
+    await hands.post("q", "a", "b")
+    log = Log()
+    worker = hands.start(log)
+    store = Store(hands.backend)
+    await hands.until("both are processed", log.has(2))
+    await steer(store, hands.app, Lane("q"), paused=True)
+    await hands.until("it is told", lambda: worker.sharing and worker.sharing._controls.get(Lane("q")))
+    await hands.post("q", "c")
+    await steer(store, hands.app, Lane("q"), seek="")
+    controls = hands.app.controls(Lane("q")).path
+    tree = hands.backend.tree  # type: ignore[attr-defined]  # in memory
+    await hands.until("it has gone back", lambda: tree.entries[controls].value == b'{"paused":true}')
+    assert log.bodies == ["a", "b"], "paused"
+    await steer(store, hands.app, Lane("q"), paused=False)
+    await hands.until("all again, and the new one", log.has(5))
+    assert log.bodies == ["a", "b", "a", "b", "c"]
+    with pytest.raises(LookupError, match="no worker knows"):
+        await steer(store, hands.app, Lane("unknown"), paused=True)
+
+
+async def test_queues_have_jobs_of_their_own_and_workers_take_what_they_are_for(hands: Crew) -> None:
+    for name in ("orders-1", "orders-2", "mail"):
+        await hands.source.create(name)
+        await hands.post(name, name)
+    orders, mail = Log(), Log()
+    one = hands.start(None, routes=Routes((Route("orders-*", orders),)), choice=Choice(("orders-*",)))
+    two = hands.start(None, routes=Routes((Route("mail", mail),)), choice=Choice(("mail",)))
+    await hands.until("both are processed", lambda: len(orders.bodies) == 2 and mail.bodies)
+    assert (sorted(orders.bodies), mail.bodies) == (["orders-1", "orders-2"], ["mail"])
+    assert one.sharing and two.sharing and [str(r.lane) for r in two.sharing.owned()] == ["mail"]
+
+
+async def test_lag_and_what_waits_are_measured(hands: Crew) -> None:
+    await hands.source.create("q")
+    await hands.post("q", "a", "b", "c")
+
+    async def job(message: Message, context: None) -> None:
+        await asyncio.Event().wait()
+
+    worker = hands.start(job)
+    figures = worker.desk.figures
+    await hands.until("the lag is measured", lambda: figures.lag.labels("q", "1")._value.get() == 3)
+    assert figures.running.collect()[0].samples[0].value == 1
+
+
+# --- other stores, older records
+
+
+async def test_on_sqlite_progress_outlives_the_process(board: MessageBoard, tmp_path: Path) -> None:
+    log = Log()
+    for count in (1, 2):
+        backend = await SqliteBackend.open(tmp_path / "store.sqlite")
+        async with serving(board) as url, crew(url, backend) as hands:
+            await hands.source.create("q")
+            await hands.post("q", f"message {count}")
+            worker = hands.start(log)
+            await hands.until("it is processed", log.has(count))
+            await hands.stop(worker)
+        await backend.close()
+    assert log.bodies == ["message 1", "message 2"]
+
+
+@pytest.mark.parametrize("form", ["ticks", "ticks with L", "seconds", "id"])
+async def test_progress_in_any_older_form_is_gone_on_from(hands: Crew, form: str) -> None:
+    await hands.source.create("q")
+    await hands.post("q", "old", "new")
+    first, _ = await hands.source.read(Lane("q"), START, 2)
+    ticks = ticks_of(first.message_id)
+    last = {"ticks": f"{ticks}", "ticks with L": f"{ticks}L", "seconds": unix_text(ticks), "id": first.message_id}[form]
+    path = hands.app.progress(Lane("q")).path
+    await hands.backend.commit([], [Put(path, f'{{"last": "{last}"}}'.encode())])
+    log = Log()
+    hands.start(log)
+    await hands.until("the new one is processed", log.has(1))
+    assert log.bodies == ["new"]
+
+
+async def test_progress_that_cannot_be_understood_is_left_alone(hands: Crew) -> None:
+    for name in ("bad", "good"):
+        await hands.source.create(name)
+        await hands.post(name, name)
+    path = hands.app.progress(Lane("bad")).path
+    await hands.backend.commit([], [Put(path, b'{"last": "yesterday"}')])
+    log = Log()
+    hands.start(log)
+    await hands.until("the other is processed", log.has(1))
+    entry = await hands.backend.get(path)
+    assert entry is not None and entry.value == b'{"last": "yesterday"}'
+    assert log.bodies == ["good"]
+
+
+async def test_a_worker_of_the_layout_is_seen_by_eye(hands: Crew) -> None:
+    queue = "a4bb2fb6dcda4b68aad743a4746d7f58"
+    await hands.source.create(queue)
+    worker = hands.start(Log())
+    await hands.until("it owns the queue", lambda: worker.sharing and worker.sharing._shown)
+    (entry,) = await hands.backend.list(hands.app.workers.path)
+    assert entry.path == "/mozilla/services/qdo/sync/workers/worker-0000000000"
+    assert hands.app.workers.decode(entry.value) == WorkerRecord((queue,), "here")
+
+
+# --- the command
+
+OLD_FILE = """
+[qdo-worker]
+job = jobs:process
+job_context = jobs:context
+job_failure = qdo.worker:save_failed_message
+wait_interval = 5
+name = test
+session_timeout = 2
+
+[partitions]
+policy = automatic
+
+[queuey]
+connection = ${QUEUEY}
+app_key = "cafe1234cafe"
+
+[store]
+url = sqlite:///store.sqlite
+
+[metlog]
+sender = "metlog.senders.StdOutSender"
+"""
+JOBS = """
+import contextlib
+@contextlib.contextmanager
+def context():
+    with open("seen", "a") as seen:
+        yield seen
+        seen.write("left\\n")
+def process(message, context):
+    if message["body"] == "bad":
+        raise ValueError("bad")
+    context.write(message["body"] + "\\n")
+    context.flush()
+    if message["body"] == "slow":
+        import time
+        time.sleep(0.5)
+        context.write("slow has ended\\n")
+"""
+
+
+async def test_an_old_settings_file_works_and_sigterm_drains(board: MessageBoard, tmp_path: Path) -> None:
+    (tmp_path / "worker.conf").write_text(OLD_FILE)
+    (tmp_path / "jobs.py").write_text(JOBS)
+    seen = tmp_path / "seen"
+    async with serving(board) as url, crew(url, MemoryBackend()) as hands:
+        await hands.source.create("q")
+        await hands.post("q", "a", "bad", "slow", "never")
+        line = [str(Path(sys.executable).with_name("headgate")), "worker", "-c", "worker.conf"]
+        environment = {**os.environ, "QUEUEY": f"{url}/v1/sync/", "PYTHONUNBUFFERED": "1"}
+        process = await asyncio.create_subprocess_exec(*line, cwd=tmp_path, env=environment, stdout=-1)
+        assert process.stdout is not None
+        async with asyncio.timeout(40):
+            said = (await process.stdout.readline()).decode()
+            await hands.until("the slow one runs", lambda: seen.exists() and "slow\n" in seen.read_text(), 40)
+            async with aiohttp.ClientSession() as http:
+                page = re.search(r"http://\S+(?=/health)", said)
+                assert page is not None
+                async with http.get(f"{page[0]}/health") as answer:
+                    assert (answer.status, (await answer.json())["lanes"]) == (200, ["q"])
+                async with http.post(f"{page[0]}/control", json={"lane": "q", "paused": True}) as answer:
+                    assert answer.status == 401, "not without the key"
+            process.send_signal(signal.SIGTERM)
+            assert await process.wait() == 0
+    assert seen.read_text() == "a\nslow\nslow has ended\nleft\n", "what ran has ended; the next was not begun"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[qdo-worker]\njobb = a:b\n", "2: unknown option 'jobb'; did you mean 'job'?"),
+        ("[qdo_worker]\n", "unknown section [qdo_worker]; did you mean 'qdo-worker'?"),
+        ("[qdo-worker]\nwait_interval = soon\n", "2: wait_interval must be a number"),
+        ("[qdo-worker]\njob = nowhere\n", "'nowhere' names no function"),
+        ("[qdo-worker]\njob = no.such:thing\n", "ModuleNotFoundError"),
+        ("[qdo-worker]\njob = os:nothing\n", "AttributeError"),
+        (
+            "[qdo-worker]\njob = os:getcwd\n[queuey]\napp_key = ${UNSET}\n",
+            "4: the environment variable UNSET is not set",
+        ),
+        ("[qdo-worker]\njob = os:getcwd\n[queuey]\nconnection = ftp://x\n", "is no URL of an application's queues"),
+        ("[qdo-worker]\njob = os:getcwd\n[retry]\nattempts = 0\n", "attempts lies between 1"),
+        ("[qdo-worker]\njob = os:getcwd\n[partitions]\nids = a:0\n", "no partition of a queue"),
+    ],
+)
+def test_what_is_wrong_in_a_settings_file_is_said_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "worker.conf"
+    file.write_text(text)
+    result = CliRunner().invoke(command, ["-c", str(file)])
+    assert isinstance(result.exception, UserError) and said in str(result.exception), result.exception
+
+
+def test_without_a_job_there_is_nothing_to_do(tmp_path: Path) -> None:
+    (tmp_path / "worker.conf").write_text("[qdo-worker]\n")
+    result = CliRunner().invoke(command, ["-c", str(tmp_path / "worker.conf")])
+    assert (result.exit_code, "nothing to do" in result.output) == (0, True)
+
+
+def test_files_extend_one_another(tmp_path: Path) -> None:
+    (tmp_path / "base.conf").write_text("[qdo-worker]\njob = os:getcwd\nname = base\n[retry]\nattempts = 7\n")
+    (tmp_path / "worker.conf").write_text("[default]\nextends = base.conf\n[qdo-worker]\nname = mine\n")
+    file = read_worker_file(tmp_path / "worker.conf", {})
+    assert (file.job, file.name, file.policy.attempts) == ("os:getcwd", "mine", 7)
+
+
+def test_a_chroot_is_the_namespace_and_without_one_it_is_the_layouts(tmp_path: Path) -> None:
+    for connection, root in (("zk1:2181,zk2:2181/mozilla-qdo", "/mozilla-qdo"), ("zk1:2181", ROOT)):
+        (tmp_path / "worker.conf").write_text(f"[zookeeper]\nconnection = {connection}\n")
+        file = read_worker_file(tmp_path / "worker.conf", {})
+        assert file.app.path == f"{root}/queuey"
+        assert file.store_url == f"zookeeper://{connection.partition('/')[0]}"
+        assert not file.choice.manual

@@ -1,0 +1,131 @@
+"""Queue workers under random schedules, many times over; and proof that the simulator would notice."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from headgate.queueing import assignment
+from headgate.queueing.lanes import Lane
+from headgate.services.queueing import hold
+from headgate.services.queueing.hold import Hold
+from headgate.services.queueing.lane import LaneRunner
+from headgate.store.store import Store
+from headgate.store.types import Op, Put, Unavailable
+from headgate.testing.queues import simulator as queuesim
+from headgate.testing.queues.simulator import QueueSimulation, simulate_queues
+from headgate.testing.simworld import Broken
+
+SEEDS = int(os.environ.get("QUEUE_SIM_SEEDS", "2000"))
+CHUNK = 100
+KEPT = (23, 194, 1945)
+"""Seeds that found a defect once."""
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterable[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_workers_survive_whatever_comes(first: int) -> None:
+    deaths, repeated = simulate_queues(first, min(CHUNK, SEEDS - first))
+    assert deaths > 0 and repeated > 0, "nobody died, or nobody was in the middle of something: that tests nothing"
+
+
+@pytest.mark.parametrize("seed", KEPT)
+def test_a_defect_found_once_stays_mended(seed: int) -> None:
+    QueueSimulation(seed).run()
+
+
+def commits_unfenced(patch: pytest.MonkeyPatch) -> None:
+    async def write(self: Hold, ops: list[Op], *checks: Any) -> None:
+        await self.store.commit(checks, ops)
+
+    patch.setattr(Hold, "_write", write)
+
+
+def commits_unversioned(patch: pytest.MonkeyPatch) -> None:
+    """Fenced, but a request that arrives late overwrites what its own worker has written since."""
+
+    async def write(self: Hold, ops: list[Op], *checks: Any) -> None:
+        while True:
+            self.session.check()
+            try:
+                await self.store.commit(checks, ops, guards=[self.guard])
+                return
+            except Unavailable:
+                await asyncio.sleep(0.05)
+
+    patch.setattr(Hold, "_write", write)
+
+
+def owners_outlive_their_session(patch: pytest.MonkeyPatch) -> None:
+    real = Store.commit
+
+    async def leaseless(self: Store, checks: Any, ops: Any, *, guards: Any = ()) -> Any:
+        ops = [Put(op.path, op.value) if isinstance(op, Put) and "/owners/" in op.path else op for op in ops]
+        return await real(self, checks, ops, guards=guards)
+
+    patch.setattr(Store, "commit", leaseless)
+
+
+def assignment_not_sticky(patch: pytest.MonkeyPatch) -> None:
+    def dealt(workers: Collection[str], lanes: Iterable[Lane], held: Mapping[Lane, str]) -> dict[str, tuple[Lane, ...]]:
+        names, every = sorted(workers), sorted(lanes)
+        return {name: tuple(every[n :: len(names)]) for n, name in enumerate(names)}
+
+    patch.setattr(assignment, "assign", dealt)
+
+
+def assignment_drops_the_remainder(patch: pytest.MonkeyPatch) -> None:
+    def floored(
+        workers: Collection[str], lanes: Iterable[Lane], held: Mapping[Lane, str]
+    ) -> dict[str, tuple[Lane, ...]]:
+        names, every = sorted(workers), sorted(lanes)
+        share = len(every) // max(len(names), 1)
+        return {name: tuple(every[n * share : (n + 1) * share]) for n, name in enumerate(names)}
+
+    patch.setattr(assignment, "assign", floored)
+
+
+def recorded_before_it_is_run(patch: pytest.MonkeyPatch) -> None:
+    real = LaneRunner._first
+
+    async def early(self: LaneRunner, batch: Sequence[Any]) -> bool:
+        await self._hold.commit(hold.steps.done(self.now, batch[-1].message_id))
+        return await real(self, batch)
+
+    patch.setattr(LaneRunner, "_first", early)
+
+
+def tries_not_counted_before_they_are_made(patch: pytest.MonkeyPatch) -> None:
+    from headgate.services.queueing import lane
+
+    patch.setattr(lane.steps, "begun", lambda progress, ahead: progress)
+
+
+MUTANTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
+    commits_unfenced,
+    commits_unversioned,
+    owners_outlive_their_session,
+    assignment_not_sticky,
+    assignment_drops_the_remainder,
+    recorded_before_it_is_run,
+    tries_not_counted_before_they_are_made,
+)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_the_simulator_finds(mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queuesim, "TIME_MAX_S", 100.0)
+    mutant(monkeypatch)
+    with pytest.raises(Broken):
+        simulate_queues(0, 400)
