@@ -32,6 +32,7 @@ TASKS = {
     "services/scheduler/scheduler.py": "works come and go with the layout and with other schedulers",
     "services/queueing/sharing.py": "lanes end with the sharing that took them",
     "services/worker.py": "claims end with their worker",
+    "services/nodes/launcher.py": "preparing and cleaning end with the term of the launcher",
     "store/sqlite.py": "one writer at a time",
     "store/store.py": "the keeper of a session",
     "store/zookeeper/backend.py": "views, each ended with its last reader",
@@ -45,6 +46,7 @@ TASKS = {
     "testing/simulator.py": "processes of the simulation",
     "testing/stores/machine.py": "a lease that runs out while others are renewed",
     "testing/stores/twin.py": "watches beside what they watch",
+    "testing/nodes/yard.py": "processes of the simulation, and what they sent before they died",
     "web/serve.py": "the server ends with its caller",
 }
 """Modules that make tasks by hand, each ended where it was begun, and why."""

@@ -15,6 +15,7 @@ COMMANDS = {
     "run": ("headgate.cli.running.command:command", "Start everything in one process."),
     "scheduler": ("headgate.cli.running.command:scheduler", "Start a scheduler."),
     "merger": ("headgate.cli.running.command:merger", "Start a merger."),
+    "launcher": ("headgate.cli.running.command:launcher", "Start a launcher."),
     "executor": ("headgate.cli.running.command:executor", "Start an executor."),
     "web": ("headgate.cli.running.command:web", "Start the pages and the API."),
     "check": ("headgate.cli.offline.check:command", "Check a configuration from local repositories, without a server."),

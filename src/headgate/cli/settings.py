@@ -56,6 +56,10 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "prometheus_port": Option("integer:0,65535", "", "Port of health and figures, 0: a free one. Default: none."),
         "prometheus_addr": Option("text", "127.0.0.1", "Address of that port."),
     },
+    "launcher": {
+        "prometheus_port": Option("integer:0,65535", "", "Port of health and figures, 0: a free one. Default: none."),
+        "prometheus_addr": Option("text", "127.0.0.1", "Address of that port."),
+    },
     "executor": {
         "job_dir": Option("path", "", "Work directories of builds. Default: in state_dir."),
         "log_dir": Option("path", "", "Logs of builds. Default: in state_dir."),

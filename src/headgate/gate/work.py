@@ -144,6 +144,8 @@ class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Path of the buildset's RepoState."""
     state: RepoState | None = None
     """The state itself, of a build that belongs to no buildset."""
+    hosts: dict[str, dict[str, Any]] = {}
+    """Node -> how to reach it (Ansible's variables, JSON), once machines were claimed; else the runner has its own."""
 
 
 class BuildOutcome(msgspec.Struct, frozen=True, omit_defaults=True):

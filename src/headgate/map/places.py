@@ -6,6 +6,7 @@ from headgate.config.model import FrozenJob
 from headgate.gate.change import Standing
 from headgate.gate.model import Build
 from headgate.gate.work import BuildSpec, RepoState
+from headgate.map.inventory.nodes import Nodes
 from headgate.map.queues import (
     BuildRequests,
     ConnectionQueue,
@@ -96,6 +97,9 @@ class Components(Dir):
     """Every process announces itself here for as long as it lives."""
 
     executor = place(ComponentRecord, "Runs builds.", by="executor, web, cli", node="ephemeral sequence")
+    launcher = place(
+        ComponentRecord, "Claims machines for builds.", by="launcher", node="ephemeral sequence", seed=False
+    )
     fingergw = place(ComponentRecord, "Serves logs over finger.", by="fingergw", node="ephemeral sequence")
     merger = place(ComponentRecord, "Does git work.", by="merger, web, cli", node="ephemeral sequence")
     scheduler = place(ComponentRecord, "Decides.", by="scheduler, web, cli", node="ephemeral sequence")
@@ -377,10 +381,11 @@ class Map(Dir):
     merger = below(MergerRequests)
     nodepool = place(
         Empty,
-        "Who turns answered node requests into events; other programs have the election in a child `election`.",
-        by="scheduler",
+        "Who answers requests for nodes; other programs have the election in a child `election`.",
+        by="launcher",
         node="lock",
     )
+    nodes = below(Nodes, seed=False)
     results = below(Results)
     scheduler = below(SchedulerPlace)
     semaphores = each(TenantSemaphores, key="tenant")

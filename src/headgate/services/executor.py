@@ -23,6 +23,7 @@ from headgate.recipes.requests import Claim, Requests
 from headgate.recipes.stream import Stream
 from headgate.services.context import Context
 from headgate.services.membership import Membership
+from headgate.services.nodes.asking import Asking, NoNodes
 from headgate.services.sharing import Sharing
 from headgate.services.worker import Worker
 from headgate.store.store import Session
@@ -56,17 +57,22 @@ class Executor:
         unzoned: bool = True,
         labels: Collection[str] = (),
         load: Load | None = None,
+        nodes: Asking | None = None,
     ) -> None:
-        """`unzoned`: whether it runs builds of no zone, too.  `labels` of its machines; none: it serves them all."""
+        """`unzoned`: whether it runs builds of no zone, too.  `labels` of its machines; none: it serves them all.
+        Without `nodes` every build runs on what the runner has of its own."""
         self._context, self._runner, self._builds_max = context, runner, builds_max
         self._zone, self._unzoned, self._load = zone, unzoned or not zone, load or Boundless()
+        self._nodes = nodes or Asking(context, dict)
         self._states: dict[str, asyncio.Future[RepoState]] = {}
+        self._labels = labels
         facts = {"places": builds_max, "accepting": True, "why": "", "zone": zone, "labels": sorted(labels)}
         self.membership = Membership(context, "executor", {**facts, "unzoned": self._unzoned}, finishes=True)
 
     async def run(self, session: Session) -> None:
         context = self._context
         self.membership.session = session
+        self.membership.say(labels=sorted({*self._labels, *self._nodes.labels()}))
 
         def owner() -> dict[str, object]:
             return {"hostname": context.hostname, "component": session.name, "start_ms": context.now_ms()}
@@ -163,7 +169,12 @@ class Executor:
             state = spec.state or await self._state(spec.repo_state)
             if state is None:
                 return BuildOutcome(build=spec.build, result="CANCELED", error="the buildset is gone")
-            outcome = await self._runner.run(spec, state, cancel, pause)
+            async with self._nodes.take(claim.session, spec, cancel) as ready:
+                if ready is None:
+                    return BuildOutcome(build=spec.build, result="CANCELED")
+                outcome = await self._runner.run(ready, state, cancel, pause)
+        except NoNodes as none:
+            outcome = BuildOutcome(build=spec.build, result="NODE_FAILURE", error=str(none))
         finally:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)

@@ -166,7 +166,7 @@ class ProcessRunner:
                 await workspace.prepare()
                 for project in workspace.projects.values():
                     joblog.say(f"{project['canonical_name']} {project['checkout']} is at {project['commit']}")
-                return await stack.enter_async_context(self._machines.take(spec.job.nodeset))
+                return spec.hosts or await stack.enter_async_context(self._machines.take(spec.job.nodeset))
 
             hosts = await unless(work.cancel, ready())
             if hosts is None:

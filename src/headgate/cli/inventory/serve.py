@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from headgate.adapters.identity.tokens import authenticator
-from headgate.base.errors import UserError
-from headgate.base.tasks import run_until
+from headgate.cli.inventory.faces import make_inventory, run_inventory
 from headgate.cli.process import open_store
 from headgate.cli.settings import SEARCHED, Settings, find, read
-from headgate.map.inventory.places import InventoryMap, root
-from headgate.services.inventory.inventory import Inventory
 from headgate.store.store import Store
-from headgate.web.inventory.http import create_app
-from headgate.web.inventory.identity import Identity, Sessions, Trusting, Verifying
-from headgate.web.inventory.server import Tls, serve, v1_parts
-from headgate.web.serve import serve as serve_web
-
-log = logging.getLogger("headgate.inventory")
 
 
 @click.command("serve")
@@ -81,76 +68,6 @@ async def _serve(settings: Settings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     backend = await open_store(settings)
     try:
-        await serve_on(settings, Store(backend), stop)
+        await run_inventory(settings, make_inventory(settings, Store(backend)), stop, serving=True)
     finally:
         await backend.close()
-
-
-async def serve_on(settings: Settings, store: Store, stop: asyncio.Event) -> None:
-    """The service as the settings say, until `stop`.  Raises UserError."""
-    inventory = make_inventory(settings, store)
-    identity = _identity(settings)
-    host, port = settings.get("inventory", "listen_address"), settings.get("inventory", "port")
-    sessions = Sessions(identity, inventory)
-    works = [serve(inventory, sessions, _joined(host, port), _tls(settings), stop, _announce("gRPC", host))]
-    if http_port := settings.get("inventory", "http_port"):
-        app = create_app(v1_parts(sessions, inventory))
-        works.append(serve_web(app, host, int(http_port), stop, _announce("JSON over HTTP", host)))
-    await inventory.begin()
-    await run_until(stop, inventory.journal.run(), *works)
-
-
-def make_inventory(settings: Settings, store: Store) -> Inventory:
-    places = InventoryMap(root(settings.get("inventory", "prefix")))
-    return Inventory(store, places, lambda: int(time.time() * 1000))
-
-
-def _identity(settings: Settings) -> Identity:
-    """Raises UserError when everybody would be believed, from anywhere."""
-    host = settings.get("inventory", "listen_address")
-    tokens = [authenticator(name, said, settings.path) for name, said in settings.authenticators.items()]
-    verified = bool(tokens) or bool(settings.get("inventory", "client_ca_path"))
-    wanted = settings.get("inventory", "identity")
-    if wanted != "trust" and verified:
-        return Verifying(tokens)
-    if wanted == "verify":
-        raise UserError(
-            f"{settings.path}: [inventory] identity is verify, but there is nothing to verify with: "
-            "add an [auth NAME] section or client_ca_path"
-        )
-    if not _is_loopback(host):
-        raise UserError(
-            f"[inventory] listens on {host}, where anybody could say to be anybody: add an [auth NAME] section or "
-            "client_ca_path; or listen on 127.0.0.1, where callers are believed"
-        )
-    log.warning("development mode: whoever can connect to %s is believed to be who they say", host)
-    return Trusting()
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _tls(settings: Settings) -> Tls | None:
-    """Raises UserError."""
-    paths = [settings.get("inventory", name) for name in ("cert_path", "key_path", "client_ca_path")]
-    if not any(paths):
-        return None
-    if not paths[0] or not paths[1]:
-        raise UserError(f"{settings.path}: [inventory] needs both cert_path and key_path for TLS")
-    certificate, key, ca = (settings.place("inventory", n, "") for n in ("cert_path", "key_path", "client_ca_path"))
-    return Tls(certificate, key, ca if paths[2] else None)
-
-
-def _joined(host: str, port: str) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _announce(protocol: str, host: str) -> Callable[[int], None]:
-    def bound(port: int) -> None:
-        print(f"The inventory is served; {protocol} is at {_joined(host, str(port))}", flush=True)
-
-    return bound

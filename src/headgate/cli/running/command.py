@@ -13,6 +13,7 @@ from headgate.cli.running.components import (
     Process,
     add_everything,
     add_executor,
+    add_launcher,
     add_merger,
     add_monitor,
     add_scheduler,
@@ -57,6 +58,14 @@ def merger(config: str | None, verbose: bool) -> None:
 def executor(config: str | None, verbose: bool) -> None:
     """Start an executor: it runs builds, and serves their logs to the web.  Several share the builds, by load."""
     _start(config, verbose, _one("executor", add_executor))
+
+
+@click.command()
+@_config
+@_verbose
+def launcher(config: str | None, verbose: bool) -> None:
+    """Start a launcher: it claims machines of the inventory for builds.  One of several works at a time."""
+    _start(config, verbose, _one("launcher", add_launcher))
 
 
 @click.command()

@@ -6,7 +6,7 @@ import asyncio
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,9 +24,11 @@ from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import HistoryError, SqlHistory
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
+from headgate.cli.inventory.faces import make_inventory, make_launcher, run_inventory
 from headgate.cli.jobs import runner_settings
 from headgate.cli.process import connection_shapes, connections, known_connections, open_store, tenants
 from headgate.cli.settings import FLAGS, Settings
+from headgate.config.tenants import Tenant
 from headgate.map.places import Map
 from headgate.ports.git import Forge
 from headgate.ports.observer import Everybody, Observer
@@ -35,6 +37,7 @@ from headgate.services.context import Context
 from headgate.services.executor import Executor
 from headgate.services.membership import Membership
 from headgate.services.merger import Merger
+from headgate.services.nodes.asking import Asking
 from headgate.services.recorder import Recorder
 from headgate.services.scheduler.scheduler import Scheduler
 from headgate.services.tenancy import Tenancy
@@ -68,6 +71,7 @@ class Process:
     logs: Logs | None = None
     _engine: GitEngine | None = None
     _history: SqlHistory | None = None
+    _tenancy: Tenancy | None = None
 
     @property
     def vitals(self) -> Vitals:
@@ -78,6 +82,14 @@ class Process:
         if self._engine is None:
             self._engine = GitEngine(self.settings.place("merger", "git_dir", "git"), connections(self.settings))
         return self._engine
+
+    def tenants(self) -> Mapping[str, Tenant]:
+        """As they are configured now."""
+        if self._tenancy is None:
+            known = known_connections(self.settings, connections(self.settings))
+            self._tenancy = Tenancy(self.context, known)
+        found = self.scheduler.tenants if self.scheduler else self._tenancy
+        return {name: one.tenant for name, one in found.items()}
 
     @property
     def keys(self) -> KeyStore:
@@ -188,9 +200,24 @@ async def add_executor(process: Process) -> None:
         unzoned=FLAGS[get("executor", "allow_unzoned").lower()],
         labels={label for machine in found.machines for label in machine.labels},
         load=load,
+        nodes=Asking(context, process.tenants, zone=get("executor", "zone")),
     )
     process.logs = Logs(context, log_root, follow)
     process.join(executor.membership, executor.run)
+
+
+async def add_launcher(process: Process, *, always: bool = True) -> None:
+    """With the inventory, as the settings say; `always`, or if they say something of one, or a tenant has labels."""
+    settings, context = process.settings, process.context
+    serving = "inventory" in settings.values
+    launching = always or any(tenant.labels for tenant in process.tenants().values())
+    if not serving and not launching:
+        return
+    inventory = make_inventory(settings, context.store)
+    process.servers.append(run_inventory(settings, inventory, process.stop, serving=serving))
+    if launching:
+        launcher = await make_launcher(context, inventory, process.tenants)
+        process.join(Membership(context, "launcher"), launcher.run)
 
 
 async def add_web(process: Process, bound: Callable[[int], None]) -> None:
@@ -225,6 +252,7 @@ async def add_everything(process: Process, bound: Callable[[int], None]) -> None
     await add_scheduler(process)
     await add_merger(process)
     await add_executor(process)
+    await add_launcher(process, always=False)
     await add_web(process, bound)
 
 

@@ -24,12 +24,20 @@ _KIND = many(one_of(*CONFIG_PROJECT_KINDS))
 _ENTRIES = many(either(text, mapping))
 _TEXTS = many(text)
 
+LABEL: Keys = {
+    "name": Key(text, required=True),
+    "search": Key(text, required=True, note="a filter, as `headgate inventory machine list --filter` takes"),
+    "partition": Key(text, "the executor's zone, or all"),
+}
+
 TENANT: Keys = {
     "name": Key(text, required=True),
     "source": Key(mapping, "{}", "connection -> config-projects, untrusted-projects"),
     "max-dependencies": Key(count(0), "no limit"),
     "max-changes-per-pipeline": Key(count(1), "no limit"),
     "max-nodes-per-job": Key(count(-1), "5", "-1: no limit"),
+    "max-nodes-per-project": Key(count(-1), "-1", "at a time, of all its builds; -1: no limit"),
+    "labels": Key(many(inner(LABEL, "label")), "none", "machines of the inventory that jobs can ask for"),
     "max-job-timeout": Key(count(-1), "10800", "seconds; -1: no limit"),
     "max-oidc-ttl": Key(count(1), "10800", "seconds"),
     "default-oidc-ttl": Key(count(1), "3600", "seconds"),

@@ -15,6 +15,7 @@ from headgate.config.operator.model import (
     AuthorizationRule,
     ConfigErrors,
     Connection,
+    Label,
     Role,
     Tenant,
     TenantFile,
@@ -123,6 +124,8 @@ class _File:
             max_dependencies=stanza.get("max-dependencies"),
             max_changes_per_pipeline=stanza.get("max-changes-per-pipeline"),
             max_nodes_per_job=stanza.get("max-nodes-per-job", 5),
+            max_nodes_per_project=stanza.get("max-nodes-per-project", -1),
+            labels=_labels(stanza),
             max_job_timeout_s=stanza.get("max-job-timeout", 10_800),
             max_oidc_ttl_s=stanza.get("max-oidc-ttl", 10_800),
             default_oidc_ttl_s=stanza.get("default-oidc-ttl", 3_600),
@@ -185,3 +188,12 @@ class _File:
 def _mappings(stanza: Table) -> dict[str, tuple[str, ...]]:
     found = stanza.get("role-mappings") or {}
     return {rule: tuple(str(role) for role in as_list(deep_plain(roles))) for rule, roles in found.items()}
+
+
+def _labels(stanza: Table) -> dict[str, Label]:
+    found: dict[str, Label] = {}
+    for one, at in entries(stanza.get("labels"), stanza.at("labels")):
+        if one["name"] in found:
+            raise Wrong(f"the label {one['name']!r} is defined twice", at)
+        found[one["name"]] = Label(one["search"], one.get("partition", ""))
+    return found

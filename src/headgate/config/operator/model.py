@@ -65,6 +65,15 @@ class TenantProject(msgspec.Struct, frozen=True, omit_defaults=True):
         return files is None or self.is_dynamic(branch) or touches(files, self.extra_config_paths)
 
 
+class Label(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What machines of the inventory have it."""
+
+    search: str
+    """A filter expression."""
+    partition: str = ""
+    """Uuid or name; empty: the executor's zone, or every one."""
+
+
 class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     name: str
     projects: tuple[TenantProject, ...]
@@ -76,8 +85,11 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     max_dependencies: int | None = None
     max_changes_per_pipeline: int | None = None
     max_nodes_per_job: int = 5
+    max_nodes_per_project: int = -1
     max_job_timeout_s: int = 10_800
     """-1 is no limit; so for nodes."""
+    labels: dict[str, Label] = {}
+    """Without any, executors use machines of their own."""
     max_oidc_ttl_s: int = 10_800
     default_oidc_ttl_s: int = 3_600
     allowed_oidc_issuers: tuple[str, ...] = ()

@@ -110,6 +110,11 @@ class Journal:
         except TimeoutError as error:
             raise Unavailable("the store does not tell what changes; try again") from error
 
+    async def passed(self, revision: int) -> None:
+        """Waits until this process has seen a later moment."""
+        while self._revision <= revision:
+            await self._moves()
+
     def since(self, revision: int) -> list[Commit]:
         """What was committed after that moment, oldest first.  Raises Expired when part of it is no longer kept."""
         if self._trimmed(revision):

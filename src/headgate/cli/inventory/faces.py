@@ -1,0 +1,117 @@
+"""The inventory in a process: the thing itself, its faces, and the launcher that claims machines in it."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import time
+from collections.abc import Callable, Coroutine
+
+from headgate.adapters.identity.tokens import authenticator
+from headgate.adapters.nodes.local import LocalProvider
+from headgate.adapters.nodes.ssh import SshProvider
+from headgate.base.errors import UserError
+from headgate.base.tasks import run_until
+from headgate.cli.settings import Settings
+from headgate.inventory.names import Invalid
+from headgate.map.inventory.places import InventoryMap, root
+from headgate.services.context import Context
+from headgate.services.inventory.inventory import Inventory
+from headgate.services.nodes.asking import Tenants
+from headgate.services.nodes.finding import LOCAL, STATIC, expression
+from headgate.services.nodes.launcher import Launcher
+from headgate.store.store import Store
+from headgate.web.inventory.http import create_app
+from headgate.web.inventory.identity import Identity, Sessions, Trusting, Verifying
+from headgate.web.inventory.server import Tls, serve, v1_parts
+from headgate.web.serve import serve as serve_web
+
+log = logging.getLogger("headgate.inventory")
+
+
+async def run_inventory(settings: Settings, inventory: Inventory, stop: asyncio.Event, *, serving: bool) -> None:
+    """Until `stop`; with its faces, as the settings say, if it is to be served.  Raises UserError."""
+    works = _faces(settings, inventory, stop) if serving else []
+    await inventory.begin()
+    await run_until(stop, inventory.journal.run(), *works)
+
+
+def _faces(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
+    """Raises UserError."""
+    identity = _identity(settings)
+    host, port = settings.get("inventory", "listen_address"), settings.get("inventory", "port")
+    sessions = Sessions(identity, inventory)
+    works = [serve(inventory, sessions, _joined(host, port), _tls(settings), stop, _announce("gRPC", host))]
+    if http_port := settings.get("inventory", "http_port"):
+        app = create_app(v1_parts(sessions, inventory))
+        works.append(serve_web(app, host, int(http_port), stop, _announce("JSON over HTTP", host)))
+    return works
+
+
+async def make_launcher(context: Context, inventory: Inventory, tenants: Tenants) -> Launcher:
+    """Raises UserError for a label that is none."""
+    for tenant in tenants().values():
+        for name, label in tenant.labels.items():
+            try:
+                expression(label)
+            except Invalid as error:
+                raise UserError(f"tenant {tenant.name}: label {name}: {error}") from error
+    await inventory.begin()
+    return Launcher(context, inventory, tenants, {STATIC: SshProvider(), LOCAL: LocalProvider()})
+
+
+def make_inventory(settings: Settings, store: Store) -> Inventory:
+    places = InventoryMap(root(settings.get("inventory", "prefix")))
+    return Inventory(store, places, lambda: int(time.time() * 1000))
+
+
+def _identity(settings: Settings) -> Identity:
+    """Raises UserError when everybody would be believed, from anywhere."""
+    host = settings.get("inventory", "listen_address")
+    tokens = [authenticator(name, said, settings.path) for name, said in settings.authenticators.items()]
+    verified = bool(tokens) or bool(settings.get("inventory", "client_ca_path"))
+    wanted = settings.get("inventory", "identity")
+    if wanted != "trust" and verified:
+        return Verifying(tokens)
+    if wanted == "verify":
+        raise UserError(
+            f"{settings.path}: [inventory] identity is verify, but there is nothing to verify with: "
+            "add an [auth NAME] section or client_ca_path"
+        )
+    if not _is_loopback(host):
+        raise UserError(
+            f"[inventory] listens on {host}, where anybody could say to be anybody: add an [auth NAME] section or "
+            "client_ca_path; or listen on 127.0.0.1, where callers are believed"
+        )
+    log.warning("development mode: whoever can connect to %s is believed to be who they say", host)
+    return Trusting()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _tls(settings: Settings) -> Tls | None:
+    """Raises UserError."""
+    paths = [settings.get("inventory", name) for name in ("cert_path", "key_path", "client_ca_path")]
+    if not any(paths):
+        return None
+    if not paths[0] or not paths[1]:
+        raise UserError(f"{settings.path}: [inventory] needs both cert_path and key_path for TLS")
+    certificate, key, ca = (settings.place("inventory", n, "") for n in ("cert_path", "key_path", "client_ca_path"))
+    return Tls(certificate, key, ca if paths[2] else None)
+
+
+def _joined(host: str, port: str) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _announce(protocol: str, host: str) -> Callable[[int], None]:
+    def bound(port: int) -> None:
+        print(f"The inventory is served; {protocol} is at {_joined(host, str(port))}", flush=True)
+
+    return bound

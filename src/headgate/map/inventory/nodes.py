@@ -1,0 +1,91 @@
+"""Machines for builds: who asks, what was claimed, what was handed over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from headgate.map.tree import Dir, each, place
+
+
+class NodeRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A build needs machines, all of them or none."""
+
+    id: str
+    tenant: str
+    project: str
+    build: str
+    job: str
+    nodes: tuple[tuple[str, str], ...]
+    """Name of a node and its label."""
+    executor: str
+    """Host of the one that runs the build."""
+    zone: str = ""
+    """Of the executor: only machines in the partition of this name."""
+    precedence: int = 200
+    """Lower goes first."""
+
+
+class NodeClaim(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One machine, taken for one request."""
+
+    machine: str
+    """Uuid of the object."""
+    partition: str
+    request: str
+    tenant: str
+    project: str
+    node: str
+    name: str
+    """Of the machine."""
+    reach: dict[str, str] = {}
+    """The machine's properties when it was claimed: how to reach it, also once the object is gone."""
+    provider: dict[str, str] = {}
+    """Its provider's."""
+    state: str = "claimed"
+    """claimed | ready | cleaning"""
+
+    def now(self, state: str) -> NodeClaim:
+        return replace(self, state=state)
+
+
+class NodeAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """To one request: how to reach its nodes, in Ansible's variables (JSON); or why there are none."""
+
+    request: str
+    hosts: dict[str, dict[str, Any]] = {}
+    error: str = ""
+
+
+class RequestPlace(Dir):
+    """One request."""
+
+    record = place(
+        NodeRequest,
+        "Machines a build needs; gone with its executor, and then what was claimed for it is cleaned.",
+        by="executor",
+        node="ephemeral",
+        own=True,
+    )
+
+
+class ClaimPlace(Dir):
+    """One machine."""
+
+    record = place(NodeClaim, "For which request the machine is taken.", by="launcher", own=True)
+
+
+class AnswerPlace(Dir):
+    """One request."""
+
+    record = place(NodeAnswer, "How to reach the nodes, or why there are none.", by="launcher", own=True)
+
+
+class Nodes(Dir):
+    """Machines for builds."""
+
+    answers = each(AnswerPlace, key="request")
+    claims = each(ClaimPlace, key="machine uuid")
+    requests = each(RequestPlace, key="request")

@@ -1,0 +1,92 @@
+"""An executor's side: asks for the nodes of a build, has them for as long as it runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+
+from msgspec.structs import replace
+
+from headgate.base.ids import fresh
+from headgate.base.tasks import unless
+from headgate.config.model import Nodeset
+from headgate.config.tenants import Tenant
+from headgate.gate.work import BuildSpec
+from headgate.map.inventory.nodes import NodeAnswer, NodeRequest
+from headgate.recipes.codec import encode
+from headgate.recipes.patience import answered
+from headgate.services.context import Context
+from headgate.store.store import Session
+from headgate.store.types import Delete, Put, StoreError
+
+Tenants = Callable[[], Mapping[str, Tenant]]
+"""As they are configured now."""
+
+
+class NoNodes(Exception):
+    """None of the nodesets can be had; the text says why."""
+
+
+class Asking:
+    """`tenants` say what labels mean; a build of one that has no labels uses what the runner has of its own."""
+
+    def __init__(self, context: Context, tenants: Tenants, *, zone: str = "") -> None:
+        self._context, self._tenants, self._zone = context, tenants, zone
+
+    def labels(self) -> set[str]:
+        """Those of the machines in our zone's partition."""
+        every = [tenant.labels for tenant in self._tenants().values()]
+        return {name for labels in every for name, one in labels.items() if self._zone and one.partition == self._zone}
+
+    @asynccontextmanager
+    async def take(self, session: Session, spec: BuildSpec, cancel: asyncio.Event) -> AsyncIterator[BuildSpec | None]:
+        """The build with its hosts; None when it was cancelled before it had them.  Raises NoNodes."""
+        tenant = self._tenants().get(spec.tenant)
+        if tenant is None or not tenant.labels or not spec.job.nodeset.nodes:
+            yield spec
+            return
+        wrong = []
+        for nodeset in (spec.job.nodeset, *spec.job.nodeset_alternatives):
+            async with self._asked(session, spec, nodeset) as request:
+                answer = await unless(cancel, self._answer(request))
+                if answer is None:
+                    yield None
+                    return
+                if not answer.error:
+                    yield replace(spec, job=replace(spec.job, nodeset=nodeset), hosts=answer.hosts)
+                    return
+                wrong.append(answer.error)
+        raise NoNodes("; ".join(wrong))
+
+    @asynccontextmanager
+    async def _asked(self, session: Session, spec: BuildSpec, nodeset: Nodeset) -> AsyncIterator[NodeRequest]:
+        """While it is there, what is claimed for it is ours; it ends with the session, too."""
+        nodes = tuple((name, node.label) for node in nodeset.nodes for name in node.name)
+        request = NodeRequest(
+            id=fresh(),
+            tenant=spec.tenant,
+            project=spec.change.project,
+            build=spec.build,
+            job=spec.job.name,
+            nodes=nodes,
+            executor=self._context.hostname,
+            zone=self._zone,
+        )
+        path, store = self._context.map.nodes.requests(request.id).record.path, self._context.store
+        put = Put(path, encode(request), session.lease)
+        try:
+            await answered(session, lambda: store.commit([], [put]))
+            yield request
+        finally:
+            with suppress(StoreError):
+                await answered(session, lambda: store.commit([], [Delete(path)]))
+
+    async def _answer(self, request: NodeRequest) -> NodeAnswer:
+        address, mirror = self._context.map.nodes.answers(request.id).record, self._context.mirror
+        while True:
+            seen = mirror.moves
+            entry = mirror.get(address.path)
+            if entry is not None:
+                return address.decode(entry.value)
+            await mirror.moved(seen)

@@ -1,0 +1,101 @@
+"""Which request gets which machines, at one look."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headgate.config.tenants import Tenant
+from headgate.inventory.choosing import choose
+from headgate.inventory.names import Invalid
+from headgate.map.inventory.nodes import NodeClaim, NodeRequest
+from headgate.services.inventory.errors import Refused
+from headgate.services.nodes.finding import Candidate, Finding
+from headgate.services.nodes.standing import Standing, Waiting
+from headgate.store.types import At
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    claims: list[NodeClaim]
+    checks: list[At]
+    """The machines, as they were read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """It will never have its nodes; why."""
+
+    why: str
+
+
+class Assigning:
+    """Requests must be given in order."""
+
+    def __init__(self, tenants: Mapping[str, Tenant], finding: Finding, now: Standing, avoided: set[str]) -> None:
+        self._tenants, self._finding = tenants, finding
+        self._taken = {*now.claims, *avoided}
+        """Also what those ahead wait for."""
+        used = [held.claim for held in now.claims.values() if held.claim.state != "cleaning"]
+        self._used = Counter((claim.tenant, claim.project) for claim in used)
+
+    async def assign(self, waiting: Waiting) -> Assigned | Refusal | None:
+        """None: not now."""
+        request = waiting.request
+        tenant = self._tenants.get(request.tenant)
+        if tenant is None:
+            return Refusal(f"there is no tenant {request.tenant}")
+        try:
+            found = await self._candidates(request, tenant)
+        except (Invalid, Refused) as error:
+            return Refusal(str(error))
+        if isinstance(found, Refusal):
+            return found
+        most, whose = tenant.max_nodes_per_project, (request.tenant, request.project)
+        if 0 <= most < len(request.nodes):
+            return Refusal(
+                f"{len(request.nodes)} nodes are wanted; project {request.project} may have {most} at a time"
+            )
+        wanted = [[one.object.uuid for one in several] for several in found]
+        if choose(wanted) is None:
+            labels = ", ".join(sorted({label for _, label in request.nodes}))
+            return Refusal(f"the inventory has too few machines for {len(request.nodes)} nodes of {labels}")
+        if 0 <= most < self._used[whose] + len(request.nodes):
+            return None
+        chosen = choose(wanted, self._taken)
+        if chosen is None:
+            self._taken.update(uuid for several in wanted for uuid in several)
+            return None
+        self._taken.update(chosen)
+        self._used[whose] += len(chosen)
+        known = {one.object.uuid: one for several in found for one in several}
+        pairs = list(zip(request.nodes, (known[uuid] for uuid in chosen), strict=True))
+        return Assigned(
+            [_claim(request, node, one) for (node, _), one in pairs], [self._finding.check(one) for _, one in pairs]
+        )
+
+    async def _candidates(self, request: NodeRequest, tenant: Tenant) -> list[list[Candidate]] | Refusal:
+        """For each node.  Raises Invalid, Refused."""
+        found = []
+        for _, label in request.nodes:
+            said = tenant.labels.get(label)
+            if said is None:
+                known = ", ".join(tenant.labels)
+                return Refusal(f"tenant {tenant.name} has no label {label!r}; it has {known}")
+            found.append(await self._finding.machines(said, request.zone, request.executor))
+        return found
+
+
+def _claim(request: NodeRequest, node: str, one: Candidate) -> NodeClaim:
+    return NodeClaim(
+        machine=one.object.uuid,
+        partition=one.object.partition,
+        request=request.id,
+        tenant=request.tenant,
+        project=request.project,
+        node=node,
+        name=one.object.name,
+        reach=dict(one.object.properties),
+        provider=dict(one.provider),
+    )

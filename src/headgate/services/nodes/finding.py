@@ -1,0 +1,88 @@
+"""What machines of the inventory can serve a label."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from headgate.config.operator.model import Label
+from headgate.inventory.expressions import Expression, parse
+from headgate.inventory.model import ADMIN, PROVIDER, Caller, Object
+from headgate.services.inventory.errors import NotFound, Unmet
+from headgate.services.inventory.inventory import LIMIT_MAX, Inventory
+from headgate.store.types import At
+
+MACHINE = "runm.machine"
+STATIC, LOCAL = "static", "local"
+LAUNCHER = Caller("launcher", "headgate", "", frozenset({ADMIN}))
+KINDS = {STATIC: "Machines that are there, reached over ssh", LOCAL: "Slots on the host of an executor"}
+"""Provider types that a launcher can do something with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A machine, as it was read, and its provider's properties."""
+
+    object: Object
+    generation: int
+    provider: Mapping[str, str]
+    kind: str
+
+
+class Finding:
+    """One look: providers are read once."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._providers: dict[tuple[str, str], Object | None] = {}
+        self._found: dict[tuple[Label, str, str], list[Candidate]] = {}
+
+    async def machines(self, label: Label, zone: str, host: str) -> list[Candidate]:
+        """For an executor of this zone on this host; at most LIMIT_MAX.  Raises Invalid, Unmet for a wrong label."""
+        key = (label, zone, host)
+        if key not in self._found:
+            self._found[key] = await self._search(label, zone, host)
+        return self._found[key]
+
+    def check(self, one: Candidate) -> At:
+        """It is still as it was read."""
+        return At(self._inventory.places.objects.by_uuid(one.object.uuid).record.path, one.generation)
+
+    async def _search(self, label: Label, zone: str, host: str) -> list[Candidate]:
+        said = expression(label)
+        named: Sequence[str] = said.partitions or [one for one in (label.partition or zone,) if one]
+        known = [one.uuid for one, _ in await self._inventory.admin.partitions()]
+        partitions = [await self._inventory.partition(one) for one in named] or known
+        if not partitions:
+            raise Unmet("the inventory has no partition; create one, and machines in it")
+        wanted = await self._inventory.filter(LAUNCHER, replace(said, partitions=tuple(partitions)))
+        page = await self._inventory.page(replace(LAUNCHER, partition=partitions[0]), [wanted], limit=LIMIT_MAX)
+        found = []
+        for one in page.objects:
+            provider = await self._provider(one.object)
+            if provider is None or provider.kind not in KINDS:
+                continue
+            if provider.kind == LOCAL and provider.properties.get("host") not in (None, "", host):
+                continue
+            found.append(Candidate(one.object, one.generation, provider.properties, provider.kind))
+        return found
+
+    async def _provider(self, machine: Object) -> Object | None:
+        """By the machine's property `provider`."""
+        key = (machine.partition, machine.properties.get("provider", ""))
+        if key not in self._providers:
+            caller = replace(LAUNCHER, partition=key[0])
+            try:
+                found = (await self._inventory.get_named(caller, PROVIDER, "", key[1]))[0] if key[1] else None
+            except NotFound:
+                found = None
+            self._providers[key] = found
+        return self._providers[key]
+
+
+def expression(label: Label) -> Expression:
+    """Of machines, of every project.  Raises Invalid."""
+    said = parse(label.search)
+    return replace(said, types=said.types or (MACHINE,), every_project=not said.project)

@@ -1,0 +1,227 @@
+"""The launcher: one process at a time claims machines for builds, prepares, hands over, cleans.
+
+Everything it knows is in the store, and it only compares: a claim whose request is gone is cleaned, a request without
+claims gets some, claims not handed over are prepared.  So a launcher that dies is followed by one that goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+
+from headgate.inventory.model import ProviderType
+from headgate.map.inventory.nodes import NodeAnswer, NodeClaim
+from headgate.ports.provider import Machine, Provider, Unusable
+from headgate.recipes.lock import lock
+from headgate.services.context import Context
+from headgate.services.inventory.inventory import Inventory
+from headgate.services.nodes.asking import Tenants
+from headgate.services.nodes.assigning import Assigned, Assigning, Refusal
+from headgate.services.nodes.finding import KINDS, LAUNCHER, Finding
+from headgate.services.nodes.slots import keep_slots
+from headgate.services.nodes.standing import Standing, Waiting, standing
+from headgate.store.store import GuardLost, Session
+from headgate.store.types import At, Conflict, Op
+
+log = logging.getLogger("headgate.launcher")
+
+AVOIDED_S = 60.0
+"""A machine that could not be prepared or cleaned is left alone for so long."""
+ATTEMPTS_MAX = 3
+"""To prepare machines for one request."""
+
+
+class Launcher:
+    """`run` is the body; `inventory.journal.run()` must be running."""
+
+    def __init__(
+        self,
+        context: Context,
+        inventory: Inventory,
+        tenants: Tenants,
+        providers: Mapping[str, Provider],
+    ) -> None:
+        """`providers` by their type."""
+        self.context, self.inventory, self.tenants, self.providers = context, inventory, tenants, providers
+
+    async def run(self, session: Session) -> None:
+        known = {one.code for one in await self.inventory.admin.provider_types()}
+        for kind, what in KINDS.items():
+            if kind not in known:
+                await self.inventory.admin.set_provider_type(LAUNCHER, ProviderType(kind, what))
+        async with lock(self.context.store, session, self.context.map.nodepool.path).hold() as guard:
+            await _Term(self, guard).run()
+
+
+class _Term:
+    """For as long as we are the one."""
+
+    def __init__(self, launcher: Launcher, guard: At) -> None:
+        self._launcher, self._guard = launcher, guard
+        self._context, self._inventory = launcher.context, launcher.inventory
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._avoided: dict[str, float] = {}
+        """Machine -> until when, in the loop's time."""
+        self._attempts: dict[str, int] = {}
+        self._finding, self._revision = Finding(launcher.inventory), -1
+        """What was found in the inventory, at which moment."""
+
+    async def run(self) -> None:
+        try:
+            while True:
+                seen, revision = self._context.mirror.moves, self._inventory.journal.revision
+                await self._look()
+                await self._wait(seen, revision)
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _look(self) -> None:
+        for key in [key for key, task in self._tasks.items() if task.done()]:
+            self._tasks.pop(key).result()
+        revision = self._inventory.journal.revision
+        if revision != self._revision:
+            await keep_slots(self._inventory)
+            self._finding, self._revision = Finding(self._inventory), revision
+        now = standing(self._context.map, self._context.mirror)
+        self._attempts = {id: count for id, count in self._attempts.items() if id in now.requests}
+        for machine, held in now.claims.items():
+            if held.claim.request not in now.requests or held.claim.state == "cleaning":
+                self._begin(f"clean {machine}", self._clean(held.claim, held.at))
+        for path in now.answers_left:
+            await self._commit([], [path.delete()])
+        for waiting in now.waiting:
+            if waiting.claimed:
+                self._begin(f"prepare {waiting.request.id}", self._prepare(waiting))
+        await self._assign(now)
+
+    async def _assign(self, now: Standing) -> None:
+        """In order; those behind do not take what one ahead waits for."""
+        loop = asyncio.get_running_loop()
+        self._avoided = {machine: until for machine, until in self._avoided.items() if until > loop.time()}
+        assigning = Assigning(self._launcher.tenants(), self._finding, now, set(self._avoided))
+        for waiting in now.waiting:
+            if waiting.claimed or waiting.cleaning:
+                continue
+            match await assigning.assign(waiting):
+                case Assigned(claims, checks):
+                    await self._claim(waiting, claims, checks)
+                case Refusal(why) if await self._seen_all():
+                    await self._answer(waiting, NodeAnswer(waiting.request.id, error=why), [])
+                case _:
+                    pass
+
+    async def _seen_all(self) -> bool:
+        """Was the inventory looked at as it is now?  If not, the next look does."""
+        now = await self._inventory.journal.now()
+        if now != self._revision:
+            await self._inventory.journal.reach(now)
+        return now == self._revision
+
+    async def _claim(self, waiting: Waiting, claims: list[NodeClaim], machines: list[At]) -> None:
+        """All of them or none: whoever else has one of them makes this fail."""
+        addresses = [self._context.map.nodes.claims(claim.machine).record for claim in claims]
+        checks = [waiting.at, *machines, *(At(address.path, None) for address in addresses)]
+        puts: list[Op] = [address.put(claim) for address, claim in zip(addresses, claims, strict=True)]
+        if await self._commit(checks, puts):
+            log.info("request %s: %s", waiting.request.id, ", ".join(claim.name for claim in claims))
+
+    async def _prepare(self, waiting: Waiting) -> None:
+        request = waiting.request
+        found = await asyncio.gather(*(self._prepared(one.claim) for one in waiting.claims), return_exceptions=True)
+        hosts, wrong = {}, []
+        for one, answer in zip(waiting.claims, found, strict=True):
+            if isinstance(answer, Unusable):
+                wrong.append(str(answer))
+                self._avoid(one.claim.machine)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                hosts[one.claim.node] = answer
+        if not wrong:
+            await self._answer(waiting, NodeAnswer(request.id, hosts), self._marked(waiting, "ready"))
+            return
+        log.warning("request %s: %s", request.id, "; ".join(wrong))
+        self._attempts[request.id] = self._attempts.get(request.id, 0) + 1
+        back = self._marked(waiting, "cleaning")
+        if self._attempts[request.id] >= ATTEMPTS_MAX:
+            await self._answer(waiting, NodeAnswer(request.id, error="; ".join(wrong)), back)
+        else:
+            await self._commit([one.at for one in waiting.claims], back)
+
+    async def _prepared(self, claim: NodeClaim) -> dict[str, object]:
+        """What a build is told of the machine.  Raises Unusable."""
+        provider = self._launcher.providers.get(claim.provider.get("kind", ""))
+        if provider is None:
+            raise Unusable(f"there is no provider for machine {claim.name}")
+        return {**await provider.prepare(_machine(claim)), "headgate_machine": claim.name}
+
+    async def _clean(self, claim: NodeClaim, at: At) -> None:
+        provider = self._launcher.providers.get(claim.provider.get("kind", ""))
+        try:
+            if provider is not None:
+                await provider.clean(_machine(claim))
+        except Unusable as error:
+            log.warning("machine %s is not clean, trying again in %.0f s: %s", claim.name, AVOIDED_S, error)
+            await asyncio.sleep(AVOIDED_S)
+            return
+        await self._commit([at], [self._context.map.nodes.claims(claim.machine).record.delete()])
+
+    def _marked(self, waiting: Waiting, state: str) -> list[Op]:
+        return [
+            self._context.map.nodes.claims(one.claim.machine).record.put(one.claim.now(state)) for one in waiting.claims
+        ]
+
+    async def _answer(self, waiting: Waiting, answer: NodeAnswer, more: list[Op]) -> None:
+        put = self._context.map.nodes.answers(waiting.request.id).record.put(answer)
+        await self._commit([waiting.at, *(one.at for one in waiting.claims)], [put, *more])
+
+    async def _commit(self, checks: list[At], ops: list[Op]) -> bool:
+        """Under our lock, and seen by the mirror.  False: something changed meanwhile; the next look knows."""
+        try:
+            written = await self._context.store.commit(checks, ops, guards=[self._guard])
+        except GuardLost:
+            raise
+        except Conflict:
+            self._revision = -1
+            return False
+        for op, entry in zip(ops, written, strict=True):
+            if entry is not None:
+                await self._context.mirror.reached(entry.path, entry.version)
+            elif not hasattr(op, "value"):
+                await self._context.mirror.gone(op.path)
+        return True
+
+    def _avoid(self, machine: str) -> None:
+        self._avoided[machine] = asyncio.get_running_loop().time() + AVOIDED_S
+
+    def _begin(self, key: str, work: Coroutine[None, None, None]) -> None:
+        """Unless it is under way."""
+        if key in self._tasks:
+            work.close()
+        else:
+            self._tasks[key] = asyncio.ensure_future(work)
+
+    async def _wait(self, seen: int, revision: int) -> None:
+        """For the requests or the inventory to move, for work to end, for an avoided machine to be tried again."""
+        until = min(self._avoided.values(), default=None)
+        loop = asyncio.get_running_loop()
+        moved = asyncio.ensure_future(self._context.mirror.moved(seen))
+        changed = asyncio.ensure_future(self._inventory.journal.passed(revision))
+        waits: list[asyncio.Future[object]] = [moved, changed, *self._tasks.values()]  # type: ignore[list-item]  # of anything
+        try:
+            await asyncio.wait(
+                waits,
+                timeout=None if until is None else max(0.0, until - loop.time()),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            moved.cancel()
+            changed.cancel()
+            await asyncio.gather(moved, changed, return_exceptions=True)
+
+
+def _machine(claim: NodeClaim) -> Machine:
+    return Machine(claim.name, claim.reach, claim.provider, claim.request)

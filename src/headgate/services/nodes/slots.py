@@ -1,0 +1,48 @@
+"""Local providers say how many slots they have; the machines that stand for them are made to be so many."""
+
+from __future__ import annotations
+
+import logging
+
+from msgspec.structs import replace
+
+from headgate.base.ids import derived
+from headgate.inventory.filters import Filter, Item, Wanted
+from headgate.inventory.model import KIND, PROVIDER, Caller, Object
+from headgate.services.inventory.draft import Create, Remove
+from headgate.services.inventory.errors import Refused
+from headgate.services.inventory.inventory import LIMIT_MAX, Inventory
+from headgate.services.nodes.finding import LAUNCHER, LOCAL, MACHINE
+
+log = logging.getLogger("headgate.launcher")
+
+SLOTS_MAX = 500
+
+
+async def keep_slots(inventory: Inventory) -> None:
+    """Of every local provider, in every partition."""
+    for partition, _ in await inventory.admin.partitions():
+        caller = replace(LAUNCHER, partition=partition.uuid)
+        local = Filter((partition.uuid,), (PROVIDER,), wanted=Wanted(require_items=(Item(KIND, LOCAL),)))
+        for one in (await inventory.page(caller, [local], limit=LIMIT_MAX)).objects:
+            await _keep(inventory, caller, one.object)
+
+
+async def _keep(inventory: Inventory, caller: Caller, provider: Object) -> None:
+    said = provider.properties.get("slots", "1")
+    if not said.isdecimal() or int(said) > SLOTS_MAX:
+        log.error("provider %s: slots is a number from 0 to %s, not %r", provider.name, SLOTS_MAX, said)
+        return
+    wanted = {derived(provider.uuid, str(n)): f"{provider.name}-{n}" for n in range(1, int(said) + 1)}
+    own = Wanted(require_items=(Item("provider", provider.name), Item("slot", "", prefix=True)))
+    page = await inventory.page(caller, [Filter((caller.partition,), (MACHINE,), wanted=own)], limit=LIMIT_MAX)
+    there = {one.object.uuid for one in page.objects}
+    try:
+        for uuid in sorted(wanted.keys() - there):
+            properties = {"provider": provider.name, "slot": wanted[uuid].rpartition("-")[2]}
+            made = Object(caller.partition, MACHINE, caller.project, uuid, wanted[uuid], properties, provider.tags)
+            await inventory.apply(caller, [Create(made)])
+        for uuid in sorted(there - wanted.keys()):
+            await inventory.apply(caller, [Remove(uuid)])
+    except (Refused, ValueError) as error:
+        log.error("provider %s: its slots cannot be kept: %s", provider.name, error)

@@ -1,0 +1,79 @@
+"""Requests, claims and answers as they are now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from headgate.map.inventory.nodes import NodeAnswer, NodeClaim, NodeRequest
+from headgate.map.places import Map
+from headgate.map.tree import Address, Undecodable
+from headgate.recipes.mirror import Mirror
+from headgate.store.types import At, Entry
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    claim: NodeClaim
+    at: At
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A request without an answer."""
+
+    request: NodeRequest
+    at: At
+    claims: tuple[Held, ...] = ()
+    """What is claimed for it and not given back."""
+    cleaning: bool = False
+    """Is something of an earlier try being cleaned?"""
+
+    @property
+    def claimed(self) -> bool:
+        return bool(self.claims)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    requests: frozenset[str]
+    waiting: tuple[Waiting, ...]
+    """Most urgent first."""
+    claims: dict[str, Held]
+    """By machine."""
+    answers_left: tuple[Address[NodeAnswer], ...]
+    """To requests that are no more."""
+
+
+def standing(map: Map, mirror: Mirror) -> Standing:
+    """What cannot be read is as if it were not there; the map's check tells of it."""
+    requests = {}
+    for entry in mirror.under(map.nodes.requests.path):
+        request = _read(Address(entry.path, NodeRequest), entry)
+        if request is not None:
+            requests[request.id] = (entry, request)
+    claims, of = {}, dict[str, list[Held]]()
+    for entry in mirror.under(map.nodes.claims.path):
+        claim = _read(Address(entry.path, NodeClaim), entry)
+        if claim is not None:
+            held = claims[claim.machine] = Held(claim, At(entry.path, entry.version))
+            of.setdefault(claim.request, []).append(held)
+    answers = {entry.path.rpartition("/")[2]: entry for entry in mirror.under(map.nodes.answers.path)}
+    waiting = []
+    for entry, request in sorted(requests.values(), key=lambda one: (one[1].precedence, one[0].born)):
+        if request.id in answers:
+            continue
+        own = of.get(request.id, [])
+        kept = tuple(held for held in own if held.claim.state != "cleaning")
+        waiting.append(Waiting(request, At(entry.path, entry.version), kept, len(kept) < len(own)))
+    left = tuple(map.nodes.answers(id).record for id in answers if id not in requests)
+    return Standing(frozenset(requests), tuple(waiting), claims, left)
+
+
+def _read(address: Address[R], entry: Entry) -> R | None:
+    try:
+        return address.decode(entry.value)
+    except Undecodable:
+        return None

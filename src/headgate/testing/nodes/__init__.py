@@ -1,0 +1,1 @@
+"""Machines under random schedules and deaths."""

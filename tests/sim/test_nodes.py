@@ -1,0 +1,45 @@
+"""Claims of machines under crashes; and a launcher that is wrong, which the simulation finds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from headgate.ports.provider import Machine, Provider
+from headgate.services.context import Context
+from headgate.services.inventory.inventory import Inventory
+from headgate.services.nodes.launcher import Launcher
+from headgate.testing.nodes.yard import TENANTS, Broken, Simulation
+
+SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "1000")) // 20))
+
+
+def test_no_machine_serves_two_builds_and_none_is_left_behind() -> None:
+    runs = [Simulation(seed) for seed in SEEDS]
+    yards = [run.run() for run in runs]
+    assert sum(run.deaths for run in runs) > len(runs) // 2
+    assert any(yard.refused for yard in yards) and any(yard.ended for yard in yards)
+
+
+class Slovenly:
+    def __init__(self, inner: Provider) -> None:
+        self._inner = inner
+
+    async def prepare(self, machine: Machine) -> dict[str, Any]:
+        return await self._inner.prepare(machine)
+
+    async def clean(self, machine: Machine) -> None:
+        return None
+
+
+def uncleaned(context: Context, inventory: Inventory, providers: Mapping[str, Provider]) -> Launcher:
+    return Launcher(context, inventory, lambda: TENANTS, {kind: Slovenly(one) for kind, one in providers.items()})
+
+
+def test_a_launcher_that_does_not_clean_is_found() -> None:
+    with pytest.raises(Broken):
+        for seed in range(50):
+            Simulation(seed, uncleaned).run()
