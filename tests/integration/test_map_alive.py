@@ -9,11 +9,14 @@ from headgate.map.check import check
 from headgate.services.asking import ask
 from headgate.store.memory import MemoryBackend
 from headgate.testing.gate import gate
+from headgate.testing.lawful import LawfulBackend, Laws
 from headgate.testing.repositories import Repositories
 from headgate.testing.witness import Witness
 
 from .conftest import PIPELINES, TENANTS
 
+EVERYBODY = frozenset({"scheduler", "executor", "merger", "web"})
+"""In this one process."""
 UNUSED = {
     "/mozilla": "the workers of queues have a test of their own",
     "/runm": "the inventory has a test of its own",
@@ -39,7 +42,8 @@ async def test_every_place_the_gate_needs_is_written_and_reads_back(tmp_path: Pa
     repositories.create("semaphored", {"zuul.yaml": text, "jobs/unit": "#!/bin/sh\n"})
     tenants = TENANTS.replace("- config\n", "- semaphored\n")
     witness = Witness(MemoryBackend())
-    async with gate(tmp_path, repositories.hub, witness, tenants) as running:
+    lawful = LawfulBackend(witness, Laws.of("/zuul"), EVERYBODY)
+    async with gate(tmp_path, repositories.hub, lawful, tenants) as running:
         repositories.propose("code/api", "greet", {"hello": "hi\n"})
         await running.history.result_of("greet", "check")
         repositories.approve("code/api", "greet")

@@ -1,6 +1,11 @@
-"""Which branches of a project carry configuration."""
+"""Which branches of a project carry configuration, and which content."""
 
 from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import msgspec
 
 from headgate.config.operator.model import TenantProject
 from headgate.config.patterns import any_whole
@@ -16,3 +21,8 @@ def included(source: TenantProject, branch: str) -> bool:
     if source.include_branches:
         return any_whole(source.include_branches, branch)
     return not any_whole(source.exclude_branches, branch)
+
+
+def content_of(files: Mapping[str, str]) -> str:
+    """Digest of configuration files: equal only for the same paths with the same texts."""
+    return hashlib.sha256(msgspec.json.encode(sorted(files.items()))).hexdigest()[:16]

@@ -44,13 +44,27 @@ class Layouts:
     landed: Layout
     _told: frozenset[ConfigError]
     """What is wrong with the landed layout."""
+    contents: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """project -> branch -> digest of the files the landed layout was made of (`config.branches.content_of`)."""
     _known: dict[tuple[str, ...], _Proposal] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, tenant: Tenant, branches: Branches, cache: ParseCache, *, before: Layouts | None = None) -> Layouts:
+    def of(
+        cls,
+        tenant: Tenant,
+        branches: Branches,
+        cache: ParseCache,
+        contents: Mapping[str, Mapping[str, str]] | None = None,
+        *,
+        before: Layouts | None = None,
+    ) -> Layouts:
         """`before`, when there is one, is what held until now: only what has changed is looked at."""
         landed = _following(before, tenant, branches) or build_layout(tenant, branches)
-        return cls(tenant, branches, cache, landed, frozenset(landed.errors))
+        return cls(tenant, branches, cache, landed, frozenset(landed.errors), contents or {})
+
+    def content(self, project: str) -> Mapping[str, str]:
+        """branch -> digest of the landed configuration files."""
+        return self.contents.get(project, {})
 
     def proposed(
         self, texts: Texts, own: tuple[str, str] | None = None, ahead: Texts | None = None
@@ -86,12 +100,23 @@ class Layouts:
             for project, found in texts.items()
             if (source := self.tenant.by_canonical.get(project)) is not None
         }
+        parsed = self._changed(parsed)
+        if not parsed:
+            return _Proposal(self.landed, self.landed.errors, ())
         key = tuple(sorted(p.digest for found in parsed.values() for p in found.values()))
         if key not in self._known:
             if len(self._known) >= LAYOUTS_MAX:
                 del self._known[next(iter(self._known))]
             self._known[key] = self._propose(parsed)
         return self._known[key]
+
+    def _changed(self, parsed: dict[str, dict[str, ParsedBranch]]) -> dict[str, dict[str, ParsedBranch]]:
+        """Those with another content than the landed one."""
+        kept = {
+            project: {b: p for b, p in found.items() if p is not self.branches.get(project, {}).get(b)}
+            for project, found in parsed.items()
+        }
+        return {project: found for project, found in kept.items() if found}
 
     def _propose(self, parsed: dict[str, dict[str, ParsedBranch]]) -> _Proposal:
         everything = exchanged(self.landed, parsed, keep=False)

@@ -148,9 +148,9 @@ def answered(state: State, answer: Answer, world: World, asked: list[Action]) ->
     queue, item, buildset = found
     match answer:
         case MergeAnswer():
-            queue = with_item(queue, replace(item, buildset=_merged(item, buildset, answer)))
+            queue = with_item(queue, replace(item, buildset=_merged(queue, item, buildset, answer)))
         case LandAnswer():
-            queue = _landed(queue, item, buildset, answer, world, asked)
+            return _answered_landing(state, queue, item, answer, world, asked)
         case BuildEnded():
             queue = with_item(queue, replace(item, buildset=_built(item, buildset, answer, world, asked)))
         case BuildPaused():
@@ -160,19 +160,31 @@ def answered(state: State, answer: Answer, world: World, asked: list[Action]) ->
     return with_queue(state, queue)
 
 
-def _merged(item: Item, buildset: BuildSet, answer: MergeAnswer) -> BuildSet:
+def _merged(queue: Queue, item: Item, buildset: BuildSet, answer: MergeAnswer) -> BuildSet:
+    """A conflict of a live item ahead is its own affair; of one that is there for our sake it is ours."""
     if buildset.merge is not Phase.RUNNING:
         return buildset
     if answer.ok:
         return replace(buildset, merge=Phase.MERGED, state=answer.state, proposed=answer.config)
-    phase = Phase.CONFLICT if answer.blame in ("", item.id) else Phase.BLOCKED
+    ours = {"", item.id, *(other.id for other in queue.items if not other.live)}
+    phase = Phase.CONFLICT if answer.blame in ours else Phase.BLOCKED
     return replace(buildset, merge=phase, error=answer.error, blame=answer.blame)
 
 
-def _landed(
-    queue: Queue, item: Item, buildset: BuildSet, answer: LandAnswer, world: World, asked: list[Action]
-) -> Queue:
-    if not buildset.landing:
+def _answered_landing(
+    state: State, queue: Queue, item: Item, answer: LandAnswer, world: World, asked: list[Action]
+) -> State:
+    next = item.successor
+    state = with_queue(state, _landed(queue, replace(item, successor=None), answer, world, asked))
+    if next is None or answer.ok:
+        return state
+    state = dequeued(state, item.change.key, world, asked)
+    return enqueue(state, next.change, next.event, world, asked, by_hand=next.by_hand)
+
+
+def _landed(queue: Queue, item: Item, answer: LandAnswer, world: World, asked: list[Action]) -> Queue:
+    buildset = item.buildset
+    if buildset is None or not buildset.landing:
         return queue
     if answer.ok:
         return leave(queue, item, "SUCCESS", world, asked, told=False)

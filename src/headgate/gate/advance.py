@@ -59,6 +59,8 @@ def freeze(item: Item, ahead: Texts, world: World, asked: list[Action]) -> Item:
     errors: tuple[ConfigError, ...] = ()
     if buildset.proposed:
         layout, errors = world.layouts.proposed(buildset.proposed, (change.project, change.branch), ahead)
+        if not layout.touches_config(change.project, change.files):
+            errors = ()  # they are somebody else's: of a change ahead, which hears of them itself, or of the branch
         without = world.layouts.layout(ahead)
     blocking = tuple(e for e in errors if e.severity == "error")
     warnings = tuple(e.render() for e in errors if e.severity != "error")

@@ -6,36 +6,18 @@ changes, the item starts anew.  The head lands when all its jobs passed; a faili
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
 from headgate.gate.advance import Permits, advance_jobs, freeze
 from headgate.gate.leave import active, dismiss, leave
-from headgate.gate.model import Action, BuildSet, Item, Land, Phase, Queue, State, Texts, World, with_queue
+from headgate.gate.model import Action, BuildSet, Item, Land, Phase, Queue, State, Unfollowed, World, with_queue
 from headgate.gate.needs import trouble, withdrawn
 from headgate.gate.report import result_of, text
-from headgate.gate.start import abandon, merge_item, start, stopped
-from headgate.gate.work import LandRequest, MergeItem
-
-
-@dataclass(slots=True)
-class Base:
-    """What the items seen so far, head first, leave for those behind."""
-
-    ahead: str | None = None
-    """The nearest buildset we still believe in."""
-    chain: list[MergeItem] = field(default_factory=list)
-    config: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Projects whose configuration the chain touches -> the paths it is read from."""
-    proposed: Texts = field(default_factory=dict)
-    """Configuration that the chain proposes."""
-    keys: set[str] = field(default_factory=set)
-    """Keys of the changes ahead, and of those that landed just now."""
-    failing: set[str] = field(default_factory=set)
-    live: int = 0
-    """Live items ahead."""
+from headgate.gate.start import Base, abandon, merge_item, start, stopped
+from headgate.gate.work import LandRequest
 
 
 def settle(state: State, world: World, asked: list[Action]) -> State:
@@ -49,7 +31,7 @@ def settle(state: State, world: World, asked: list[Action]) -> State:
 
 
 def settle_queue(queue: Queue, permits: Permits, world: World, asked: list[Action]) -> Queue:
-    base, kept = Base(keys=set(queue.landed_keys)), list[Item]()
+    base, kept = Base(keys=set(queue.landed_keys), unfollowed=_unfollowed(queue, world)), list[Item]()
     for item in queue.items:  # head to tail
         landing = item.buildset is not None and item.buildset.landing
         if item.live and not landing and withdrawn(item.change, world):
@@ -65,7 +47,7 @@ def settle_queue(queue: Queue, permits: Permits, world: World, asked: list[Actio
                 item = _ask_to_land(item, world, asked)
             _believe(item, base, world)
         kept.append(item)
-    return _tidy(queue, kept)
+    return _tidy(queue, kept, world)
 
 
 def _look(
@@ -82,7 +64,7 @@ def _look(
         if not works:
             abandon(item, asked)
             return replace(item, trouble="", buildset=None)
-        item = start(item, base.ahead, tuple(base.chain), base.config | _touched(item, world), world, asked)
+        item = start(item, base, world, asked)
     buildset = item.buildset
     if buildset is not None and works and buildset.merge is Phase.MERGED and not buildset.config_errors:
         item = advance_jobs(
@@ -138,21 +120,22 @@ def _believe(item: Item, base: Base, world: World) -> None:
     if item.failing:
         base.failing.add(item.change.key)
         return
-    if item.change.is_change:
-        base.config |= _touched(item, world)
+    change = item.change
+    if change.is_change:
+        if world.layouts.landed.touches_config(change.project, change.files, change.branch):
+            base.config.add(change.project)
         base.chain.append(merge_item(item, world))
     if item.live and item.buildset is not None:
         base.ahead = item.buildset.id
         base.proposed = item.buildset.proposed
 
 
-def _touched(item: Item, world: World) -> dict[str, tuple[str, ...]]:
-    layout, change = world.layouts.landed, item.change
-    touches = change.is_change and layout.touches_config(change.project, change.files, change.branch)
-    return {change.project: layout.config_paths(change.project)} if touches else {}
+def _unfollowed(queue: Queue, world: World) -> Mapping[str, Unfollowed]:
+    content = world.layouts.content
+    return {p: found for p, found in queue.unfollowed.items() if not found.branches.items() <= content(p).items()}
 
 
-def _tidy(queue: Queue, kept: list[Item]) -> Queue:
+def _tidy(queue: Queue, kept: list[Item], world: World) -> Queue:
     """Items that were there for another's sake go with it; landed buildsets nobody rests on are forgotten."""
     while kept and not kept[-1].live:
         kept.pop()
@@ -160,7 +143,8 @@ def _tidy(queue: Queue, kept: list[Item]) -> Queue:
     landed = tuple(id for id in queue.landed if id in used)
     needed = {key for item in kept for key in item.change.needs}
     keys = tuple(key for key in queue.landed_keys if key in needed)
+    unfollowed = _unfollowed(queue, world)
     same = len(kept) == len(queue.items) and all(a is b for a, b in zip(kept, queue.items, strict=True))
-    if same and landed == queue.landed and keys == queue.landed_keys:
+    if same and (landed, keys, unfollowed) == (queue.landed, queue.landed_keys, queue.unfollowed):
         return queue
-    return replace(queue, items=tuple(kept), landed=landed, landed_keys=keys)
+    return replace(queue, items=tuple(kept), landed=landed, landed_keys=keys, unfollowed=unfollowed)

@@ -8,7 +8,18 @@ from headgate.base.ids import derived
 from headgate.config.model import Pipeline, TriggerFilter
 from headgate.config.patterns import any_matches
 from headgate.gate.change import Change, Standing, TriggerEvent
-from headgate.gate.model import Action, Item, Queue, Record, Report, State, World, with_queue
+from headgate.gate.model import (
+    Action,
+    Item,
+    Queue,
+    Record,
+    Report,
+    State,
+    Successor,
+    World,
+    with_item,
+    with_queue,
+)
 from headgate.gate.needs import needed_by, needs
 from headgate.gate.report import refusal
 from headgate.gate.work import ReportRequest
@@ -18,10 +29,13 @@ def enqueue(
     state: State, change: Change, event: str, world: World, asked: list[Action], *, by_hand: bool = False
 ) -> State:
     """`change` in the queue it belongs to; refused with a report when it cannot be tested at all."""
-    if state.find(change.key) is not None or not _takes_part(change, world):
+    if not _takes_part(change, world):
         return state
     if not by_hand and refused(world.pipeline, world.standings.get(change.key)) and change.is_change:
         return state
+    found = state.find(change.key)
+    if found is not None:
+        return _succeed(state, *found, Successor(change, event, by_hand))
     ahead: tuple[Change, ...] = ()
     if change.is_change and not world.pipeline.ignore_dependencies:
         ahead, problems = needs(change, world)
@@ -36,6 +50,14 @@ def enqueue(
             state = _append(state, needed, event, world)
     state = _append(state, change, event, world)
     return _those_behind(state, change, event, world, asked)
+
+
+def _succeed(state: State, queue: Queue, item: Item, successor: Successor) -> State:
+    """The change is here already; what replaces a patchset that is being landed waits for the answer to that."""
+    landing = item.buildset is not None and item.buildset.landing
+    if not landing or item.change.commit == successor.change.commit:
+        return state
+    return with_queue(state, with_item(queue, replace(item, successor=successor)))
 
 
 def _takes_part(change: Change, world: World) -> bool:

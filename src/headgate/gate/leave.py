@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
+from headgate.config.branches import content_of
 from headgate.config.model import Window
-from headgate.gate.model import Action, Item, Queue, Record, Report, World
+from headgate.gate.model import Action, Item, Queue, Record, Report, Unfollowed, World
 from headgate.gate.needs import closed_because
 from headgate.gate.report import reporters, text
 from headgate.gate.start import abandon
@@ -42,8 +45,20 @@ def without(queue: Queue, item: Item, result: str, world: World) -> Queue:
         return queue
     if result == "SUCCESS" and item.buildset is not None:
         landed, keys = (*queue.landed, item.buildset.id), (*queue.landed_keys, item.change.key)
-        return grown(replace(queue, landed=landed, landed_keys=keys), world.pipeline.window)
+        queue = replace(queue, landed=landed, landed_keys=keys, unfollowed=_unfollowed(queue, item))
+        return grown(queue, world.pipeline.window)
     return queue if result == "MERGE_FAILURE" else shrunk(queue, world.pipeline.window)
+
+
+def _unfollowed(queue: Queue, item: Item) -> Mapping[str, Unfollowed]:
+    """With what the item proposed for its own project and branch, which has landed now."""
+    change = item.change
+    text = item.buildset.proposed.get(change.project, {}).get(change.branch) if item.buildset else None
+    if text is None:
+        return queue.unfollowed
+    before = queue.unfollowed.get(change.project)
+    branches = {**(before.branches if before else {}), change.branch: content_of(text)}
+    return {**queue.unfollowed, change.project: Unfollowed(change.connection, branches)}
 
 
 def grown(queue: Queue, window: Window) -> Queue:

@@ -100,6 +100,14 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True):
         return all((build := builds.get(job.name)) is not None and build.result is not None for job in self.jobs)
 
 
+class Successor(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A newer patchset, to be enqueued if the one that is being landed does not land."""
+
+    change: Change
+    event: str
+    by_hand: bool = False
+
+
 class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     """A change in a queue."""
 
@@ -116,11 +124,20 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     """The start was reported."""
     trouble: str = ""
     """Why it cannot land although no job said so: a needed change is failing or gone."""
+    successor: Successor | None = None
     buildset: BuildSet | None = None
 
     @property
     def failing(self) -> bool:
         return bool(self.trouble) or (self.buildset is not None and self.buildset.failing)
+
+
+class Unfollowed(msgspec.Struct, frozen=True):
+    """Landed configuration of one project."""
+
+    connection: str
+    branches: Mapping[str, str]
+    """branch -> digest of its files (`config.branches.content_of`)"""
 
 
 class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -135,6 +152,8 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
     """Buildsets that landed and that items here still rest on."""
     landed_keys: tuple[str, ...] = ()
     """Changes that landed from here and that items here need: known before their connection tells."""
+    unfollowed: Mapping[str, Unfollowed] = {}
+    """project -> the configuration that landed from here, until the layout has followed it."""
     dynamic: bool = False
     """Made for one change; goes when empty."""
 
@@ -187,6 +206,10 @@ class Layouts(Protocol):
 
     @property
     def landed(self) -> Layout: ...
+    def content(self, project: str) -> Mapping[str, str]:
+        """branch -> digest of the configuration files the landed layout was made of."""
+        ...
+
     def proposed(
         self, texts: Texts, own: tuple[str, str] | None = None, ahead: Texts | None = None
     ) -> tuple[Layout, tuple[ConfigError, ...]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
@@ -9,8 +11,28 @@ from msgspec.structs import replace
 from headgate.base.ids import derived
 from headgate.config.model import FrozenJob
 from headgate.gate.graph import parent_data, parents
-from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Merge, Phase, Run, World
+from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Merge, Phase, Run, Texts, Unfollowed, World
 from headgate.gate.work import BuildSpec, MergeItem, MergeRequest
+
+
+@dataclass(slots=True)
+class Base:
+    """What the items seen so far, head first, leave for those behind."""
+
+    ahead: str | None = None
+    """The nearest buildset we still believe in."""
+    chain: list[MergeItem] = field(default_factory=list)
+    config: set[str] = field(default_factory=set)
+    """Projects whose configuration the chain touches."""
+    unfollowed: Mapping[str, Unfollowed] = field(default_factory=dict)
+    """Configuration beneath the chain that the layout does not know yet."""
+    proposed: Texts = field(default_factory=dict)
+    """Configuration that the chain proposes."""
+    keys: set[str] = field(default_factory=set)
+    """Keys of the changes ahead, and of those that landed just now."""
+    failing: set[str] = field(default_factory=set)
+    live: int = 0
+    """Live items ahead."""
 
 
 def merge_item(item: Item, world: World) -> MergeItem:
@@ -28,28 +50,33 @@ def merge_item(item: Item, world: World) -> MergeItem:
     )
 
 
-def start(
-    item: Item,
-    ahead: str | None,
-    beneath: tuple[MergeItem, ...],
-    paths: dict[str, tuple[str, ...]],
-    world: World,
-    asked: list[Action],
-) -> Item:
-    """A new buildset on the buildset `ahead`; asks for its merge.  `paths` are the config files wanted."""
+def start(item: Item, base: Base, world: World, asked: list[Action]) -> Item:
+    """A new buildset on this base; asks for its merge."""
     abandon(item, asked)
-    id = derived(item.id, str(item.resets), ahead or "")
-    change = item.change
-    if change.is_change:
-        own = merge_item(item, world)
-        work = MergeRequest(
-            buildset=id, chain=(*beneath, own), projects={change.project: change.connection}, config_paths=paths
-        )
-    else:
-        work = MergeRequest(buildset=id, chain=beneath, projects={change.project: change.connection})
-    asked.append(Merge(derived(id, "merge"), work, world.pipeline.precedence))
-    buildset = BuildSet(id=id, ahead=ahead, merge=Phase.RUNNING)
+    id = derived(item.id, str(item.resets), base.ahead or "")
+    asked.append(Merge(derived(id, "merge"), _merge(id, item, base, world), world.pipeline.precedence))
+    buildset = BuildSet(id=id, ahead=base.ahead, merge=Phase.RUNNING)
     return replace(item, resets=item.resets + 1, buildset=buildset, trouble="")
+
+
+def _merge(buildset: str, item: Item, base: Base, world: World) -> MergeRequest:
+    """Configuration is looked at in the projects the chain touches it in, in those where the layout has not followed
+    what landed, and in the item's own: its jobs are those of the state it is tested on."""
+    change = item.change
+    projects = {change.project: change.connection}
+    if not change.is_change:
+        return MergeRequest(buildset=buildset, chain=tuple(base.chain), projects=projects)
+    unfollowed = base.unfollowed
+    looked_at = sorted({change.project, *unfollowed, *base.config})
+    paths = {project: world.layouts.landed.config_paths(project) for project in looked_at}
+    return MergeRequest(
+        buildset=buildset,
+        chain=(*base.chain, merge_item(item, world)),
+        projects={**{project: found.connection for project, found in unfollowed.items()}, **projects},
+        config_paths=paths,
+        config_heads={project: tuple(found.branches) for project, found in unfollowed.items()},
+        config_known={project: dict(world.layouts.content(project)) for project in paths},
+    )
 
 
 def abandon(item: Item, asked: list[Action]) -> None:

@@ -54,6 +54,10 @@ class MergeRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="merge")
     """project -> connection, of every project whose heads are wanted (the chain's are always included)."""
     config_paths: dict[str, tuple[str, ...]] = {}
     """project -> paths (files, or directories ending in /) whose text is wanted at the merged state."""
+    config_heads: dict[str, tuple[str, ...]] = {}
+    """project -> branches of which the same is wanted as they are, when nothing is merged there."""
+    config_known: dict[str, dict[str, str]] = {}
+    """project -> branch -> digest of texts that are known (`config.branches.content_of`) and need not be sent."""
 
 
 class MergeAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="merge"):
@@ -65,7 +69,7 @@ class MergeAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="merge"):
     """For people: which files conflict, or what is missing."""
     state: RepoState | None = None
     config: dict[str, dict[str, dict[str, str]]] = {}
-    """project -> branch -> path -> text, of `config_paths`, at the merged state."""
+    """project -> branch -> path -> text, of `config_paths`, at the merged state; but for what is known."""
 
 
 class CatRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="cat"):

@@ -44,6 +44,9 @@ def _rows(root: str) -> Iterator[str]:
         place = row.place
         kind, record, by = (place.node, _record(place.type), place.by) if place else ("directory", "", "")
         doc = " ".join(row.doc.split()).replace("|", "\\|")
+        if place and place.node != "lock":
+            doc += f" Written under `{row.locks.under}`." if row.locks.under else ""
+            doc += f" Removed under `{row.locks.taken_under}`." if row.locks.taken_under else ""
         yield f"| `{row.template}`{'' if row.seed else ' *ours*'} | {kind} | {record} | {by} | {doc} |"
 
 

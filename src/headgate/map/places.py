@@ -118,7 +118,7 @@ class ConfigFiles(Dir):
     record = place(
         ConfigBranch, "At which commit the files were read, and where they were looked for.", own=True, by="scheduler"
     )
-    file = each(ConfigFile, key="file", bare=True)
+    file = each(ConfigFile, key="file", bare=True, under="config/lock/<project>")
 
 
 class ConfigProject(Dir):
@@ -145,7 +145,7 @@ class ConfigPlace(Dir):
 class ConnectionEvents(Dir):
     """Events of one connection."""
 
-    events = below(ConnectionQueue)
+    events = below(ConnectionQueue, taken_under="events/connection/<connection>/events/election")
 
 
 class PipelineEvents(Dir):
@@ -159,9 +159,14 @@ class PipelineEvents(Dir):
 class TenantEvents(Dir):
     """Event queues of a tenant."""
 
-    management = below(ManagementQueue)
-    trigger = below(TriggerQueue)
-    pipelines = each(PipelineEvents, key="pipeline", doc="The queues of every pipeline.")
+    management = below(ManagementQueue, taken_under="locks/events/management/<tenant>")
+    trigger = below(TriggerQueue, taken_under="locks/events/trigger/<tenant>")
+    pipelines = each(
+        PipelineEvents,
+        key="pipeline",
+        doc="The queues of every pipeline.",
+        taken_under="locks/pipeline/<tenant>/<pipeline>",
+    )
 
 
 class Events(Dir):
@@ -276,7 +281,13 @@ class TenantSemaphores(Dir):
 class System(Dir):
     """Configuration of the whole."""
 
-    conf = place(SystemConf, "The tenant file, as every process runs with it.", by="scheduler", node="sharded")
+    conf = place(
+        SystemConf,
+        "The tenant file, as every process runs with it.",
+        by="scheduler",
+        node="sharded",
+        under="system/conf-lock",
+    )
     conf_lock = place(Empty, "Held while the tenant file is taken up.", by="scheduler", node="lock", name="conf-lock")
 
 
@@ -345,7 +356,7 @@ class Pipeline(Dir):
 class Tenant(Dir):
     """One tenant."""
 
-    pipeline = each(Pipeline, key="pipeline")
+    pipeline = each(Pipeline, key="pipeline", under="locks/pipeline/<tenant>/<pipeline>")
 
 
 class History(Dir):
@@ -372,8 +383,8 @@ class Map(Dir):
     config = below(ConfigPlace)
     events = below(Events)
     executor = below(Executor)
-    history = below(History, seed=False)
-    layout = each(LayoutPlace, key="tenant")
+    history = below(History, seed=False, taken_under="history/election")
+    layout = each(LayoutPlace, key="tenant", under="locks/tenant/<tenant>")
     locks = below(Locks)
     ltime = place(
         Empty, "Written to learn the store's current version: what is read later is not older.", by="scheduler"

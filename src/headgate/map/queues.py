@@ -30,8 +30,8 @@ class ConnectionQueue(Dir):
 class ManagementQueue(Dir):
     """What people and reconfigurations ask of a tenant."""
 
-    queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler, web, cli", node="sequence")
-    data = place(union(Management), "Bodies of events.", by="scheduler, web, cli", node="keyed")
+    queue = place(StreamEntry, "The order of events; each names its body.", by="web, cli, scheduler", node="sequence")
+    data = place(union(Management), "Bodies of events.", by="web, cli, scheduler", node="keyed")
 
     @property
     def stream(self) -> Stream[Management]:
@@ -63,8 +63,10 @@ class ManagedQueue(Dir):
 class ResultQueue(Dir):
     """Answers of mergers and executors."""
 
-    queue = place(StreamEntry, "The order of events; each names its body.", by="merger, executor", node="sequence")
-    data = place(union(Answer), "Bodies of events.", by="merger, executor", node="keyed")
+    queue = place(
+        StreamEntry, "The order of events; each names its body.", by="merger, executor, scheduler", node="sequence"
+    )
+    data = place(union(Answer), "Bodies of events.", by="merger, executor, scheduler", node="keyed")
 
     @property
     def stream(self) -> Stream[Answer]:
@@ -78,7 +80,7 @@ class RequestQueue(Dir):
         Request, "What is asked; small.  Claimed by a lock of the same name.", by="scheduler, worker", node="keyed"
     )
     locks = place(Raw, "Held by the worker while it works; gone when it dies.", by="worker", node="ephemeral keyed")
-    results = place(Raw, "The result is complete; the submitter watches this.", by="worker", node="keyed")
+    results = place(Raw, "The result is complete; the submitter watches this.", by="worker, scheduler", node="keyed")
     waiters = place(Raw, "The submitter still wants the result.", by="scheduler", node="ephemeral keyed")
 
     @property
@@ -97,13 +99,16 @@ class BuildRequests(RequestQueue):
     """Builds for executors."""
 
     params = place(
-        BuildSpec, "All a worker needs; read once it has claimed the request.", by="scheduler", node="keyed sharded"
+        BuildSpec,
+        "All a worker needs; read once it has claimed the request.",
+        by="scheduler, executor",
+        node="keyed sharded",
     )
     result_data = place(
         Raw,
         "What a build returned, when it is large: its event names it, and goes with it; or the outcome somebody waits "
         "for.",
-        by="executor",
+        by="executor, scheduler",
         node="keyed sharded",
         name="result-data",
     )
@@ -112,11 +117,11 @@ class BuildRequests(RequestQueue):
 class MergerRequests(RequestQueue):
     """Git work for mergers: merging, reading files, landing, reporting."""
 
-    params = place(union(MergerWork), "What to do.", by="scheduler", node="keyed sharded")
+    params = place(union(MergerWork), "What to do.", by="scheduler, merger", node="keyed sharded")
     result_data = place(
         union(MergerAnswer),
         "The result somebody waits for.",
-        by="merger",
+        by="merger, scheduler",
         node="keyed sharded",
         name="result-data",
     )

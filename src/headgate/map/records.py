@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from headgate.config.model import ConfigError
 from headgate.gate.change import Change
-from headgate.gate.model import Phase
+from headgate.gate.model import Phase, Successor, Unfollowed
 from headgate.gate.work import Managed
 
 
@@ -111,6 +112,7 @@ class QueueRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     window: int = 20
     landed: tuple[str, ...] = ()
     landed_keys: tuple[str, ...] = ()
+    unfollowed: Mapping[str, Unfollowed] = {}
     dynamic: bool = False
     v: int = 1
 
@@ -123,6 +125,7 @@ class ItemRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     resets: int = 0
     started: bool = False
     trouble: str = ""
+    successor: Successor | None = None
     buildset: str = ""
     v: int = 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -82,12 +82,31 @@ class Dir:
         self.path = path
 
 
+class Guarded(NamedTuple):
+    """Which locks a commit must hold, and carry the guard of, to write here and below.
+
+    Each is the path of the lock below the root, with keys as in the place's own template.
+    """
+
+    under: str = ""
+    """To write at all."""
+    taken_under: str = ""
+    """To delete; anybody may add."""
+
+    def or_else(self, above: Guarded) -> Guarded:
+        return Guarded(self.under or above.under, self.taken_under or above.taken_under)
+
+
+UNGUARDED = Guarded()
+
+
 class place(Generic[R]):
     """One record of a known type.
 
     `node`: persistent, sequence (children named by number), keyed (children named by their writer), sharded (any
     size, in pieces), lock (a line of contenders); "ephemeral" before it: gone with its writer.
     `own`: it is the value of the directory itself.  `seed`: one of the places of the contract.
+    `under`, `taken_under`: see Guarded.
     """
 
     def __init__(
@@ -100,8 +119,11 @@ class place(Generic[R]):
         own: bool = False,
         name: str = "",
         seed: bool = True,
+        under: str = "",
+        taken_under: str = "",
     ) -> None:
         self.type, self.doc, self.by, self.node, self.own, self.name, self.seed = type, doc, by, node, own, name, seed
+        self.locks = Guarded(under, taken_under)
 
     def __set_name__(self, owner: type[Dir], name: str) -> None:
         self.name = "" if self.own else self.name or name.replace("_", "-")
@@ -119,8 +141,11 @@ class place(Generic[R]):
 class below(Generic[D]):
     """One directory of a fixed name."""
 
-    def __init__(self, dir: type[D], *, name: str = "", seed: bool = True) -> None:
+    def __init__(
+        self, dir: type[D], *, name: str = "", seed: bool = True, under: str = "", taken_under: str = ""
+    ) -> None:
         self.dir, self.name, self.seed = dir, name, seed
+        self.locks = Guarded(under, taken_under)
 
     def __set_name__(self, owner: type[Dir], name: str) -> None:
         self.name = self.name or name.replace("_", "-")
@@ -149,9 +174,19 @@ class each(Generic[D]):
     """
 
     def __init__(
-        self, dir: type[D], *, key: str, doc: str = "", name: str = "", bare: bool = False, seed: bool = True
+        self,
+        dir: type[D],
+        *,
+        key: str,
+        doc: str = "",
+        name: str = "",
+        bare: bool = False,
+        seed: bool = True,
+        under: str = "",
+        taken_under: str = "",
     ) -> None:
         self.dir, self.key, self.doc, self.name, self.bare, self.seed = dir, key, doc, name, bare, seed
+        self.locks = Guarded(under, taken_under)
 
     def __set_name__(self, owner: type[Dir], name: str) -> None:
         self.name = "" if self.bare else self.name or name.replace("_", "-")
@@ -175,6 +210,7 @@ class Row:
     """None: a directory without a value of its own."""
     doc: str
     seed: bool
+    locks: Guarded
 
 
 def declared(dir: type[Dir]) -> Iterator[place[Any] | below[Any] | each[Any]]:
@@ -183,22 +219,22 @@ def declared(dir: type[Dir]) -> Iterator[place[Any] | below[Any] | each[Any]]:
         yield from (p for p in vars(owner).values() if isinstance(p, place | below | each))
 
 
-def render(dir: type[Dir], path: str, *, seed: bool = True) -> Iterator[Row]:
+def render(dir: type[Dir], path: str, *, seed: bool = True, locks: Guarded = UNGUARDED) -> Iterator[Row]:
     """Every declared place below `path`."""
     for child in declared(dir):
-        ours = seed and child.seed
+        ours, needed = seed and child.seed, child.locks.or_else(locks)
         here = f"{path}/{child.name}" if child.name else path
         if isinstance(child, place):
-            yield Row(here, child, child.doc, ours)
+            yield Row(here, child, child.doc, ours, needed)
             continue
         if isinstance(child, each):
             if child.doc:
-                yield Row(here, None, child.doc, ours)
+                yield Row(here, None, child.doc, ours, needed)
             here = f"{here}/<{child.key}>"
         own = any(isinstance(p, place) and p.own for p in declared(child.dir))
         if not own:
-            yield Row(here, None, inspect.getdoc(child.dir) or "", ours)
-        yield from render(child.dir, here, seed=ours)
+            yield Row(here, None, inspect.getdoc(child.dir) or "", ours, needed)
+        yield from render(child.dir, here, seed=ours, locks=needed)
 
 
 @dataclass(frozen=True, slots=True)

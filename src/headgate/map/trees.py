@@ -9,7 +9,7 @@ from headgate.map.inventory.places import InventoryMap
 from headgate.map.inventory.places import root as inventory_root
 from headgate.map.keys import KEYS_ROOT, KeyStorage
 from headgate.map.places import ROOT, Map
-from headgate.map.tree import Dir, Located, Row, locate, render
+from headgate.map.tree import UNGUARDED, Dir, Located, Row, locate, render
 from headgate.map.workers import ROOT as QUEUES_ROOT
 from headgate.map.workers import QueueMap
 
@@ -21,7 +21,7 @@ class Tree(NamedTuple):
     """Part of the contract."""
 
     def rows(self) -> list[Row]:
-        head = Row(self.root, None, self.dir.__doc__ or "", self.seed)
+        head = Row(self.root, None, self.dir.__doc__ or "", self.seed, UNGUARDED)
         return [head, *render(self.dir, self.root, seed=self.seed)]
 
 

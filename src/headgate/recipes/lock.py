@@ -5,6 +5,7 @@ Holding yields a guard; put it into every commit made under the lock, and the st
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 
@@ -70,7 +71,20 @@ class Line:
             await self._go(me)
 
     async def _join(self) -> Entry:
-        """Our entry at the end of the line: one, although the answer to making it may have been lost."""
+        """Our entry at the end of the line.  When we no longer want it before it is there, it goes as soon as it is."""
+        joining = self.session.errand(self._enter())
+        try:
+            return await asyncio.shield(joining)
+        except asyncio.CancelledError:
+            self.session.errand(self._undo(joining))
+            raise
+
+    async def _undo(self, joining: asyncio.Task[Entry]) -> None:
+        with suppress(StoreError):
+            await self._leave(await joining)
+
+    async def _enter(self) -> Entry:
+        """One entry, although the answer to making it may have been lost."""
         ticket = self._kind + f"{self.session.name} {fresh()}".encode()
 
         async def join() -> Entry:
@@ -87,7 +101,10 @@ class Line:
         return await answered(self.session, join)
 
     async def _go(self, me: Entry) -> None:
-        """Out of the line; when the session ends first, the store does it."""
+        """Out of the line, even if we are cancelled meanwhile; when the session ends first, the store does it."""
+        await asyncio.shield(self.session.errand(self._leave(me)))
+
+    async def _leave(self, me: Entry) -> None:
         with suppress(StoreError):
             await answered(self.session, lambda: self.store.commit([], [Delete(me.path)]))
 

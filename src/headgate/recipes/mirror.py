@@ -53,7 +53,8 @@ class Mirror:
 
     async def reached(self, path: str, version: int = 0) -> None:
         """Waits until the entry is there, at this version or a later one: for whoever wrote it, to have seen its own
-        commit, and with it all that were earlier."""
+        commit, and with it all that were earlier.  The entry must be one that is written over, never removed: what is
+        removed soon may never be seen."""
         while (entry := self.get(path)) is None or entry.version < version:
             await self.moved(self.moves)
 

@@ -6,6 +6,7 @@ dies the lock goes, and the request may be claimed again.  The answer, and the e
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from headgate.recipes.codec import decode, encode
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.patience import answered
 from headgate.store.store import GuardLost, Session, Store
-from headgate.store.types import At, Changed, Conflict, Delete, Entry, Op, Put, Snapshot, StoreError, Unavailable
+from headgate.store.types import At, Changed, Conflict, Delete, Entry, Op, Put, Snapshot, StoreError
 
 COMPLETE_ATTEMPTS_MAX = 5
 
@@ -123,15 +124,21 @@ class Requests:
             with suppress(Conflict):  # it was submitted, and the answer lost
                 await self.store.commit([At(waiter, None)], ops)
 
-        await answered(session, submit)
         answer: tuple[bytes, list[Op]] | None = None
+
+        async def forget() -> None:
+            end = [Delete(waiter), Delete(mark), *(answer[1] if answer else ())]
+            with suppress(StoreError):  # the waiter goes with the session, and what is left is swept
+                await submitting
+                await answered(session, lambda: self.store.commit([], end))
+
+        submitting = session.errand(answered(session, submit))
         try:
+            await asyncio.shield(submitting)
             await answered(session, lambda: self._ready(mark))
             answer = await answered(session, lambda: blob.taken(self.store, data))
         finally:
-            end = [Delete(waiter), Delete(mark), *(answer[1] if answer else ())]
-            with suppress(StoreError):  # the waiter goes with the session, and what is left is swept
-                await self.store.commit([], end)
+            await asyncio.shield(session.errand(forget()))
         if answer is None:
             raise Conflict(At(data, None))
         return answer[0]
@@ -176,21 +183,27 @@ class Requests:
         """One commit; None when somebody else was quicker.  One whose worker was lost while paused stays `paused`."""
         state = "paused" if found.request.state == "paused" else "running"
         request = replace(found.request, state=state, owner=owner)
-        lock, ticket = self._of(found.places.locks, request.id), f"{session.name} {fresh()}".encode()
-        checks = [At(found.entry.path, found.entry.version), At(lock, None)]
-        ops = [Put(lock, ticket, session.lease), Put(found.entry.path, encode(request))]
-        try:
-            held, written = await self.store.commit(checks, ops)
-        except Conflict:
+        path, lock = found.entry.path, self._of(found.places.locks, request.id)
+        ticket = f"{session.name} {fresh()}".encode()
+        checks = [At(path, found.entry.version), At(lock, None)]
+        ops = [Put(lock, ticket, session.lease), Put(path, encode(request))]
+        asked = False
+
+        async def claim() -> Sequence[Entry | None]:
+            nonlocal asked
+            again, asked = asked, True
+            try:
+                return await self.store.commit(checks, ops)
+            except Conflict:  # by the commit whose answer was lost?  The ticket tells
+                held = await self.store.get(lock) if again else None
+                return (held, await self.store.get(path)) if held and held.value == ticket else ()
+
+        written = await answered(session, claim)
+        if not written or any(entry is None for entry in written):
             return None
-        except Unavailable:  # was it ours?  The ticket tells
-            held = await answered(session, lambda: self.store.get(lock))
-            written = await answered(session, lambda: self.store.get(found.entry.path))
-            if held is None or written is None or held.value != ticket:
-                return None
-            request = self._decode(written)
-        assert held is not None and written is not None, "a put answers with its entry"
-        return Claim(request, At(lock, held.version), At(written.path, written.version), session, found.places)
+        held, now = written
+        assert held is not None and now is not None, "both were looked at"
+        return Claim(self._decode(now), At(lock, held.version), At(path, now.version), session, found.places)
 
     async def params(self, claim: Claim) -> bytes:
         """Raises ValueError when they are gone or damaged."""
@@ -213,14 +226,20 @@ class Requests:
         id, path = claim.request.id, claim.seen.path
         spent = claim.spent or (Delete(self._of(claim.places.params, id)),)
         end: list[Op] = [Delete(path), *spent, Delete(claim.guard.path)]
+        checks = list[At]()
+        if claim.request.waited:
+            waiter = await self._waiter(claim)
+            result, checks = (result, [waiter]) if waiter else (None, [])
         if result is not None:
             end.append(await self._laid(claim, self.result_path(claim), result))
             end += [Put(self._of(claim.places.results, id), b"ready")] if claim.request.waited else []
         for _ in range(COMPLETE_ATTEMPTS_MAX):
             try:
-                await self._guarded(claim, [claim.seen], [*answer, *end])
+                await self._guarded(claim, [claim.seen, *checks], [*answer, *end])
                 return True
             except Conflict as conflict:
+                if conflict.check in checks:  # nobody waits any more
+                    return await self.complete(claim, answer)
                 if conflict.check != claim.seen:
                     raise
                 entry = await answered(claim.session, lambda: self.store.get(path))  # `wanted` changed, or withdrawn
@@ -229,6 +248,12 @@ class Requests:
                     return False
                 claim.seen = At(path, entry.version)
         raise Conflict(claim.seen)
+
+    async def _waiter(self, claim: Claim) -> At | None:
+        """That somebody waits for the result; None: nobody does."""
+        path = self._of(claim.places.waiters, claim.request.id)
+        entry = await answered(claim.session, lambda: self.store.get(path))
+        return At(path, entry.version) if entry else None
 
     async def _laid(self, claim: Claim, path: str, result: bytes) -> Op:
         """Writes the pieces; the pointer is for the commit that makes them count."""

@@ -7,14 +7,12 @@ a process never runs with half of a change that is being written.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
-import msgspec
-
-from headgate.config.branches import included
+from headgate.config.branches import content_of, included
 from headgate.config.dynamic import Layouts
 from headgate.config.parse import ParseCache, ParsedBranch
 from headgate.config.tenants import Tenant, TenantProject
@@ -26,6 +24,16 @@ from headgate.services.context import Context
 log = logging.getLogger("headgate.configuration")
 
 
+class Taken(NamedTuple):
+    """A branch as it was taken up."""
+
+    kept: str
+    """Digest of all that is kept of it."""
+    content: str
+    """Digest of what this tenant reads of it."""
+    parsed: ParsedBranch
+
+
 class Configuration:
     """Of one tenant, in one process."""
 
@@ -34,7 +42,7 @@ class Configuration:
         self._record = context.map.layout(tenant.name).record
         self._layouts = Layouts.of(tenant, {}, cache)
         self._version = self._tried = -1
-        self._parsed: dict[str, dict[str, tuple[str, ParsedBranch]]] = {}
+        self._taken: dict[str, dict[str, Taken]] = {}
         self.loaded = asyncio.Event()
         """Set once there is a configuration at all."""
 
@@ -62,39 +70,36 @@ class Configuration:
         return True
 
     def _take(self, record: LayoutRecord) -> bool:
-        found: dict[str, dict[str, tuple[str, ParsedBranch]]] = {}
+        found: dict[str, dict[str, Taken]] = {}
         for source in self.tenant.projects:
             wanted = record.branches.get(source.project, {})
             branches = self._project(source, wanted)
             if branches is None:
                 return False
             found[source.project] = branches
-        self._parsed = found
-        parsed = {project: {b: p for b, (_, p) in branches.items()} for project, branches in found.items()}
-        self._layouts = Layouts.of(self.tenant, parsed, self._cache, before=self._layouts)
+        self._taken = found
+        parsed = {project: {b: t.parsed for b, t in branches.items()} for project, branches in found.items()}
+        contents = {project: {b: t.content for b, t in branches.items()} for project, branches in found.items()}
+        self._layouts = Layouts.of(self.tenant, parsed, self._cache, contents, before=self._layouts)
         for error in self._layouts.landed.errors:
             log.warning("tenant %s: %s", self.tenant.name, error.render())
         return True
 
-    def _project(self, source: TenantProject, wanted: Mapping[str, str]) -> dict[str, tuple[str, ParsedBranch]] | None:
+    def _project(self, source: TenantProject, wanted: Mapping[str, str]) -> dict[str, Taken] | None:
         """The branches that take part; None when the texts are not the ones that are `wanted`."""
-        had = self._parsed.get(source.project, {})
+        had = self._taken.get(source.project, {})
         wanted = {branch: digest for branch, digest in wanted.items() if included(source, branch)}
-        if {branch: digest for branch, (digest, _) in had.items()} == wanted:
+        if {branch: taken.kept for branch, taken in had.items()} == wanted:
             return had
         texts = recall(self._context, source.project)
-        out: dict[str, tuple[str, ParsedBranch]] = {}
+        out: dict[str, Taken] = {}
         for branch, digest in wanted.items():
             files = texts.get(branch, {})
-            if digest_of(files) != digest:
+            if content_of(files) != digest:
                 return None
-            out[branch] = (digest, self._cache.parse(source, branch, of_interest(source, files)))
+            read = of_interest(source, files)
+            out[branch] = Taken(digest, content_of(read), self._cache.parse(source, branch, read))
         return out
-
-
-def digest_of(files: Mapping[str, str]) -> str:
-    """Equal only for the same paths with the same texts."""
-    return hashlib.sha256(msgspec.json.encode(sorted(files.items()))).hexdigest()[:16]
 
 
 def of_interest(source: TenantProject, files: Mapping[str, str]) -> dict[str, str]:

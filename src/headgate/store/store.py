@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from headgate.store.model import check_commit
 from headgate.store.types import (
@@ -60,10 +60,25 @@ class Session:
     lease: Lease
     name: str
     lost: asyncio.Event = field(default_factory=asyncio.Event)
+    _errands: set[asyncio.Task[Any]] = field(default_factory=set)  # of whatever each answers
 
     def check(self) -> None:
         if self.lost.is_set():
             raise SessionLost(f"the session of {self.name} has ended")
+
+    def errand(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """`work` goes on although who began it is cancelled, at the longest until the session ends: what was sent to
+        the store may take effect at any time, and must then be known to somebody."""
+        task = asyncio.ensure_future(work)
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
+        return task
+
+    async def drop_errands(self) -> None:
+        errands = list(self._errands)
+        for task in errands:
+            task.cancel()
+        await asyncio.gather(*errands, return_exceptions=True)
 
 
 class Txn:
@@ -189,6 +204,7 @@ class Store:
         finally:
             keeper.cancel()
             await asyncio.gather(keeper, return_exceptions=True)
+            await session.drop_errands()
             if not session.lost.is_set():
                 session.lost.set()
                 await self._revoke(session.lease, ttl_s)

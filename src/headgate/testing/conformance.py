@@ -31,7 +31,7 @@ from headgate.store.types import (
     TooLarge,
     Unavailable,
 )
-from headgate.testing.mortal import UnsureBackend
+from headgate.testing.unsure import UnsureBackend
 
 T = TypeVar("T")
 PATHS = ("/a", "/a/b", "/a/b/c", "/a-b", "/a.b", "/a0", "/ü/x")

@@ -89,6 +89,10 @@ class PlayLayouts:
     """A proposed configuration whose text is `broken` has an error; any other gives the job it names."""
 
     landed: Layout
+    contents: Mapping[str, Mapping[str, str]]
+
+    def content(self, project: str) -> Mapping[str, str]:
+        return self.contents.get(project, {})
 
     def proposed(
         self, texts: Texts, own: tuple[str, str] | None = None, ahead: Texts | None = None
@@ -181,12 +185,14 @@ class Play:
             id = next(i for i, m in self.merging.items() if self._topic(m.work.chain[-1].commit) == name)
             work = self.merging.pop(id).work
             merged = {item.project: {"master": "+".join(i.commit for i in work.chain)} for item in work.chain}
-            texts = {p: {"master": {"zuul.yaml": self.texts.get(p, "")}} for p in work.config_paths}
+            texts = {p: {"master": {"zuul.yaml": self.texts.get(p, "")}} for p in work.config_paths if p in self.texts}
             state = RepoState(work.chain, {}, merged)
             self.act(MergeAnswer(work.buildset, True, state=state, config=texts))
 
     texts: Mapping[str, str] = {}
     """project -> text of its proposed zuul.yaml"""
+    contents: Mapping[str, Mapping[str, str]] = {}
+    """project -> branch -> digest of the configuration the layout was made of"""
 
     def conflicts(self, name: str, blame: str = "") -> None:
         id = next(i for i, m in self.merging.items() if self._topic(m.work.chain[-1].commit) == name)
@@ -228,7 +234,15 @@ class Play:
 
     @property
     def world(self) -> World:
-        return World("t", self.pipeline, PlayLayouts(self.layout), self.standings, self._clock, "http://h", self.held)
+        return World(
+            "t",
+            self.pipeline,
+            PlayLayouts(self.layout, self.contents),
+            self.standings,
+            self._clock,
+            "http://h",
+            self.held,
+        )
 
     @property
     def queue(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headgate.config.branches import content_of
 from headgate.config.model import FrozenJob, JobDependency, JobSemaphore
 from headgate.gate.change import EventKind
 from headgate.gate.work import BuildEnded, BuildOutcome, Dequeue, Enqueue, Promote
@@ -95,6 +96,21 @@ def test_a_landing_that_is_refused_is_a_merge_failure() -> None:
     assert play.ended == {"A": "MERGE_FAILURE"} and "hook declined" in play.said["A"]
 
 
+def test_a_patchset_approved_while_the_one_before_it_is_being_landed_waits_for_the_answer() -> None:
+    play = Play()
+    play.approve("A")
+    play.merges()
+    play.passes("A")
+    play.propose(play.change("A", commit="a" * 40))
+    play.approve("A")
+    play.lands("A", error="the change is no longer proposed")
+    assert play.ended == {"A": "DEQUEUED"} and play.item("A").change.commit == "a" * 40
+    play.merges()
+    play.passes("A")
+    play.lands("A")
+    assert play.ended == {"A": "SUCCESS"} and play.queue == []
+
+
 def test_a_conflict_of_ones_own_is_reported_at_the_head() -> None:
     play = Play()
     play.approve("A")
@@ -172,6 +188,15 @@ def test_a_needed_change_of_another_queue_must_land_first() -> None:
     play.propose(play.change("B", "A"))
     play.approve("B")
     assert "it is in another queue (other)" in play.said["B"]
+
+
+def test_in_check_a_conflict_of_what_is_needed_is_reported_at_once() -> None:
+    play = Play(manager="independent")
+    play.propose(play.change("A"))
+    play.conflicts("A")
+    play.propose(play.change("B", "A"))
+    play.conflicts("B", blame="A")
+    assert play.ended["B"] == "MERGE_CONFLICT" and play.queue == []
 
 
 def test_in_check_what_is_needed_is_beneath_but_not_reported() -> None:
@@ -321,6 +346,24 @@ def test_proposed_configuration_counts_for_its_change_and_those_behind() -> None
     play.approve("A", "B")
     play.merges()
     assert play.builds == [("A", "brandnew"), ("B", "brandnew")]
+
+
+def test_what_landed_counts_for_all_projects_even_before_the_layout_follows_it() -> None:
+    play = Play()
+    play.texts = {"p": "brandnew"}
+    play.propose(play.change("A", files=("zuul.yaml",)))
+    play.approve("A")
+    play.merges()
+    play.passes("A")
+    play.lands("A")
+    play.propose(play.change("B", project="q"))
+    play.approve("B")
+    play.merges()
+    assert play.builds == [("B", "brandnew")]
+    play.contents = {"p": {"master": content_of({"zuul.yaml": "brandnew"})}}
+    play.passes("B")
+    play.lands("B")
+    assert all(not queue.unfollowed for queue in play.state.queues), "the layout has followed"
 
 
 def test_an_answer_about_an_abandoned_base_changes_nothing() -> None:

@@ -71,16 +71,11 @@ def test_a_result_whose_caller_died_goes() -> None:
         place = Place()
         async with place.swept():
             caller = await place.backend.grant(5)
-            calling = asyncio.ensure_future(
-                place.requests.call(Session(caller, "caller"), b"{}", precedence=1, meta={})
-            )
-            while not (found := place.requests.claimable(place.context.mirror)):
-                await place.context.mirror.moved(place.context.mirror.moves)
+            waiter = Put(f"{place.requests.places.waiters}/r", b"", caller)
+            await place.store.commit([], [waiter, *place.requests.submit(Request("r", waited=True), b"{}")])
             async with place.store.session("worker") as session:
-                claim = await place.claimed(session, found[0].request.id)
-                calling.cancel()
-                await asyncio.gather(calling, return_exceptions=True)
-                assert await place.requests.complete(claim, [], LARGE)
+                assert await place.requests.complete(await place.claimed(session, "r"), [], LARGE)
+            await place.backend.revoke(caller)
             assert await place.left() == {"results", "result-data"}
         assert not await place.left()
 

@@ -17,6 +17,7 @@ from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.objects.merging import Conflict
 from headgate.adapters.git.replay import Lost, expected, replay
 from headgate.adapters.git.worktree import work_tree
+from headgate.config.branches import content_of
 from headgate.gate.work import (
     CatAnswer,
     CatRequest,
@@ -125,8 +126,11 @@ class GitEngine:
         found: dict[str, dict[str, dict[str, str]]] = {}
         for project, paths in work.config_paths.items():
             mirror = self.mirror(project, state.connections[project])
-            commits = state.merged.get(project, {})
-            found[project] = {branch: await mirror.texts(commit, paths) for branch, commit in commits.items()}
+            heads, known = state.heads[project], work.config_known.get(project, {})
+            as_is = {b: heads[ref] for b in work.config_heads.get(project, ()) if (ref := f"refs/heads/{b}") in heads}
+            commits = {**as_is, **state.merged.get(project, {})}
+            texts = {branch: await mirror.texts(commit, paths) for branch, commit in commits.items()}
+            found[project] = {b: files for b, files in texts.items() if content_of(files) != known.get(b)}
         return found
 
     async def _cat(self, work: CatRequest) -> CatAnswer:

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from headgate.config.branches import included
+from headgate.config.branches import content_of, included
 from headgate.config.tenants import TenantProject
 from headgate.gate.work import CatAnswer, CatRequest
 from headgate.map.records import ConfigBranch
 from headgate.recipes import blob
 from headgate.recipes.lock import write_lock
-from headgate.services.configuration import digest_of
 from headgate.services.context import Context
 from headgate.services.scheduler.turn import Piece, packed
 from headgate.store.store import Session
@@ -99,7 +98,7 @@ class ConfigFiles:
                 stale -= {op.path for op in wanted}
                 ops += [op for op in wanted if not self._has(op)]
             stale.discard(place.record.path)
-            ops.append(place.record.put(ConfigBranch(commit, reading.paths, digest_of(files), ltime)))
+            ops.append(place.record.put(ConfigBranch(commit, reading.paths, content_of(files), ltime)))
             checks.append(At(place.record.path, was.version if was else None))
         return [*ops, *(Delete(path) for path in sorted(stale))], checks
 

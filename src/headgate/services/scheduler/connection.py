@@ -20,7 +20,7 @@ from headgate.services.context import Context
 from headgate.services.scheduler.standings import Standings, remember
 from headgate.services.scheduler.turn import Piece, packed
 from headgate.store.store import GuardLost, Session
-from headgate.store.types import At, Conflict, Op, Put
+from headgate.store.types import At, Conflict, Op
 
 log = logging.getLogger("headgate.connection")
 
@@ -71,6 +71,7 @@ class ConnectionRunner:
         meanwhile: what a change needs is known before its event is acted on."""
         async with self._storing:
             for attempt in range(ATTEMPTS_MAX):
+                seen = self._context.mirror.moves
                 try:
                     await self._try(sighting, guard, again=attempt > 0)
                     return
@@ -79,7 +80,7 @@ class ConnectionRunner:
                 except Conflict:
                     if attempt == ATTEMPTS_MAX - 1:
                         raise
-                    await asyncio.sleep(0)  # a landing was recorded: once the mirror shows it, again
+                    await self._context.mirror.moved(seen)  # a landing was recorded: once it is shown, again
 
     async def _try(self, sighting: Sighting, guard: At, *, again: bool) -> None:
         context, known = self._context, self._standings.now()
@@ -98,12 +99,12 @@ class ConnectionRunner:
             pieces += [Piece([op]) for op in blob.ops(self._branches, msgspec.json.encode(heads))]
         if sighting.troubles:
             pieces.append(Piece([self._troubled(sighting.troubles)]))
-        reached = context.map.cache.connection(self._forge.name).data.path
+        cached = f"{context.map.cache.connection(self._forge.name).cache.path}/"
         for commit in packed(pieces):
-            await context.store.commit(commit.checks, commit.ops, guards=[guard])
-            bodies = [op.path for op in commit.ops if isinstance(op, Put) and op.path.startswith(f"{reached}/")]
-            for body in bodies[-1:]:
-                await context.mirror.reached(body)
+            written = await context.store.commit(commit.checks, commit.ops, guards=[guard])
+            entries = [entry for entry in written if entry is not None and entry.path.startswith(cached)]
+            for entry in entries[-1:]:
+                await context.mirror.reached(entry.path, entry.version)
 
     def _told_of(self, events: Iterable[TriggerEvent]) -> list[Op]:
         return [op for event in events for op in self._events.stream.append(event)]

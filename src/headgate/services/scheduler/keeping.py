@@ -78,6 +78,7 @@ def _queue_record(queue: Queue) -> QueueRecord:
         window=queue.window,
         landed=queue.landed,
         landed_keys=queue.landed_keys,
+        unfollowed=queue.unfollowed,
         dynamic=queue.dynamic,
     )
 
@@ -103,6 +104,7 @@ def _item_record(item: Item) -> ItemRecord:
         resets=item.resets,
         started=item.started,
         trouble=item.trouble,
+        successor=item.successor,
         buildset=item.buildset.id if item.buildset else "",
     )
 
@@ -224,6 +226,7 @@ def load(place: PipelinePlace, entries: Iterable[Entry]) -> State:
                     window=queue.window,
                     landed=queue.landed,
                     landed_keys=queue.landed_keys,
+                    unfollowed=queue.unfollowed,
                     dynamic=queue.dynamic,
                 )
             )
@@ -243,6 +246,7 @@ def _load_item(place: PipelinePlace, id: str, found: _Entries) -> Item | None:
         resets=record.resets,
         started=record.started,
         trouble=record.trouble,
+        successor=record.successor,
         buildset=_load_buildset(place.item(id).buildset(record.buildset), record.buildset, found),
     )
 

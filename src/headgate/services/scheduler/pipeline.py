@@ -73,7 +73,7 @@ class PipelineRunner:
         self._looked = ()
 
     async def _turn(self, guard: At) -> bool:
-        """One turn; False when there is nothing to do."""
+        """One turn; False when there is nothing to do until the mirror moves."""
         if not self._configuration.current():
             return False  # an event that is seen may rest on a layout that is not taken up yet
         events, facts, layouts = self._waiting(), self._facts(), self._configuration.layouts
@@ -81,13 +81,14 @@ class PipelineRunner:
             return False
         with about(tenant=self.tenant, pipeline=self.name):
             began = time.perf_counter()
-            await self._decide(events, facts, layouts, guard)
+            decided = await self._decide(events, facts, layouts, guard)
             self._context.observer.turn(self.tenant, self.name, len(events), time.perf_counter() - began)
-        return True
+        return decided
 
     async def _decide(
         self, events: list[Waiting[Event]], facts: tuple[object, ...], layouts: Layouts, guard: At
-    ) -> None:
+    ) -> bool:
+        """False: what the mirror does not show yet stood against it."""
         events = [await self._whole(event) for event in events]
         world = self._world(layouts)
         after, asked = self._state, list[Action]()
@@ -104,13 +105,14 @@ class PipelineRunner:
         except Conflict as conflict:
             log.info("%s/%s: %s; deciding again", self.tenant, self.name, conflict)
             await self._take_over(guard)
-            return
+            return False
         self._state, self._looked, self._layout = after, facts, layouts
         for path, outcome in outcomes.items():
             await tell(self._context, path, outcome)
         tell_of(asked)
         for event in events[-1:]:
             await self._context.mirror.gone(event.entry)
+        return True
 
     def _absorb(
         self, state: State, event: Event, world: World, asked: list[Action], outcomes: dict[str, ManagementResult]

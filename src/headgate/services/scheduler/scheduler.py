@@ -1,4 +1,4 @@
-"""The scheduler as a component: connections, tenants and pipelines, divided among the schedulers that live.
+"""The scheduler as a component: connections, tenants, pipelines and the sweep, divided among the schedulers that live.
 
 Every scheduler computes the same division from the same registry.  Views may differ for a moment: each work is done
 under its lock, so the division decides only who stands in line for it.

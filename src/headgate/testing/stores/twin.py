@@ -24,7 +24,7 @@ from headgate.store.types import (
     Snapshot,
     Unavailable,
 )
-from headgate.testing.mortal import UnsureBackend
+from headgate.testing.unsure import UnsureBackend
 
 DEADLINE_S = 20.0
 

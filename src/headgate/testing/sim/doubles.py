@@ -1,14 +1,14 @@
-"""A world without git and processes: repositories are tuples of changes, jobs are questions about them."""
+"""What the services see of the world: a forge, git, and a runner."""
 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from headgate.base.ids import derived
 from headgate.base.tasks import unless
+from headgate.config.branches import content_of
 from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
 from headgate.gate.work import (
     BuildOutcome,
@@ -18,7 +18,6 @@ from headgate.gate.work import (
     LandAnswer,
     LandRequest,
     MergeAnswer,
-    MergeItem,
     MergerAnswer,
     MergeRequest,
     MergerWork,
@@ -28,67 +27,7 @@ from headgate.gate.work import (
 )
 from headgate.ports.git import Sighting
 from headgate.ports.runner import Pause
-
-HOST = "sim"
-UNSERVED = "the service is gone"
-
-
-class Broken(AssertionError):
-    """What must never happen has happened."""
-
-
-def merged(head: str, item: MergeItem) -> str:
-    """The commit after merging: names its whole history."""
-    return head if item.commit in head.split("+") else f"{head}+{item.commit}"
-
-
-@dataclass(slots=True)
-class World:
-    """Truth: the heads of branches, which changes are open, what was tested.  Outlives every process."""
-
-    chance: random.Random
-    config: str
-    heads: dict[str, str] = field(default_factory=dict)
-    """project -> head of its one branch"""
-    open: dict[str, Standing] = field(default_factory=dict)
-    conflicting: set[frozenset[str]] = field(default_factory=set)
-    """Pairs of commits whose jobs fail together, and single ones that fail alone."""
-    unmergeable: set[frozenset[str]] = field(default_factory=set)
-    tested: dict[str, set[str]] = field(default_factory=dict)
-    """commit -> jobs that passed on exactly it"""
-    failed: dict[str, set[str]] = field(default_factory=dict)
-    """build that failed -> commits it was run on"""
-    proposed: dict[str, str] = field(default_factory=dict)
-    """commit -> key of the change"""
-    jobs: tuple[str, ...] = ("unit", "together")
-    served: tuple[str, ...] = ()
-    """Jobs that need a paused one beside them."""
-    returned: dict[str, str] = field(default_factory=dict)
-    """By every job."""
-    serving: set[str] = field(default_factory=set)
-    """Buildsets whose paused build is there."""
-    landed: list[str] = field(default_factory=list)
-    pushes: dict[str, int] = field(default_factory=dict)
-    """Change key -> how often it was landed."""
-    stirred: list[asyncio.Event] = field(default_factory=list)
-    broken: Broken | None = None
-    """What was seen that must not be."""
-    foreign: int = 0
-    """Pushes by others, past the gate."""
-
-    def stir(self) -> None:
-        for event in self.stirred:
-            event.set()
-
-    def propose(self, change: Change, *, approved: bool) -> None:
-        self.proposed[change.commit] = change.key
-        self.open[change.key] = Standing(change, approved=change.commit if approved else "")
-        self.stir()
-
-    def push_past_the_gate(self, project: str) -> None:
-        self.foreign += 1
-        self.heads[project] += f"+foreign{self.foreign}"
-        self.stir()
+from headgate.testing.sim.world import BRANCH, FILE, HEAD, UNSERVED, Broken, World, commits, merged, tested_key
 
 
 @dataclass(slots=True)
@@ -106,14 +45,14 @@ class SimForge:
         try:
             while True:
                 event.clear()
-                found = self._look(known)
-                if found.standings:
+                found = self._look(known, heads)
+                if found.standings or found.heads:
                     yield found
                 await event.wait()
         finally:
             self.world.stirred.remove(event)
 
-    def _look(self, known: Mapping[str, Standing]) -> Sighting:
+    def _look(self, known: Mapping[str, Standing], heads: Mapping[str, Mapping[str, str]]) -> Sighting:
         standings, events = list[Standing](), list[TriggerEvent]()
         for key, now in self.world.open.items():
             was = known.get(key)
@@ -126,11 +65,20 @@ class SimForge:
                 events.append(self._event(EventKind.APPROVED, now.change))
         for key, was in dict(known).items():
             if was.open and key not in self.world.open:
-                landed = was.change.commit in self.world.heads[was.change.project].split("+")
+                landed = was.change.commit in commits(self.world.heads[was.change.project])
                 standings.append(Standing(was.change, open=False, landed=landed))
                 if not landed:
                     events.append(self._event(EventKind.ABANDONED, was.change))
-        return Sighting(tuple(standings), tuple(events))
+        moved = {p: {HEAD: head} for p, head in self.world.heads.items() if heads.get(p) != {HEAD: head}}
+        events += [self._updated(project, heads[project][HEAD]) for project in moved if project in heads]
+        return Sighting(tuple(standings), tuple(events), moved)
+
+    def _updated(self, project: str, before: str) -> TriggerEvent:
+        world = self.world
+        now = world.heads[project]
+        files = ("x",) if world.text(project, before) == world.text(project, now) else (FILE,)
+        change = Change(self.name, project, BRANCH, commit=now, old_commit=before, ref=HEAD, files=files)
+        return self._event(EventKind.REF_UPDATED, change)
 
     def _event(self, kind: EventKind, change: Change) -> TriggerEvent:
         return TriggerEvent(kind, change, derived(kind, change.key, change.commit, str(self.world.chance.random())))
@@ -154,29 +102,37 @@ class SimGit:
                     self.world.broken = broken
                     raise
             case CatRequest():
-                text = self.world.config if work.project.endswith("/config") else ""
-                files = {"master": {"zuul.yaml": text}} if text else {"master": {}}
-                return CatAnswer(work.project, True, branches={"master": "c"}, files=files)
+                head = self.world.heads[work.project]
+                return CatAnswer(
+                    work.project, True, branches={BRANCH: head}, files={BRANCH: self._files(work.project, head)}
+                )
             case ReportRequest():
                 return ReportAnswer(True)
 
+    def _files(self, project: str, head: str) -> dict[str, str]:
+        text = self.world.text(project, head)
+        return {FILE: text} if text else {}
+
     def _merge(self, work: MergeRequest) -> MergeAnswer:
         projects = {*work.projects, *(item.project for item in work.chain)}
-        heads = {project: {"refs/heads/master": self.world.heads[project]} for project in projects}
+        heads = {project: {HEAD: self.world.heads[project]} for project in projects}
         results: dict[str, dict[str, str]] = {}
         for item in work.chain:
-            head = results.get(item.project, {}).get("master", self.world.heads[item.project])
-            there = set(head.split("+"))
+            head = results.get(item.project, {}).get(BRANCH, self.world.heads[item.project])
+            there = set(commits(head))
             if item.commit not in there and any(item.commit in p and p & there for p in self.world.unmergeable):
                 return MergeAnswer(work.buildset, False, item.item, f"conflicts in {item.commit}")
-            results[item.project] = {"master": merged(head, item)}
-        connections = dict.fromkeys(projects, "sim")
-        return MergeAnswer(work.buildset, True, state=RepoState(work.chain, heads, results, connections))
+            results[item.project] = {BRANCH: merged(head, item)}
+        commit = {project: results.get(project, {}).get(BRANCH, self.world.heads[project]) for project in projects}
+        texts = {project: self._files(project, commit[project]) for project in work.config_paths}
+        unknown = {p: {BRANCH: t} for p, t in texts.items() if work.config_known.get(p) != {BRANCH: content_of(t)}}
+        state = RepoState(work.chain, heads, results, dict.fromkeys(projects, "sim"))
+        return MergeAnswer(work.buildset, True, state=state, config=unknown)
 
     def _land(self, work: LandRequest) -> LandAnswer:
         change, world = work.change, self.world
         head = world.heads[change.project]
-        if work.commit in (head, *_history(head)):
+        if work.commit in _history(head):
             return LandAnswer(work.buildset, True)
         if change.key not in world.open or world.open[change.key].change.commit != change.commit:
             return LandAnswer(work.buildset, False, error="the change is no longer proposed")
@@ -185,25 +141,13 @@ class SimGit:
             if not world.foreign:
                 raise Broken(f"{change.key} is to land as {work.commit}, but nobody else moved the head from {head}")
             return LandAnswer(work.buildset, False, moved=True)
-        missing = set(world.jobs) - world.tested.get(tested_key(work.state), set())
-        if missing:
-            raise Broken(f"{change.key} lands as {work.commit} but {sorted(missing)} never passed on it")
-        world.heads[change.project] = work.commit
-        world.landed.append(change.key)
-        world.pushes[change.key] = world.pushes.get(change.key, 0) + 1
-        del world.open[change.key]
-        world.stir()
+        world.land(change, work.commit, work.state)
         return LandAnswer(work.buildset, True)
 
 
 def _history(head: str) -> list[str]:
-    parts = head.split("+")
-    return ["+".join(parts[:n]) for n in range(1, len(parts))]
-
-
-def tested_key(state: RepoState) -> str:
-    """All that a job can see."""
-    return " ".join(f"{project}={branches['master']}" for project, branches in sorted(state.merged.items()))
+    parts = commits(head)
+    return ["+".join(parts[: n + 1]) for n in range(len(parts))]
 
 
 @dataclass(slots=True)
@@ -224,9 +168,9 @@ class SimRunner:
             pass
         if self.world.chance.random() < self.flaky:
             return BuildOutcome(build=spec.build, result=None, error="the node went away")
-        present = {c for branches in state.merged.values() for head in branches.values() for c in head.split("+")}
+        present = {c for branches in state.merged.values() for head in branches.values() for c in commits(head)}
         if any(bad <= present for bad in self.world.conflicting):
-            self.world.failed[spec.build] = present
+            self.world.failed[spec.build] = present - {spec.change.commit}
             return BuildOutcome(build=spec.build, result="FAILURE")
         if not served or (spec.job.name in self.world.served and spec.buildset not in self.world.serving):
             return BuildOutcome(build=spec.build, result="FAILURE", error=UNSERVED)

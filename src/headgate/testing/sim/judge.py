@@ -1,0 +1,129 @@
+"""What must hold after every commit, and once all is quiet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from headgate.gate.change import Standing
+from headgate.map.check import check
+from headgate.map.places import Map
+from headgate.map.records import Finished
+from headgate.recipes.codec import decode
+from headgate.recipes.requests import Request
+from headgate.store.memory import MemoryBackend
+from headgate.store.types import At, Entry, Op
+from headgate.testing.sim.world import UNSERVED, Broken, World
+from headgate.testing.through import Through
+
+PIPELINES = ("check", "gate")
+SEMAPHORE, SEMAPHORE_MAX = "one", 2
+
+
+@dataclass(slots=True)
+class Notes:
+    """The history of a simulated gate."""
+
+    finished: dict[str, Finished] = field(default_factory=dict)
+
+    async def record(self, finished: Finished) -> None:
+        self.finished[finished.buildset] = finished
+
+    def told(self, pipeline: str) -> Iterator[Finished]:
+        return (finished for finished in self.finished.values() if finished.pipeline == pipeline)
+
+
+class Judge(Through):
+    """The one store of all processes, looked at after every commit."""
+
+    def __init__(self, store: MemoryBackend, world: World, notes: Notes) -> None:
+        super().__init__(store)
+        self._tree, self._world, self._notes = store.tree, world, notes
+        self._map = Map()
+        self._gate = self._map.tenant("t").pipeline("gate")
+        self._pipelines = self._map.tenant("t").path + "/"
+        self._queued: dict[str, int] = {}
+        """Item of the gate -> its place among all that ever stood there."""
+
+    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
+        written = await self.inner.commit(checks, ops)
+        try:
+            self._judge(written)
+        except Broken as broken:
+            self._world.broken = self._world.broken or broken
+        return written
+
+    def _judge(self, written: Sequence[Entry | None]) -> None:
+        if any(entry is not None and entry.path.startswith(self._pipelines) for entry in written):
+            self._no_build_for_an_abandoned_base()
+        for entry in written:
+            if entry is None:
+                continue
+            if entry.path.startswith(f"{self._gate.path}/queue/"):
+                for item in self._gate.queue("any").record.decode(entry.value).items:
+                    self._queued.setdefault(item, len(self._queued))
+            semaphore = self._map.semaphores("t").semaphore(SEMAPHORE).record
+            if entry.path == semaphore.path and len(semaphore.decode(entry.value).holders) > SEMAPHORE_MAX:
+                raise Broken(f"{entry.value!r}: more than {SEMAPHORE_MAX}")
+
+    def _no_build_for_an_abandoned_base(self) -> None:
+        for entry in self._tree.under(self._map.executor.unzoned.requests.path):
+            request = decode(entry.value, Request)
+            meta = request.meta
+            buildset = self._map.tenant("t").pipeline(meta["pipeline"]).item(meta["item"]).buildset(meta["buildset"])
+            if (
+                request.wanted == "run"
+                and buildset.job(meta["job"]).build(request.id).record.path not in self._tree.entries
+            ):
+                raise Broken(f"{meta['job']} of {meta['change']} is to run for a buildset that is no more")
+
+    # --- at the end
+
+    def left(self) -> list[str]:
+        """What has no end yet, waits, or runs; empty: all is quiet."""
+        ends = {(f.pipeline, f.change.key, f.change.commit) for f in self._notes.finished.values()}
+        wanted = [("check", standing) for standing in self._world.open.values()]
+        wanted += [("gate", standing) for standing in self._world.open.values() if self._is_ready(standing)]
+        endless = [(p, s.change.key, s.change.commit) for p, s in wanted]
+        return [" ".join(end) for end in endless if end not in ends] or self._waiting()
+
+    def _is_ready(self, standing: Standing) -> bool:
+        """Nobody waits for an approval, of this change or of one it needs."""
+        needed = [self._world.open[key] for key in standing.change.needs if key in self._world.open]
+        return standing.is_approved and all(map(self._is_ready, needed))
+
+    def _waiting(self) -> list[str]:
+        map = self._map
+        busy = [map.events.path, map.history.queue.path, map.merger.path, map.executor.path, map.results.path]
+        busy += [f"{map.tenant('t').pipeline(name).path}/item" for name in PIPELINES]
+        return [entry.path for path in busy for entry in self._tree.under(path) if "election" not in entry.path]
+
+    def verify(self) -> None:
+        """Raises Broken."""
+        landed = [change.key for change in self._world.landed]
+        if len(set(landed)) < len(landed):
+            raise Broken(f"landed twice: {landed}")
+        told = {f.change.key: f for f in self._notes.told("gate") if f.result == "SUCCESS"}
+        if set(told) != set(landed):
+            raise Broken(f"landed {sorted(landed)} but told {sorted(told)}")
+        reasonless = [f.change.key for f in self._notes.finished.values() if f.result != "SUCCESS" and not f.message]
+        if reasonless:
+            raise Broken(f"rejected without a reason: {reasonless}")
+        if any(UNSERVED in f.message and "RETRY_LIMIT" not in f.message for f in self._notes.finished.values()):
+            raise Broken("rejected because the executor of a paused build was lost")
+        for finished in self._notes.told("gate"):
+            self._no_fault_of_others(finished, set(landed))
+        places = [self._queued[told[key].item] for key in landed]
+        if places != sorted(places):
+            raise Broken(f"landed in another order than they were queued in: {landed} {places}")
+        findings = check(self._tree.under(self._map.path))
+        if findings.unknown or findings.undecodable:
+            raise Broken(f"off the map: {findings.unknown} {findings.undecodable}")
+
+    def _no_fault_of_others(self, finished: Finished, landed: set[str]) -> None:
+        if finished.result != "FAILURE" or finished.change.needs:
+            return
+        on = {commit for build in finished.builds for commit in self._world.failed.get(build["uuid"], ())}
+        beneath = {key for commit, key in self._world.proposed.items() if commit in on} - {finished.change.key}
+        if not beneath <= landed:
+            raise Broken(f"{finished.change.key} was rejected for {sorted(beneath - landed)}")

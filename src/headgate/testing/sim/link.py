@@ -1,0 +1,117 @@
+"""One process's connection to the store, and all that can happen to the two."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from enum import Enum
+from typing import TypeVar
+
+from headgate.store.types import At, Backend, Change, Entry, Lease, Op, Unavailable
+from headgate.testing.through import Through
+
+T = TypeVar("T")
+
+SHORT_S, LONG_S = 2.0, 25.0
+"""A session outlives the one and not the other."""
+REFUSED_AFTER_S = 0.5
+LAG_CHANCE, LAG_MAX_S = 0.02, 0.3
+
+
+class Trouble(Enum):
+    """What happens at some request."""
+
+    DEATH = "the process dies"
+    UNKNOWN = "the answer to this request is lost"
+    BLIP = "the network is cut for a moment"
+    CUT = "the network is cut for longer than a session"
+    PAUSE = "the process stops for a moment"
+    STALL = "the process stops for longer than a session; what it was about to send is sent late"
+
+
+class Link(Through):
+    """`troubles`: number of the request -> what happens then.  `died` is set by a death, and nothing is answered any
+    more.  Requests take a random number of loop turns."""
+
+    def __init__(self, inner: Backend, chance: random.Random, troubles: Mapping[int, Trouble]) -> None:
+        super().__init__(inner)
+        self._chance, self._troubles = chance, troubles
+        self._count, self._breaks = 0, 0
+        self._cut_until_s = self._stalled_until_s = 0.0
+        self.died = asyncio.Event()
+
+    async def get(self, path: str) -> Entry | None:
+        return await self._request(lambda: self.inner.get(path))
+
+    async def list(self, prefix: str) -> Sequence[Entry]:
+        return await self._request(lambda: self.inner.list(prefix))
+
+    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
+        return await self._request(lambda: self.inner.commit(checks, ops))
+
+    async def grant(self, ttl_s: float) -> Lease:
+        return await self._request(lambda: self.inner.grant(ttl_s))
+
+    async def keep_alive(self, lease: Lease) -> None:
+        await self._reached()
+        await self.inner.keep_alive(lease)
+
+    async def revoke(self, lease: Lease) -> None:
+        await self._reached()
+        await self.inner.revoke(lease)
+
+    async def watch(self, prefix: str) -> AsyncIterator[Change]:
+        """Breaks with the network; late now and then."""
+        await self._reached()
+        breaks = self._breaks
+        async for change in self.inner.watch(prefix):
+            if self._chance.random() < LAG_CHANCE:
+                await asyncio.sleep(self._chance.random() * LAG_MAX_S)
+            await self._reached()
+            if breaks != self._breaks:
+                raise Unavailable("the connection of this watch broke")
+            yield change
+
+    async def close(self) -> None:
+        return None
+
+    async def _request(self, ask: Callable[[], Awaitable[T]]) -> T:
+        await self._reached()
+        for _ in range(self._chance.randrange(3)):
+            await asyncio.sleep(0)
+        self._count += 1
+        trouble = self._troubles.get(self._count)
+        if trouble is None:
+            return await ask()
+        return await self._meet(trouble, ask)
+
+    async def _meet(self, trouble: Trouble, ask: Callable[[], Awaitable[T]]) -> T:
+        now_s = asyncio.get_running_loop().time()
+        if trouble in (Trouble.PAUSE, Trouble.STALL):
+            self._stalled_until_s = now_s + (SHORT_S if trouble is Trouble.PAUSE else LONG_S)
+            # the request is on its way: it arrives whatever becomes of who sent it
+            return await asyncio.shield(asyncio.ensure_future(self._late(ask)))
+        if trouble is Trouble.DEATH:
+            self.died.set()
+        elif trouble is not Trouble.UNKNOWN:
+            self._cut_until_s = now_s + (SHORT_S if trouble is Trouble.BLIP else LONG_S)
+            self._breaks += 1
+        if self._chance.random() < 0.5:
+            await ask()
+        raise Unavailable(f"no answer: {trouble.value}")
+
+    async def _late(self, ask: Callable[[], Awaitable[T]]) -> T:
+        await self._reached()
+        return await ask()
+
+    async def _reached(self) -> None:
+        """Raises Unavailable while the store cannot be reached; waits while the process is stopped."""
+        if self.died.is_set():
+            raise Unavailable("this process is dead")
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._stalled_until_s:
+            await asyncio.sleep(self._stalled_until_s - loop.time())
+        if loop.time() < self._cut_until_s:
+            await asyncio.sleep(min(REFUSED_AFTER_S, self._cut_until_s - loop.time()))
+            raise Unavailable("the network is cut")

@@ -1,0 +1,219 @@
+"""The whole gate under random schedules and faults: same seed, same run.
+
+Each process has its own connection to the store, which meets its troubles at random requests.  What is checked: what
+lands was tested on exactly the base it lands on, with the configuration it has there; nothing lands twice; every
+change ends with a result and a reason; the order within the queue is kept; no build is asked for once its base is
+abandoned; every write is made by whom the map names, under the lock it names; nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from headgate.base.tasks import run_until
+from headgate.config.tenants import Connection, parse_tenants
+from headgate.map.places import Map
+from headgate.recipes.mirror import Mirror
+from headgate.services.context import Context
+from headgate.services.executor import EVENT_DATA_MAX_BYTES, Executor
+from headgate.services.membership import serve
+from headgate.services.merger import Merger
+from headgate.services.recorder import Recorder
+from headgate.services.scheduler.scheduler import Scheduler
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+from headgate.testing.lawful import LawfulBackend, Laws, Unlawful
+from headgate.testing.loop import run_virtual
+from headgate.testing.sim.doubles import SimForge, SimGit, SimRunner
+from headgate.testing.sim.judge import Judge, Notes
+from headgate.testing.sim.link import Link, Trouble
+from headgate.testing.sim.story import Story
+from headgate.testing.sim.world import HOST, Broken, World
+
+TIME_MAX_S = 400.0
+"""Virtual; a run that is not quiet by then hangs."""
+LOOK_INTERVAL_S = 1.0
+DEATHS_MAX = 3
+TROUBLES_MAX = 3
+SKEW_MAX_S = 300.0
+"""How far the clocks of two processes are apart."""
+
+TENANTS = """
+- tenant:
+    name: t
+    source:
+      sim:
+        config-projects: [config]
+        untrusted-projects: [a, b]
+"""
+CONFIG = """
+- pipeline:
+    name: check
+    manager: independent
+    trigger: {sim: [{event: change-proposed}]}
+    success: {sim: {}}
+    failure: {sim: {}}
+- pipeline:
+    name: gate
+    manager: dependent
+    trigger: {sim: [{event: change-approved}]}
+    require: {sim: {approved: true}}
+    success: {sim: {land: true}}
+    failure: {sim: {}}
+    window: 3
+    window-floor: 2
+- job: {name: base, parent: null, run: jobs/x}
+- job: {name: unit}
+- job: {name: together, dependencies: unit, semaphore: one}
+- semaphore: {name: one, max: 2}
+- project:
+    name: ^.*$
+    queue: shared
+    check: {jobs: [unit]}
+    gate: {jobs: [unit, together]}
+"""
+SERVED = (
+    CONFIG.replace("[unit, together]", "[unit, serves, together]").replace(
+        "dependencies: unit", "dependencies: [unit, serves]"
+    )
+    + "- job: {name: serves}\n"
+)
+"""The same with a job that pauses until the one that needs it has ended, and much returned by all."""
+SERVED_EVERY = 5
+"""Every so many seeds have it."""
+WRITERS = {
+    "scheduler": frozenset({"scheduler", "web"}),
+    "executor": frozenset({"executor"}),
+    "merger": frozenset({"merger"}),
+}
+"""Kind of process -> the components it runs."""
+
+
+@cache
+def _laws() -> Laws:
+    return Laws.of(Map().path)
+
+
+@dataclass(slots=True)
+class Simulation:
+    seed: int
+    deaths: int = 0
+
+    def run(self) -> World:
+        """Raises Broken, naming the seed."""
+        try:
+            return run_virtual(self._run())
+        except Broken as broken:
+            raise Broken(f"seed {self.seed}: {broken}") from broken
+
+    async def _run(self) -> World:
+        chance = random.Random(self.seed)
+        served = self.seed % SERVED_EVERY == 0
+        world, notes, stop = World(chance, SERVED if served else CONFIG), Notes(), asyncio.Event()
+        if served:
+            world.served, world.returned = ("together",), {"much": "x" * (EVENT_DATA_MAX_BYTES + 1)}
+        judge = Judge(MemoryBackend(), world, notes)
+        troubled = _Processes(self, world, judge, notes, chance, stop)
+        kinds = [kind for kind in WRITERS for _ in range(1 + (chance.random() < 0.3))]
+        tasks = [asyncio.ensure_future(troubled.run(kind, f"{kind}{n}")) for n, kind in enumerate(kinds)]
+        story = asyncio.ensure_future(Story(world, chance).run())
+        try:
+            await _until_quiet(world, judge, story, tasks)
+        finally:
+            stop.set()
+            await asyncio.gather(story, *tasks, return_exceptions=True)
+        judge.verify()
+        return world
+
+
+async def _until_quiet(world: World, judge: Judge, story: asyncio.Task[None], tasks: list[asyncio.Task[None]]) -> None:
+    loop = asyncio.get_running_loop()
+    while not story.done() or judge.left():
+        await asyncio.sleep(LOOK_INTERVAL_S)
+        if world.broken is not None:
+            raise world.broken
+        for task in (story, *tasks):
+            if task.done():
+                task.result()
+        if loop.time() > TIME_MAX_S:
+            raise Broken(f"not quiet after {TIME_MAX_S:.0f} s: {judge.left()[:6]}")
+
+
+@dataclass(slots=True)
+class _Processes:
+    simulation: Simulation
+    world: World
+    judge: Judge
+    notes: Notes
+    chance: random.Random
+    stop: asyncio.Event
+
+    async def run(self, kind: str, name: str) -> None:
+        """Lives, dies at some request, is started again, a few times."""
+        lives = self.chance.randrange(DEATHS_MAX + 1)
+        skew_s = (self.chance.random() - 0.5) * SKEW_MAX_S
+        while not self.stop.is_set():
+            troubles = self._troubles(mortal=lives > 0)
+            lives -= 1
+            link = Link(self.judge, self.chance, troubles)
+            store = Store(LawfulBackend(link, _laws(), WRITERS[kind], self._unlawful))
+            life = asyncio.ensure_future(self._life(kind, name, store, skew_s))
+            death = asyncio.ensure_future(link.died.wait())
+            await asyncio.wait([life, death], return_when=asyncio.FIRST_COMPLETED)
+            if link.died.is_set():
+                self.simulation.deaths += 1
+                life.cancel()
+                await asyncio.gather(life, return_exceptions=True)
+                continue
+            death.cancel()
+            await life
+
+    def _troubles(self, *, mortal: bool) -> dict[int, Trouble]:
+        """Number of the request -> what happens."""
+        others = [trouble for trouble in Trouble if trouble is not Trouble.DEATH]
+        met: dict[int, Trouble] = {
+            self.chance.randrange(5, 150): self.chance.choice(others)
+            for _ in range(self.chance.randrange(TROUBLES_MAX))
+        }
+        return {**met, self.chance.randrange(5, 150): Trouble.DEATH} if mortal else met
+
+    def _unlawful(self, unlawful: Unlawful) -> None:
+        self.world.broken = self.world.broken or Broken(str(unlawful))
+
+    async def _life(self, kind: str, name: str, store: Store, skew_s: float) -> None:
+        loop, stop = asyncio.get_running_loop(), self.stop
+        context = Context(
+            store, Mirror(store, Map().path), lambda: int((loop.time() + 1e6 + skew_s) * 1000), hostname=name
+        )
+        works: list[Coroutine[Any, Any, None]] = [context.mirror.run()]
+        if kind == "scheduler":
+            works += [
+                serve(context, "scheduler", _scheduler(context, self.world).run, stop),
+                serve(context, "web", Recorder(context, self.notes).run, stop),
+            ]
+        elif kind == "executor":
+            works.append(serve(context, kind, Executor(context, SimRunner(self.world), builds_max=4).run, stop))
+        else:
+            works.append(serve(context, kind, Merger(context, SimGit(self.world)).run, stop))
+        await run_until(stop, *works)
+
+
+def _scheduler(context: Context, world: World) -> Scheduler:
+    tenants = parse_tenants(TENANTS, "tenants.yaml", {"sim": Connection("sim", HOST)})
+    return Scheduler.of(context, TENANTS, tenants, "tenants.yaml", {"sim": SimForge(world)})
+
+
+def simulate(first: int, count: int, progress: Callable[[int], None] = lambda seed: None) -> int:
+    """Runs seeds `first` … `first + count - 1`; how many deaths there were in all.  Raises Broken."""
+    deaths = 0
+    for seed in range(first, first + count):
+        simulation = Simulation(seed)
+        simulation.run()
+        deaths += simulation.deaths
+        progress(seed)
+    return deaths

@@ -1,0 +1,82 @@
+"""What people do: propose, approve, replace, withdraw, and now and then push past the gate."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from headgate.gate.change import Change
+from headgate.testing.sim.world import BRANCH, CONFIG, PROJECTS, Proposal, World
+
+CHANGES_MAX = 6
+PAUSE_MAX_S = 2.0
+
+
+@dataclass(slots=True)
+class Story:
+    """Any number of runs with the same chance are the same."""
+
+    world: World
+    chance: random.Random
+    _commits: int = 0
+
+    async def run(self) -> None:
+        for number in range(self.chance.randrange(2, CHANGES_MAX + 1)):
+            self._propose(number)
+            await asyncio.sleep(self.chance.random() * PAUSE_MAX_S)
+            self._disturb()
+        await asyncio.sleep(self.chance.random() * PAUSE_MAX_S)
+        for key in sorted(self.world.open):
+            if not self.world.open[key].is_approved and self._maybe(0.8):
+                self._approve(key)
+
+    def _maybe(self, chance: float) -> bool:
+        return self.chance.random() < chance
+
+    def _propose(self, number: int) -> None:
+        project = self.chance.choice(PROJECTS)
+        needs = (self._some_open(),) if self.world.open and self._maybe(0.3) else ()
+        change = Change(
+            "sim", project, BRANCH, f"t{number}", ref=f"refs/for/{BRANCH}/t{number}", files=("x",), needs=needs
+        )
+        self.world.propose(self._patchset(change), approved=self._maybe(0.8))
+
+    def _patchset(self, change: Change) -> Change:
+        """A commit, and its luck."""
+        world, commit = self.world, f"c{self._commits}"
+        earlier = f"c{self.chance.randrange(self._commits)}" if self._commits else ""
+        self._commits += 1
+        if self._maybe(0.15):
+            world.conflicting.add(frozenset([commit]))
+        elif earlier and self._maybe(0.25):
+            world.conflicting.add(frozenset([commit, earlier]))
+        if earlier and self._maybe(0.1):
+            world.unmergeable.add(frozenset([commit, earlier]))
+        if not self._maybe(0.3):
+            return replace(change, commit=commit)
+        parent = earlier if earlier in world.proposals and self._maybe(0.6) else ""
+        world.proposals[commit] = Proposal(commit, wrong=self._maybe(0.3), parent=parent)
+        return replace(change, commit=commit, files=("x", "zuul.yaml"))
+
+    def _disturb(self) -> None:
+        world = self.world
+        if self._maybe(0.1):
+            world.push_past_the_gate(self.chance.choice(PROJECTS))
+        if self._maybe(0.1):
+            world.push_past_the_gate(CONFIG)
+        if world.open and self._maybe(0.1):
+            world.withdraw(self._some_open())
+        if world.open and self._maybe(0.1):
+            standing = world.open[self._some_open()]
+            world.propose(self._patchset(replace(standing.change, files=("x",))), approved=self._maybe(0.5))
+        if world.open and self._maybe(0.3):
+            self._approve(self._some_open())
+
+    def _approve(self, key: str) -> None:
+        self.world.propose(self.world.open[key].change, approved=True)
+
+    def _some_open(self) -> str:
+        return self.chance.choice(sorted(self.world.open))

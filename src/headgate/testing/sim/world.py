@@ -1,0 +1,134 @@
+"""A world without git and processes: repositories are tuples of commits, jobs are questions about them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+
+from headgate.gate.change import Change, Standing
+from headgate.gate.work import MergeItem, RepoState
+
+HOST = "sim"
+CONFIG = f"{HOST}/config"
+PROJECTS = (f"{HOST}/a", f"{HOST}/b")
+BRANCH, HEAD = "master", "refs/heads/master"
+FILE = "zuul.yaml"
+UNSERVED = "the service is gone"
+
+
+class Broken(AssertionError):
+    """What must never happen has happened."""
+
+
+def commits(head: str) -> list[str]:
+    """A commit names its whole history."""
+    return head.split("+")
+
+
+def merged(head: str, item: MergeItem) -> str:
+    """The commit after merging."""
+    return head if item.commit in commits(head) else f"{head}+{item.commit}"
+
+
+def tested_key(state: RepoState) -> str:
+    """All that a job can see."""
+    return " ".join(f"{project}={branches[BRANCH]}" for project, branches in sorted(state.merged.items()))
+
+
+@dataclass(slots=True)
+class World:
+    """Truth: the heads of branches, which changes are open, what was tested.  Outlives every process."""
+
+    chance: random.Random
+    config: str
+    """Of the config project, but for what its pushes added."""
+    heads: dict[str, str] = field(default_factory=lambda: dict.fromkeys((*PROJECTS, CONFIG), "h"))
+    """project -> head of its one branch"""
+    open: dict[str, Standing] = field(default_factory=dict)
+    conflicting: set[frozenset[str]] = field(default_factory=set)
+    """Commits whose jobs fail together, and single ones that fail alone."""
+    unmergeable: set[frozenset[str]] = field(default_factory=set)
+    proposals: dict[str, Proposal] = field(default_factory=dict)
+    """commit -> what it adds to its project's configuration"""
+    tested: dict[str, set[str]] = field(default_factory=dict)
+    """See tested_key; jobs that passed on exactly it."""
+    served: tuple[str, ...] = ()
+    """Jobs that need a paused one beside them."""
+    returned: dict[str, str] = field(default_factory=dict)
+    """By every job."""
+    serving: set[str] = field(default_factory=set)
+    """Buildsets whose paused build is there."""
+    failed: dict[str, set[str]] = field(default_factory=dict)
+    """Build that failed -> the other commits it was run on."""
+    proposed: dict[str, str] = field(default_factory=dict)
+    """commit -> key of the change"""
+    landed: list[Change] = field(default_factory=list)
+    stirred: list[asyncio.Event] = field(default_factory=list)
+    broken: Broken | None = None
+    """What was seen that must not be."""
+    foreign: int = 0
+    """Pushes by others, past the gate."""
+
+    def stir(self) -> None:
+        for event in self.stirred:
+            event.set()
+
+    def propose(self, change: Change, *, approved: bool) -> None:
+        self.proposed[change.commit] = change.key
+        self.open[change.key] = Standing(change, approved=change.commit if approved else "")
+        self.stir()
+
+    def withdraw(self, key: str) -> None:
+        del self.open[key]
+        self.stir()
+
+    def push_past_the_gate(self, project: str) -> None:
+        """To the config project: a push that changes nothing that counts, but everybody's layout."""
+        self.foreign += 1
+        self.heads[project] += f"+foreign{self.foreign}"
+        self.stir()
+
+    def text(self, project: str, head: str) -> str:
+        """The project's configuration at a commit."""
+        if project == CONFIG:
+            return f"{self.config}# {head}\n"
+        return "".join(self.proposals[commit].text for commit in commits(head) if commit in self.proposals)
+
+    def jobs(self, head: str) -> set[str]:
+        """Those that gate a project's change which leaves it at this head."""
+        added = {f"extra-{commit}" for commit in commits(head) if commit in self.proposals}
+        return {"unit", "together", *added}
+
+    def land(self, change: Change, head: str, state: RepoState) -> None:
+        """Raises Broken for what was not tested, and for a configuration that is wrong."""
+        proposal = self.proposals.get(change.commit)
+        if proposal is not None and not self._stands(proposal):
+            raise Broken(f"{change.key} lands with a configuration that is wrong")
+        missing = self.jobs(head) - self.tested.get(tested_key(state), set())
+        if missing:
+            raise Broken(f"{change.key} lands as {head} but {sorted(missing)} never passed on it")
+        self.heads[change.project] = head
+        self.landed.append(change)
+        self.withdraw(change.key)
+
+    def _stands(self, proposal: Proposal) -> bool:
+        there = {commit for head in self.heads.values() for commit in commits(head)}
+        return not proposal.wrong and (not proposal.parent or proposal.parent in there)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A job of its own, that a commit adds to its project's gate."""
+
+    commit: str
+    wrong: bool = False
+    """It can never be put into effect."""
+    parent: str = ""
+    """The commit whose job this one inherits from."""
+
+    @property
+    def text(self) -> str:
+        parent = "nowhere" if self.wrong else f"extra-{self.parent}" if self.parent else "base"
+        name = f"extra-{self.commit}"
+        return f"- job: {{name: {name}, parent: {parent}}}\n- project: {{gate: {{jobs: [{name}]}}}}\n"

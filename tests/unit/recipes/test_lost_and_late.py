@@ -1,0 +1,149 @@
+"""Answers that get lost, and requests that arrive although nobody waits for them any more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from headgate.recipes.codec import decode
+from headgate.recipes.lock import lock
+from headgate.recipes.mirror import Mirror
+from headgate.recipes.requests import Request, RequestPlaces, Requests
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Session, Store
+from headgate.store.types import At, Entry, Op, Put, Unavailable
+from headgate.testing.loop import run_virtual
+from headgate.testing.through import Through
+
+PLACES = RequestPlaces("/q/requests", "/q/locks", "/q/params", "/q/result-data", "/q/results", "/q/waiters")
+
+
+class Slow(Through):
+    """Each commit takes a second to arrive, and arrives whatever becomes of who sent it."""
+
+    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
+        async def late() -> Sequence[Entry | None]:
+            await asyncio.sleep(1)
+            return await self.inner.commit(checks, ops)
+
+        return await asyncio.shield(asyncio.ensure_future(late()))
+
+
+class Forgetful(Through):
+    """The next commits are refused before they take effect, or lose their answers after."""
+
+    fates: tuple[str, ...] = ()
+
+    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
+        fate, self.fates = (self.fates[0], self.fates[1:]) if self.fates else ("answered", ())
+        if fate == "refused":
+            raise Unavailable("the connection broke before the commit was sent")
+        written = await self.inner.commit(checks, ops)
+        if fate == "unanswered":
+            raise Unavailable("the connection broke before the answer came")
+        return written
+
+
+def virtual(main: Coroutine[Any, Any, None]) -> None:
+    run_virtual(main)
+
+
+def test_who_is_cancelled_while_joining_a_line_does_not_stand_in_it() -> None:
+    async def main() -> None:
+        backend = MemoryBackend()
+        store = Store(Slow(backend))
+
+        async def wait(session: Session) -> None:
+            async with lock(store, session, "/l").hold():
+                raise AssertionError("it is cancelled before it gets there")
+
+        async with store.session("me") as session:
+            waiter = asyncio.ensure_future(wait(session))
+            await asyncio.sleep(0.5)
+            waiter.cancel()
+            await asyncio.gather(waiter, return_exceptions=True)
+            async with asyncio.timeout(10), lock(store, session, "/l").hold():
+                pass
+        assert not backend.tree.under("/l")
+
+    virtual(main())
+
+
+def test_who_is_cancelled_twice_while_leaving_has_left() -> None:
+    async def main() -> None:
+        backend = MemoryBackend()
+        store = Store(Slow(backend))
+
+        async def hold(session: Session) -> None:
+            async with lock(store, session, "/l").hold():
+                await asyncio.sleep(60)
+
+        async with store.session("me") as session:
+            holder = asyncio.ensure_future(hold(session))
+            await asyncio.sleep(5)
+            for _ in range(2):
+                holder.cancel()
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(2)
+            assert not backend.tree.under("/l")
+
+    virtual(main())
+
+
+def test_a_claim_whose_answer_is_lost_is_made_once() -> None:
+    async def main() -> None:
+        for fates in (("unanswered",), ("refused",), ("refused", "unanswered")):
+            backend = Forgetful(MemoryBackend())
+            store = Store(backend)
+            mirror, requests = Mirror(store, "/q"), Requests(store, PLACES)
+            async with store.session("worker") as session:
+                await store.commit([], requests.submit(Request("one"), b"{}"))
+                keep = asyncio.ensure_future(mirror.run())
+                await mirror.reached("/q/requests/one")
+                backend.fates = fates
+                claim = await requests.claim(requests.claimable(mirror)[0], session, {})
+                assert claim is not None and await requests.complete(claim, []), fates
+                keep.cancel()
+            assert not await store.list("/q"), fates
+
+    virtual(main())
+
+
+def test_nobody_gets_a_result_that_nobody_waits_for() -> None:
+    async def main() -> None:
+        store = Store(MemoryBackend())
+        mirror, requests = Mirror(store, "/q"), Requests(store, PLACES)
+        async with store.session("both") as session:
+            keep = asyncio.ensure_future(mirror.run())
+            caller = asyncio.ensure_future(requests.call(session, b"{}", precedence=1, meta={}))
+            await mirror.ready()
+            while not requests.claimable(mirror):
+                await mirror.moved(mirror.moves)
+            claim = await requests.claim(requests.claimable(mirror)[0], session, {})
+            assert claim is not None
+            caller.cancel()
+            await asyncio.gather(caller, return_exceptions=True)
+            assert await requests.complete(claim, [], b"the result")
+            assert not await store.list("/q")
+            keep.cancel()
+
+    virtual(main())
+
+
+def test_a_lost_answer_to_a_submission_is_one_request() -> None:
+    async def main() -> None:
+        backend = Forgetful(MemoryBackend())
+        store = Store(backend)
+        requests = Requests(store, PLACES)
+        async with store.session("caller") as session:
+            backend.fates = ("unanswered",)
+            caller = asyncio.ensure_future(requests.call(session, b"{}", precedence=1, meta={}))
+            await asyncio.sleep(5)
+            (entry,) = await store.list("/q/requests")
+            id = decode(entry.value, Request).id
+            done = [Put(f"/q/result-data/{id}", b"answer"), Put(f"/q/results/{id}", b"ready")]
+            await store.commit([], done)
+            assert await caller == b"answer"
+
+    virtual(main())
