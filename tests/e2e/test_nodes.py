@@ -1,0 +1,163 @@
+"""A job on two machines of the inventory, reached over ssh: from the label to the clean machine."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from headgate.testing.repositories import Repositories
+from tests.integration.conftest import PIPELINES, TENANTS
+
+from .headgate import SETTINGS, Headgate, wait_for
+
+LABELS = """
+    max-nodes-per-project: 2
+    labels:
+      - {name: debian, search: "image=debian !broken", partition: lab}
+      - {name: fast, search: "tag:fast", partition: lab}
+"""
+JOB = """
+- job:
+    name: unit
+    run: jobs/pair.yaml
+    nodeset:
+      nodes:
+        - {name: first, label: debian}
+        - {name: second, label: fast}
+"""
+PLAYBOOK = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - shell: |
+        echo "$SSH_CONNECTION" | cut -d' ' -f4
+        touch {{ headgate_dir }}/trace
+        echo {{ inventory_hostname }} is {{ headgate_machine }}
+"""
+SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
+
+
+class Lab:
+    """Ssh servers of this user's own, on loopback."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.key = root, root / "key"
+        root.mkdir()
+        for key in ("key", "host"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(root / key)], check=True)
+
+    @contextmanager
+    def server(self) -> Iterator[int]:
+        """Its port."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        if os.geteuid() == 0:
+            Path("/run/sshd").mkdir(exist_ok=True)
+        said = {
+            "Port": port, "ListenAddress": "127.0.0.1", "HostKey": self.root / "host", "StrictModes": "no",
+            "AuthorizedKeysFile": self.root / "key.pub", "UsePAM": "no", "PidFile": "none",
+            "PasswordAuthentication": "no", "PermitRootLogin": "prohibit-password",
+        }  # fmt: skip
+        config = self.root / f"sshd-{port}"
+        config.write_text("".join(f"{name} {value}\n" for name, value in said.items()))
+        log = open(self.root / f"log-{port}", "w")  # noqa: SIM115
+        process = subprocess.Popen([SSHD, "-D", "-e", "-f", str(config)], stdout=log, stderr=log)
+        try:
+            wait_for("sshd listens", lambda: _listens(port))
+            yield port
+        finally:
+            process.terminate()
+            process.wait(10)
+            log.close()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path / "lab")
+
+
+@pytest.fixture
+def headgate(tmp_path: Path, lab: Lab) -> Iterator[Headgate]:
+    repositories = Repositories(tmp_path)
+    job = re.sub(r"- job:\n    name: unit\n    run: jobs/unit\n", JOB, PIPELINES)
+    repositories.create("config", {"zuul.yaml": job, "jobs/pair.yaml": PLAYBOOK})
+    repositories.create("code/api", {"README": "api\n"})
+    repositories.create("code/lib", {"README": "lib\n"})
+    running = Headgate(repositories, TENANTS.replace("    name: example\n", f"    name: example{LABELS}", 1))
+    more = f"trusted_ro_paths = {lab.root}\nuntrusted_ro_paths = {lab.root}\n[inventory]\nport = 0\n"
+    (tmp_path / "headgate.conf").write_text(SETTINGS + more)
+    running.start()
+    yield running
+    running.stop()
+
+
+class Shell:
+    def __init__(self, headgate: Headgate) -> None:
+        address = wait_for("gRPC", lambda: re.search(r"gRPC is at (\S+):(\d+)", headgate.log.read_text()))
+        self._environment = {
+            **os.environ, "RUNM_HOST": address[1], "RUNM_PORT": address[2], "RUNM_USER": "root",
+            "RUNM_PROJECT": "lab", "RUNM_PARTITION": "lab",
+        }  # fmt: skip
+
+    def __call__(self, command: str, stdin: str = "") -> str:
+        done = subprocess.run(
+            [str(Path(sys.executable).with_name("headgate")), "inventory", *command.split()],
+            input=stdin, capture_output=True, text=True, env=self._environment, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+def machine(name: str, port: int, lab: Lab, more: str) -> str:
+    return (
+        f"name: {name}\nproperties:\n  provider: racks\n  ansible_host: 127.0.0.1\n  ansible_port: {port}\n"
+        f"  ansible_user: {getpass.getuser()}\n  ansible_ssh_private_key_file: {lab.key}\n"
+        f"  ansible_python_interpreter: {sys.executable}\n{more}"
+    )
+
+
+def test_a_job_runs_on_two_labelled_machines_and_leaves_them_clean(headgate: Headgate, lab: Lab) -> None:
+    shell, traces = Shell(headgate), Path.home() / "headgate-builds"
+    with ExitStack() as stack:
+        ports = [stack.enter_context(lab.server()) for _ in range(2)]
+        shell("partition create --name lab")
+        shell("provider create", "name: racks\nprovider_type: static\n")
+        shell("machine create", machine("one", ports[0], lab, "  image: debian\n"))
+        shell("machine create", machine("two", ports[1], lab, "tags: [fast]\n"))
+        before = set(traces.glob("*"))
+        headgate.repositories.propose("code/api", "greet", {"hello": "hi\n"})
+
+        def ended() -> str:
+            builds = headgate.get("/api/tenant/example/builds?job_name=unit")
+            return str(builds[0]["uuid"]) if builds and builds[0]["result"] else ""
+
+        uuid = wait_for("the build ends", ended)
+        log = (headgate.root / "state" / "logs" / uuid / "job-output.txt").read_text()
+        assert "RESULT: SUCCESS" in log, log
+        for node, name, port in (("first", "one", ports[0]), ("second", "two", ports[1])):
+            assert f"{node} | {node} is {name}" in log and f"{node} | {port}" in log, log
+        wait_for("the machines are clean", lambda: set(traces.glob("*")) <= before)
+        store = str(headgate.root / "state" / "headgate.sqlite")
+        command = [str(Path(sys.executable).with_name("headgate")), "map", "tree", "--store", store, "/zuul/nodes"]
+        wait_for("nothing is claimed", lambda: "claims/" not in _said(command))
+
+
+def _said(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
