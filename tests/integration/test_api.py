@@ -16,6 +16,7 @@ from headgate.adapters.sql.history import SqlHistory
 from headgate.store.memory import MemoryBackend
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories
+from headgate.web.access import Access
 from headgate.web.app import create_app
 from headgate.web.site import Site
 
@@ -42,7 +43,7 @@ async def client(tmp_path: Path, running: Gate) -> AsyncIterator[Client]:
             history,
             tmp_path / "logs",
             follow,
-            "secret",
+            Access("secret"),
             joined=lambda: session,
         )
         transport = httpx.ASGITransport(create_app(site))

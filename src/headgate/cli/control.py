@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import tempfile
 from pathlib import Path
 from urllib.parse import quote
@@ -14,18 +13,13 @@ from headgate.adapters.git.command import GitError, git
 from headgate.base.errors import UserError
 from headgate.cli.process import connections, tenants
 from headgate.cli.settings import find, read
-from headgate.cli.status import address, fetch
+from headgate.cli.status import address, fetch, token_of
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
 _tenant = click.option("--tenant", required=True)
 _pipeline = click.option("--pipeline", required=True)
 _project = click.option("--project", required=True)
-
-
-def _token(config: str | None) -> str:
-    token = os.environ.get("HEADGATE_TOKEN", "")
-    return token or (read(find(config)).get("web", "token") if config else "")
 
 
 @click.command()
@@ -56,7 +50,7 @@ def _verb(
     verb: str, config: str | None, url: str | None, tenant: str, pipeline: str, project: str, change: str
 ) -> None:
     place = f"{address(config, url)}/api/tenant/{quote(tenant)}/project/{quote(project)}/{verb}"
-    fetch(place, {"pipeline": pipeline, "change": change}, _token(config))
+    fetch(place, {"pipeline": pipeline, "change": change}, token_of(config))
     word = {"enqueue": "is in", "dequeue": "was taken out of"}[verb]
     click.echo(f"{change} of {project} {word} {pipeline}.")
 
@@ -70,7 +64,7 @@ def _verb(
 def promote(config: str | None, url: str | None, tenant: str, pipeline: str, changes: tuple[str, ...]) -> None:
     """Move CHANGES (<project>/<branch>/<topic>, project with its host) to the head of their queue, in this order."""
     place = f"{address(config, url)}/api/tenant/{quote(tenant)}/promote"
-    fetch(place, {"pipeline": pipeline, "changes": list(changes)}, _token(config))
+    fetch(place, {"pipeline": pipeline, "changes": list(changes)}, token_of(config))
     click.echo(f"At the head of {pipeline} now: {', '.join(changes)}.")
 
 
@@ -83,7 +77,7 @@ def approve(config: str | None, project: str, branch: str, topic: str) -> None:
     """Approve the change TOPIC: push its commit to refs/approved/<branch>/<topic>."""
     settings = read(find(config))
     at = connections(settings)
-    _, found = tenants(settings, at)
+    found = tenants(settings, at)[1].tenants
     source = next((p for t in found.values() if (p := t.find(project)) is not None), None)
     if source is None:
         raise UserError(f"no tenant has the project {project!r}")

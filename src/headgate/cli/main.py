@@ -23,6 +23,7 @@ COMMANDS = {
     "schema": ("headgate.cli.offline.schema:command", "Print JSON Schema of configuration files, for editors."),
     "explain": ("headgate.cli.offline.explain:command", "Say where each attribute of a job comes from."),
     "status": ("headgate.cli.status:command", "Show the queues, live."),
+    "components": ("headgate.cli.components:command", "The processes that take part; pause or stop them."),
     "enqueue": ("headgate.cli.control:enqueue", "Put a change into a pipeline."),
     "dequeue": ("headgate.cli.control:dequeue", "Take a change out of a pipeline."),
     "promote": ("headgate.cli.control:promote", "Move changes to the head of their queue."),

@@ -11,7 +11,8 @@ from headgate.adapters.git.connection import GitConnection
 from headgate.base.errors import UserError
 from headgate.cli.settings import Settings
 from headgate.cli.store.opening import open_url
-from headgate.config.tenants import ConfigErrors, Connection, Tenant, parse_tenant_file
+from headgate.config.operator.model import TenantFile
+from headgate.config.tenants import ConfigErrors, Connection, parse_tenant_file
 from headgate.store.types import Backend
 from headgate.web.shapes import ConnectionShape
 
@@ -49,7 +50,7 @@ def _baseurl(settings: Settings, url: str) -> str:
     return str((settings.path.parent / url).absolute())
 
 
-def tenants(settings: Settings, at: dict[str, GitConnection]) -> tuple[str, dict[str, Tenant]]:
+def tenants(settings: Settings, at: dict[str, GitConnection]) -> tuple[str, TenantFile]:
     """The text of the tenant file, and what it says.  Raises UserError."""
     path = settings.tenant_config
     try:
@@ -64,7 +65,7 @@ def tenants(settings: Settings, at: dict[str, GitConnection]) -> tuple[str, dict
         click.echo(problem.render(), err=True)
     if found.refused and not found.tenants:
         raise UserError(f"{path}: no tenant can be loaded")
-    return text, found.tenants
+    return text, found
 
 
 def known_connections(settings: Settings, at: dict[str, GitConnection]) -> dict[str, Connection]:

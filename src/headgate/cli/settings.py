@@ -104,7 +104,9 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "listen_address": Option("text", "127.0.0.1", "Address to listen on."),
         "port": Option("integer:0,65535", "9000", "Port to listen on; 0 takes a free one."),
         "root": Option("text", "", "URL under which people reach the pages; used in reports."),
-        "token": Option("text", "", "Needed to enqueue, dequeue or promote from another machine."),
+        "token": Option(
+            "text", "", "Whoever has it may do everything. Without it and `[auth NAME]`, programs of this machine may."
+        ),
         "prometheus_port": Option("integer:0,65535", "", "Port of health and figures, beside the one of the pages."),
         "prometheus_addr": Option("text", "127.0.0.1", "Address of that port."),
     },

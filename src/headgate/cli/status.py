@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 import urllib.error
 import urllib.request
@@ -31,14 +32,15 @@ TIMEOUT_S = 10.0
 def command(config: str | None, url: str | None, tenant: str | None, once: bool) -> None:
     """Show the queues of a running Headgate."""
     base = address(config, url)
-    names = [found["name"] for found in fetch(f"{base}/api/tenants")]
+    token = token_of(config)
+    names = [found["name"] for found in fetch(f"{base}/api/tenants", token=token)]
     if tenant is None and len(names) != 1:
         raise UserError(f"there are several tenants; name one with --tenant: {', '.join(names)}")
     place = f"{base}/api/tenant/{quote(tenant or names[0])}/status"
     console = Console(highlight=False)
 
     def look() -> StatusShape:
-        return msgspec.convert(fetch(place), StatusShape)
+        return msgspec.convert(fetch(place, token=token), StatusShape)
 
     if once:
         console.print(board(look()), soft_wrap=not console.is_terminal)
@@ -50,6 +52,18 @@ def command(config: str | None, url: str | None, tenant: str | None, once: bool)
                 time.sleep(INTERVAL_S)
         except KeyboardInterrupt:
             return
+
+
+def token_of(config: str | None) -> str:
+    """Of the environment, else of the settings, when they can be found."""
+    if token := os.environ.get("HEADGATE_TOKEN", ""):
+        return token
+    try:
+        return read(find(config)).get("web", "token")
+    except UserError:
+        if config:
+            raise
+        return ""
 
 
 def address(config: str | None, url: str | None) -> str:

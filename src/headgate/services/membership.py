@@ -17,7 +17,7 @@ from headgate.map.records import ComponentRecord
 from headgate.map.tree import escape
 from headgate.recipes.patience import answered
 from headgate.services.context import Context
-from headgate.store.store import GuardLost, Session
+from headgate.store.store import GuardLost, Session, Txn
 from headgate.store.types import Append, At, Conflict, Put, SessionLost, Unavailable
 
 log = logging.getLogger("headgate")
@@ -41,6 +41,8 @@ class Membership:
         self.context, self.kind, self._finishes = context, kind, finishes
         self.session: Session | None = None
         """While it is a member."""
+        self.joined = asyncio.Event()
+        """Set while it is one."""
         self.trouble = "it has not joined yet"
         """Why it is no member, for people."""
         self._facts = dict(facts or {})
@@ -97,6 +99,7 @@ class Membership:
                 log.warning("%s: %s; joining anew in %.1f s", self.kind, lost, wait_s)
             finally:
                 self.session = None
+                self.joined.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), wait_s)
             wait_s = min(2 * wait_s, REJOIN_MAX_S)
@@ -114,6 +117,7 @@ class Membership:
         await context.mirror.ready()
         await context.mirror.reached(entry.path, entry.version)
         self.session, self.trouble = session, ""
+        self.joined.set()
 
     async def _until_done(self, body: Body, session: Session) -> None:
         done = asyncio.Event()
@@ -154,6 +158,22 @@ class Membership:
         finally:
             moved.cancel()
             told.cancel()
+
+
+async def want(context: Context, component: str, state: str) -> bool:
+    """Says in the registry what a component (`<kind>/<name>`) is to be; False when there is no such component."""
+    place = context.map.components
+    path = f"{place.path}/{component}"
+
+    async def body(txn: Txn) -> bool:
+        entry = await txn.get(path)
+        if entry is None:
+            return False
+        record = place.scheduler.decode(entry.value)  # the records of all kinds are alike
+        txn.do(Put(path, place.scheduler.encode(replace(record, wanted=state)), entry.lease))
+        return True
+
+    return await context.store.transact(body)
 
 
 async def serve(context: Context, kind: str, body: Body, stop: asyncio.Event) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from headgate.config.operator.model import ConfigErrors
+from headgate.config.operator.model import ConfigErrors, TenantFile
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Connection, parse_tenant_file
 from headgate.map.records import SystemConf
@@ -25,6 +25,12 @@ class Tenancy(Mapping[str, Configuration]):
         self._context, self._connections = context, connections
         self._version = -1
         self._known: dict[str, Configuration] = {}
+        self._file = TenantFile({})
+
+    @property
+    def file(self) -> TenantFile:
+        self._now()
+        return self._file
 
     def _now(self) -> Mapping[str, Configuration]:
         path = self._context.map.system.conf.path
@@ -39,6 +45,7 @@ class Tenancy(Mapping[str, Configuration]):
             log.error("the tenant file of the schedulers cannot be taken up here; going on as before: %s", errors)
             return self._known
         cache = ParseCache()
+        self._file = found
         self._known = {name: Configuration(self._context, tenant, cache) for name, tenant in found.tenants.items()}
         return self._known
 

@@ -42,9 +42,17 @@ class FunctionRunner:
     ran: list[BuildSpec] = field(default_factory=list)
     hold: asyncio.Event | None = None
     """Builds end only once it is set."""
+    _told: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def begun(self, count: int) -> None:
+        """Waits until so many builds were."""
+        while len(self.ran) < count:
+            self._told.clear()
+            await self._told.wait()
 
     async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, pause: Pause) -> BuildOutcome:
         self.ran.append(spec)
+        self._told.set()
         if self.hold is not None:
             await unless(cancel, self.hold.wait())
         if cancel.is_set():

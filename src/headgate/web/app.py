@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from litestar import Litestar, Response
 from litestar.datastructures import State
+from litestar.enums import ScopeType
+from litestar.handlers.base import BaseRouteHandler
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin, YamlRenderPlugin
 
 from headgate import __version__
 from headgate.ports.history import HistoryUnavailable
+from headgate.web.access import Connection
 from headgate.web.routes import configuration, control, keys, live, logs, pages, past, vitals
-from headgate.web.site import HttpRequest, Site
+from headgate.web.site import HttpRequest, Site, site_of
 
 _MODULES = (vitals, live, past, configuration, control, keys, logs, pages)
 ROUTES = tuple(route for module in _MODULES for route in module.ROUTES)
@@ -21,12 +24,29 @@ def _no_history(request: HttpRequest, error: HistoryUnavailable) -> Response[dic
     return Response({"detail": detail}, status_code=503)
 
 
+OPEN = ("info", "authorizations")
+"""Addresses of a tenant that anybody may read: they tell whether a token is needed."""
+
+
+def _readable(connection: Connection, handler: BaseRouteHandler) -> None:
+    """A tenant that is not for everybody: only who may read it gets anything but the pages, which hold nothing.
+    Whoever streams a log names the token in the first message."""
+    tenant = connection.path_params.get("tenant")
+    address = connection.url.path
+    shell = address.startswith("/t/") and "/logs/" not in address
+    if tenant is None or shell or address.rpartition("/")[2] in OPEN or connection.scope["type"] is ScopeType.WEBSOCKET:
+        return
+    site = site_of(connection.app.state)
+    site.readable(tenant, site.access.bearer(connection))
+
+
 def create_app(site: Site) -> Litestar:
     """The application; what it knows is the site's."""
     return Litestar(
         ROUTES,
         state=State({"site": site, "vitals": site.vitals}),
         response_headers={"Access-Control-Allow-Origin": "*", "X-Content-Type-Options": "nosniff"},
+        guards=[_readable],
         exception_handlers={HistoryUnavailable: _no_history},
         openapi_config=OpenAPIConfig(
             title="Headgate",

@@ -138,11 +138,23 @@ class TenantName(msgspec.Struct, frozen=True):
     """Ours: items in its pipelines."""
 
 
-class ComponentShape(msgspec.Struct, frozen=True):
+class ComponentShape(msgspec.Struct, frozen=True, kw_only=True):
     hostname: str
     state: str
+    """running | paused | stopping"""
     version: str
+    name: str
+    """Ours, as the next ones: by which it is paused or stopped."""
     pid: int
+    accepting: bool
+    """Whether it takes work."""
+    why: str = ""
+    """Why not."""
+    zone: str = ""
+    running: int = 0
+    """Pieces of work it does just now."""
+    places: int = 0
+    """How many it does at a time; 0: it does none."""
 
 
 class HolderShape(msgspec.Struct, frozen=True):

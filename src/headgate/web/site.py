@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from headgate.services.context import Context
 from headgate.services.scheduler.standings import Standings
 from headgate.store.store import Session
 from headgate.store.types import SessionLost
+from headgate.web.access import Access, Bearer
 from headgate.web.estimates import Estimates
 from headgate.web.logfiles import Follow
 from headgate.web.remote import RemoteLogs
@@ -58,8 +58,7 @@ class Site:
     history: HistoryReader
     log_root: Path
     follow: Follow
-    token: str = ""
-    """Needed of whoever wants something done; empty: programs of this machine may."""
+    access: Access = field(default_factory=Access)
     connections: tuple[ConnectionShape, ...] = ()
     keys: PublicKeys = field(default_factory=NoKeys)
     remote: RemoteLogs | None = None
@@ -115,19 +114,38 @@ class Site:
             return True
         return await self.history.build(tenant, build) is not None
 
-    def allow(self, request: HttpRequest) -> None:
-        """A token where one is set, else only programs of this machine, never a page in its browser.
-        Raises 401, 403, 415."""
+    def allow(self, request: HttpRequest, tenant: str, permission: str, **asked: str) -> None:
+        """Returns when who asks may; `asked`: project and ref.  Raises 401, 403, 404, 415."""
+        bearer, found = self._bearer(request), self.tenant(tenant).tenant
+        if not self.access.permits(bearer, found, permission, asked):
+            raise self.access.refused(403, f"the bearer of this token may not {permission} in tenant {tenant}")
+
+    def allow_all(self, request: HttpRequest) -> None:
+        """As `allow`, for what concerns every tenant."""
+        if not self.access.permits_all(self._bearer(request)):
+            raise self.access.refused(403, "the bearer of this token is no administrator of the whole")
+
+    def _bearer(self, request: HttpRequest) -> Bearer:
+        """JSON alone: a page elsewhere cannot send it without being asked about first.  Raises 401, 403, 415."""
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
             raise HTTPException("the body must be sent as application/json", status_code=415)
-        if self.token:
-            given = request.headers.get("authorization", "").removeprefix("Bearer ")
-            if not hmac.compare_digest(given.encode(), self.token.encode()):
-                raise HTTPException("a bearer token is needed; it is [web] token of the settings", status_code=401)
-        elif request.headers.get("origin") or request.headers.get("x-forwarded-for"):
-            raise HTTPException("from a page or through a proxy only with a token; set [web] token", status_code=403)
-        elif request.client is None or request.client.host not in ("127.0.0.1", "::1"):
-            raise HTTPException("from another machine only with a token; set [web] token", status_code=403)
+        bearer = self.access.bearer(request)
+        if bearer is not None:
+            return bearer
+        if self.access.token or self.access.realms:
+            raise self.access.refused(401, "a bearer token is needed")
+        detail = "from a page, a proxy or another machine only with a token; set [web] token or [auth NAME]"
+        raise HTTPException(detail, status_code=403)
+
+    def readable(self, tenant: str, bearer: Bearer | None) -> None:
+        """Returns when who asks may read what this tenant has; of one that is not, somebody else says it.
+        Raises 401, 403."""
+        found = self.tenants.get(tenant)
+        if found is None or self.access.may_read(bearer, found.tenant):
+            return
+        if bearer is None:
+            raise self.access.refused(401, f"tenant {tenant} is shown only to who brings a bearer token")
+        raise self.access.refused(403, f"the bearer of this token may not read tenant {tenant}")
 
     async def ask(self, tenant: str, pipeline: str, work: Managed) -> None:
         """Returns once it is done.  Raises 404, 409 when the pipeline could not, 503 when nobody answered."""

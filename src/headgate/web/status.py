@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -139,10 +140,25 @@ class Status:
     def components(self) -> dict[str, list[ComponentShape]]:
         """kind -> processes of it."""
         found: dict[str, list[ComponentShape]] = {}
-        place = self.context.map.components
-        for entry in self.context.mirror.under(place.path):
+        place, mirror = self.context.map.components, self.context.mirror
+        queues = (*self.context.zones(), self.context.merges)
+        held = Counter(o.request.owner.get("component") for queue in queues for o in queue.open(mirror) if o.locked)
+        for entry in mirror.under(place.path):
             record = place.scheduler.decode(entry.value)
-            shown = ComponentShape(record.hostname, record.state, record.version, record.pid)
+            data = record.data
+            accepting = record.state == record.wanted == "running" and bool(data.get("accepting", True))
+            shown = ComponentShape(
+                hostname=record.hostname,
+                state=record.state,
+                version=record.version,
+                name=entry.path.removeprefix(place.path + "/"),
+                pid=record.pid,
+                accepting=accepting,
+                why=str(data.get("why", "")),
+                zone=str(data.get("zone", "")),
+                running=held[entry.path],
+                places=int(data.get("places", 0)),
+            )
             found.setdefault(record.kind, []).append(shown)
         return found
 

@@ -241,7 +241,7 @@ async def _backend(settings: Settings, *, write: bool) -> Backend:
 
 async def _find(keys: KeyStore, settings: Settings, name: str) -> Project:
     """By short or canonical name, of the tenant file or, when it is no longer there, of the keys."""
-    _, known = tenants(settings, connections(settings))
+    known = tenants(settings, connections(settings))[1].tenants
     found = {Project(p.connection, p.name) for t in known.values() for p in t.projects if name in (p.name, p.project)}
     found = found or {Project(*known) for known in await keys.every() if known[1] == name}
     if len(found) == 1:

@@ -15,6 +15,7 @@ import httpx
 
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.forge import GitForge
+from headgate.adapters.identity.tokens import authenticator
 from headgate.adapters.keys.keystore import KeyStore
 from headgate.adapters.metrics.figures import Figures
 from headgate.adapters.metrics.load import MachineLoad
@@ -28,6 +29,7 @@ from headgate.cli.inventory.faces import make_inventory, make_launcher, run_inve
 from headgate.cli.jobs import runner_settings
 from headgate.cli.process import connection_shapes, connections, known_connections, open_store, tenants
 from headgate.cli.settings import FLAGS, Settings
+from headgate.config.operator.model import TenantFile
 from headgate.config.tenants import Tenant
 from headgate.map.places import Map
 from headgate.ports.git import Forge
@@ -42,6 +44,7 @@ from headgate.services.recorder import Recorder
 from headgate.services.scheduler.scheduler import Scheduler
 from headgate.services.tenancy import Tenancy
 from headgate.store.store import Session, Store
+from headgate.web.access import Access, Realm, Rules
 from headgate.web.app import create_app
 from headgate.web.process import Logs, create_process_app
 from headgate.web.remote import RemoteLogs
@@ -68,6 +71,8 @@ class Process:
     """Of the members: the process ends when all of them have."""
     servers: list[Work] = field(default_factory=list)
     scheduler: Scheduler | None = None
+    tenant_file: TenantFile | None = None
+    """Where there is a scheduler; elsewhere it comes from the store."""
     logs: Logs | None = None
     _engine: GitEngine | None = None
     _history: SqlHistory | None = None
@@ -83,12 +88,17 @@ class Process:
             self._engine = GitEngine(self.settings.place("merger", "git_dir", "git"), connections(self.settings))
         return self._engine
 
-    def tenants(self) -> Mapping[str, Tenant]:
-        """As they are configured now."""
+    @property
+    def tenancy(self) -> Tenancy:
+        """As the store has it."""
         if self._tenancy is None:
             known = known_connections(self.settings, connections(self.settings))
             self._tenancy = Tenancy(self.context, known)
-        found = self.scheduler.tenants if self.scheduler else self._tenancy
+        return self._tenancy
+
+    def tenants(self) -> Mapping[str, Tenant]:
+        """As they are configured now."""
+        found = self.scheduler.tenants if self.scheduler else self.tenancy
         return {name: one.tenant for name, one in found.items()}
 
     @property
@@ -156,7 +166,8 @@ def _traces(settings: Settings, context: Context, stack: AsyncExitStack) -> Obse
 async def add_scheduler(process: Process) -> None:
     settings, context = process.settings, process.context
     at = connections(settings)
-    text, parsed = tenants(settings, at)
+    text, file = tenants(settings, at)
+    process.tenant_file, parsed = file, file.tenants
     projects = {p.project: p for tenant in parsed.values() for p in tenant.projects}
     forges: dict[str, Forge] = {
         name: GitForge(c, process.engine, {k: p for k, p in projects.items() if p.connection == name})
@@ -222,18 +233,17 @@ async def add_launcher(process: Process, *, always: bool = True) -> None:
 
 async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     settings, context = process.settings, process.context
-    tenancy = process.scheduler.tenants if process.scheduler else None
     member = Membership(context, "web")
     remote = None
     if process.logs is None:
         remote = RemoteLogs(context, await process.stack.enter_async_context(httpx.AsyncClient()))
     site = Site(
         context,
-        tenancy if tenancy is not None else Tenancy(context, known_connections(settings, connections(settings))),
+        process.scheduler.tenants if process.scheduler else process.tenancy,
         process.history,
         settings.place("executor", "log_dir", "logs"),
         follow,
-        settings.get("web", "token"),
+        _access(settings, lambda: process.tenant_file or process.tenancy.file),
         connection_shapes(settings),
         process.keys,
         remote=remote,
@@ -245,6 +255,21 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     host, port = settings.get("web", "listen_address"), int(settings.number("web", "port"))
     process.servers.append(serve(create_app(site), host, port, process.stop, bound))
     process.join(member, _forever)
+
+
+def _access(settings: Settings, file: Callable[[], TenantFile]) -> Access:
+    """Raises UserError."""
+    realms = []
+    for name, said in settings.authenticators.items():
+        found = authenticator(name, said, settings.path)
+        override, default = (FLAGS[said.get(o, "false").lower()] for o in ("allow_authz_override", "default"))
+        realms.append(Realm(found, said.get("realm") or said["client_id"], override, default))
+
+    def rules() -> Rules:
+        now = file()
+        return Rules(now.rules, now.roles, now.api_root)
+
+    return Access(settings.get("web", "token"), realms, rules)
 
 
 async def add_everything(process: Process, bound: Callable[[int], None]) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 import msgspec
-from litestar import post
+from litestar import get, post
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath, JSONBody
 
 from headgate.base.ids import fresh
 from headgate.gate.work import Dequeue, Enqueue, Promote
+from headgate.services.membership import want
 from headgate.web.site import HttpRequest, site_of
 
 
@@ -42,7 +45,7 @@ async def control(
     project, _, verb = rest.strip("/").rpartition("/")
     if verb not in ("enqueue", "dequeue"):
         raise NotFoundException(f"{verb!r} is not known; there are enqueue and dequeue")
-    site.allow(request)
+    site.allow(request, tenant, verb, project=project)
     change = site.change(tenant, project, data.change)
     work = Enqueue(change, fresh()) if verb == "enqueue" else Dequeue(change.key)
     await site.ask(tenant, data.pipeline, work)
@@ -53,11 +56,48 @@ async def control(
 async def promote(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[ForChanges]) -> bool:
     """Move changes to the head of their queue; everything from there on is tested anew."""
     site = site_of(state)
-    site.allow(request)
+    site.allow(request, tenant, "promote")
     if not data.changes:
         raise HTTPException("changes: name at least one", status_code=400)
     await site.ask(tenant, data.pipeline, Promote(data.changes, fresh()))
     return True
 
 
-ROUTES = (control, promote)
+PERMISSIONS = ("read", "enqueue", "dequeue", "promote")
+"""Those that anything here asks for."""
+
+
+@get("/api/tenant/{tenant:str}/authorizations")
+async def authorizations(state: State, request: HttpRequest, tenant: FromPath[str]) -> dict[str, Any]:  # JSON
+    """What the bearer of the token may do."""
+    site = site_of(state)
+    found, bearer = site.tenant(tenant).tenant, site.access.bearer(request)
+    may = {p: bearer is not None and site.access.permits(bearer, found, p, {}) for p in PERMISSIONS}
+    may["read"] = site.access.may_read(bearer, found)
+    admin = all(may.values())
+    return {"zuul": {"admin": admin, "permissions": may, "scope": [tenant] if admin else []}}
+
+
+class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a request about a component."""
+
+    state: Literal["running", "paused", "stopped"]
+
+
+@post(
+    "/api/component/{kind:str}/{name:str}",
+    status_code=200,
+    opt={"permission": "of the whole system: [web] token, or a token for every tenant"},
+)
+async def component(
+    state: State, request: HttpRequest, kind: FromPath[str], name: FromPath[str], data: JSONBody[Wish]
+) -> bool:
+    """Pause a process, let it go on, or stop it: an executor or merger ends what it does first."""
+    site = site_of(state)
+    site.allow_all(request)
+    if not await want(site.context, f"{kind}/{name}", data.state):
+        raise NotFoundException(f"there is no component {kind}/{name}")
+    return True
+
+
+ROUTES = (control, promote, authorizations, component)

@@ -13,8 +13,9 @@ from litestar.params import FromPath
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 
 from headgate import __version__
+from headgate.config.tenants import Tenant
 from headgate.web.shapes import ComponentShape, ConnectionShape, ItemShape, SemaphoreShape, StatusShape, TenantName
-from headgate.web.site import HttpRequest, site_of
+from headgate.web.site import HttpRequest, Site, site_of
 from headgate.web.status import timed
 
 EVENT_INTERVAL_S = 0.1
@@ -31,20 +32,25 @@ async def health(state: State) -> dict[str, Any]:  # JSON
 
 
 @get("/api/info")
-async def info() -> dict[str, Any]:  # JSON
+async def info(state: State) -> dict[str, Any]:  # JSON
     """What this server can do."""
-    return {"info": _info()}
+    return {"info": _info(site_of(state), None)}
 
 
 @get("/api/tenant/{tenant:str}/info")
 async def tenant_info(state: State, tenant: FromPath[str]) -> dict[str, Any]:  # JSON
     """What this server can do for one tenant."""
-    site_of(state).tenant(tenant)
-    return {"info": {**_info(), "tenant": tenant}}
+    site = site_of(state)
+    return {"info": {**_info(site, site.tenant(tenant).tenant), "tenant": tenant}}
 
 
-def _info() -> dict[str, Any]:  # JSON
-    capabilities = {"job_history": True, "auth": {"realms": {}, "default_realm": None, "read_protected": False}}
+def _info(site: Site, tenant: Tenant | None) -> dict[str, Any]:  # JSON
+    access = site.access
+    realms = {realm.name: {"driver": "jwt", "type": "JWT"} for realm in access.realms}
+    default = (tenant.authentication_realm if tenant else "") or (access.realm if realms else None)
+    protected = tenant is not None and not access.may_read(None, tenant)
+    auth = {"realms": realms, "default_realm": default, "read_protected": protected}
+    capabilities = {"job_history": True, "auth": auth}
     return {"capabilities": capabilities, "version": __version__, "websocket_url": None, "stats": {"url": None}}
 
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 from litestar import WebSocket, get, websocket
 from litestar.datastructures import State
-from litestar.exceptions import NotFoundException, WebSocketDisconnect
+from litestar.exceptions import HTTPException, NotFoundException, WebSocketDisconnect
 from litestar.params import FromPath
 from litestar.response import File, Stream
 from msgspec.structs import replace
@@ -88,12 +88,13 @@ async def console(socket: WebSocket[Any, Any, Any], state: State, tenant: FromPa
     except WebSocketDisconnect:
         return
     try:
+        site.readable(tenant, site.access.of_token(wanted.token) if wanted.token else site.access.bearer(socket))
         root = await _checked(site, tenant, wanted.uuid)
         async for text in _texts(site, root, wanted):
             await socket.send_text(text)
         await socket.close(1000)
-    except NotFoundException as missing:
-        await socket.close(4011, missing.detail[:120])
+    except HTTPException as refused:
+        await socket.close(4011 if refused.status_code == 404 else 4000, refused.detail[:120])
     except NoLogs as missing:
         await socket.close(4011, str(missing)[:120])
     except WebSocketDisconnect:

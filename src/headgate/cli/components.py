@@ -1,0 +1,93 @@
+"""`headgate components`: the processes that take part; pausing and stopping them."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from headgate.base.errors import UserError
+from headgate.cli.status import address, fetch, token_of
+from headgate.web.shapes import ComponentShape
+
+_config = click.option("--config", metavar="FILE", help="The settings file.")
+_url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
+
+
+@click.group(name="components", invoke_without_command=True)
+@_config
+@_url
+@click.option("--json", "as_json", is_flag=True, help="As the API answers.")
+@click.pass_context
+def command(context: click.Context, config: str | None, url: str | None, as_json: bool) -> None:
+    """Show the processes that take part; pause, unpause or stop them."""
+    context.obj = (config, url)
+    if context.invoked_subcommand is not None:
+        return
+    found = fetch(f"{address(config, url)}/api/components")
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+    else:
+        console = Console(highlight=False)
+        console.print(
+            _table(msgspec.convert(found, dict[str, list[ComponentShape]])), soft_wrap=not console.is_terminal
+        )
+
+
+def _table(components: dict[str, list[ComponentShape]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("component", "host", "state", "version", "zone", "work", ""):
+        table.add_column(name, no_wrap=True, overflow="fold")
+    for _, found in sorted(components.items()):
+        for one in found:
+            style = {"running": "" if one.accepting else "yellow", "paused": "yellow"}.get(one.state, "red")
+            work = f"{one.running} of {one.places}" if one.places else ""
+            why = one.why if one.state == "running" and not one.accepting else ""
+            table.add_row(
+                one.name, f"{one.hostname}:{one.pid}", one.state, one.version, one.zone, work, why, style=style
+            )
+    return table
+
+
+@command.command()
+@click.argument("names", nargs=-1, required=True)
+@click.pass_obj
+def pause(where: tuple[str | None, str | None], names: tuple[str, ...]) -> None:
+    """Let the components NAMES take no new work; what they do they end."""
+    _want(where, names, "paused")
+
+
+@command.command()
+@click.argument("names", nargs=-1, required=True)
+@click.pass_obj
+def unpause(where: tuple[str | None, str | None], names: tuple[str, ...]) -> None:
+    """Let the components NAMES take work again."""
+    _want(where, names, "running")
+
+
+@command.command()
+@click.argument("names", nargs=-1, required=True)
+@click.pass_obj
+def stop(where: tuple[str | None, str | None], names: tuple[str, ...]) -> None:
+    """Let the components NAMES end what they do, and then themselves."""
+    _want(where, names, "stopped")
+
+
+def _want(where: tuple[str | None, str | None], names: tuple[str, ...], state: str) -> None:
+    config, url = where
+    base = address(config, url)
+    known = msgspec.convert(fetch(f"{base}/api/components"), dict[str, list[ComponentShape]])
+    for name in names:
+        for one in _meant(name, known):
+            fetch(f"{base}/api/component/{one.name}", {"state": state}, token_of(config))
+            click.echo(f"{one.name} is to be {state}.")
+
+
+def _meant(name: str, known: dict[str, list[ComponentShape]]) -> list[ComponentShape]:
+    """By its name, or all of a host by `<kind>@<host>`.  Raises UserError."""
+    every = [(kind, one) for kind, found in known.items() for one in found]
+    meant = [one for kind, one in every if name in (one.name, f"{kind}@{one.hostname}")]
+    if not meant:
+        raise UserError(f"there is no component {name!r}; there are {', '.join(one.name for _, one in every)}")
+    return meant

@@ -1,0 +1,308 @@
+"""Several components of each kind over one store: they share the work, are paused, and stop with their work done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from headgate.adapters.git.connection import GitConnection
+from headgate.adapters.git.engine import GitEngine
+from headgate.adapters.git.forge import GitForge
+from headgate.base.tasks import run_until
+from headgate.config.tenants import Connection, parse_tenants
+from headgate.map.places import Map
+from headgate.map.records import ComponentRecord
+from headgate.ports.load import Load
+from headgate.recipes.codec import decode
+from headgate.recipes.mirror import Mirror
+from headgate.services.context import Context
+from headgate.services.executor import Executor
+from headgate.services.membership import Membership, want
+from headgate.services.merger import Merger
+from headgate.services.recorder import Recorder
+from headgate.services.scheduler.scheduler import Scheduler
+from headgate.store.sqlite import SqliteBackend
+from headgate.store.store import Store
+from headgate.store.types import Backend
+from headgate.testing.gate import FunctionRunner, Remembered
+from headgate.testing.repositories import Repositories
+
+from .conftest import PIPELINES, TENANTS
+
+DEADLINE_S = 30.0
+ONE_MS = 1
+
+
+@dataclass(slots=True)
+class Part:
+    """One process with one component."""
+
+    context: Context
+    member: Membership
+    stop: asyncio.Event
+    task: asyncio.Future[None]
+    runner: FunctionRunner = field(default_factory=FunctionRunner)
+
+    async def until(self, what: Callable[[], bool]) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not what():
+                await self.context.mirror.moved(self.context.mirror.moves)
+
+    async def began(self, count: int) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            await self.runner.begun(count)
+
+    async def want(self, state: str) -> None:
+        assert await want(self.context, self.name.removeprefix(f"{self.context.map.components.path}/"), state)
+
+    @property
+    def name(self) -> str:
+        assert self.member.session is not None
+        return self.member.session.name
+
+    @property
+    def state(self) -> str:
+        entry = self.context.mirror.get(self.name)
+        return decode(entry.value, ComponentRecord).state if entry else "gone"
+
+
+class Cluster:
+    """Processes over one store, made one by one."""
+
+    def __init__(self, root: Path, repositories: Repositories, backend: Backend) -> None:
+        self.root, self.repositories, self.backend = root, repositories, backend
+        self.history = Remembered()
+        self.parts: list[Part] = []
+        self._clock_ms = 0
+
+    def _context(self, name: str) -> Context:
+        store = Store(self.backend)
+
+        def now_ms() -> int:
+            self._clock_ms += ONE_MS
+            return self._clock_ms
+
+        return Context(store, Mirror(store, Map().path), now_ms, hostname=name)
+
+    async def _start(self, context: Context, member: Membership, body: object, runner: FunctionRunner) -> Part:
+        stop = asyncio.Event()
+        served = member.serve(body, stop)  # type: ignore[arg-type]  # a body of any of the components
+
+        async def live() -> None:
+            done = asyncio.Event()
+
+            async def work() -> None:
+                await served
+                done.set()
+
+            await run_until(done, context.mirror.run(), work())
+
+        part = Part(context, member, stop, asyncio.ensure_future(live()), runner)
+        self.parts.append(part)
+        async with asyncio.timeout(DEADLINE_S):
+            await member.joined.wait()
+        return part
+
+    def _engine(self, name: str) -> GitEngine:
+        return GitEngine(self.root / f"git-{name}", {"local": self._at})
+
+    @property
+    def _at(self) -> GitConnection:
+        return GitConnection("local", str(self.repositories.hub), "git.example")
+
+    async def scheduler(self, name: str) -> Part:
+        context = self._context(name)
+        tenants = parse_tenants(TENANTS, "tenants.yaml", {"local": Connection("local", "git.example")})
+        projects = {p.project: p for t in tenants.values() for p in t.projects}
+        forge = GitForge(self._at, self._engine(name), projects)
+        scheduler = Scheduler.of(context, TENANTS, tenants, "tenants.yaml", {"local": forge})
+        recorder = Recorder(context, self.history)
+
+        async def body(session: object) -> None:
+            await run_until(asyncio.Event(), scheduler.run(session), recorder.run(session))  # type: ignore[arg-type]  # a session
+
+        return await self._start(context, Membership(context, "scheduler"), body, FunctionRunner())
+
+    async def merger(self, name: str) -> Part:
+        context = self._context(name)
+        merger = Merger(context, self._engine(name))
+        return await self._start(context, merger.membership, merger.run, FunctionRunner())
+
+    async def executor(
+        self, name: str, builds_max: int = 4, zone: str = "", labels: tuple[str, ...] = (), load: Load | None = None
+    ) -> Part:
+        context, runner = self._context(name), FunctionRunner(hold=asyncio.Event())
+        executor = Executor(context, runner, builds_max=builds_max, zone=zone, unzoned=False, labels=labels, load=load)
+        return await self._start(context, executor.membership, executor.run, runner)
+
+    async def close(self) -> None:
+        for part in self.parts:
+            part.stop.set()
+        for part in self.parts:
+            await part.task
+
+
+Make = Callable[[str], Awaitable[Cluster]]
+
+
+@asynccontextmanager
+async def cluster(root: Path, repositories: Repositories) -> AsyncIterator[Cluster]:
+    backend = await SqliteBackend.open(root / "store.sqlite")
+    made = Cluster(root, repositories, backend)
+    try:
+        yield made
+    finally:
+        await made.close()
+        await backend.close()
+
+
+def release(*parts: Part) -> None:
+    for part in parts:
+        assert part.runner.hold is not None
+        part.runner.hold.set()
+
+
+async def proposed(cluster: Cluster, count: int) -> None:
+    for number in range(count):
+        cluster.repositories.propose("code/api", f"t{number}", {f"f{number}": "x\n"})
+        cluster.repositories.approve("code/api", f"t{number}")
+
+
+def gate_only(repositories: Repositories, extra: str = "") -> None:
+    text = PIPELINES.replace("    check:\n      jobs: [unit]\n", "") + extra
+    repositories.create("gated", {"zuul.yaml": text, "jobs/unit": "#!/bin/sh\n"})
+
+
+@pytest.fixture
+def quiet(repositories: Repositories, monkeypatch: pytest.MonkeyPatch) -> Repositories:
+    """Nothing is checked, only gated: the builds are those of approved changes."""
+    gate_only(repositories)
+    monkeypatch.setattr("tests.integration.test_components.TENANTS", TENANTS.replace("- config\n", "- gated\n"))
+    return repositories
+
+
+async def test_two_of_each_kind_land_changes_together(tmp_path: Path, quiet: Repositories) -> None:
+    async with cluster(tmp_path, quiet) as all:
+        await all.scheduler("s1"), await all.scheduler("s2"), await all.merger("m1"), await all.merger("m2")
+        one, two = await all.executor("e1"), await all.executor("e2")
+        await proposed(all, 6)
+        await asyncio.gather(one.began(3), two.began(3))  # the least loaded takes the next
+        release(one, two)
+        for number in range(6):
+            assert (await all.history.result_of(f"t{number}", "gate")).result == "SUCCESS"
+
+
+async def test_a_paused_executor_takes_nothing_until_it_is_unpaused(tmp_path: Path, quiet: Repositories) -> None:
+    async with cluster(tmp_path, quiet) as all:
+        await all.scheduler("s"), await all.merger("m")
+        one, two = await all.executor("e1"), await all.executor("e2", builds_max=1)
+        await one.want("paused")
+        await one.until(lambda: one.state == "paused")
+        await proposed(all, 2)
+        await two.began(1)
+        assert not one.runner.ran
+        await one.want("running")
+        await one.began(1)
+        release(one, two)
+        assert (await all.history.result_of("t1", "gate")).result == "SUCCESS"
+
+
+async def test_a_stopping_executor_ends_its_builds_first(tmp_path: Path, quiet: Repositories) -> None:
+    async with cluster(tmp_path, quiet) as all:
+        await all.scheduler("s"), await all.merger("m")
+        one = await all.executor("e1", builds_max=1)
+        await proposed(all, 2)
+        await one.began(1)
+        await one.want("stopped")
+        await one.until(lambda: one.state == "stopping")
+        assert not one.task.done()
+        two = await all.executor("e2")
+        await two.began(1)
+        release(one, two)
+        await asyncio.wait_for(asyncio.shield(one.task), DEADLINE_S)
+        for number in range(2):
+            assert (await all.history.result_of(f"t{number}", "gate")).result == "SUCCESS"
+        assert len(one.runner.ran) == 1
+
+
+async def test_a_stopped_executor_hands_its_builds_back(tmp_path: Path, quiet: Repositories) -> None:
+    async with cluster(tmp_path, quiet) as all:
+        await all.scheduler("s"), await all.merger("m")
+        one = await all.executor("e1")
+        await proposed(all, 2)
+        await one.began(2)
+        one.stop.set()
+        await asyncio.wait_for(asyncio.shield(one.task), DEADLINE_S)
+        two = await all.executor("e2")
+        release(two)
+        for number in range(2):
+            assert (await all.history.result_of(f"t{number}", "gate")).result == "SUCCESS"
+        assert {spec.build for spec in two.runner.ran} == {spec.build for spec in one.runner.ran}
+
+
+async def test_a_paused_scheduler_hands_over_its_pipelines(tmp_path: Path, quiet: Repositories) -> None:
+    async with cluster(tmp_path, quiet) as all:
+        one, two = await all.scheduler("s1"), await all.scheduler("s2")
+        await all.merger("m")
+        executor = await all.executor("e")
+        release(executor)
+        await one.want("paused")
+        await one.until(lambda: one.state == "paused")
+        await proposed(all, 1)
+        assert (await all.history.result_of("t0", "gate")).result == "SUCCESS"
+        await two.want("paused")
+        await one.want("stopped")
+        await asyncio.wait_for(asyncio.shield(one.task), DEADLINE_S)
+        await two.want("running")
+        all.repositories.propose("code/lib", "later", {"x": "1\n"})
+        all.repositories.approve("code/lib", "later")
+        assert (await all.history.result_of("later", "gate")).result == "SUCCESS"
+
+
+@dataclass(slots=True)
+class Overloaded:
+    heavy: bool = True
+
+    def refuses(self, running: int) -> str:
+        return "the load average is 40.0, above 10.0" if self.heavy else ""
+
+
+async def test_an_overloaded_executor_says_so_and_others_do_the_work(tmp_path: Path, quiet: Repositories) -> None:
+    async with cluster(tmp_path, quiet) as all:
+        await all.scheduler("s"), await all.merger("m")
+        one, two = await all.executor("e1", load=Overloaded()), await all.executor("e2")
+        release(one, two)
+        await proposed(all, 2)
+        for number in range(2):
+            assert (await all.history.result_of(f"t{number}", "gate")).result == "SUCCESS"
+        assert not one.runner.ran and len(two.runner.ran) == 2
+
+        def said() -> bool:
+            entry = one.context.mirror.get(one.name)
+            data = decode(entry.value, ComponentRecord).data if entry else {}
+            return not data["accepting"] and "load average" in data["why"]
+
+        await one.until(said)
+
+
+async def test_builds_go_to_the_zone_whose_machines_have_their_labels(
+    tmp_path: Path, repositories: Repositories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labelled = "- job: {name: onarm, run: jobs/unit, nodeset: {nodes: [{name: n, label: arm}]}}\n"
+    text = PIPELINES.replace("    check:\n      jobs: [unit]\n", "").replace("jobs: [unit]", "jobs: [unit, onarm]")
+    repositories.create("gated", {"zuul.yaml": text + labelled, "jobs/unit": "#!/bin/sh\n"})
+    monkeypatch.setattr("tests.integration.test_components.TENANTS", TENANTS.replace("- config\n", "- gated\n"))
+    async with cluster(tmp_path, repositories) as all:
+        await all.scheduler("s"), await all.merger("m")
+        here, far = await all.executor("e1"), await all.executor("e2", zone="lab", labels=("arm", "big"))
+        release(here, far)
+        await here.until(lambda: far.context.mirror.get(far.name) is not None)
+        await proposed(all, 1)
+        assert (await all.history.result_of("t0", "gate")).result == "SUCCESS"
+        assert [spec.job.name for spec in here.runner.ran] == ["unit"]
+        assert [spec.job.name for spec in far.runner.ran] == ["onarm"]
