@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headgate.gate.work import Dequeue
+import msgspec
+
+from headgate.config.model import FrozenJob
+from headgate.gate.change import Change
+from headgate.gate.work import BuildOutcome, BuildSpec, Dequeue, RepoState
 from headgate.map.check import check
 from headgate.services.asking import ask
 from headgate.store.memory import MemoryBackend
@@ -26,9 +30,6 @@ UNUSED = {
     "/zuul/cleanup/node_request": "as above",
     "/zuul/cleanup/sempahores": "as above",
     "/zuul/components/fingergw": "a process of its own",
-    "/zuul/executor/unzoned/result-data": "builds answer by an event, as the contract says of them",
-    "/zuul/executor/unzoned/results": "as above",
-    "/zuul/executor/unzoned/waiters": "as above",
     "/zuul/executor/zones": "no executor has a zone here",
     "/zuul/nodepool": "no nodes are asked for here",
     "/zuul/scheduler": "no timers and no statistics here",
@@ -43,7 +44,8 @@ async def test_every_place_the_gate_needs_is_written_and_reads_back(tmp_path: Pa
     tenants = TENANTS.replace("- config\n", "- semaphored\n")
     witness = Witness(MemoryBackend())
     lawful = LawfulBackend(witness, Laws.of("/zuul"), EVERYBODY)
-    async with gate(tmp_path, repositories.hub, lawful, tenants) as running:
+    jobs = {"unit": lambda spec, state: BuildOutcome(build=spec.build, result="SUCCESS", data={"much": "x" * 20_000})}
+    async with gate(tmp_path, repositories.hub, lawful, tenants, jobs) as running:
         repositories.propose("code/api", "greet", {"hello": "hi\n"})
         await running.history.result_of("greet", "check")
         repositories.approve("code/api", "greet")
@@ -52,6 +54,10 @@ async def test_every_place_the_gate_needs_is_written_and_reads_back(tmp_path: Pa
         async with store.session("somebody") as session:
             work = Dequeue("git.example/code/api/master/none")
             assert "not in the pipeline" in (await ask(running.context, session, "example", "gate", work)).text
+            one = Change("local", "git.example/code/api", "master")
+            alone = BuildSpec("b", "", "example", "check", "i", FrozenJob("unit"), one, state=RepoState())
+            answer = await running.context.builds.call(session, msgspec.json.encode(alone), precedence=1, meta={})
+            assert msgspec.json.decode(answer, type=BuildOutcome).result == "SUCCESS"
             assert "no pipeline" in (await ask(running.context, session, "example", "none", work)).text
     findings = check(witness.seen.values())
     assert findings.good, findings.text()

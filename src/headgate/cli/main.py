@@ -22,6 +22,7 @@ COMMANDS = {
     "freeze": ("headgate.cli.offline.freeze:command", "Print the jobs a change would run."),
     "schema": ("headgate.cli.offline.schema:command", "Print JSON Schema of configuration files, for editors."),
     "explain": ("headgate.cli.offline.explain:command", "Say where each attribute of a job comes from."),
+    "try": ("headgate.cli.trying.command:command", "Run one job on files as they are, before anything is pushed."),
     "status": ("headgate.cli.status:command", "Show the queues, live."),
     "components": ("headgate.cli.components:command", "The processes that take part; pause or stop them."),
     "enqueue": ("headgate.cli.control:enqueue", "Put a change into a pipeline."),

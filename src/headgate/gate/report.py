@@ -59,6 +59,9 @@ def text(item: Item, result: str, world: World) -> str:
         if jobs:
             lines += ["", *jobs]
         lines += [warning for warning in buildset.warnings]
+        lines += [
+            f"{job.name} warns: {text}" for job in buildset.jobs for text in _warnings(buildset.builds.get(job.name))
+        ]
     if world.pipeline.footer_message:
         lines += ["", world.pipeline.footer_message]
     return "\n".join(lines)
@@ -94,6 +97,13 @@ def _job_line(job: FrozenJob, build: Build, world: World) -> str:
     took = f" in {duration(build.end_ms - build.start_ms)}" if build.start_ms and build.end_ms else ""
     voting = "" if job.voting else " (non-voting)"
     return f"- {job.name}{' ' + url if url else ''} : {word}{error}{took}{voting}"
+
+
+def _warnings(build: Build | None) -> list[str]:
+    """What the build returned as `zuul.warnings`."""
+    zuul = build.data.get("zuul") if build else None
+    found = zuul.get("warnings") if isinstance(zuul, dict) else None
+    return [text for text in found if isinstance(text, str)] if isinstance(found, list | tuple) else []
 
 
 def build_url(build: Build, world: World) -> str:

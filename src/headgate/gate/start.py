@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
-from headgate.config.model import FrozenJob
+from headgate.config.model import FrozenJob, Pipeline
 from headgate.gate.graph import parent_data, parents
 from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Merge, Phase, Run, Texts, Unfollowed, World
 from headgate.gate.work import BuildSpec, MergeItem, MergeRequest
@@ -115,14 +115,16 @@ def run(item: Item, buildset: BuildSet, job: FrozenJob, attempt: int, world: Wor
         job=job,
         change=item.change,
         attempt=attempt,
-        zuul=variables(item, buildset, job, build, world),
+        zuul=variables(item, buildset, job, build, world.tenant, world.pipeline),
         parent_data=parent_data(job, buildset),
     )
     asked.append(Run(id, spec, world.pipeline.precedence))
     return build
 
 
-def variables(item: Item, buildset: BuildSet, job: FrozenJob, build: Build, world: World) -> dict[str, Any]:
+def variables(
+    item: Item, buildset: BuildSet, job: FrozenJob, build: Build, tenant: str, pipeline: Pipeline
+) -> dict[str, Any]:
     """The `zuul` variable (gating-behaviour §14.5), as far as the gate knows it.  JSON."""
     change = item.change
     host, _, name = change.project.partition("/")
@@ -151,11 +153,11 @@ def variables(item: Item, buildset: BuildSet, job: FrozenJob, build: Build, worl
     return {
         "build": build.id,
         "buildset": buildset.id,
-        "pipeline": world.pipeline.name,
-        "post_review": world.pipeline.post_review,
+        "pipeline": pipeline.name,
+        "post_review": pipeline.post_review,
         "job": job.name,
         "voting": job.voting,
-        "tenant": world.tenant,
+        "tenant": tenant,
         "event_id": item.event,
         "timeout": job.timeout_s,
         "pre_timeout": job.pre_timeout_s,

@@ -282,6 +282,15 @@ def test_child_jobs_leave_the_others_out() -> None:
     assert play.landing_names == ["A"], "skipped jobs do not stand in the way"
 
 
+def test_what_jobs_warn_of_is_in_the_report() -> None:
+    play = Play("unit")
+    play.approve("A")
+    play.merges()
+    play.ends("A", "unit", "SUCCESS", zuul={"warnings": ["the API is old", 7]})
+    play.lands("A")
+    assert play.said["A"].splitlines()[-1] == "unit warns: the API is old"
+
+
 def test_a_build_that_did_not_get_to_run_is_tried_again_and_then_given_up() -> None:
     play = Play(FrozenJob(name="unit", attempts_max=2))
     play.approve("A")

@@ -1,0 +1,71 @@
+"""Work trees as they are, with everything not committed yet, in place of repositories."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from headgate.adapters.git.command import GitError, git
+from headgate.gate.work import RepoState
+from headgate.ports.checkout import Checkout, CheckoutError
+
+MESSAGE = "The files as they are, committed or not"
+
+
+class Directories:
+    """`ports.checkout.Checkout`: the projects of `trees` from there, on their one branch, also where what has landed is
+    wanted; the others as `rest` has them."""
+
+    def __init__(self, trees: Mapping[str, tuple[Path, str]], rest: Checkout) -> None:
+        """`trees`: project -> work tree and its branch."""
+        self._trees, self._rest = trees, rest
+
+    async def branches(self, state: RepoState, project: str) -> Collection[str]:
+        if project in self._trees:
+            return (self._trees[project][1],)
+        return await self._rest.branches(state, project)
+
+    async def checkout(
+        self, state: RepoState, project: str, branch: str, dest: Path, *, speculative: bool = True
+    ) -> str:
+        tree, here = self._trees.get(project, (None, ""))
+        if tree is None or branch != here:
+            return await self._rest.checkout(state, project, branch, dest, speculative=speculative)
+        try:
+            return await _copy(tree, branch, dest)
+        except GitError as error:
+            raise CheckoutError(f"{tree}: {error}") from error
+
+
+async def _copy(tree: Path, branch: str, dest: Path) -> str:
+    """Its history, and one commit more for what differs from its head.  Writes nothing into `tree`.
+
+    Raises GitError, OSError."""
+    await git("clone", "-q", "--shared", "--no-checkout", str(tree), str(dest))
+    await git("symbolic-ref", "HEAD", f"refs/heads/{branch}", at=dest)
+    await git("update-ref", f"refs/heads/{branch}", await head(tree), at=dest)
+    await git("update-ref", f"refs/remotes/origin/{branch}", await head(tree), at=dest)
+    await git("config", "--remove-section", "remote.origin", at=dest)
+    _, listed = await git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate", at=tree)
+    await asyncio.to_thread(_files, tree, dest, [name for name in listed.split("\0") if name])
+    await git("add", "-A", "--force", at=dest)
+    _, changed = await git("status", "--porcelain", at=dest)
+    if changed:
+        await git("commit", "-q", "-m", MESSAGE, at=dest)
+    return await head(dest)
+
+
+def _files(tree: Path, dest: Path, names: Collection[str]) -> None:
+    for name in names:
+        source, place = tree / name, dest / name
+        if source.is_symlink() or source.is_file():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, place, follow_symlinks=False)
+
+
+async def head(tree: Path) -> str:
+    """The commit that is checked out.  Raises GitError."""
+    _, commit = await git("rev-parse", "--verify", "HEAD", at=tree)
+    return commit.strip()

@@ -1,0 +1,1 @@
+"""`headgate try`: one job, now, on files as they are."""

@@ -1,0 +1,95 @@
+"""`headgate try`: jobs run on work trees as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from headgate.cli.main import group
+from headgate.testing.repositories import Repositories, run_git
+
+from .conftest import PIPELINES, TENANTS
+
+JOB = """#!/bin/sh
+echo "hello says $(cat hello)"
+headgate-return said="$(cat hello)"
+grep -q hi hello
+"""
+
+
+@pytest.fixture
+def repositories(tmp_path: Path) -> Repositories:
+    found = Repositories(tmp_path)
+    found.create("config", {"zuul.yaml": PIPELINES, "jobs/unit": JOB})
+    found.create("code/api", {"hello": "hi\n", ".gitignore": "*.o\n"})
+    found.create("code/lib", {"l": "landed\n"})
+    (tmp_path / "tenants.yaml").write_text(TENANTS)
+    settings = (
+        "[scheduler]\ntenant_config = tenants.yaml\n[connection local]\nbaseurl = hub\n[executor]\nsandbox = none\n"
+    )
+    (tmp_path / "headgate.conf").write_text(settings)
+    return found
+
+
+def attempt(repositories: Repositories, *arguments: str, project: str = "code/api") -> Result:
+    config = str(repositories.root / "headgate.conf")
+    trees = () if "--tree" in arguments else ("--tree", str(repositories.work(project)))
+    return CliRunner().invoke(group, ["try", *arguments, *trees, "--config", config])
+
+
+def test_a_job_sees_what_is_not_committed_and_leaves_the_work_tree_alone(repositories: Repositories) -> None:
+    work = repositories.work("code/api")
+    (work / "hello").write_text("hi, all\n")
+    (work / "left.o").write_text("ignored")
+    before = run_git("count-objects", "-v", at=work), run_git("status", "--porcelain", at=work)
+    done = attempt(repositories, "unit")
+    assert done.exit_code == 0, done.output
+    assert "| hello says hi, all" in done.output and 'returned {"said":"hi, all"}' in done.output
+    assert (run_git("count-objects", "-v", at=work), run_git("status", "--porcelain", at=work)) == before
+
+
+def test_a_failure_is_the_exit_status(repositories: Repositories, tmp_path: Path) -> None:
+    (repositories.work("code/api") / "hello").write_text("bye\n")
+    done = attempt(repositories, "unit", "--keep", str(tmp_path / "kept"))
+    assert done.exit_code == 1 and "unit: FAILURE in" in done.output and "run: jobs/unit: exit status 1" in done.output
+    assert [p.name for p in (tmp_path / "kept/logs").glob("*/job-output.txt")] == ["job-output.txt"]
+    assert list((tmp_path / "kept/builds").glob("*/work/src/local/code/api/hello"))
+
+
+def test_a_jobs_own_script_is_tried_before_it_lands(repositories: Repositories) -> None:
+    (repositories.work("config") / "jobs/unit").write_text("#!/bin/sh\necho tried\n")
+    trees = [word for name in ("code/api", "config") for word in ("--tree", str(repositories.work(name)))]
+    done = attempt(repositories, "unit", *trees)
+    assert done.exit_code == 0 and "| tried" in done.output
+
+
+def test_a_job_that_is_only_in_the_work_tree(repositories: Repositories) -> None:
+    text = """
+- job:
+    name: own
+    parent: base
+    run: own
+    required-projects: [code/lib]
+- project:
+    check: {jobs: [own]}
+"""
+    repositories.write("code/api", {"zuul.yaml": text, "own": "#!/bin/sh\ncat $ZUUL_SRC_ROOT/*/code/lib/l\n"})
+    done = attempt(repositories, "own")
+    assert done.exit_code == 0 and "| landed" in done.output, done.output
+    repositories.write("code/api", {"zuul.yaml": text.replace("run: own", "run: [")})
+    assert "zuul.yaml" in attempt(repositories, "own").output
+
+
+def test_what_cannot_be_tried_is_said(repositories: Repositories, tmp_path: Path) -> None:
+    done = attempt(repositories, "unti")
+    assert isinstance(done.exception, Exception) and done.exit_code == 1
+    assert "runs no job 'unti'; did you mean 'unit'?" in str(done.exception)
+    assert "Its jobs are: unit (check, gate)" in str(done.exception)
+    assert "is no work tree of git" in str(attempt(repositories, "unit", "--tree", str(tmp_path)).exception)
+    stranger = Repositories(tmp_path / "else")
+    stranger.create("other", {"a": "a"})
+    done = attempt(repositories, "unit", "--tree", str(stranger.work("other")))
+    assert "say whose it is with --tree PROJECT=" in str(done.exception)
+    assert attempt(repositories, "unit", "--tree", f"code/lib={stranger.work('other')}").exit_code == 1
