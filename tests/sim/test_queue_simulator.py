@@ -19,7 +19,7 @@ from headgate.store.store import Store
 from headgate.store.types import Op, Put, Unavailable
 from headgate.testing.queues import simulator as queuesim
 from headgate.testing.queues.simulator import QueueSimulation, simulate_queues
-from headgate.testing.simworld import Broken
+from headgate.testing.sim.world import Broken
 
 SEEDS = int(os.environ.get("QUEUE_SIM_SEEDS", "2000"))
 CHUNK = 100

@@ -7,6 +7,7 @@ from headgate.gate.change import Standing
 from headgate.gate.model import Build
 from headgate.gate.work import BuildSpec, RepoState
 from headgate.map.inventory.nodes import Nodes
+from headgate.map.locks import Locks
 from headgate.map.queues import (
     BuildRequests,
     ConnectionQueue,
@@ -181,63 +182,6 @@ class Executor(Dir):
 
     unzoned = below(BuildRequests)
     zones = each(BuildRequests, key="zone")
-
-
-class TriggerLock(Dir):
-    """One tenant."""
-
-    lock = place(Empty, "Held while trigger events are moved on to pipelines.", by="scheduler", node="lock", own=True)
-
-
-class ManagementLock(Dir):
-    """One tenant."""
-
-    lock = place(Empty, "Held while management events are acted on.", by="scheduler", node="lock", own=True)
-
-
-class EventLocks(Dir):
-    """Who consumes the event queues of a tenant."""
-
-    trigger = each(TriggerLock, key="tenant")
-    management = each(ManagementLock, key="tenant")
-
-
-class PipelineLock(Dir):
-    """One pipeline."""
-
-    lock = place(
-        Empty,
-        "Held by the scheduler that runs the pipeline; the guard of every turn.",
-        by="scheduler",
-        node="lock",
-        own=True,
-    )
-
-
-class PipelineLocks(Dir):
-    """The pipelines of one tenant."""
-
-    pipeline = each(PipelineLock, key="pipeline", bare=True)
-
-
-class TenantLock(Dir):
-    """One tenant."""
-
-    lock = place(
-        Empty,
-        "Written under while the configuration changes; read under while it is taken up.",
-        by="scheduler, web",
-        node="lock",
-        own=True,
-    )
-
-
-class Locks(Dir):
-    """Who may do what."""
-
-    events = below(EventLocks)
-    pipeline = each(PipelineLocks, key="tenant", doc="Who runs the pipelines.")
-    tenant = each(TenantLock, key="tenant", doc="Who changes, or takes up, a configuration.")
 
 
 class LayoutPlace(Dir):

@@ -117,12 +117,12 @@ class Late(MortalBackend):
         if await self._step():
             self._post.append(asyncio.ensure_future(self._arrive(checks, ops)))
             raise Unavailable("died before the answer came")
-        return await self._inner.commit(checks, ops)
+        return await self.inner.commit(checks, ops)
 
     async def _arrive(self, checks: Sequence[At], ops: Sequence[Op]) -> None:
         await asyncio.sleep(self._chance.random() * POST_MAX_S)
         with suppress(StoreError):
-            await self._inner.commit(checks, ops)
+            await self.inner.commit(checks, ops)
 
 
 MakeLauncher = Callable[[Context, Inventory, Mapping[str, Provider]], Launcher]

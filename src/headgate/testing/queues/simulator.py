@@ -26,7 +26,7 @@ from headgate.store.types import At, Conflict, Entry, Op, StoreError, Unavailabl
 from headgate.testing.loop import run_virtual
 from headgate.testing.mortal import MortalBackend
 from headgate.testing.queues.world import QueueWorld, SimSource
-from headgate.testing.simworld import Broken
+from headgate.testing.sim.world import Broken
 
 TIME_MAX_S = 400.0
 """Virtual; a run that is not quiet by then hangs."""
@@ -58,7 +58,7 @@ class LateBackend(MortalBackend):
 
     async def _arrive(self, checks: Sequence[At], ops: Sequence[Op]) -> None:
         try:
-            await self._inner.commit(checks, ops)
+            await self.inner.commit(checks, ops)
         except (Conflict, StoreError):
             return
 

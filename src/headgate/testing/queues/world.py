@@ -17,7 +17,7 @@ from headgate.queueing.progress import Progress, position
 from headgate.services.queueing.desk import dead_letter
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import Changed, Gone
-from headgate.testing.simworld import Broken
+from headgate.testing.sim.world import Broken
 
 
 @dataclass(slots=True)
