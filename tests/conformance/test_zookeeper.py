@@ -14,14 +14,13 @@ from headgate.store.types import Backend
 from headgate.store.zookeeper.backend import ZooKeeperBackend
 from headgate.testing.conformance import Conformance, Gap
 from headgate.testing.servers.proxy import Proxy, proxy
-from headgate.testing.servers.zookeeper import SESSION_LEAST_S, ZooKeeper, chroot, zookeeper
+from headgate.testing.servers.zookeeper import SESSION_LEAST_S, ZooKeeper, chroot
 from headgate.testing.stores.machine import Run, Subject, machine
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
-    with zookeeper(tmp_path_factory.mktemp("zookeeper")) as running:
-        yield running
+@pytest.fixture
+def server(zookeeper_server: ZooKeeper) -> ZooKeeper:
+    return zookeeper_server
 
 
 @pytest.fixture

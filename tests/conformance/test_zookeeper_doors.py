@@ -24,10 +24,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return make(tmp_path_factory.mktemp("certificates"))
 
 
-@pytest.fixture(scope="module")
-def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
-    with zookeeper(tmp_path_factory.mktemp("open")) as running:
-        yield running
+@pytest.fixture
+def open_server(zookeeper_server: ZooKeeper) -> ZooKeeper:
+    return zookeeper_server
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -23,15 +23,14 @@ from headgate.store.types import (
 )
 from headgate.store.zookeeper.backend import ZooKeeperBackend
 from headgate.testing.servers.proxy import Proxy, proxy
-from headgate.testing.servers.zookeeper import SESSION_LEAST_S, ZooKeeper, chroot, zookeeper
+from headgate.testing.servers.zookeeper import SESSION_LEAST_S, ZooKeeper, chroot
 
 DEADLINE_S = 20.0
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
-    with zookeeper(tmp_path_factory.mktemp("zookeeper")) as running:
-        yield running
+@pytest.fixture
+def server(zookeeper_server: ZooKeeper) -> ZooKeeper:
+    return zookeeper_server
 
 
 @pytest.fixture

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from headgate.testing.repositories import Repositories
+from headgate.testing.servers.zookeeper import ZooKeeper, chroot
 from tests.integration.conftest import PIPELINES, TENANTS
 
 from .headgate import Headgate
@@ -19,12 +21,21 @@ test ! -e BROKEN
 
 
 @pytest.fixture
-def headgate(tmp_path: Path) -> Iterator[Headgate]:
+def store(request: pytest.FixtureRequest) -> str:
+    """Its URL; a file unless the test asks for something else."""
+    if getattr(request, "param", "sqlite") == "sqlite":
+        return ""
+    server: ZooKeeper = request.getfixturevalue("zookeeper_server")
+    return f"zookeeper://127.0.0.1:{server.port}{asyncio.run(chroot(server))}"
+
+
+@pytest.fixture
+def headgate(tmp_path: Path, store: str) -> Iterator[Headgate]:
     repositories = Repositories(tmp_path)
     repositories.create("config", {"zuul.yaml": PIPELINES, "jobs/unit": UNIT})
     repositories.create("code/api", {"README": "api\n"})
     repositories.create("code/lib", {"README": "lib\n"})
-    running = Headgate(repositories, TENANTS)
+    running = Headgate(repositories, TENANTS, store)
     running.start()
     yield running
     running.stop()

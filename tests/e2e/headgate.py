@@ -44,9 +44,11 @@ def wait_for(what: str, holds: Callable[[], Any], deadline_s: float = DEADLINE_S
 
 
 class Headgate:
-    def __init__(self, repositories: Repositories, tenants: str) -> None:
+    def __init__(self, repositories: Repositories, tenants: str, store: str = "") -> None:
+        """`store`: its URL; by default a file."""
         self.root, self.repositories = repositories.root, repositories
-        (self.root / "headgate.conf").write_text(SETTINGS)
+        self.store = store or f"sqlite:///{self.root / 'state' / 'headgate.sqlite'}"
+        (self.root / "headgate.conf").write_text(f"{SETTINGS}[store]\nurl = {self.store}\n")
         (self.root / "tenants.yaml").write_text(tenants)
         self.log = self.root / "headgate.log"
         self.process: subprocess.Popen[bytes] | None = None

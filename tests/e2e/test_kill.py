@@ -8,11 +8,14 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from headgate.testing.repositories import run_git
 
 from .headgate import Headgate, wait_for
 
 
+@pytest.mark.parametrize("store", ["sqlite", "zookeeper"], indirect=True)
 def test_ten_changes_through_five_kills(headgate: Headgate) -> None:
     repositories, chance = headgate.repositories, random.Random(7)
     commits: dict[tuple[str, str], str] = {}
@@ -41,7 +44,6 @@ def test_ten_changes_through_five_kills(headgate: Headgate) -> None:
         merges = [line for line in log.splitlines() if line.startswith("Merge ")]
         assert len(merges) == len(set(merges)) == sum(t in landed for p, t in commits if p == project)
     assert headgate.stop() == 0
-    store = headgate.root / "state" / "headgate.sqlite"
-    command = [str(Path(sys.executable).with_name("headgate")), "map", "check", "--store", str(store)]
+    command = [str(Path(sys.executable).with_name("headgate")), "map", "check", "--store", headgate.store]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr

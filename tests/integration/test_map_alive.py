@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from headgate.config.model import FrozenJob
 from headgate.gate.change import Change
@@ -12,9 +14,12 @@ from headgate.gate.work import BuildOutcome, BuildSpec, Dequeue, RepoState
 from headgate.map.check import check
 from headgate.services.asking import ask
 from headgate.store.memory import MemoryBackend
+from headgate.store.types import Backend
+from headgate.store.zookeeper.backend import ZooKeeperBackend
 from headgate.testing.gate import gate
 from headgate.testing.lawful import LawfulBackend, Laws
 from headgate.testing.repositories import Repositories
+from headgate.testing.servers.zookeeper import ZooKeeper, chroot
 from headgate.testing.witness import Witness
 
 from .conftest import PIPELINES, TENANTS
@@ -37,12 +42,25 @@ UNUSED = {
 """Prefixes of places that this run does not need, and why."""
 
 
-async def test_every_place_the_gate_needs_is_written_and_reads_back(tmp_path: Path, repositories: Repositories) -> None:
+@pytest.fixture(params=["memory", "zookeeper"])
+async def backend(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
+    if request.param == "memory":
+        yield MemoryBackend()
+        return
+    server: ZooKeeper = request.getfixturevalue("zookeeper_server")
+    found = await ZooKeeperBackend.open(f"zookeeper://127.0.0.1:{server.port}{await chroot(server)}")
+    yield found
+    await found.close()
+
+
+async def test_every_place_the_gate_needs_is_written_and_reads_back(
+    tmp_path: Path, repositories: Repositories, backend: Backend
+) -> None:
     semaphore = "    semaphores: [printer]\n- semaphore:\n    name: printer\n"
     text = PIPELINES.replace("    run: jobs/unit\n", "    run: jobs/unit\n" + semaphore)
     repositories.create("semaphored", {"zuul.yaml": text, "jobs/unit": "#!/bin/sh\n"})
     tenants = TENANTS.replace("- config\n", "- semaphored\n")
-    witness = Witness(MemoryBackend())
+    witness = Witness(backend)
     lawful = LawfulBackend(witness, Laws.of("/zuul"), EVERYBODY)
     jobs = {"unit": lambda spec, state: BuildOutcome(build=spec.build, result="SUCCESS", data={"much": "x" * 20_000})}
     async with gate(tmp_path, repositories.hub, lawful, tenants, jobs) as running:

@@ -284,6 +284,18 @@ class Conformance:
             (entry,) = await backend.commit([], [Put("/w/x", b"")])
             assert entry is not None and await first(one, 1) == [Changed(entry)]
 
+    async def test_a_watch_begun_later_shows_what_was_committed_before(self, backend: Backend) -> None:
+        lease = await backend.grant(30)
+        around = backend.watch("")
+        async with aclosing(around):  # type: ignore[type-var]  # an async generator behind its protocol
+            await first(around, 1)
+            for number in range(10):
+                written = await backend.commit([], [Append(f"/line/{number}", b"", lease)])
+                watch = backend.watch(f"/line/{number}")
+                async with aclosing(watch):  # type: ignore[type-var]  # as above
+                    assert await first(watch, 1) == [Snapshot(tuple(entry for entry in written if entry))]
+        await backend.revoke(lease)
+
     @pytest.mark.parametrize("fate", ["lost", "unanswered"])
     async def test_a_commit_of_unknown_outcome_is_not_repeated(self, backend: Backend, fate: str) -> None:
         unsure, runs = UnsureBackend(backend), 0

@@ -68,12 +68,8 @@ class ZooKeeperBackend:
             return sorted(entries, key=order)
         view = await self._use(prefix)
         try:
-            await self._reading(lambda link: link.call(Do.SYNC, text(self.address.chroot or "/")))
-            async with asyncio.timeout(ANSWER_S):
-                await view.calm()
+            await self._caught_up(view, always=True)
             return view.tree.under(prefix)
-        except TimeoutError:
-            raise Unavailable(f"{self.address}: {prefix or '/'} could not be read within {ANSWER_S} s") from None
         finally:
             await self._leave(view)
 
@@ -90,6 +86,7 @@ class ZooKeeperBackend:
     async def watch(self, prefix: str) -> AsyncIterator[Change]:
         view = await self._use(prefix)
         try:
+            await self._caught_up(view)
             changes = view.tree.watch(prefix)
             async with aclosing(changes):  # type: ignore[type-var]  # an async generator behind its protocol
                 async for change in changes:
@@ -257,6 +254,16 @@ class ZooKeeperBackend:
             await self._leave(view)
             raise
         return view
+
+    async def _caught_up(self, view: View, *, always: bool = False) -> None:
+        """The view shows what this process knows to have been done, or whatever has been done.  Raises Unavailable."""
+        if always or self._newest > self._session.identity.zxid:
+            await self._reading(lambda link: link.call(Do.SYNC, text(self.address.chroot or "/")))
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await view.calm()
+        except TimeoutError:
+            raise Unavailable(f"{self.address}: {view.prefix or '/'} was not read within {ANSWER_S} s") from None
 
     async def _leave(self, view: View) -> None:
         view.users -= 1

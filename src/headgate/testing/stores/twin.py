@@ -100,7 +100,7 @@ class Twin:
 
     def version(self, path: str, age: int | None) -> int | None:
         """The model's version of `path`, so many writes ago; None: absent, or never written."""
-        known = self._versions.get(path, [])
+        known = self._versions.get(self._name(path), [])
         return None if age is None or not known else known[-1 - age % len(known)][0]
 
     def at(self, path: str) -> At:

@@ -1,0 +1,16 @@
+"""Real servers, started when a test first asks for one, and shared by the tests of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from headgate.testing.servers.zookeeper import ZooKeeper, zookeeper
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    """One that anybody may use without a login.  Take a node of your own: `chroot`."""
+    with zookeeper(tmp_path_factory.mktemp("zookeeper")) as running:
+        yield running
