@@ -1,0 +1,138 @@
+"""`headgate store`: the whole tree to a file and back, also from one kind of store to another; and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from headgate.base.errors import UserError
+from headgate.cli.settings import find, read
+from headgate.cli.store.opening import MEMORY, open_to_read, open_url
+from headgate.map.keys import KEYS_ROOT
+from headgate.map.trees import find as find_place
+from headgate.map.trees import trees
+from headgate.store.archive import parsed, restore, written
+from headgate.store.model import inside
+from headgate.store.types import OPS_MAX, Delete, Entry, StoreError
+
+T = TypeVar("T")
+
+_config = click.option("--config", metavar="FILE", help="The settings file.")
+_store = click.option("--store", metavar="URL", default="", help="Another store than that of the settings.")
+
+
+@click.group()
+def command() -> None:
+    """The whole tree: to a file, from a file, or gone.
+
+    To move to another kind of store, stop Headgate, export, change `[store] url`, import, start.
+    """
+
+
+@command.command("export")
+@_config
+@_store
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+def export(config: str | None, store: str, file: Path) -> None:
+    """Write everything that is kept into FILE, as of one moment; a running Headgate is not disturbed."""
+    url = _url(config, store)
+    entries = _run(_listed(url))
+    if file.exists():
+        raise UserError(f"{file} exists; choose another name")
+    beside = file.with_name(file.name + ".part")
+    try:
+        with open(beside, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
+            out.writelines(written(entries, url.rpartition("@")[2]))
+            out.flush()
+            os.fsync(out.fileno())
+        beside.rename(file)
+    except OSError as error:
+        raise UserError(f"{file}: cannot be written: {error.strerror}") from error
+    click.echo(f"{file}: {sum(entry.lease is None for entry in entries)} entries")
+
+
+@command.command("import")
+@_config
+@_store
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+def import_(config: str | None, store: str, file: Path) -> None:
+    """Put what `export` wrote into FILE into an empty store."""
+    url = _url(config, store)
+    try:
+        with open(file, "rb") as lines:
+            found = parsed(lines, str(file))
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}") from error
+    except StoreError as error:
+        raise UserError(str(error)) from error
+
+    async def body() -> int:
+        backend = await open_url(url)
+        try:
+            return await restore(backend, found, _numbered)
+        finally:
+            await backend.close()
+
+    click.echo(f"{_run(body())} entries imported")
+
+
+@command.command()
+@_config
+@_store
+@click.option("--keys", is_flag=True, help="Also the keys of projects: what is encrypted with them is lost.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def reset(config: str | None, store: str, keys: bool, yes: bool) -> None:
+    """Remove the entire tree: queues, requests, caches.  Open changes are found again in git; history stays."""
+    url = _url(config, store)
+    kept = "" if keys else ", but for the keys of projects"
+    if not yes:
+        click.confirm(f"Remove everything from {url.rpartition('@')[2]}{kept}?", abort=True)
+
+    async def body() -> int:
+        backend = await open_url(url)
+        try:
+            entries = [entry for entry in await backend.list("") if keys or not inside(entry.path, KEYS_ROOT)]
+            if running := [entry.path for entry in entries if entry.lease is not None]:
+                raise UserError(f"Headgate is running here ({running[0]}); stop it first, nothing was removed")
+            paths = sorted((entry.path for entry in entries), reverse=True)
+            for start in range(0, len(paths), OPS_MAX):
+                await backend.commit([], [Delete(path) for path in paths[start : start + OPS_MAX]])
+            return len(paths)
+        finally:
+            await backend.close()
+
+    click.echo(f"{_run(body())} entries removed")
+
+
+def _numbered(path: str) -> bool:
+    """As the map says of its place."""
+    found = find_place(trees(), path)
+    return found is not None and found.place is not None and found.place.node == "sequence" and bool(found.rest)
+
+
+def _url(config: str | None, store: str) -> str:
+    url = store or read(find(config)).store_url
+    if url == MEMORY:
+        raise UserError("the store is in memory: what is kept there ends with its process")
+    return url
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Raises UserError."""
+    try:
+        return asyncio.run(work)
+    except StoreError as error:
+        raise UserError(str(error)) from error
+
+
+async def _listed(url: str) -> Sequence[Entry]:
+    reader = await open_to_read(url)
+    try:
+        return await reader.list("")
+    finally:
+        await reader.close()

@@ -1,0 +1,130 @@
+"""A whole tree as one file, a line of JSON for each entry, oldest first; for backups, and to move to another store.
+
+The first line says what the file is, the last how many entries it has: a file cut short is noticed.  What was held
+under leases belongs to processes and is left out.  Numbered children are appended anew: they keep their order, and get
+the numbers of the store they are put into.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+
+import msgspec
+
+from headgate.store.model import check_path
+from headgate.store.types import NAME_DIGITS, OPS_MAX, PARENTS_MAX, Append, Backend, Entry, Op, Put, StoreError
+
+FORMAT = 1
+SIZE_MAX_BYTES = 800_000
+"""Of one commit of an import."""
+
+
+class Head(msgspec.Struct, frozen=True):
+    headgate_export: int
+    """The format."""
+    source: str = ""
+
+
+class Line(msgspec.Struct, frozen=True, omit_defaults=True):
+    path: str
+    at: int
+    """Entries with the same number were born in one commit."""
+    text: str | None = None
+    base64: str | None = None
+    """Of a value that is no text."""
+
+
+class Tail(msgspec.Struct, frozen=True):
+    entries: int
+
+
+def written(entries: Iterable[Entry], source: str) -> Iterator[bytes]:
+    """The lines of the file."""
+    yield msgspec.json.encode(Head(FORMAT, source)) + b"\n"
+    count = 0
+    for entry in entries:
+        if entry.lease is None:
+            count += 1
+            yield msgspec.json.encode(_line(entry)) + b"\n"
+    yield msgspec.json.encode(Tail(count)) + b"\n"
+
+
+def _line(entry: Entry) -> Line:
+    try:
+        return Line(entry.path, entry.born, text=entry.value.decode())
+    except UnicodeDecodeError:
+        return Line(entry.path, entry.born, base64=base64.b64encode(entry.value).decode())
+
+
+def parsed(lines: Iterable[bytes], name: str) -> list[Line]:
+    """What the file of this name holds.  Raises StoreError with the line that is wrong."""
+    found: list[Line] = []
+    tail: Tail | None = None
+    number = 0
+    for number, raw in enumerate(lines, 1):
+        if tail is not None:
+            raise StoreError(f"{name}:{number}: something follows what should be the last line")
+        try:
+            if number == 1:
+                _check_head(msgspec.json.decode(raw, type=Head), name)
+            elif raw.startswith(b'{"entries"'):
+                tail = msgspec.json.decode(raw, type=Tail)
+            else:
+                found.append(msgspec.json.decode(raw, type=Line))
+                check_path(found[-1].path)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise StoreError(f"{name}:{number}: not a line of an export of Headgate: {error}") from error
+    if tail is None or tail.entries != len(found):
+        raise StoreError(f"{name}: cut short after line {number}; nothing was imported")
+    return found
+
+
+def _check_head(head: Head, name: str) -> None:
+    if head.headgate_export > FORMAT:
+        raise StoreError(
+            f"{name}: written by a newer Headgate (format {head.headgate_export}, this one knows {FORMAT}); upgrade"
+        )
+
+
+def commits(lines: Iterable[Line], numbered: Callable[[str], bool]) -> Iterator[list[Op]]:
+    """What to commit one after the other, so that the order of births stays as it was.  `numbered`: is this path a
+    child with a number?"""
+    for _, together in groupby(lines, key=lambda line: line.at):
+        ops: list[Op] = []
+        for line in together:
+            op = _op(line, numbered)
+            if ops and _full([*ops, op]):
+                yield ops
+                ops = []
+            ops.append(op)
+        yield ops
+
+
+def _op(line: Line, numbered: Callable[[str], bool]) -> Op:
+    value = line.text.encode() if line.text is not None else base64.b64decode(line.base64 or "")
+    if not numbered(line.path):
+        return Put(line.path, value)
+    parent, _, name = line.path.rpartition("/")
+    return Append(parent, value, None, name[:-NAME_DIGITS])
+
+
+def _full(ops: Sequence[Op]) -> bool:
+    size_bytes = sum(len(op.value) + len(op.path.encode()) for op in ops if isinstance(op, Put))
+    size_bytes += sum(len(op.value) + len(op.parent.encode()) for op in ops if isinstance(op, Append))
+    parents = {op.parent for op in ops if isinstance(op, Append)}
+    return len(ops) > OPS_MAX or size_bytes > SIZE_MAX_BYTES or len(parents) > PARENTS_MAX
+
+
+async def restore(backend: Backend, lines: Iterable[Line], numbered: Callable[[str], bool]) -> int:
+    """Into an empty store; how many entries.  Raises StoreError when there is something already."""
+    if there := await backend.list(""):
+        raise StoreError(
+            f"the store is not empty ({there[0].path} and {len(there) - 1} more); nothing was imported. "
+            f"`headgate store reset` empties it"
+        )
+    count = 0
+    for ops in commits(lines, numbered):
+        count += len(await backend.commit([], ops))
+    return count
