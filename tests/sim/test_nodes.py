@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +12,10 @@ from headgate.ports.provider import Machine, Provider
 from headgate.services.context import Context
 from headgate.services.inventory.inventory import Inventory
 from headgate.services.nodes.launcher import Launcher
+from headgate.store.store import Store
+from headgate.store.types import At, Entry, Op
 from headgate.testing.nodes.yard import TENANTS, Broken, Simulation
+from headgate.testing.through import Through
 
 SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "1000")) // 20))
 
@@ -39,7 +42,25 @@ def uncleaned(context: Context, inventory: Inventory, providers: Mapping[str, Pr
     return Launcher(context, inventory, lambda: TENANTS, {kind: Slovenly(one) for kind, one in providers.items()})
 
 
+class Careless(Through):
+    """Commits without its checks."""
+
+    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
+        return await self.inner.commit([], ops)
+
+
+def unguarded(context: Context, inventory: Inventory, providers: Mapping[str, Provider]) -> Launcher:
+    careless = Context(Store(Careless(context.store.backend)), context.mirror, context.now_ms)
+    return Launcher(careless, inventory, lambda: TENANTS, providers)
+
+
 def test_a_launcher_that_does_not_clean_is_found() -> None:
     with pytest.raises(Broken):
         for seed in range(50):
             Simulation(seed, uncleaned).run()
+
+
+def test_a_launcher_that_checks_nothing_is_found() -> None:
+    with pytest.raises(Broken):
+        for seed in range(40, 200):  # one of the first of these finds it
+            Simulation(seed, unguarded).run()

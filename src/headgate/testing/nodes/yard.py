@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,16 +33,17 @@ from headgate.services.nodes.asking import Asking, NoNodes
 from headgate.services.nodes.launcher import Launcher
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session, Store
-from headgate.store.types import At, Backend, Entry, Op, StoreError, Unavailable
+from headgate.store.types import Backend
 from headgate.testing.loop import run_virtual
-from headgate.testing.mortal import MortalBackend
+from headgate.testing.sim.link import Link, Trouble
 
 TIME_MAX_S = 3_000.0
 """Virtual; a run that is not quiet by then hangs."""
 LOOK_INTERVAL_S = 5.0
 DEATHS_MAX = 3
-POST_MAX_S = 40.0
-"""How late a commit may arrive; longer than leases last."""
+TROUBLES = 2
+"""Of each life, besides its death."""
+SURVIVED = tuple(trouble for trouble in Trouble if trouble is not Trouble.DEATH)
 PARTITION = "a" * 32
 QUOTA = 3
 LABELS = {"small": Label("size=small"), "any": Label("size"), "fast": Label("tag:fast")}
@@ -104,27 +105,6 @@ class Yard:
                 del self.busy[name]
 
 
-class Late(MortalBackend):
-    """Its last commit may arrive long after the death of its process, when others have taken over."""
-
-    def __init__(
-        self, inner: Backend, chance: random.Random, dies_at: int | None, post: list[asyncio.Task[None]]
-    ) -> None:
-        super().__init__(inner, chance, dies_at)
-        self._post = post
-
-    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
-        if await self._step():
-            self._post.append(asyncio.ensure_future(self._arrive(checks, ops)))
-            raise Unavailable("died before the answer came")
-        return await self.inner.commit(checks, ops)
-
-    async def _arrive(self, checks: Sequence[At], ops: Sequence[Op]) -> None:
-        await asyncio.sleep(self._chance.random() * POST_MAX_S)
-        with suppress(StoreError):
-            await self.inner.commit(checks, ops)
-
-
 MakeLauncher = Callable[[Context, Inventory, Mapping[str, Provider]], Launcher]
 
 
@@ -137,7 +117,6 @@ class Simulation:
     seed: int
     launcher: MakeLauncher = a_launcher
     deaths: int = 0
-    post: list[asyncio.Task[None]] = field(default_factory=list)
 
     def run(self) -> Yard:
         """Raises Broken, naming the seed."""
@@ -162,20 +141,22 @@ class Simulation:
             await _until_quiet(yard, backend, left, running)
         finally:
             stop.set()
-            await asyncio.gather(running, *self.post, return_exceptions=True)
+            await asyncio.gather(running, return_exceptions=True)
         return yard
 
     async def _process(
         self, kind: str, yard: Yard, inner: MemoryBackend, chance: random.Random, stop: asyncio.Event,
         left: dict[str, BuildSpec],
     ) -> None:  # fmt: skip
-        """Lives, dies at some request, is started again, a few times."""
+        """Lives, meets troubles, dies, is started again, a few times."""
         lives = chance.randrange(DEATHS_MAX + 1)
         while not stop.is_set():
-            dies_at = chance.randrange(3, 80) if lives > 0 else None
+            troubles: dict[int, Trouble] = {chance.randrange(3, 200): chance.choice(SURVIVED) for _ in range(TROUBLES)}
+            if lives > 0:
+                troubles[chance.randrange(3, 80)] = Trouble.DEATH
             lives -= 1
-            backend = Late(inner, chance, dies_at, self.post)
-            life = asyncio.ensure_future(self._life(kind, yard, backend, inner, stop, left))
+            backend = Link(inner, chance, troubles)
+            life = asyncio.ensure_future(self._life(kind, yard, backend, stop, left))
             death = asyncio.ensure_future(backend.died.wait())
             await asyncio.wait([life, death], return_when=asyncio.FIRST_COMPLETED)
             if not backend.died.is_set():
@@ -189,7 +170,7 @@ class Simulation:
                 raise end
 
     async def _life(
-        self, kind: str, yard: Yard, backend: Backend, inner: MemoryBackend, stop: asyncio.Event,
+        self, kind: str, yard: Yard, backend: Backend, stop: asyncio.Event,
         left: dict[str, BuildSpec],
     ) -> None:  # fmt: skip
         loop, store = asyncio.get_running_loop(), Store(backend)
