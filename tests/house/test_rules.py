@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli.docs import pages
 from headgate.cli.main import COMMANDS, group
+from headgate.cli.pages.command import pages
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "headgate"

@@ -37,7 +37,7 @@ COMMANDS = {
     "store": ("headgate.cli.store.command:command", "The whole tree: to a file, from a file, or gone."),
     "map": ("headgate.cli.map:command", "What is kept where: reference, live tree, check."),
     "demo": ("headgate.cli.scenario.command:command", "A gate at work on four small repositories."),
-    "docs": ("headgate.cli.docs:command", "Write the generated reference pages."),
+    "docs": ("headgate.cli.pages.command:command", "Write the generated reference pages."),
 }
 """Name -> where it is, and what it does."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from headgate.cli.pages import api, cli
 from headgate.cli.settings import reference
 from headgate.config.telling.page import page as configuration
 from headgate.map.page import page
@@ -15,6 +16,8 @@ from headgate.map.page import page
 def pages() -> dict[str, str]:
     """Path in the repository -> text."""
     found = {
+        "docs/reference/api.md": api.page(),
+        "docs/reference/cli.md": cli.page(),
         "docs/reference/config.md": configuration(),
         "docs/reference/map.md": page(),
         "docs/reference/settings.md": reference(),

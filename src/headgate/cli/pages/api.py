@@ -1,0 +1,124 @@
+"""The reference page of the REST API, from the routes themselves."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Iterator
+from typing import Any, get_args, get_origin, get_type_hints
+
+import msgspec
+from litestar import Response
+from litestar.handlers import HTTPRouteHandler, WebsocketRouteHandler
+from litestar.response import File, ServerSentEvent, Stream
+
+from headgate.web.app import ROUTES
+
+_HEAD = """\
+# The API
+
+Over HTTP, in JSON, in the shapes of Zuul's API where it has what Headgate has; `/openapi/openapi.json` says the same
+for programs. Times are UTC. Errors are `{"status_code": …, "detail": "…"}`, with a text for people; 503 means that the
+store or the history cannot be reached just now.
+
+Reading needs no token, unless the tenant says so (`access-rules`, or `role-mappings` with `anonymous-read-access:
+false`). Whoever asks for something to be done sends `Content-Type: application/json` and a bearer token: `[web] token`,
+or a JSON web token of an `[auth NAME]`, whose claims must fulfil a rule of the tenant that has the permission
+(`role-mappings`, or `admin-rules`). Where neither is set up, programs of the same machine may do everything, and nobody
+else anything: that is for development. Answers come when it is done: 409 says why a pipeline could not.
+"""
+
+
+def page() -> str:
+    lines = [_HEAD]
+    shapes: dict[str, type[msgspec.Struct]] = {}
+    groups: dict[str, list[HTTPRouteHandler | WebsocketRouteHandler]] = {}
+    for route in ROUTES:
+        shown = isinstance(route, WebsocketRouteHandler) or route.include_in_schema is not False
+        if shown:
+            groups.setdefault(inspect.getdoc(inspect.getmodule(route.fn)) or "", []).append(route)
+    for title, routes in groups.items():
+        lines += [f"## {title.splitlines()[0].rstrip('.')}", ""]
+        for route in routes:
+            lines += [*_route(route, shapes), ""]
+    lines += ["## Shapes", "", "What is marked *ours* is not in Zuul's API.", ""]
+    for name in sorted(shapes):
+        lines += [*_shape(shapes[name]), ""]
+    return "\n".join(lines)
+
+
+def _route(route: Any, shapes: dict[str, type[msgspec.Struct]]) -> Iterator[str]:  # of two kinds
+    methods = sorted(getattr(route, "http_methods", ())) or ["websocket"]
+    path = re.sub(r":\w+}", "}", sorted(route.paths)[0])
+    if said := route.opt.get("path"):
+        path = path[: path.index(said.partition("{")[0])] + said
+    yield f"### `{', '.join(methods)} {path}`"
+    yield ""
+    yield " ".join((inspect.getdoc(route.fn) or "").split())
+    yield ""
+    hints = get_type_hints(route.fn, include_extras=True)
+    if permission := route.opt.get("permission"):
+        yield f"- Permission: {permission}."
+    if body := _collected(hints.get("data"), shapes):
+        yield f"- Body: {body}."
+    if methods != ["websocket"]:
+        yield f"- Answer: {_answer(hints.get('return'), shapes)}."
+
+
+def _answer(hint: Any, shapes: dict[str, type[msgspec.Struct]]) -> str:  # any annotation
+    if hint in (File, Stream) or File in get_args(hint):
+        return "text"
+    if hint is ServerSentEvent:
+        return "server-sent events"
+    if get_origin(hint) is Response:
+        (hint,) = get_args(hint)
+    return {str: "text", bytes: "text"}.get(hint) or _collected(hint, shapes) or "JSON"
+
+
+def _collected(hint: Any, shapes: dict[str, type[msgspec.Struct]]) -> str:  # any annotation
+    """In words, with the shapes it speaks of added to `shapes`; empty for nothing in particular."""
+    if hint is None or hint is type(None):
+        return ""
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        if hint.__name__ not in shapes:
+            shapes[hint.__name__] = hint
+            for kind in get_type_hints(hint).values():
+                _collected(kind, shapes)
+        return f"[{hint.__name__}](#{hint.__name__.lower()})"
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is typing.Annotated:
+        return _collected(args[0], shapes)
+    if origin in (list, tuple):
+        return f"list of {_collected(args[0], shapes) or 'JSON'}"
+    if origin is dict:
+        inner = _collected(args[1], shapes) if args[1] is not Any else ""
+        return f"mapping of names to {inner}" if inner else "JSON"
+    if origin is typing.Literal:
+        return " \\| ".join(f"`{word}`" for word in args)
+    if args:
+        return " or ".join(word for arg in args if (word := _collected(arg, shapes)))
+    return {"str": "text", "int": "number", "float": "number", "bool": "true or false"}.get(hint.__name__, "")
+
+
+def _shape(shape: type[msgspec.Struct]) -> Iterator[str]:
+    yield f"### {shape.__name__}"
+    yield ""
+    if doc := inspect.getdoc(shape):
+        yield " ".join(doc.split())
+        yield ""
+    yield "| name | what | |"
+    yield "|---|---|---|"
+    hints, docs = get_type_hints(shape), _docs(shape)
+    for field in msgspec.structs.fields(shape):
+        what = _collected(hints[field.name], {}) or "JSON"
+        yield f"| `{field.encode_name}` | {what} | {docs.get(field.name, '').replace('|', chr(92) + '|')} |"
+
+
+_FIELD = re.compile(r'^    (\w+): [^\n]*\n((?:    """(?:[^"]|"(?!""))*"""\n)?)', re.MULTILINE)
+
+
+def _docs(shape: type[msgspec.Struct]) -> dict[str, str]:
+    """Field -> the text below it."""
+    found = _FIELD.findall(inspect.getsource(shape))
+    return {name: " ".join(text.strip().strip('"').split()) for name, text in found if text}

@@ -1,0 +1,54 @@
+"""The reference page of the command line, from the commands themselves."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import click
+
+from headgate.cli.main import COMMANDS, group
+
+_HEAD = """\
+# The command line
+
+`headgate COMMAND --help` says the same. The settings file is the one of `--config`, else of `HEADGATE_CONFIG`, else
+`headgate.conf` here, `~/.config/headgate/headgate.conf`, or `/etc/headgate/headgate.conf`. Commands that ask a running
+Headgate find it at `[web] root`, and bring the token of `HEADGATE_TOKEN`, else `[web] token`. The exit status is 0 when
+all went well, 1 when something was wrong, which is said on standard error, and 2 for a command line that is not
+understood.
+"""
+
+
+def page() -> str:
+    lines = [_HEAD]
+    assert isinstance(group, click.Group), "the table of commands"
+    with click.Context(group, info_name="headgate") as context:
+        for name in COMMANDS:
+            command = group.get_command(context, name)
+            assert command is not None, "the table names commands"
+            lines += _command(f"headgate {name}", command, context)
+    return "\n".join(lines)
+
+
+def _command(name: str, command: click.Command, above: click.Context, depth: int = 2) -> Iterator[str]:
+    with click.Context(command, info_name=name.rpartition(" ")[2], parent=above) as context:
+        yield f"{'#' * depth} {name}"
+        yield ""
+        usage = " ".join([name, *command.collect_usage_pieces(context)])
+        yield from ("```", usage, "```", "")
+        yield inspect.cleandoc(command.help or "").replace("\b\n", "")
+        yield ""
+        options = [
+            record for p in command.params if (record := p.get_help_record(context)) and isinstance(p, click.Option)
+        ]
+        if options:
+            yield from ("| option | meaning |", "|---|---|")
+            for option, meaning in options:
+                yield f"| `{option}` | {' '.join(meaning.split()).replace('|', chr(92) + '|')} |"
+            yield ""
+        if isinstance(command, click.Group):
+            for below in command.list_commands(context):
+                found = command.get_command(context, below)
+                assert found is not None, "it is in the list"
+                yield from _command(f"{name} {below}", found, context, depth + 1)
