@@ -78,9 +78,9 @@ def growth() -> Table:
 
 
 def large() -> Table:
-    table = Table("command", "seconds", title=f"A tenant of {REPOSITORIES:,} repositories with two branches each")
-    for command, seconds in offline().items():
-        table.add_row(f"headgate {command}", f"{seconds:.1f}")
+    table = Table("command", "seconds", "MB", title=f"A tenant of {REPOSITORIES:,} repositories with two branches each")
+    for command, (seconds, size_mb) in offline().items():
+        table.add_row(f"headgate {command}", f"{seconds:.1f}", f"{size_mb:.0f}")
     return table
 
 

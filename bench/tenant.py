@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -107,15 +108,25 @@ def _repository(place: Path, files: dict[str, list[dict[str, Any]]], branches: t
         repository.references.create(f"refs/heads/{branch}", commit)
 
 
-def measure(count: int = REPOSITORIES) -> dict[str, float]:
-    """Command -> seconds, of whole processes."""
+def measure(count: int = REPOSITORIES) -> dict[str, tuple[float, float]]:
+    """Command -> seconds, and MB of its largest process, of whole processes."""
     headgate = Path(sys.executable).parent / "headgate"
-    found: dict[str, float] = {}
+    found: dict[str, tuple[float, float]] = {}
     with tempfile.TemporaryDirectory() as name:
         tenants = make(Path(name), count)
+        proposal = Path(name, "proposal/hub/org/p1/.zuul.yaml")
+        proposal.parent.mkdir(parents=True)
+        proposal.write_text(yaml.safe_dump(_own(1), sort_keys=False).replace("retries: 1", "retries: 9"))
         given = ["--tenant-config", str(tenants), "--repos", f"{name}/repos", "--json"]
-        for command in (["check"],):
+        commands = {
+            "check": ["check"],
+            "explain job": ["explain", "job", f"p{count - 2}-docs"],
+            "freeze --all": ["freeze", "--all"],
+            "freeze --diff": ["freeze", "--diff", f"{name}/proposal"],
+        }
+        for title, command in commands.items():
             start = time.perf_counter()
-            subprocess.run([headgate, *command, *given], check=True, stdout=subprocess.DEVNULL, timeout=600)
-            found[" ".join(command)] = time.perf_counter() - start
+            process = subprocess.Popen([headgate, *command, *given], stdout=subprocess.DEVNULL)
+            _, _, used = os.wait4(process.pid, 0)
+            found[title] = time.perf_counter() - start, used.ru_maxrss / 1024
     return found

@@ -103,6 +103,9 @@ def test_a_secret_reaches_the_job_that_may_use_it_and_nothing_else(tmp_path: Pat
         log = (tmp_path / "state/logs" / build["uuid"] / "job-output.txt").read_text()
         digest = hashlib.sha256(TOKEN.encode()).hexdigest()
         assert f"| executable {digest}" in log and f"| localhost | playbook {digest}" in log
+        place = "/api/tenant/example/pipeline/gate/project/code/api/branch/master/freeze-job/publish"
+        shown = [book["secrets"] for book in headgate.get(place)["playbooks"]]
+        assert shown == [[{"name": "pypi", "data": "REDACTED"}]] * 2
 
         other = repositories.propose("code/lib", "steal", {"README": "x\n"})
         repositories.approve("code/lib", "steal")

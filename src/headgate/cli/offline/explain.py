@@ -23,6 +23,8 @@ from headgate.config.telling.origins import Attribute, Elements, Explained, Orig
 from headgate.config.tenants import ConfigErrors
 
 VALUE_MAX_CHARS = 60
+LEFT_OUT_MAX = 5
+"""Definitions for other branches that are shown."""
 
 
 class Asked(NamedTuple):
@@ -158,6 +160,8 @@ def _why_not(asked: Asked) -> str:
 def _variants(asked: Asked, found: Explained) -> Iterator[str]:
     rows = [(str(variant.step), _named(variant), _place(variant)) for variant in found.variants]
     left = list(_left_out(asked, found))
+    more = len(left) - LEFT_OUT_MAX
+    left = left if more <= 1 else left[:LEFT_OUT_MAX]
     width = max((len(name) for _, name, _ in (*rows, *left)), default=0)
     yield "made of, each over the ones before:"
     for number, name, text in rows:
@@ -166,6 +170,8 @@ def _variants(asked: Asked, found: Explained) -> Iterator[str]:
         yield "not for this branch:"
     for _, name, text in left:
         yield click.style(f"      {name:{width}}  {text}", dim=True)
+    if more > 1:
+        yield click.style(f"      and {more} more", dim=True)
 
 
 def _named(variant: Origin) -> str:
@@ -228,5 +234,5 @@ def _row(name: str, setting: Setting, path: str) -> _Row:
 
 
 def _short(path: str, value: Any) -> str:
-    text = short(path.split(".")[0], value)
+    text = " ".join(short(path.split(".")[0], value).split())
     return text if len(text) <= VALUE_MAX_CHARS else f"{text[: VALUE_MAX_CHARS - 1]}…"

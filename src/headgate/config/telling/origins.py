@@ -160,7 +160,7 @@ class _Told:
                 for path, leaf in _leaves(key, value):
                     if path not in old or old[path] != leaf:
                         self._set(path, leaf, step)
-            elif step.says(key) or (before != value and self.state and value not in ("", None)):
+            elif (step.says(key) or (before != value and self.state)) and (value or before) not in ("", None):
                 self._set(key, value, step)
         self.state = after
 
