@@ -1,0 +1,85 @@
+"""`headgate queue post | seek | pause | resume`: what people want of queues."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from datetime import datetime
+
+import click
+
+from headgate.base.errors import UserError
+from headgate.base.ids import fresh
+from headgate.cli.queue.looking import config_option, lane_of
+from headgate.cli.queue.operator import operator
+from headgate.ports.messages import Letter
+from headgate.queueing.ids import is_id, parse_last
+from headgate.queueing.lanes import PARTITIONS_MAX, Lane
+
+
+@click.command()
+@config_option
+@click.argument("queue")
+@click.argument("body", default="-")
+@click.option("--partition", type=click.IntRange(1, PARTITIONS_MAX), help="Any, without it.")
+@click.option("--ttl", "ttl_s", type=int, metavar="SECONDS", help="How long it is kept.")
+@click.option("--create", "partitions", type=click.IntRange(1, PARTITIONS_MAX), help="Make the queue, if need be.")
+def post(config: str, queue: str, body: str, partition: int | None, ttl_s: int | None, partitions: int | None) -> None:
+    """Post BODY, or what stands on standard input, to QUEUE."""
+    text = sys.stdin.read() if body == "-" else body
+    asyncio.run(_posted(config, Letter(queue, text, fresh(), partition, ttl_s), partitions))
+
+
+async def _posted(config: str, letter: Letter, partitions: int | None) -> None:
+    async with operator(config) as at:
+        if partitions is not None:
+            await at.client.create(letter.queue, partitions)
+        await at.client.post(letter)
+
+
+@click.command()
+@config_option
+@click.argument("partition")
+@click.argument("to")
+def seek(config: str, partition: str, to: str) -> None:
+    """Let the workers go on behind TO in PARTITION.
+
+    TO is `start`, `now`, a message id, seconds since 1970, or a time as 2026-01-31T12:00:00Z.
+    """
+    asyncio.run(_steered(config, [lane_of(partition)], seek=_position(to)))
+
+
+def _position(to: str) -> str:
+    """Raises UserError."""
+    if to == "start":
+        return ""
+    try:
+        if to == "now" or ("-" in to and not is_id(to)):
+            moment = datetime.now().astimezone() if to == "now" else datetime.fromisoformat(to).astimezone()
+            return f"{moment.timestamp():.6f}"
+        parse_last(to)
+    except ValueError as error:
+        raise UserError(f"{to}: start, now, a message id, or a time is wanted ({error})") from error
+    return to
+
+
+@click.command()
+@config_option
+@click.argument("partitions", nargs=-1, required=True)
+def pause(config: str, partitions: tuple[str, ...]) -> None:
+    """No job is begun on PARTITIONS until they are resumed; those that run end."""
+    asyncio.run(_steered(config, [lane_of(text) for text in partitions], paused=True))
+
+
+@click.command()
+@config_option
+@click.argument("partitions", nargs=-1, required=True)
+def resume(config: str, partitions: tuple[str, ...]) -> None:
+    """Go on with PARTITIONS."""
+    asyncio.run(_steered(config, [lane_of(text) for text in partitions], paused=False))
+
+
+async def _steered(config: str, lanes: list[Lane], *, paused: bool | None = None, seek: str | None = None) -> None:
+    async with operator(config) as at:
+        for lane in lanes:
+            await at.steer(lane, paused=paused, seek=seek)

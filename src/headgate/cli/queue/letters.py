@@ -1,0 +1,94 @@
+"""`headgate queue dead | replay`: messages that were given up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import click
+
+from headgate.base.errors import UserError
+from headgate.cli.queue.looking import config_option, json_option, show
+from headgate.cli.queue.operator import Operator, operator
+from headgate.ports.messages import Letter, QueueGone
+from headgate.queueing.ids import START, position_of
+from headgate.queueing.lanes import DEAD_LETTERS, Lane
+from headgate.services.queueing.desk import DeadLetter, dead_letter
+
+PAGE = 500
+DEAD = Lane(DEAD_LETTERS)
+
+
+async def letters(at: Operator, queue: str = "") -> AsyncIterator[tuple[str, DeadLetter, str]]:
+    """Id of the letter, what is known, body; of one queue or of all; page by page."""
+    after = START
+    while True:
+        try:
+            page = await at.client.read(DEAD, after, PAGE)
+        except QueueGone:
+            return  # there never was one
+        for message in page:
+            after = position_of(message.message_id)
+            known, body = dead_letter(message.body)
+            if queue in ("", known.queue):
+                yield message.message_id, known, body
+        if len(page) < PAGE:
+            return
+
+
+@click.command()
+@config_option
+@json_option
+@click.option("--queue", default="", help="Of this queue alone.")
+@click.option("--show", "id", metavar="ID", help="The body of one, as it was.")
+def dead(config: str, as_json: bool, queue: str, id: str | None) -> None:
+    """The messages that were given up, and why."""
+    if id is not None:
+        click.echo(asyncio.run(_body(config, id)), nl=False)
+        return
+    show(asyncio.run(_listed(config, queue)), as_json)
+
+
+async def _listed(config: str, queue: str) -> list[dict[str, Any]]:  # JSON
+    async with operator(config) as at:
+        return [
+            {"id": id, "partition": str(Lane(d.queue, d.partition)), "tries": d.attempts, "error": d.error}
+            async for id, d, _ in letters(at, queue)
+        ]
+
+
+async def _body(config: str, id: str) -> str:
+    async with operator(config) as at:
+        async for found, _, body in letters(at):
+            if found == id:
+                return body
+    raise UserError(f"{id}: there is no such dead letter; `headgate queue dead` lists them")
+
+
+@click.command()
+@config_option
+@click.argument("ids", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="All of them.")
+@click.option("--queue", default="", help="All of this queue.")
+def replay(config: str, ids: tuple[str, ...], every: bool, queue: str) -> None:
+    """Post dead letters to their partitions again, each once; then they are no dead letters any more."""
+    if not ids and not every and not queue:
+        raise UserError("which ones? Name their ids, a --queue, or --all")
+    count = asyncio.run(_replayed(config, frozenset(ids), queue))
+    click.echo(f"{count} posted again")
+    if ids and count < len(set(ids)):
+        raise UserError("the others are no dead letters (any more)")
+
+
+async def _replayed(config: str, ids: frozenset[str], queue: str) -> int:
+    """The post happens once however often this is tried; only then the letter is removed."""
+    count = 0
+    async with operator(config) as at:
+        async for id, known, body in letters(at, queue):
+            if ids and id not in ids:
+                continue
+            await at.client.post(Letter(known.queue, body, f"replay-{id}", known.partition))
+            await at.client.delete(DEAD, id)
+            count += 1
+    return count

@@ -1,0 +1,130 @@
+"""`headgate queue list | lag | peek`: how it stands."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import msgspec
+
+from headgate.base.errors import UserError
+from headgate.cli.queue.operator import Operator, Standing, operator
+from headgate.cli.queue.workerfile import DEFAULT
+from headgate.queueing.ids import START, TICKS_A_SECOND, UNIX_EPOCH_TICKS, Position
+from headgate.queueing.lanes import RESERVED, Lane, parse_lane
+from headgate.queueing.progress import position
+
+config_option = click.option(
+    "-c", "--config", metavar="FILE", default=DEFAULT, show_default=True, help="The settings file of the workers."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+Row = dict[str, Any]  # JSON
+
+
+def lane_of(text: str) -> Lane:
+    """Raises UserError."""
+    try:
+        return parse_lane(text)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+@click.command("list")
+@config_option
+@json_option
+def list_(config: str, as_json: bool) -> None:
+    """Every partition: who processes it, and how far it is."""
+    show(asyncio.run(_listed(config)), as_json)
+
+
+async def _listed(config: str) -> list[Row]:
+    async with operator(config) as at:
+        standings, workers = await at.standings(), await at.workers()
+        lanes = sorted({*await at.client.lanes(), *(lane for lane in standings)})
+        return [_row(lane, standings.get(lane), workers) for lane in lanes if not lane.queue.startswith(RESERVED)]
+
+
+def _row(lane: Lane, standing: Standing | None, workers: dict[str, Any]) -> Row:  # records of workers
+    if standing is None:
+        return {"partition": str(lane), "state": "new", "worker": "", "processed_until": "", "retrying": 0}
+    progress, control = standing.progress, standing.control
+    state = "gone" if progress.gone_ms else "paused" if control.paused else "processed" if standing.owner else "waiting"
+    record = workers.get(standing.owner)
+    worker = f"{standing.owner} {record.name}" if record is not None else standing.owner
+    return {
+        "partition": str(lane),
+        "state": f"{state}, to seek" if control.seek is not None else state,
+        "worker": worker,
+        "processed_until": _moment(position(progress)),
+        "retrying": len(progress.parked),
+    }
+
+
+def _moment(at: Position) -> str:
+    if at == START:
+        return ""
+    unix_s = (at.ticks - UNIX_EPOCH_TICKS) / TICKS_A_SECOND
+    return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="milliseconds")
+
+
+@click.command()
+@config_option
+@json_option
+@click.option("--above", type=int, default=None, help="Exit status 1 when more than so many messages wait in one.")
+def lag(config: str, as_json: bool, above: int | None) -> None:
+    """How many messages wait in each partition, and for how long the oldest has."""
+    rows = asyncio.run(_lags(config))
+    show(rows, as_json)
+    if above is not None and any(row["waiting"] > above for row in rows):
+        raise SystemExit(1)
+
+
+async def _lags(config: str) -> list[Row]:
+    async with operator(config) as at:
+        standings = await at.standings()
+        lanes = [lane for lane in await at.client.lanes() if not lane.queue.startswith(RESERVED)]
+        return [await _lag(at, lane, standings.get(lane, Standing())) for lane in sorted(lanes)]
+
+
+async def _lag(at: Operator, lane: Lane, standing: Standing) -> Row:
+    found = await at.client.backlog(lane, position(standing.progress))
+    oldest_s = round(time.time() - float(found.oldest_waiting), 1) if found.oldest_waiting else 0
+    return {
+        "partition": str(lane),
+        "waiting": found.waiting,
+        "oldest_s": oldest_s,
+        "retrying": len(standing.progress.parked),
+    }
+
+
+@click.command()
+@config_option
+@click.argument("partition")
+@click.option("--limit", type=click.IntRange(1, 1000), default=10, show_default=True)
+@click.option("--all", "every", is_flag=True, help="From the oldest kept, not from where the workers are.")
+def peek(config: str, partition: str, limit: int, every: bool) -> None:
+    """The next messages of PARTITION (QUEUE or QUEUE:N), as JSON lines; nothing is changed."""
+    for line in asyncio.run(_peeked(config, lane_of(partition), limit, every)):
+        click.echo(line)
+
+
+async def _peeked(config: str, lane: Lane, limit: int, every: bool) -> list[str]:
+    async with operator(config) as at:
+        known = {} if every else await at.standings()
+        after = position(known[lane].progress) if lane in known else START
+        return [msgspec.json.encode(m).decode() for m in await at.client.read(lane, after, limit)]
+
+
+def show(rows: list[Row], as_json: bool) -> None:
+    if as_json:
+        click.echo(msgspec.json.encode(rows).decode())
+        return
+    if not rows:
+        click.echo("nothing")
+        return
+    widths = {name: max(len(name), *(len(str(row[name])) for row in rows)) for name in rows[0]}
+    for row in ({name: name.replace("_", " ") for name in widths}, *rows):
+        click.echo("  ".join(str(row[name]).ljust(width) for name, width in widths.items()).rstrip())

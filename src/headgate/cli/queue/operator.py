@@ -1,0 +1,122 @@
+"""What the commands stand on: the message server and the workers' store, as a worker's settings file names them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from headgate.adapters.messages.client import MessageClient
+from headgate.base.errors import UserError
+from headgate.cli.queue.workerfile import WorkerFile, read_worker_file
+from headgate.cli.store.opening import open_to_read, open_url
+from headgate.map.workers import Application, Control, WorkerRecord
+from headgate.ports.messages import PostRefused, QueueGone, SourceDown
+from headgate.queueing.lanes import Lane
+from headgate.queueing.progress import NEW, Progress
+from headgate.services.queueing.steering import steer
+from headgate.store.store import Store
+from headgate.store.types import Entry, StoreError
+
+SQLITE = "sqlite://"
+UNSTEERED = Control()
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Of one partition, as the store shows it."""
+
+    progress: Progress = NEW
+    owner: str = ""
+    control: Control = UNSTEERED
+
+
+@dataclass(slots=True)
+class Operator:
+    file: WorkerFile
+    client: MessageClient
+
+    @property
+    def app(self) -> Application:
+        return self.file.app
+
+    async def standings(self) -> dict[Lane, Standing]:
+        """Of every partition that workers know."""
+        found: dict[Lane, Standing] = {}
+        app, entries = self.app, await self._entries()
+        by_path = {entry.path: entry.value for entry in entries}
+        for entry in entries:
+            lane = app.lane_of(entry.path)
+            if lane is None or entry.path != app.progress(lane).path:
+                continue
+            control = by_path.get(app.controls(lane).path)
+            found[lane] = Standing(
+                app.progress(lane).decode(entry.value),
+                by_path.get(app.owner(lane).path, b"").decode(),
+                app.controls(lane).decode(control) if control is not None else UNSTEERED,
+            )
+        return found
+
+    async def workers(self) -> dict[str, WorkerRecord]:
+        place = self.app.workers
+        under = f"{place.path}/"
+        entries = [e for e in await self._entries() if e.path.startswith(under)]
+        return {e.path.rpartition("/")[2]: place.decode(e.value) for e in entries}
+
+    async def steer(self, lane: Lane, *, paused: bool | None = None, seek: str | None = None) -> None:
+        """Writes to the store; where one process owns it, asks that process.  Raises UserError."""
+        url = next((record.url for record in (await self.workers()).values() if record.url), "")
+        if self.file.store_url.startswith(SQLITE) and url:
+            await self._ask(url, lane, paused, seek)
+            return
+        backend = await open_url(self.file.store_url)
+        try:
+            await steer(Store(backend), self.app, lane, paused=paused, seek=seek)
+        except (LookupError, StoreError) as error:
+            raise UserError(str(error)) from error
+        finally:
+            await backend.close()
+
+    async def _ask(self, url: str, lane: Lane, paused: bool | None, seek: str | None) -> None:
+        wish = {"lane": str(lane), "paused": paused, "seek": seek}
+        headers = {"Authorization": f"Application {self.file.key}"}
+        try:
+            async with (
+                aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(10)) as http,
+                http.post(f"{url}/control", json=wish) as answer,
+            ):
+                if answer.status != 200:
+                    raise UserError((await answer.json()).get("error_msg", f"{url} answers {answer.status}"))
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise UserError(f"{url}: the worker does not answer: {error or type(error).__name__}") from error
+
+    async def _entries(self) -> Sequence[Entry]:
+        """Raises UserError."""
+        url = self.file.store_url
+        if url.startswith(SQLITE) and not Path(url.removeprefix("sqlite:///")).exists():
+            return []  # no worker has run yet
+        backend = await open_to_read(url)
+        try:
+            return await backend.list(self.app.path)
+        except StoreError as error:
+            raise UserError(str(error)) from error
+        finally:
+            await backend.close()
+
+
+@asynccontextmanager
+async def operator(config: str) -> AsyncIterator[Operator]:
+    """Raises UserError, also for what goes wrong inside."""
+    file = read_worker_file(Path(config).absolute())
+    try:
+        async with MessageClient.open(file.urls, file.key) as client:
+            yield Operator(file, client)
+    except SourceDown as down:
+        raise UserError(f"the message server: {down}") from down
+    except QueueGone as gone:
+        raise UserError("there is no such queue; `headgate queue list` shows those there are") from gone
+    except PostRefused as refused:
+        raise UserError(f"the message server refuses it: {refused}") from refused

@@ -1,0 +1,138 @@
+"""`headgate queue`: looking and steering, beside a worker that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from headgate.adapters.messages.board import MessageBoard
+from headgate.base.errors import UserError
+from headgate.base.tasks import run_until
+from headgate.cli.queue.command import command
+from headgate.cli.queue.worker import run as run_worker
+from headgate.cli.queue.workerfile import read_worker_file
+from headgate.queueing import Message
+from headgate.store.memory import MemoryBackend
+from headgate.testing.queues.crew import Crew, crew, serving
+
+FILE = """
+[qdo-worker]
+job = {module}:job
+wait_interval = 1
+[partitions]
+policy = automatic
+[queuey]
+connection = {url}/v1/sync/
+app_key = cafe1234cafe
+[store]
+url = sqlite:///{root}/workers.sqlite
+[retry]
+attempts = 1
+"""
+SEEN: list[str] = []
+
+
+def job(message: Message, context: Any) -> None:
+    if message.body == "bad":
+        raise ValueError("bad")
+    SEEN.append(message.body)
+
+
+@pytest.fixture
+async def hands(tmp_path: Path) -> AsyncIterator[tuple[Crew, str]]:
+    board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
+    (tmp_path / "queue_command_jobs.py").write_text(f"import sys\njob = sys.modules[{__name__!r}].job\n")
+    SEEN.clear()
+    async with serving(board) as url, crew(url, MemoryBackend()) as found:
+        file = tmp_path / "worker.conf"
+        file.write_text(FILE.format(module="queue_command_jobs", url=url, root=tmp_path))
+        yield found, str(file)
+    await board.close()
+
+
+async def ask(config: str, name: str, *arguments: str) -> Result:
+    """In a thread of its own, as a process would."""
+    return await asyncio.to_thread(CliRunner().invoke, command, [name, "-c", config, *arguments])
+
+
+async def said(config: str, name: str, *arguments: str) -> str:
+    result = await ask(config, name, *arguments)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.output
+
+
+async def test_a_queue_is_watched_and_steered_while_a_worker_runs(hands: tuple[Crew, str]) -> None:
+    crew, config = hands
+    await said(config, "post", "q", "one", "--create", "2", "--partition", "2")
+    assert json.loads(await said(config, "list", "--json"))[0]["state"] == "new"
+    assert json.loads(await said(config, "lag", "--json"))[1] == {
+        "partition": "q:2", "waiting": 1, "oldest_s": pytest.approx(0, abs=60), "retrying": 0,
+    }  # fmt: skip
+    assert (await ask(config, "lag", "--above", "0")).exit_code == 1
+    assert json.loads(await said(config, "peek", "q:2"))["body"] == "one"
+
+    done = asyncio.Event()
+    working = asyncio.ensure_future(run_until(done, run_worker(read_worker_file(Path(config)))))
+    try:
+        await crew.until("the first is processed", lambda: SEEN == ["one"], 30)
+        async with asyncio.timeout(30):
+            while "processed" not in await said(config, "list"):
+                pass
+        await said(config, "pause", "q:2")
+        await said(config, "seek", "q:2", "start")
+        async with asyncio.timeout(30):
+            while "to seek" in (shown := await said(config, "list")):
+                pass
+        assert "paused" in shown
+        await said(config, "post", "q", "two", "--partition", "2")
+        assert SEEN == ["one"], "paused"
+        await said(config, "resume", "q:2")
+        await crew.until("the first again, and the second", lambda: SEEN == ["one", "one", "two"], 30)
+        await said(config, "post", "q", "bad", "--partition", "1")
+        async with asyncio.timeout(30):
+            while not (dead := json.loads(out) if (out := await said(config, "dead", "--json")) else []):
+                pass
+        assert (dead[0]["partition"], dead[0]["tries"], dead[0]["error"]) == ("q", 1, "ValueError: bad")
+        assert await said(config, "dead", "--show", dead[0]["id"]) == "bad"
+        assert await said(config, "replay", dead[0]["id"]) == "1 posted again\n"
+        async with asyncio.timeout(30):
+            while not (again := json.loads(await said(config, "dead", "--json"))) or again[0]["id"] == dead[0]["id"]:
+                pass
+        assert len(again) == 1, "posted again, and given up again"
+    finally:
+        done.set()
+        await working
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("peek", "unknown"), "there is no such queue"),
+        (("peek", "q:0"), "no partition of a queue"),
+        (("pause", "unknown"), "no worker knows a partition"),
+        (("seek", "q", "yesterday"), "start, now, a message id, or a time is wanted"),
+        (("post", "q", ""), "must not be empty"),
+        (("replay",), "which ones?"),
+        (("dead", "--show", "a" * 32), "no such dead letter"),
+    ],
+)
+async def test_what_cannot_be_done_is_said_in_a_line(
+    hands: tuple[Crew, str], arguments: tuple[str, ...], text: str
+) -> None:
+    crew, config = hands
+    await crew.source.create("q")
+    result = await ask(config, *arguments)
+    assert isinstance(result.exception, UserError) and text in str(result.exception), result.exception
+
+
+async def test_without_a_server_it_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "worker.conf"
+    file.write_text("[queuey]\nconnection = http://127.0.0.1:1/v1/sync/\n")
+    result = await ask(str(file), "list")
+    assert isinstance(result.exception, UserError) and "127.0.0.1:1" in str(result.exception)
