@@ -203,7 +203,7 @@ def _built(item: Item, buildset: BuildSet, answer: BuildEnded, world: World, ask
     if build.paused and result != "SUCCESS":
         buildset = _without_dependents(buildset, build, asked, ended=again)
     if again:
-        next_one = run(item, buildset, job, build.attempt + 1, world, asked)
+        next_one = run(item, buildset, job, build.attempt + 1, world, asked, given=build.given)
         return replace(buildset, builds={**buildset.builds, job.name: next_one})
     ended = replace(
         build,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -19,16 +19,23 @@ from headgate.gate.work import ReportRequest
 
 @dataclass(slots=True)
 class Permits:
-    """Semaphores while one turn decides: how many are taken, here and by other pipelines."""
+    """What one turn may use: semaphores, and how many are taken, here and by other pipelines; what others provide."""
 
     taken: Counter[str]
     world: World
+    live: Mapping[str, Item]
+    """Change key -> its live item, as the turn began."""
 
     @classmethod
     def of(cls, state: State, world: World) -> Permits:
         taken = Counter(dict(world.held))
         taken.update(name for name, _, _ in holders(state))
-        return cls(taken, world)
+        return cls(taken, world, {item.change.key: item for _, item in state.items() if item.live})
+
+    def twin(self, item: Item) -> Item | None:
+        """The live item of the same patchset: `item` itself, or the one it stands for in another queue."""
+        found = item if item.live else self.live.get(item.change.key)
+        return found if found is not None and found.change.commit == item.change.commit else None
 
     def take(self, job: FrozenJob) -> bool:
         """All semaphores of the job, or none."""
@@ -89,21 +96,23 @@ def _announce(item: Item, world: World, asked: list[Action]) -> Item:
     return replace(item, started=True)
 
 
-def advance_jobs(item: Item, permits: Permits, world: World, asked: list[Action]) -> Item:
+def advance_jobs(item: Item, ahead: Sequence[Item], permits: Permits, world: World, asked: list[Action]) -> Item:
     """Skips and starts until nothing more can be; a job that needs nobody ends at once and frees others."""
     buildset = item.buildset
     if buildset is None or buildset.graph is None or buildset.landing:
         return item
     if len(buildset.builds) < len(buildset.jobs) or buildset.graph.fail_fast:
-        buildset = _begun(item, buildset, permits, world, asked)
+        buildset = _begun(item, buildset, ahead, permits, world, asked)
     buildset = _resumed(buildset, asked)
     return item if buildset is item.buildset else replace(item, buildset=buildset)
 
 
-def _begun(item: Item, buildset: BuildSet, permits: Permits, world: World, asked: list[Action]) -> BuildSet:
+def _begun(
+    item: Item, buildset: BuildSet, ahead: Sequence[Item], permits: Permits, world: World, asked: list[Action]
+) -> BuildSet:
     for _ in range(len(buildset.jobs) + 1):  # each round settles at least one job, or is the last
         before = buildset
-        buildset = _round(item, buildset, permits, world, asked)
+        buildset = _round(item, buildset, ahead, permits, world, asked)
         if buildset is before or len(buildset.builds) == len(before.builds):
             break
     return buildset
@@ -117,7 +126,9 @@ def _resumed(buildset: BuildSet, asked: list[Action]) -> BuildSet:
     return replace(buildset, builds=builds) if done else buildset
 
 
-def _round(item: Item, buildset: BuildSet, permits: Permits, world: World, asked: list[Action]) -> BuildSet:
+def _round(
+    item: Item, buildset: BuildSet, ahead: Sequence[Item], permits: Permits, world: World, asked: list[Action]
+) -> BuildSet:
     if buildset.graph is not None and buildset.graph.fail_fast and buildset.job_failed:
         return _stop_the_rest(buildset, asked)
     builds = dict(buildset.builds)
@@ -127,8 +138,12 @@ def _round(item: Item, buildset: BuildSet, permits: Permits, world: World, asked
             id=derived(buildset.id, name, "skipped"), job=name, result="SKIPPED", voting=job.voting, error=why
         )
     for job in graph.ready(buildset):
-        if job.name not in builds and permits.take(job):
-            builds[job.name] = run(item, buildset, job, 1, world, asked)
+        needs = graph.required(job, ahead if item.change.is_change else ())
+        if needs.failed and job.name not in builds:
+            id = derived(buildset.id, job.name, "required")
+            builds[job.name] = Build(id, job.name, result="FAILURE", voting=job.voting, error=needs.failed)
+        elif not needs.waits and job.name not in builds and permits.take(job):
+            builds[job.name] = run(item, buildset, job, 1, world, asked, given=needs.artifacts)
     return replace(buildset, builds=builds) if len(builds) != len(buildset.builds) else buildset
 
 

@@ -45,7 +45,7 @@ def settle_queue(queue: Queue, permits: Permits, world: World, asked: list[Actio
                     queue = leave(queue, item, result_of(item), world, asked)
                     continue  # gone: those behind rest on what was ahead of it
                 item = _ask_to_land(item, world, asked)
-            _believe(item, base, world)
+            _believe(item, base, permits, world)
         kept.append(item)
     return _tidy(queue, kept, world)
 
@@ -67,9 +67,8 @@ def _look(
         item = start(item, base, world, asked)
     buildset = item.buildset
     if buildset is not None and works and buildset.merge is Phase.MERGED and not buildset.config_errors:
-        item = advance_jobs(
-            item if buildset.graph else freeze(item, base.proposed, world, asked), permits, world, asked
-        )
+        frozen = item if buildset.graph else freeze(item, base.proposed, world, asked)
+        item = advance_jobs(frozen, base.items, permits, world, asked)
     return item
 
 
@@ -113,7 +112,7 @@ def _ask_to_land(item: Item, world: World, asked: list[Action]) -> Item:
     return replace(item, buildset=replace(buildset, landing=True))
 
 
-def _believe(item: Item, base: Base, world: World) -> None:
+def _believe(item: Item, base: Base, permits: Permits, world: World) -> None:
     """Those behind bet that this one lands, unless it is failing."""
     base.keys.add(item.change.key)
     base.live += item.live
@@ -125,6 +124,9 @@ def _believe(item: Item, base: Base, world: World) -> None:
         if world.layouts.landed.touches_config(change.project, change.files, change.branch):
             base.config.add(change.project)
         base.chain.append(merge_item(item, world))
+    twin = permits.twin(item)
+    if twin is not None:
+        base.items.append(twin)
     if item.live and item.buildset is not None:
         base.ahead = item.buildset.id
         base.proposed = item.buildset.proposed

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from headgate.config.model import FrozenJob
-from headgate.gate.model import FINAL_GOOD, Build, BuildSet
+from headgate.gate.change import Change
+from headgate.gate.model import FINAL_GOOD, Build, BuildSet, Item
 
 
 def ready(buildset: BuildSet) -> list[FrozenJob]:
@@ -69,6 +71,44 @@ def _ended(job: str, buildset: BuildSet) -> bool:
     return build is not None and build.result is not None
 
 
+class Required(NamedTuple):
+    """What the changes ahead provide of what a job requires."""
+
+    waits: bool
+    """Some of it is not there yet."""
+    failed: str
+    """Why it will never be there; empty when nothing speaks against it."""
+    artifacts: tuple[dict[str, object], ...]
+
+
+def required(job: FrozenJob, ahead: Sequence[Item]) -> Required:
+    """`ahead`: the items that what is tested rests on, furthest first."""
+    waits, failed, artifacts = False, "", list[dict[str, object]]()
+    for item in ahead if job.requires else ():
+        buildset = item.buildset
+        if buildset is None or buildset.graph is None:
+            waits = True  # what it provides is not known yet
+            continue
+        for provider in (j for j in buildset.jobs if set(j.provides) & set(job.requires)):
+            build = buildset.builds.get(provider.name)
+            if build is None or not (build.result or build.paused):
+                waits = True
+            elif _good(build):
+                artifacts += told(build, item.change)
+            elif build.result != "SKIPPED":
+                failed = f"Job {provider.name} of {item.change.id}, which provides what this one requires, failed"
+    return Required(waits and not failed, failed, tuple(artifacts))
+
+
+def told(build: Build, change: Change) -> list[dict[str, object]]:
+    """The artifacts of a build, as jobs after it are told of them."""
+    zuul = build.data.get("zuul")
+    found = zuul.get("artifacts") if isinstance(zuul, Mapping) else None
+    of = {"job": build.job, "project": change.project, "branch": change.branch, "ref": change.ref}
+    of |= {"change": change.topic, "patchset": change.commit} if change.is_change else {}
+    return [{**of, **one} for one in (found if isinstance(found, list | tuple) else ()) if isinstance(one, Mapping)]
+
+
 def skipped(buildset: BuildSet) -> dict[str, str]:
     """Job name -> reason, of jobs that will never run: a dependency failed, or left them out."""
     reasons: dict[str, str] = {}
@@ -106,7 +146,9 @@ def _left_out(jobs: tuple[FrozenJob, ...], job: FrozenJob, build: Build) -> set[
 def waiting_for(job: FrozenJob, buildset: BuildSet) -> str:
     """What an unstarted job waits for, for people."""
     waits = [d.name for d in job.dependencies if not ((b := buildset.builds.get(d.name)) and (b.result or b.paused))]
-    return f"dependencies: {', '.join(waits)}" if waits else ""
+    if waits:
+        return f"dependencies: {', '.join(waits)}"
+    return f"requirements or semaphores: {', '.join(job.requires)}" if job.requires else ""
 
 
 def parent_data(job: FrozenJob, buildset: BuildSet) -> dict[str, object]:

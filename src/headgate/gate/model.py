@@ -44,6 +44,8 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True):
     log_url: str = ""
     data: dict[str, object] = {}
     """What the job returned, and the jobs after it may read."""
+    given: tuple[dict[str, object], ...] = ()
+    """Artifacts of changes ahead that the job requires."""
     paused: bool = False
     """It came to its pause: the jobs that depend on it may start."""
     resumed: bool = False

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from headgate.base.ids import derived
 from headgate.config.model import FrozenJob, Pipeline
-from headgate.gate.graph import parent_data, parents
+from headgate.gate.graph import parent_data, parents, told
 from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Merge, Phase, Run, Texts, Unfollowed, World
 from headgate.gate.work import BuildSpec, MergeItem, MergeRequest
 
@@ -22,6 +22,8 @@ class Base:
     ahead: str | None = None
     """The nearest buildset we still believe in."""
     chain: list[MergeItem] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
+    """Where what is beneath is tested, furthest first; nothing for what is tested nowhere here."""
     config: set[str] = field(default_factory=set)
     """Projects whose configuration the chain touches."""
     unfollowed: Mapping[str, Unfollowed] = field(default_factory=dict)
@@ -99,11 +101,21 @@ def stopped(item: Item, asked: list[Action]) -> Item:
     return replace(item, buildset=replace(buildset, builds=ended))
 
 
-def run(item: Item, buildset: BuildSet, job: FrozenJob, attempt: int, world: World, asked: list[Action]) -> Build:
-    """The build of `job`; asks an executor for it, but for the built-in job that needs nobody."""
+def run(
+    item: Item,
+    buildset: BuildSet,
+    job: FrozenJob,
+    attempt: int,
+    world: World,
+    asked: list[Action],
+    *,
+    given: tuple[dict[str, object], ...] = (),
+) -> Build:
+    """The build of `job`, with the artifacts `given` by changes ahead; asks an executor for it, but for the built-in
+    job that needs nobody."""
     beneath = (buildset.builds.get(name) for name in sorted(parents(buildset.jobs, job)))
     id = derived(buildset.id, job.name, str(attempt), *(b.id for b in beneath if b and b.paused))
-    build = Build(id=id, job=job.name, attempt=attempt, voting=job.voting, asked_ms=world.now_ms)
+    build = Build(id=id, job=job.name, attempt=attempt, voting=job.voting, asked_ms=world.now_ms, given=given)
     if job.noop:
         return replace(build, result="SUCCESS")
     spec = BuildSpec(
@@ -166,17 +178,13 @@ def variables(
         "attempts": build.attempt,
         "max_attempts": job.attempts_max,
         "project": project,
-        "artifacts": _artifacts(buildset, job),
+        "artifacts": _artifacts(item, buildset, job, build),
         **ref,
     }
 
 
-def _artifacts(buildset: BuildSet, job: FrozenJob) -> list[Any]:
-    """Of the jobs this one depends on directly."""
-    found: list[Any] = []
-    for dependency in job.dependencies:
-        build = buildset.builds.get(dependency.name)
-        zuul = build.data.get("zuul") if build else None
-        if isinstance(zuul, dict):
-            found += zuul.get("artifacts", [])
-    return found
+def _artifacts(item: Item, buildset: BuildSet, job: FrozenJob, build: Build) -> list[Any]:
+    """Of the changes ahead as far as the job requires them, and of the jobs it depends on."""
+    names = parents(buildset.jobs, job)
+    ours = (buildset.builds.get(other.name) for other in buildset.jobs if other.name in names)
+    return [*build.given, *(one for other in ours if other for one in told(other, item.change))]

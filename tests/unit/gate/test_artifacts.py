@@ -1,0 +1,83 @@
+"""What jobs build for the jobs of changes behind them."""
+
+from __future__ import annotations
+
+from headgate.config.model import FrozenJob, JobDependency
+from headgate.testing.plays import Play
+
+IMAGE = FrozenJob(name="image", provides=("images",))
+DEPLOY = FrozenJob(name="deploy", requires=("images",))
+AFTER = FrozenJob(name="after", dependencies=(JobDependency("image"),))
+BUILT = {"zuul": {"artifacts": [{"name": "image", "url": "http://i/1"}]}}
+
+
+def given(play: Play, name: str, job: str) -> list[tuple[str, str, str]]:
+    """(change, job, url) of the artifacts the job is told of."""
+    found = play.running_spec(name, job).zuul["artifacts"]
+    return [(one["change"], one["job"], one["url"]) for one in found]
+
+
+def test_a_job_waits_for_what_it_requires_of_the_changes_ahead() -> None:
+    play = Play(IMAGE, DEPLOY)
+    play.approve("A", "B")
+    play.merges()
+    assert play.builds == [("A", "image"), ("A", "deploy"), ("B", "image")], "nothing is ahead of A"
+    play.ends("A", "image", "SUCCESS", **BUILT)
+    assert ("B", "deploy") in play.builds and given(play, "B", "deploy") == [("A", "image", "http://i/1")]
+
+
+def test_it_does_not_wait_for_a_change_that_fails() -> None:
+    play = Play(IMAGE, DEPLOY)
+    play.approve("A", "B")
+    play.merges()
+    play.fails("A", "image")
+    play.merges("B")
+    assert ("B", "deploy") in play.builds and given(play, "B", "deploy") == []
+
+
+def test_what_a_job_without_a_vote_fails_to_provide_fails_who_requires_it() -> None:
+    play = Play("unit", FrozenJob(name="image", provides=("images",), voting=False), DEPLOY)
+    play.approve("A", "B")
+    play.merges()
+    play.fails("A", "image")
+    assert ("B", "deploy") not in play.builds and play.item("B").failing
+    play.passes("A")
+    play.lands("A")
+    play.passes("B")
+    assert play.ended["B"] == "FAILURE"
+    assert "Job image of A,AAAAAAAA, which provides what this one requires, failed" in play.said["B"]
+
+
+def test_a_paused_build_provides_what_it_has_so_far() -> None:
+    play = Play(IMAGE, DEPLOY)
+    play.approve("A", "B")
+    play.merges()
+    play.pauses("A", "image", **BUILT)
+    assert given(play, "B", "deploy") == [("A", "image", "http://i/1")]
+
+
+def test_a_further_try_is_given_the_same() -> None:
+    play = Play(IMAGE, DEPLOY)
+    play.approve("A", "B")
+    play.merges()
+    play.ends("A", "image", "SUCCESS", **BUILT)
+    play.ends("B", "deploy", None)
+    assert given(play, "B", "deploy") == [("A", "image", "http://i/1")]
+
+
+def test_in_check_it_comes_from_where_the_needed_change_is_checked() -> None:
+    play = Play(IMAGE, DEPLOY, manager="independent")
+    play.propose(play.change("A"))
+    play.propose(play.change("B", "A"))
+    play.merges()
+    assert ("B", "deploy") not in play.builds
+    play.ends("A", "image", "SUCCESS", **BUILT)
+    assert given(play, "B", "deploy") == [("A", "image", "http://i/1")]
+
+
+def test_jobs_of_one_change_are_told_of_each_others() -> None:
+    play = Play(IMAGE, AFTER)
+    play.approve("A")
+    play.merges()
+    play.ends("A", "image", "SUCCESS", **BUILT)
+    assert given(play, "A", "after") == [("A", "image", "http://i/1")]
