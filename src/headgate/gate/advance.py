@@ -12,7 +12,7 @@ from headgate.base.ids import derived
 from headgate.config.model import ConfigError, FrozenJob
 from headgate.gate import graph
 from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Layout, Report, Resume, State, Texts, World
-from headgate.gate.report import start_text
+from headgate.gate.report import filled
 from headgate.gate.start import run
 from headgate.gate.work import ReportRequest
 
@@ -86,12 +86,14 @@ def _distinct(errors: tuple[ConfigError, ...]) -> tuple[ConfigError, ...]:
 
 
 def _announce(item: Item, world: World, asked: list[Action]) -> Item:
-    told = world.pipeline.reporters.get("start", ())
+    told = () if world.disabled else world.pipeline.reporters.get("start", ())
     if item.started or item.change.connection not in told or not item.change.is_change:
         return item
     if item.buildset is None or not item.buildset.jobs:
         return item
-    work = ReportRequest(change=item.change, pipeline=world.pipeline.name, note=start_text(world))
+    work = ReportRequest(
+        change=item.change, pipeline=world.pipeline.name, note=filled(world.pipeline.start_message, item, world)
+    )
     asked.append(Report(derived(item.id, "start"), work, world.pipeline.precedence))
     return replace(item, started=True)
 

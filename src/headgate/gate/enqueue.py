@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
 from headgate.config.model import Pipeline, TriggerFilter
 from headgate.config.patterns import any_matches
 from headgate.gate.change import Change, Standing, TriggerEvent
+from headgate.gate.leave import leave
 from headgate.gate.model import (
     Action,
     Item,
@@ -16,12 +19,13 @@ from headgate.gate.model import (
     Report,
     State,
     Successor,
+    Supersede,
     World,
     with_item,
     with_queue,
 )
 from headgate.gate.needs import needed_by, needs
-from headgate.gate.report import refusal
+from headgate.gate.report import announces, filled, refusal
 from headgate.gate.work import ReportRequest
 
 
@@ -29,16 +33,21 @@ def enqueue(
     state: State, change: Change, event: str, world: World, asked: list[Action], *, by_hand: bool = False
 ) -> State:
     """`change` in the queue it belongs to; refused with a report when it cannot be tested at all."""
-    if not _takes_part(change, world):
+    if foreign(world.pipeline, change) or not _takes_part(change, world):
         return state
     if not by_hand and refused(world.pipeline, world.standings.get(change.key)) and change.is_change:
         return state
-    found = state.find(change.key)
+    found = _here(state, change)
     if found is not None:
         return _succeed(state, *found, Successor(change, event, by_hand))
+    if world.pipeline.manager in ("serial", "supercedent"):
+        return _in_line(state, change, event, world, asked)
     ahead: tuple[Change, ...] = ()
     if change.is_change and not world.pipeline.ignore_dependencies:
         ahead, problems = needs(change, world)
+        if world.dependencies_max is not None and len(ahead) > world.dependencies_max:
+            return state
+        problems += tuple(filter(None, [too_many(state, ahead, world)]))
         if world.dependent:
             problems += _not_together(state, change, ahead, world, by_hand=by_hand)
         if problems:
@@ -50,6 +59,12 @@ def enqueue(
             state = _append(state, needed, event, world)
     state = _append(state, change, event, world)
     return _those_behind(state, change, event, world, asked)
+
+
+def _here(state: State, change: Change) -> tuple[Queue, Item] | None:
+    """Its item: of a change whichever patchset, of a branch this update of it."""
+    known = ((q, i) for q, i in state.items() if i.live and i.change.key == change.key)
+    return next(((q, i) for q, i in known if change.is_change or i.change.commit == change.commit), None)
 
 
 def _succeed(state: State, queue: Queue, item: Item, successor: Successor) -> State:
@@ -95,11 +110,23 @@ def _item(change: Change, event: str, world: World, *, live: bool = True) -> Ite
 
 
 def _append(state: State, change: Change, event: str, world: World) -> State:
-    name = _queue_name(change, world)
-    queue = next((q for q in state.queues if q.name == name), None)
-    if queue is None:
-        id = derived("queue", world.tenant, world.pipeline.name, name)
-        queue = Queue(id=id, name=name, window=world.pipeline.window.size)
+    queue = _queue(state, _queue_name(change, world), world, world.pipeline.window.size)
+    return with_queue(state, replace(queue, items=(*queue.items, _item(change, event, world))))
+
+
+def _queue(state: State, name: str, world: World, window: int) -> Queue:
+    id = derived("queue", world.tenant, world.pipeline.name, name)
+    return next((q for q in state.queues if q.name == name), Queue(id=id, name=name, window=window))
+
+
+def _in_line(state: State, change: Change, event: str, world: World, asked: list[Action]) -> State:
+    """One after the other; supercedent: of a branch only the first, which runs, and the last."""
+    if world.pipeline.manager == "serial":
+        queue = _queue(state, _queue_name(change, world), world, 1)
+    else:
+        queue = _queue(state, f"{change.project} {change.branch or change.ref}", world, 1)
+        for waiting in queue.items[1:]:
+            queue = leave(queue, waiting, "DEQUEUED", world, asked, told=False)
     return with_queue(state, replace(queue, items=(*queue.items, _item(change, event, world))))
 
 
@@ -164,6 +191,64 @@ def refused(pipeline: Pipeline, standing: Standing | None) -> str:
     if standing is None:
         return "it is not known at its connection"
     change = standing.change
-    if change.connection not in pipeline.require_approved or not change.is_change:
-        return ""
-    return "" if standing.is_approved else f"{change.key} is not approved"
+    return unmet(pipeline, standing) if change.is_change else ""
+
+
+def unmet(pipeline: Pipeline, standing: Standing) -> str:
+    """Which of the pipeline's requirements keeps a change out; empty when none does."""
+    change = standing.change
+    if change.connection in pipeline.require_approved and not standing.is_approved:
+        return f"{change.key} is not approved"
+    facts = {"approved": standing.is_approved, "open": standing.open, "current-patchset": True}
+    for name, wanted in pipeline.require.get(change.connection, {}).items():
+        if name in facts and facts[name] != wanted:
+            return f"{change.key} is {'not ' if wanted else ''}{name}"
+    for name, unwanted in pipeline.reject.get(change.connection, {}).items():
+        if name in facts and facts[name] == unwanted:
+            return f"{change.key} is {'' if unwanted else 'not '}{name}"
+    return ""
+
+
+def foreign(pipeline: Pipeline, change: Change) -> bool:
+    """Is it of a connection that the pipeline does not name, and does that matter?"""
+    return not pipeline.allow_other_connections and change.connection not in pipeline.connections
+
+
+def too_many(state: State, ahead: tuple[Change, ...], world: World) -> str:
+    """Why the pipeline has no room for a change and what it needs `ahead`; empty when it has."""
+    most = world.changes_max
+    missing = sum(state.find(needed.key) is None for needed in ahead)
+    if most is not None and sum(1 for _ in state.items()) + missing + 1 > most:
+        return f"the pipeline {world.pipeline.name} is full: the tenant allows {most} changes in it"
+    return ""
+
+
+def concluded(before: State, after: State, asked: list[Action], world: World) -> State:
+    """At the end of a turn: who came in is told so and leaves the pipelines this one supersedes; failures in a row are
+    counted, and may be the last."""
+    known = {item.id for _, item in before.items()} | {item.change.key for _, item in before.items()}
+    for _, item in list(after.items()):
+        if item.live and item.id not in known and item.change.key not in known:
+            asked.extend(_entered(item, world))
+    most = world.pipeline.disable_after
+    if most is None:
+        return replace(after, failures=0, disabled=False) if after.failures or after.disabled else after
+    failures = after.failures
+    for action in asked:
+        if isinstance(action, Record):
+            failures = {"SUCCESS": 0, "FAILURE": failures + 1}.get(action.result, failures)
+    disabled = after.disabled or failures >= most
+    if (failures, disabled) == (after.failures, after.disabled):
+        return after
+    return replace(after, failures=failures, disabled=disabled)
+
+
+def _entered(item: Item, world: World) -> Iterator[Action]:
+    change, pipeline = item.change, world.pipeline
+    if announces(change, world):
+        note = filled(pipeline.enqueue_message, item, world) or f"Enqueued in {pipeline.name}."
+        work = ReportRequest(change=change, pipeline=pipeline.name, note=note)
+        yield Report(derived(item.id, "enqueue"), work, pipeline.precedence)
+    for name in pipeline.supercedes:
+        if name != pipeline.name:
+            yield Supersede(name, change.key)

@@ -238,6 +238,12 @@ class World:
     """Of the web pages, without a trailing slash; links in reports."""
     held: Mapping[str, int] = field(default_factory=dict)
     """Semaphore -> how many other pipelines hold of it."""
+    disabled: bool = False
+    """Too many failures in a row: results are told to the pipeline's `disabled` reporters alone."""
+    dependencies_max: int | None = None
+    """A change that needs more is not let in."""
+    changes_max: int | None = None
+    """Changes in the pipeline, those included that are there for the sake of others."""
 
     @property
     def dependent(self) -> bool:
@@ -312,4 +318,12 @@ class Record:
     message: str
 
 
-Action = Merge | Run | Land | Report | Cancel | Resume | Record
+@dataclass(frozen=True, slots=True)
+class Supersede:
+    """The change with this key is to leave the other pipeline."""
+
+    pipeline: str
+    key: str
+
+
+Action = Merge | Run | Land | Report | Cancel | Resume | Record | Supersede

@@ -41,6 +41,8 @@ def result_of(item: Item) -> str:
 
 def reporters(result: str, world: World) -> tuple[str, ...]:
     """Connections that are told of `result`."""
+    if world.disabled:
+        return world.pipeline.reporters.get("disabled", ())
     kind = REPORTER_OF[result]
     told = world.pipeline.reporters.get(kind, ())
     if not told and kind in ("merge-conflict", "config-error"):
@@ -80,7 +82,7 @@ def _intro(item: Item, result: str, world: World) -> str:
         why = f"All jobs passed but the change could not be landed: {buildset.landing_error}"
         return f"{pipeline.failure_message}\n\n{why}"
     if result == "NO_JOBS":
-        return pipeline.no_jobs_message or f"No jobs of pipeline {pipeline.name} apply to this change."
+        return filled(pipeline.no_jobs_message, item, world) or f"No jobs of pipeline {pipeline.name} apply here."
     if result == "DEQUEUED":
         return pipeline.dequeue_message
     return pipeline.success_message if result == "SUCCESS" else pipeline.failure_message
@@ -138,8 +140,10 @@ def duration(length_ms: int) -> str:
     return f"{hours}h {minutes:02d}m {seconds:02d}s" if hours else f"{minutes}m {seconds:02d}s"
 
 
-def start_text(world: World) -> str:
-    return world.pipeline.start_message.replace("{pipeline.name}", world.pipeline.name)
+def filled(message: str, item: Item, world: World) -> str:
+    """A message of the pipeline with what it may name."""
+    url = f"{world.root_url}/t/{world.tenant}/status" if world.root_url else ""
+    return message.replace("{pipeline.name}", world.pipeline.name).replace("{item_url}", url)
 
 
 def refusal(change: Change, problems: tuple[str, ...], world: World) -> str:
@@ -163,3 +167,9 @@ def failing_reasons(item: Item) -> list[str]:
     if buildset.job_failed:
         reasons.append("at least one job failed")
     return reasons
+
+
+def announces(change: Change, world: World) -> bool:
+    """Was, or will, somebody be told that it came in?"""
+    told = world.pipeline.reporters.get("enqueue", ())
+    return change.is_change and change.connection in told and not world.disabled

@@ -11,6 +11,7 @@ from headgate.config.model import ConfigError, FrozenGraph, FrozenJob, Pipeline,
 from headgate.gate.absorb import absorb
 from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
 from headgate.gate.decide import settle
+from headgate.gate.enqueue import concluded
 from headgate.gate.model import (
     Action,
     Cancel,
@@ -23,6 +24,7 @@ from headgate.gate.model import (
     Resume,
     Run,
     State,
+    Supersede,
     Texts,
     World,
 )
@@ -132,6 +134,8 @@ class Play:
         self.landing: dict[str, Land] = {}
         self.reports: list[Report] = []
         self.resumed: list[str] = []
+        self.superseded: list[tuple[str, str]] = []
+        """(pipeline, key of the change that is to leave it)"""
         self.ended: dict[str, str] = {}
         self.said: dict[str, str] = {}
         self._clock = 0
@@ -171,9 +175,10 @@ class Play:
         """One turn."""
         self._clock += 1000
         asked: list[Action] = []
+        before = self.state
         for event in events:
             self.state = absorb(self.state, event, self.world, asked)
-        self.state = settle(self.state, self.world, asked)
+        self.state = concluded(before, settle(self.state, self.world, asked), asked, self.world)
         for action in asked:
             self._take(action)
 
@@ -189,6 +194,8 @@ class Play:
             state = RepoState(work.chain, {}, merged)
             self.act(MergeAnswer(work.buildset, True, state=state, config=texts))
 
+    most: tuple[int | None, int | None] = (None, None)
+    """Dependencies of a change, and changes in the pipeline, that the tenant allows."""
     texts: Mapping[str, str] = {}
     """project -> text of its proposed zuul.yaml"""
     contents: Mapping[str, Mapping[str, str]] = {}
@@ -234,15 +241,9 @@ class Play:
 
     @property
     def world(self) -> World:
-        return World(
-            "t",
-            self.pipeline,
-            PlayLayouts(self.layout, self.contents),
-            self.standings,
-            self._clock,
-            "http://h",
-            self.held,
-        )
+        layouts, now_ms = PlayLayouts(self.layout, self.contents), self._clock
+        more = (self.state.disabled, *self.most)
+        return World("t", self.pipeline, layouts, self.standings, now_ms, "http://h", self.held, *more)
 
     @property
     def queue(self) -> list[str]:
@@ -284,6 +285,8 @@ class Play:
                 self.merging.pop(id, None)
             case Resume(id):
                 self.resumed.append(self.running[id].spec.job.name)
+            case Supersede(pipeline, key):
+                self.superseded.append((pipeline, key))
             case Record(item, result, message):
                 self.ended[item.change.topic] = result
                 self.said[item.change.topic] = message

@@ -16,6 +16,7 @@ from headgate.gate.absorb import absorb, unmoved
 from headgate.gate.advance import holders
 from headgate.gate.change import TriggerEvent
 from headgate.gate.decide import settle
+from headgate.gate.enqueue import concluded
 from headgate.gate.model import Action, Land, Record, State, World
 from headgate.gate.work import Answer, BuildEnded, BuildOutcome, BuildPaused, LayoutChanged
 from headgate.map.places import PipelineEvents
@@ -97,7 +98,7 @@ class PipelineRunner:
         outcomes: dict[str, ManagementResult] = {}
         for event in events:
             after = self._absorb(after, event.event, world, asked, outcomes)
-        after = settle(after, world, asked)
+        after = concluded(self._state, settle(after, world, asked), asked, world)
         try:
             await self._record(after, asked, events, guard)
         except GuardLost:
@@ -160,6 +161,9 @@ class PipelineRunner:
             now_ms=self._context.now_ms(),
             root_url=self._context.root_url,
             held=self._held(layouts),
+            disabled=self._state.disabled,
+            dependencies_max=layouts.tenant.max_dependencies,
+            changes_max=layouts.tenant.max_changes_per_pipeline,
         )
 
     def _held(self, layouts: Layouts) -> Counter[str]:

@@ -16,10 +16,11 @@ from msgspec.structs import replace
 from headgate.base.ids import fresh
 from headgate.config.model import FrozenJob
 from headgate.gate.change import Standing
-from headgate.gate.model import Action, Cancel, Item, Land, Merge, Record, Report, Resume, Run, State
+from headgate.gate.model import Action, Cancel, Item, Land, Merge, Record, Report, Resume, Run, State, Supersede
 from headgate.gate.report import artifacts
+from headgate.gate.work import Dequeue
 from headgate.map.places import Map
-from headgate.map.records import Finished
+from headgate.map.records import Finished, ForPipeline
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Open, Request, Requests
 from headgate.services.scheduler.keeping import writes
@@ -116,6 +117,9 @@ class Turn:
                     checks, ops = Requests.cancel(found)
                     last.checks += checks
                     last.ops += ops
+            case Supersede(pipeline, key):
+                other = self.map.events.tenant(self.tenant).pipelines(pipeline).management
+                last.ops += other.stream.append(ForPipeline(pipeline, Dequeue(key)))
             case Resume(id):
                 if id in self.asked_builds:
                     check, op = Requests.resume(self.asked_builds[id])

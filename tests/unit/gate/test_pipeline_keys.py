@@ -1,0 +1,202 @@
+"""What pipelines ask besides testing and landing, told as plays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from headgate.config.model import TriggerFilter, Window
+from headgate.gate.change import EventKind
+from headgate.gate.leave import grown, shrunk
+from headgate.gate.model import Queue
+from headgate.gate.work import Dequeue
+from headgate.testing.plays import Play
+
+
+def play(manager: str = "dependent", **keys: Any) -> Play:
+    made = Play(manager=manager)
+    made.pipeline = replace(made.pipeline, **keys)
+    return made
+
+
+def told(made: Play) -> list[tuple[str, str]]:
+    return [(r.work.change.topic, r.work.note.splitlines()[0]) for r in made.reports]
+
+
+def fail(made: Play, *names: str) -> None:
+    for name in names:
+        made.propose(made.change(name))
+        made.merges(name)
+        made.fails(name)
+
+
+# --- who is told
+
+
+def test_who_comes_in_is_told_so_and_then_also_when_it_goes() -> None:
+    made = play(
+        enqueue_message="{pipeline.name} has you", dequeue_message="gone", reporters={k: ("git",) for k in KINDS}
+    )
+    made.approve("A")
+    made.act(Dequeue(made._key("A")))
+    assert told(made) == [("A", "gate has you"), ("A", "gone")]
+
+
+def test_who_was_told_nothing_leaves_without_a_word() -> None:
+    made = play(reporters={"dequeue": ("git",)})
+    made.approve("A")
+    made.act(Dequeue(made._key("A")))
+    assert (told(made), made.ended) == ([], {"A": "DEQUEUED"})
+
+
+def test_messages_of_the_pipeline_begin_the_report() -> None:
+    made = play(
+        "independent", failure_message="Alas.", footer_message="Ask us.", start_message="{pipeline.name} begins"
+    )
+    fail(made, "A")
+    assert [note for _, note in told(made)] == ["gate begins", "Alas."]
+    assert made.said["A"].splitlines()[-1] == "Ask us."
+
+
+KINDS = ("success", "failure", "start", "enqueue", "dequeue")
+
+
+# --- giving up
+
+
+def test_after_too_many_failures_in_a_row_only_the_disabled_reporters_are_told() -> None:
+    made = play("independent", disable_after=2, reporters={"failure": ("git",), "start": ("git",)})
+    fail(made, "A", "B")
+    assert made.state.disabled and [n for n, _ in told(made)] == ["A", "A", "B", "B"]
+    fail(made, "C")
+    assert [n for n, _ in told(made)] == ["A", "A", "B", "B"] and made.ended["C"] == "FAILURE"
+
+
+def test_disabled_reporters_are_told() -> None:
+    made = play("independent", disable_after=1, reporters={"disabled": ("git",)})
+    fail(made, "A", "B")
+    assert [n for n, _ in told(made)] == ["B"]
+
+
+def test_a_success_begins_the_count_anew() -> None:
+    made = play("independent", disable_after=2)
+    fail(made, "A")
+    made.propose(made.change("B"))
+    made.merges("B")
+    made.passes("B")
+    fail(made, "C")
+    assert (made.state.failures, made.state.disabled) == (1, False)
+
+
+# --- who comes in
+
+
+def test_what_comes_in_leaves_the_pipelines_it_supersedes() -> None:
+    made = play(supercedes=("check", "gate"))
+    made.approve("A")
+    made.merges("A")
+    assert made.superseded == [("check", made._key("A"))]
+
+
+def test_changes_of_other_connections_stay_out_when_the_pipeline_says_so() -> None:
+    made = play("independent", allow_other_connections=False, connections=("other",))
+    made.propose(made.change("A"))
+    assert made.queue == []
+
+
+@pytest.mark.parametrize(
+    ("require", "reject", "comes_in"),
+    [
+        ({"approved": True}, {}, False),
+        ({"approved": False}, {}, True),
+        ({"open": True, "current-patchset": True}, {}, True),
+        ({"open": False}, {}, False),
+        ({}, {"open": True}, False),
+        ({}, {"approved": True}, True),
+    ],
+)
+def test_requirements(require: dict[str, bool], reject: dict[str, bool], comes_in: bool) -> None:
+    made = play("independent", require={"git": require}, reject={"git": reject})
+    made.propose(made.change("A"))
+    assert bool(made.queue) is comes_in
+
+
+def test_requirements_of_other_connections_are_passed_over() -> None:
+    made = play("independent", require={"other": {"approved": True}})
+    made.propose(made.change("A"))
+    assert made.queue == ["A"]
+
+
+def test_a_change_that_needs_too_many_is_not_let_in() -> None:
+    made = play()
+    made.most = (1, None)
+    made.propose(made.change("A"))
+    made.propose(made.change("B", "A"))
+    made.propose(made.change("C", "B"))
+    made.approve("A", "B")
+    assert made.queue == ["A", "B"]
+    made.approve("C")
+    assert made.queue == ["A", "B"] and made.ended == {}
+
+
+def test_a_full_pipeline_refuses_and_says_so() -> None:
+    made = play()
+    made.most = (None, 2)
+    made.approve("A", "B", "C")
+    assert (made.queue, made.ended) == (["A", "B"], {"C": "FAILURE"})
+    assert "is full: the tenant allows 2 changes" in made.said["C"]
+
+
+# --- managers
+
+
+def test_serial_is_one_after_the_other_and_nothing_lands() -> None:
+    made = play("serial")
+    for name in ("A", "B"):
+        made.propose(made.change(name))
+    assert made.merging_names == ["A"]
+    made.merges("A")
+    made.passes("A")
+    assert made.merging_names == ["B"] and made.ended == {"A": "SUCCESS"} and made.landing_names == []
+
+
+def test_supercedent_keeps_the_first_and_the_last() -> None:
+    made = play("supercedent")
+    for name in ("A", "B", "C"):
+        made.propose(made.change(name))
+    assert (made.queue, made.ended) == (["A", "C"], {"B": "DEQUEUED"})
+    made.merges("A")
+    made.passes("A")
+    assert made.merging_names == ["C"]
+
+
+def test_every_update_of_a_branch_is_tested() -> None:
+    made = play("independent", triggers=(TriggerFilter("git", ("ref-updated",)),))
+    change = replace(made.change("A"), topic="", ref="refs/heads/master", old_commit="1" * 40)
+    for commit in ("2" * 40, "3" * 40, "3" * 40):
+        made.event(EventKind.REF_UPDATED, replace(change, commit=commit))
+    assert [item.change.commit[0] for _, item in made.state.items()] == ["2", "3"]
+
+
+# --- windows
+
+
+@pytest.mark.parametrize(
+    ("keys", "sizes"),
+    [
+        ({}, [20, 21, 22, 11, 5, 3, 3]),
+        ({"ceiling": 21}, [20, 21, 21, 10, 5, 3, 3]),
+        ({"increase_type": "exponential", "increase_factor": 2, "ceiling": 70}, [20, 40, 70, 35, 17, 8, 4]),
+        ({"decrease_type": "linear", "decrease_factor": 6, "floor": 7}, [20, 21, 22, 16, 10, 7, 7]),
+        ({"size": 0}, [0, 0, 0, 0, 0, 0, 0]),
+    ],
+)
+def test_windows_grow_with_what_lands_and_shrink_with_what_fails(keys: dict[str, Any], sizes: list[int]) -> None:
+    window = Window(**keys)
+    queue, found = Queue(id="q", name="q", window=window.size), [window.size]
+    for change in (grown, grown, shrunk, shrunk, shrunk, shrunk):
+        queue = change(queue, window)
+        found.append(queue.window)
+    assert found == sizes
