@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.gate import gate_of, latency
+from bench.layouts import measure as layout_cost
 from bench.merge import measure
 from bench.tenant import REPOSITORIES
 from bench.tenant import measure as offline
@@ -84,10 +85,24 @@ def large() -> Table:
     return table
 
 
+def layouts() -> Table:
+    table = Table(
+        "projects x 2 branches", "jobs", "cold", "one file landed", "one file proposed", "all graphs", "memory",
+        title="Layouts, in one process (aim: 20 ms for a proposal at 1,300 projects)",
+    )  # fmt: skip
+    for projects in (200, REPOSITORIES):
+        c = layout_cost(projects)
+        times = (f"{c.cold_s:.2f} s", f"{c.landed_s * 1000:.0f} ms", f"{c.proposed_s * 1000:.1f} ms")
+        graphs = f"{c.frozen_s:.2f} s for {c.graphs:,}"
+        table.add_row(f"{projects:,}", f"{c.jobs:,}", *times, graphs, f"{c.memory_mb:.0f} MB")
+    return table
+
+
 if __name__ == "__main__":
     console = Console()
     console.print(running())
     console.print(growth())
     console.print(items())
     console.print(merging())
+    console.print(layouts())
     console.print(large())

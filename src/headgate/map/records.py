@@ -67,6 +67,8 @@ class ConfigBranch(msgspec.Struct, frozen=True):
     """Of the files, as in the layout record."""
     ltime: int
     """They were read after this version of the ltime entry; what was read later wins."""
+    default: bool = False
+    """The default branch of its repository: who defines a name first on it, did it first."""
 
 
 class SystemConf(msgspec.Struct, frozen=True):

@@ -89,7 +89,7 @@ class Configuration:
         """The branches that take part; None when the texts are not the ones that are `wanted`."""
         had = self._taken.get(source.project, {})
         wanted = {branch: digest for branch, digest in wanted.items() if included(source, branch)}
-        if {branch: taken.kept for branch, taken in had.items()} == wanted:
+        if [(branch, taken.kept) for branch, taken in had.items()] == list(wanted.items()):
             return had
         texts = recall(self._context, source.project)
         out: dict[str, Taken] = {}
@@ -109,14 +109,14 @@ def of_interest(source: TenantProject, files: Mapping[str, str]) -> dict[str, st
 
 
 def kept(context: Context, project: str) -> dict[str, ConfigBranch]:
-    """branch -> what is kept of it, as the mirror shows it."""
+    """branch -> what is kept of it, as the mirror shows it; the default branch first."""
     place = context.map.config.cache(project)
     found: dict[str, ConfigBranch] = {}
     for entry in context.mirror.under(place.path):
         name = entry.path.removeprefix(place.path + "/")
         if "/" not in name:
             found[unescape(name)] = place.branch(unescape(name)).record.decode(entry.value)
-    return found
+    return dict(sorted(found.items(), key=lambda one: (not one[1].default, one[0])))
 
 
 def recall(context: Context, project: str) -> dict[str, dict[str, str]]:

@@ -98,7 +98,8 @@ class ConfigFiles:
                 stale -= {op.path for op in wanted}
                 ops += [op for op in wanted if not self._has(op)]
             stale.discard(place.record.path)
-            ops.append(place.record.put(ConfigBranch(commit, reading.paths, content_of(files), ltime)))
+            default = branch == next(iter(answer.branches))
+            ops.append(place.record.put(ConfigBranch(commit, reading.paths, content_of(files), ltime, default)))
             checks.append(At(place.record.path, was.version if was else None))
         return [*ops, *(Delete(path) for path in sorted(stale))], checks
 
