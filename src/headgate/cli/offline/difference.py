@@ -130,7 +130,7 @@ def short(key: str, value: Any) -> str:  # JSON
     if key == "dependencies":
         return f"{value['name']}{' (soft)' if value['soft'] else ''}"
     if key == "required_projects":
-        return f"{value['project']}{value['override_checkout'] and '@'}{value['override_checkout']}"
+        return "@".join(word for word in (value["project"], value["override_checkout"]) if word)
     if key == "nodeset":
         nodes = ", ".join(f"{_names(node['name'])} ({node['label']})" for node in value["nodes"])
         return ": ".join(text for text in (value["name"], nodes) if text)

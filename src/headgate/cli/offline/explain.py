@@ -135,7 +135,8 @@ def _attribute(one: Attribute | Elements) -> dict[str, Any]:
 def _as_text(asked: Asked, found: Explained) -> Iterator[str]:
     place = asked.place
     where = f"in {place.pipeline} of {place.project.name} on {asked.branch}" if place else f"on {asked.branch}"
-    more = f"  (and in {asked.others} more graphs; --project and --pipeline choose)" if asked.others else ""
+    others = f"{asked.others} more graph{'s' if asked.others > 1 else ''}"
+    more = f"  (and in {others}; --project and --pipeline choose)" if asked.others else ""
     yield f"{click.style(asked.job, bold=True)}  {where}{click.style(more, dim=True)}"
     if place is None:
         yield "no project runs it; this is the job by itself"

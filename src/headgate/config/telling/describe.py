@@ -48,6 +48,10 @@ _FIRST = (
     "workspace_scheme",
 )
 """In this order; then everything else a job has, by name."""
+_UNSET = (
+    "description", "override_checkout", "ansible_version", "image_build_name", "success_message", "failure_message",
+)  # fmt: skip
+"""Empty text is none."""
 
 
 def graph(found: FrozenGraph) -> list[dict[str, Any]]:
@@ -58,7 +62,7 @@ def graph(found: FrozenGraph) -> list[dict[str, Any]]:
 
 
 def job(found: FrozenJob) -> dict[str, Any]:
-    """Every attribute, also those that were not set.  JSON."""
+    """Every attribute, also those that were not set (null, or empty).  JSON."""
     whole = _plain(found)
     whole["parent_chain"] = parents(found)
     whole["inheritance"] = [variant(said) for said in found.inheritance]
@@ -69,6 +73,8 @@ def job(found: FrozenJob) -> dict[str, Any]:
     whole["post_run"] = [_playbook(book) for book in found.post_run if not book.ignore_result]
     for phase, books in (("pre_run", found.pre_run), ("run", found.run)):
         whole[phase] = [_playbook(book) for book in books]
+    for one in (whole, *whole["required_projects"]):
+        one |= {key: one[key] or None for key in _UNSET if key in one}
     rest = sorted(key for key in whole if key not in _FIRST)
     return {key: whole[key] for key in (*_FIRST, *rest)}
 
