@@ -81,7 +81,7 @@ class KeyStore:
         if not self._password:
             raise SecretError(NO_PASSWORD)
         try:
-            return rsa.load_private(pair.private, self._password)
+            return rsa.load_private(pair.private, self._password, checked=True)
         except BadKey as error:
             raise SecretError(
                 f"key {pair.version} of {project} ({connection}) cannot be opened: {error}. Set [keystore] password to "

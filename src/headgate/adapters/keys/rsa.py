@@ -46,10 +46,13 @@ def private_pem(key: RSAPrivateKey, password: str) -> str:
     return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, how).decode()
 
 
-def load_private(pem: str, password: str) -> RSAPrivateKey:
-    """Raises BadKey."""
+def load_private(pem: str, password: str, *, checked: bool = False) -> RSAPrivateKey:
+    """Whether its primes are primes takes most of the time; one that comes from the store was `checked` when it came
+    there.  Raises BadKey."""
     try:
-        key = serialization.load_pem_private_key(pem.encode(), password.encode())
+        key = serialization.load_pem_private_key(
+            pem.encode(), password.encode(), unsafe_skip_rsa_key_validation=checked
+        )
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise BadKey("it was written with another password, or is damaged") from error
     if not isinstance(key, RSAPrivateKey):
