@@ -32,7 +32,7 @@ def as_json(changes: Sequence[Changed]) -> list[dict[str, Any]]:
                 name: {d.path: {"old": d.old, "new": d.new} for d in differences}
                 for name, differences in found.changed.items()
             },
-            "reordered": found.order,
+            "reordered": bool(found.order),
             "errors": {
                 "new": [error_as_json(error) for error in found.errors_new],
                 "gone": [error_as_json(error) for error in found.errors_gone],
@@ -65,7 +65,7 @@ def _told(found: GraphDifference) -> Iterator[tuple[str, str, list[Detail]]]:
     for name, differences in found.changed.items():
         yield "~", name, [detail for d in differences for detail in _details(d)]
     if found.order:
-        yield "~", "the order of the jobs", []
+        yield "~", "the order of the jobs", [("now", _listed(found.order, "jobs"))]
     for error in found.errors_new:
         yield "!", error.text, [("at", f"{error.project} {error.branch} {error.path}:{error.line}")]
     for error in found.errors_gone:

@@ -27,8 +27,8 @@ class GraphDifference(NamedTuple):
     gone: list[dict[str, Any]]
     changed: dict[str, list[Difference]]
     """Job name -> what is different of it."""
-    order: bool
-    """The jobs are the same, in another order."""
+    order: list[str]
+    """The jobs that stay, in their new order, when it is another one."""
     errors_new: list[ConfigError]
     errors_gone: list[ConfigError]
 
@@ -39,15 +39,15 @@ class GraphDifference(NamedTuple):
 def graphs(old: FrozenGraph, new: FrozenGraph) -> GraphDifference:
     """A graph with errors has no jobs to compare, nor has one that is not there."""
     if old == new:
-        return GraphDifference([], [], {}, False, [], [])
+        return GraphDifference([], [], {}, [], [], [])
     both = not old.errors and not new.errors
     before, after = (_by_name(graph) if both else {} for graph in (old, new))
-    kept = [name for name in before if name in after]
+    kept, again = [name for name in before if name in after], [name for name in after if name in before]
     return GraphDifference(
         new=[job for name, job in after.items() if name not in before],
         gone=[job for name, job in before.items() if name not in after],
         changed={name: found for name in kept if (found := jobs(before[name], after[name]))},
-        order=kept != [name for name in after if name in before],
+        order=again if kept != again else [],
         errors_new=errors(old.errors, new.errors),
         errors_gone=errors(new.errors, old.errors),
     )

@@ -127,6 +127,17 @@ def test_what_a_proposal_breaks_is_told_where(offline):
     assert [(g["project"], g["gone"]) for g in found["graphs"]] == [("hub/app", ["deploy"])]
 
 
+def test_another_order_is_told(offline):
+    made = offline(app=APP)
+    file = made.root / "overlay/app/zuul.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        APP.replace("[unit, {deploy:", "[{deploy:").replace("[production]}}, docs]", "[production]}}, unit, docs]")
+    )
+    shown = made.run("freeze", "--diff", str(made.root / "overlay")).stdout
+    assert "~ the order of the jobs  in gate of app@master\n    now  deploy, unit\n" in shown
+
+
 def test_nothing_that_changes_a_graph_is_no_change(offline):
     made = offline(app=APP)
     file = made.root / "overlay/app/zuul.yaml"
