@@ -35,6 +35,7 @@ from headgate.map.records import (
     SemaphoreRecord,
     SystemConf,
     Troubles,
+    Wish,
 )
 from headgate.map.tree import Dir, below, each, place
 from headgate.recipes.stream import Stream, StreamEntry
@@ -97,14 +98,14 @@ class Cleanup(Dir):
 class Components(Dir):
     """Every process announces itself here for as long as it lives."""
 
-    executor = place(ComponentRecord, "Runs builds.", by="executor, web, cli", node="ephemeral sequence")
+    executor = place(ComponentRecord, "Runs builds.", by="executor", node="ephemeral sequence")
     launcher = place(
         ComponentRecord, "Claims machines for builds.", by="launcher", node="ephemeral sequence", seed=False
     )
     fingergw = place(ComponentRecord, "Serves logs over finger.", by="fingergw", node="ephemeral sequence")
-    merger = place(ComponentRecord, "Does git work.", by="merger, web, cli", node="ephemeral sequence")
-    scheduler = place(ComponentRecord, "Decides.", by="scheduler, web, cli", node="ephemeral sequence")
-    web = place(ComponentRecord, "Serves pages and the API.", by="web, cli", node="ephemeral sequence")
+    merger = place(ComponentRecord, "Does git work.", by="merger", node="ephemeral sequence")
+    scheduler = place(ComponentRecord, "Decides.", by="scheduler", node="ephemeral sequence")
+    web = place(ComponentRecord, "Serves pages and the API.", by="web", node="ephemeral sequence")
 
 
 class ConfigFile(Dir):
@@ -345,4 +346,11 @@ class Map(Dir):
     scheduler = below(SchedulerPlace)
     semaphores = each(TenantSemaphores, key="tenant")
     system = below(System)
+    wishes = place(
+        Wish,
+        "What a component is to be, by its kind and name, where that is not running; goes with it.",
+        by="web, cli, scheduler, merger, executor, launcher, fingergw",
+        node="keyed",
+        seed=False,
+    )
     tenant = each(Tenant, key="tenant")

@@ -25,13 +25,18 @@ class ComponentRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     hostname: str
     kind: str
     state: str = "running"
-    """running | paused | stopping: what it is; `wanted` is what it is to be."""
+    """running | paused | stopping"""
     version: str = ""
     pid: int = 0
     data: dict[str, Any] = {}
     """What only this kind tells: zone, labels, places for builds, whether it accepts them, where it listens.  JSON."""
-    wanted: str = "running"
-    """running | paused | stopped: what people want it to be."""
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What people want of a component."""
+
+    state: str
+    """paused | stopped"""
 
 
 class CacheEntry(msgspec.Struct, frozen=True):

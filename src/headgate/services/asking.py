@@ -11,7 +11,7 @@ from headgate.map.records import ForPipeline, ManagementResult
 from headgate.recipes.patience import answered
 from headgate.services.context import Context
 from headgate.store.store import Session
-from headgate.store.types import At, Conflict, Delete, Put, SessionLost, StoreError
+from headgate.store.types import At, Conflict, Delete, Put, StoreError
 
 ANSWER_WAIT_MAX_S = 10.0
 
@@ -50,11 +50,12 @@ async def ask(context: Context, session: Session, tenant: str, pipeline: str, wo
 
 
 async def tell(context: Context, path: str, outcome: ManagementResult) -> None:
-    """Answers whoever waits at `path`; nobody may any more."""
+    """Answers whoever waits at `path`; nobody may any more.  The answer is not under the lease of who waits, which is
+    theirs alone to write under: they take it away, or it is swept."""
     entry = context.mirror.get(path)
     if entry is None:
         return
     place = context.map.results.management
-    answer = Put(path, place.encode(outcome), entry.lease)
-    with suppress(Conflict, SessionLost):  # whoever waited is gone
+    answer = Put(path, place.encode(outcome))
+    with suppress(Conflict):  # whoever waited is gone
         await context.store.commit([At(path, entry.version)], [answer])

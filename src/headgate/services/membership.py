@@ -1,4 +1,4 @@
-"""A component of this process: announced in the registry while it lives, and told there what is wanted of it."""
+"""A component of this process: announced in the registry while it lives, and told in the store what it is to be."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from headgate import __version__
 from headgate.base.tasks import run_until
-from headgate.map.records import ComponentRecord
+from headgate.map.records import ComponentRecord, Wish
 from headgate.map.tree import escape
 from headgate.recipes.patience import answered
 from headgate.services.context import Context
 from headgate.store.store import GuardLost, Session, Txn
-from headgate.store.types import Append, At, Conflict, Put, SessionLost, Unavailable
+from headgate.store.types import Append, At, Conflict, Delete, Put, SessionLost, StoreError, Unavailable
 
 log = logging.getLogger("headgate")
 
@@ -48,7 +48,7 @@ class Membership:
         self._facts = dict(facts or {})
         self._told = asyncio.Event()
         self._asked = ""
-        """What this process wants itself, to be put into the registry."""
+        """What this process itself wants of it."""
 
     def say(self, **facts: Any) -> None:  # JSON
         """Changes what it tells of itself."""
@@ -57,31 +57,33 @@ class Membership:
             self._told.set()
 
     def want(self, state: str) -> None:
-        """As if it were asked in the registry; it is shown there."""
+        """As if it were wished in the store, for as long as it lives."""
         self._asked = state
         self._told.set()
 
     @property
     def wanted(self) -> str:
-        """running | paused | stopped, as the registry says."""
-        record = self._record()
-        return self._asked or (record.wanted if record else "running")
+        """running | paused | stopped"""
+        if self._asked or self.session is None:
+            return self._asked or "running"
+        entry = self.context.mirror.get(self._wish)
+        return self.context.map.wishes.decode(entry.value).state if entry else "running"
+
+    @property
+    def _wish(self) -> str:
+        return wish_path(self.context, self.session.name) if self.session else ""
 
     @property
     def state(self) -> str:
         """initializing | running | paused | stopping"""
         return STATES.get(self.wanted, "running") if self.session else "initializing"
 
-    def _record(self) -> ComponentRecord | None:
-        entry = self.context.mirror.get(self.session.name) if self.session else None
-        return self._place.decode(entry.value) if entry else None
-
     @property
     def _place(self) -> Any:  # an address of components: which one depends on the kind
         return getattr(self.context.map.components, self.kind)
 
     async def serve(self, body: Body, stop: asyncio.Event) -> None:
-        """Runs `body` until `stop`, or until it is asked to stop in the registry.
+        """Runs `body` until `stop`, or until it is wished to stop.
 
         A store that is out of reach, a lost session, a lost lock: what the component held is dropped, and it joins anew
         once the store answers.
@@ -92,7 +94,10 @@ class Membership:
                 async with context.store.session(f"{self.kind}@{context.hostname}:{os.getpid()}") as session:
                     await self._join(session)
                     wait_s = REJOIN_FIRST_S
-                    await run_until(stop, self._until_done(body, session))
+                    try:
+                        await run_until(stop, self._until_done(body, session))
+                    finally:
+                        await self._forget()
                     return
             except (SessionLost, GuardLost, Unavailable) as lost:
                 self.trouble = str(lost)
@@ -119,6 +124,12 @@ class Membership:
         self.session, self.trouble = session, ""
         self.joined.set()
 
+    async def _forget(self) -> None:
+        """The wish for a component goes with it; if it cannot be removed now, it is swept."""
+        with suppress(StoreError):
+            if self.context.mirror.get(self._wish) is not None:
+                await self.context.store.commit([], [Delete(self._wish)])
+
     async def _until_done(self, body: Body, session: Session) -> None:
         done = asyncio.Event()
 
@@ -138,15 +149,15 @@ class Membership:
             if entry is None:
                 raise SessionLost(f"the entry {session.name} is gone")
             record: ComponentRecord = self._place.decode(entry.value)
-            wanted = self._asked or record.wanted
-            now = replace(record, state=STATES.get(wanted, "running"), wanted=wanted, data=dict(self._facts))
+            wanted = self.wanted
+            now = replace(record, state=STATES.get(wanted, "running"), data=dict(self._facts))
             if now != record:
                 put = Put(entry.path, self._place.encode(now), session.lease)
                 check = At(entry.path, entry.version)
                 with suppress(Conflict):  # it changed meanwhile: looked at again, as the mirror moves
                     await answered(session, lambda: self.context.store.commit([check], [put]))  # noqa: B023
                 log.info("%s is %s", self.kind, now.state)
-            if now.wanted == "stopped" and not self._finishes:
+            if wanted == "stopped" and not self._finishes:
                 done.set()
             await self._move(seen)
 
@@ -160,17 +171,21 @@ class Membership:
             told.cancel()
 
 
+def wish_path(context: Context, component: str) -> str:
+    """Where the wish for the component with this entry is."""
+    kind, _, name = component.removeprefix(f"{context.map.components.path}/").partition("/")
+    return f"{context.map.wishes.path}/{kind}.{name}"
+
+
 async def want(context: Context, component: str, state: str) -> bool:
-    """Says in the registry what a component (`<kind>/<name>`) is to be; False when there is no such component."""
-    place = context.map.components
-    path = f"{place.path}/{component}"
+    """Says what a component (`<kind>/<name>`) is to be: running, paused or stopped; False when there is none."""
+    path = f"{context.map.components.path}/{component}"
+    wish = wish_path(context, path)
 
     async def body(txn: Txn) -> bool:
-        entry = await txn.get(path)
-        if entry is None:
+        if await txn.get(path) is None:
             return False
-        record = place.scheduler.decode(entry.value)  # the records of all kinds are alike
-        txn.do(Put(path, place.scheduler.encode(replace(record, wanted=state)), entry.lease))
+        txn.do(Delete(wish) if state == "running" else Put(wish, context.map.wishes.encode(Wish(state))))
         return True
 
     return await context.store.transact(body)

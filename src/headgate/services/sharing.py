@@ -101,7 +101,7 @@ class Sharing:
 
 def _free(record: ComponentRecord, held: int) -> bool:
     data: dict[str, Any] = record.data  # JSON, as the component tells it
-    return record.state == record.wanted == "running" and data.get("accepting", True) and held < data.get("places", 1)
+    return record.state == "running" and data.get("accepting", True) and held < data.get("places", 1)
 
 
 def _rank(path: str, held: Counter[str], found: Open) -> tuple[int, bytes]:

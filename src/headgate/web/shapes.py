@@ -108,9 +108,10 @@ class Length(msgspec.Struct, frozen=True):
 
 
 class TroubleShape(msgspec.Struct, frozen=True):
-    """Something is wrong with a repository."""
+    """Something is wrong with a repository, or with the store."""
 
     project: str
+    """Or `the store`: the queues are then as they were last seen."""
     text: str
     since: int
     """Milliseconds since the epoch."""

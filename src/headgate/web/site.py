@@ -12,6 +12,7 @@ import msgspec
 from litestar import Request
 from litestar.datastructures import State as AppState
 from litestar.exceptions import HTTPException, NotFoundException
+from msgspec.structs import replace
 
 from headgate.config.dynamic import Layouts
 from headgate.gate.change import Change
@@ -28,7 +29,7 @@ from headgate.web.access import Access, Bearer
 from headgate.web.estimates import Estimates
 from headgate.web.logfiles import Follow
 from headgate.web.remote import RemoteLogs
-from headgate.web.shapes import ConnectionShape, ItemShape, StatusShape
+from headgate.web.shapes import ConnectionShape, ItemShape, StatusShape, TroubleShape
 from headgate.web.status import Configured, Status
 from headgate.web.vitals import Vitals
 
@@ -47,6 +48,7 @@ class Shot:
     moves: int
     layouts: Layouts
     loaded: bool
+    away: tuple[TroubleShape, ...]
 
 
 @dataclass(slots=True)
@@ -86,14 +88,25 @@ class Site:
         configured, moves = self.tenant(tenant), self.context.mirror.moves
         layouts, loaded = configured.layouts, configured.loaded.is_set()
         known = self._shots.get(tenant)
-        if known is not None and (known.moves, known.loaded) == (moves, loaded) and known.layouts is layouts:
+        same = known is not None and (known.moves, known.loaded, known.away) == (moves, loaded, self.away)
+        if known is not None and same and known.layouts is layouts:
             return known
-        status = self.status.of(tenant, self._estimates.of)
+        away, status = self.away, self.status.of(tenant, self._estimates.of)
         if await self._estimates.learn():
             status = self.status.of(tenant, self._estimates.of)
+        status = replace(status, troubles=(*away, *status.troubles))
         tag = hashlib.sha256(msgspec.json.encode(status)).hexdigest()[:24]
-        found = self._shots[tenant] = Shot(status, tag, moves, layouts, loaded)
+        found = self._shots[tenant] = Shot(status, tag, moves, layouts, loaded, away)
         return found
+
+    @property
+    def away(self) -> tuple[TroubleShape, ...]:
+        """That the store cannot be reached, while it cannot."""
+        reach = self.vitals.reach if self.vitals else None
+        if reach is None or reach.away_since_ms is None:
+            return ()
+        text = "it cannot be reached; nothing is decided until it can, and what is shown is from before"
+        return (TroubleShape("the store", text, reach.away_since_ms),)
 
     async def items(self, tenant: str) -> Iterator[tuple[str, ItemShape]]:
         """(pipeline, item) of everything in the queues."""

@@ -146,7 +146,7 @@ class Status:
         for entry in mirror.under(place.path):
             record = place.scheduler.decode(entry.value)
             data = record.data
-            accepting = record.state == record.wanted == "running" and bool(data.get("accepting", True))
+            accepting = record.state == "running" and bool(data.get("accepting", True))
             shown = ComponentShape(
                 hostname=record.hostname,
                 state=record.state,

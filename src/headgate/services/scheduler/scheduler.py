@@ -27,12 +27,12 @@ from headgate.services.scheduler.configfiles import Reading
 from headgate.services.scheduler.connection import ConnectionRunner
 from headgate.services.scheduler.pipeline import PipelineRunner
 from headgate.services.scheduler.standings import Standings
-from headgate.services.scheduler.sweeping import Sweeper
+from headgate.services.scheduler.sweeping import Sweeper, Unwanted
 from headgate.services.scheduler.tenant import TenantRunner
 from headgate.store.store import Session
 
 Work = tuple[str, ...]
-"""("connection", name), ("tenant", name), ("pipeline", tenant, name), ("sweep", "builds") or ("sweep", "merges")."""
+"""("connection", name), ("tenant", name), ("pipeline", tenant, name), or ("sweep", builds | merges | general)."""
 
 
 class Scheduler:
@@ -97,6 +97,8 @@ class Scheduler:
                 return Sweeper(
                     self._context, lambda: [self._context.merges], cleanup.merge_requests.path, frozenset
                 ).run
+            case ("sweep", "general"):
+                return Sweeper(self._context, lambda: [Unwanted(self._context)], cleanup.general.path, frozenset).run
             case ("pipeline", tenant, name):
                 return PipelineRunner(self._context, self.tenants[tenant], name, self._standings[tenant]).run
             case _:
@@ -109,7 +111,7 @@ class Scheduler:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _works(self) -> list[Work]:
-        works: list[Work] = [("sweep", "builds"), ("sweep", "merges")]
+        works: list[Work] = [("sweep", "builds"), ("sweep", "merges"), ("sweep", "general")]
         works += [("connection", name) for name in self._forges]
         for name, configuration in self.tenants.items():
             works.append(("tenant", name))

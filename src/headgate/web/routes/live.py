@@ -20,6 +20,8 @@ from headgate.web.status import timed
 
 EVENT_INTERVAL_S = 0.1
 """Between two pushes of the status to one page, at least."""
+LOOK_INTERVAL_S = 3.0
+"""Whether the store can be reached is looked at; nothing is asked of it."""
 PING_INTERVAL_S = 45.0
 """Between two signs of life to a page that nothing happens to: proxies close what is silent for a minute."""
 
@@ -104,18 +106,21 @@ async def events(state: State, tenant: FromPath[str]) -> ServerSentEvent:
 
     async def moves() -> AsyncIterator[ServerSentEventMessage]:
         sent: dict[str, ItemShape] = {}
-        mirror, tag = site.context.mirror, ""
+        mirror, tag, silent_s = site.context.mirror, "", 0.0
         while True:
             seen = mirror.moves
             shot = await site.shot(tenant)
             if shot.tag != tag:
-                tag, before = shot.tag, sent
+                tag, before, silent_s = shot.tag, sent, 0.0
                 body, sent = difference(shot.status, before, site.context.now_ms())
                 yield ServerSentEventMessage(event="status", data=body.decode())
             try:
-                async with asyncio.timeout(PING_INTERVAL_S):
+                async with asyncio.timeout(LOOK_INTERVAL_S):
                     await mirror.moved(seen)
             except TimeoutError:
+                silent_s += LOOK_INTERVAL_S
+            if silent_s >= PING_INTERVAL_S:
+                silent_s = 0.0
                 yield ServerSentEventMessage(comment="still here")
             await asyncio.sleep(EVENT_INTERVAL_S)
 

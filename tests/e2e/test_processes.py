@@ -1,0 +1,196 @@
+"""Every component a process of its own, over ZooKeeper: work moves when one dies, is paused, or stops."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.testing.repositories import Repositories
+from headgate.testing.servers.program import Program
+from headgate.testing.servers.zookeeper import ZooKeeper, zookeeper
+from tests.integration.conftest import PIPELINES, TENANTS
+
+from .headgate import wait_for
+
+BIN = Path(sys.executable).parent
+UNIT = """#!/bin/sh
+echo "testing $ZUUL_CHANGE"
+while test -e HOLD && ! test -e /dev/shm/NAME; do sleep 0.05; done
+"""
+SETTINGS = """
+[scheduler]
+tenant_config = {root}/tenants.yaml
+state_dir = state
+prometheus_port = 0
+[merger]
+prometheus_port = 0
+[store]
+url = zookeeper://127.0.0.1:{port}?session_s=2
+[database]
+dburi = sqlite:///{root}/history.sqlite
+[connection local]
+baseurl = {root}/hub
+canonical_hostname = git.example
+[web]
+port = 0
+[executor]
+builds = 4
+sandbox = none
+[log]
+format = json
+"""
+
+
+class Cluster:
+    """Processes of one Headgate, by name."""
+
+    def __init__(self, root: Path, port: int) -> None:
+        self.root, self.port = root, port
+        self.programs: dict[str, Program] = {}
+        self.release = Path("/dev/shm") / f"headgate-{root.name}"
+        self.repositories = Repositories(root)
+        text = PIPELINES.replace("    check:\n      jobs: [unit]\n", "")
+        unit = UNIT.replace("NAME", self.release.name)
+        self.repositories.create("config", {"zuul.yaml": text, "jobs/unit": unit})
+        self.repositories.create("code/api", {"README": "api\n"})
+        self.repositories.create("code/lib", {"README": "lib\n"})
+        (root / "tenants.yaml").write_text(TENANTS)
+
+    def start(self, kind: str, name: str) -> Program:
+        home = self.root / name
+        home.mkdir(exist_ok=True)
+        (home / "headgate.conf").write_text(SETTINGS.format(root=self.root, port=self.port))
+        self.programs[name] = program = Program([str(BIN / "headgate"), kind], home, {"PYTHONUNBUFFERED": "1"})
+        program.start()
+        return program
+
+    def url(self, name: str) -> str:
+        """Of the pages, or of health and figures."""
+
+        def found() -> str:
+            match = re.search(r"(?:pages|figures) are at (http://[^/\s]+)/", self.log(name))
+            return match[1] if match else ""
+
+        return str(wait_for(f"{name} serves", found))
+
+    def log(self, name: str) -> str:
+        return self.programs[name].log.read_text(errors="replace")
+
+    def get(self, name: str, path: str) -> Any:
+        with urllib.request.urlopen(self.url(name) + path, timeout=10) as answer:
+            return json.load(answer)
+
+    def health(self, name: str) -> tuple[int, Any]:
+        try:
+            return 200, self.get(name, "/health/ready")
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    def headgate(self, *arguments: str) -> str:
+        command = [str(BIN / "headgate"), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def approve(self, topic: str, *, hold: bool = False) -> None:
+        files = {topic: "x\n", **({"HOLD": topic} if hold else {})}
+        self.repositories.propose("code/api", topic, files)
+        self.repositories.approve("code/api", topic)
+
+    def running_at(self, kind: str) -> dict[str, int]:
+        """Component -> pieces of work it does."""
+        return {one["name"]: one["running"] for one in self.get("web", "/api/components").get(kind, [])}
+
+    def landed(self, topic: str) -> Any:
+        found = self.get("web", "/api/tenant/example/buildsets?pipeline=gate")
+        return next((b for b in found if b["refs"][0]["change"] == topic and b["result"] == "SUCCESS"), None)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ZooKeeper]:
+    with zookeeper(tmp_path / "zookeeper") as running:
+        yield running
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, server: ZooKeeper) -> Iterator[Cluster]:
+    made = Cluster(tmp_path, server.port)
+    for kind, name in (("scheduler", "s1"), ("scheduler", "s2"), ("merger", "m1"), ("web", "web")):
+        made.start(kind, name)
+    for name in ("e1", "e2"):
+        made.start("executor", name)
+    wait_for("all have joined", lambda: sum(len(v) for v in made.get("web", "/api/components").values()) == 6)
+    yield made
+    made.release.touch()
+    ends = {name: program.stop() for name, program in made.programs.items()}
+    made.release.unlink()
+    assert set(ends.values()) <= {0, -signal.SIGKILL}, {n: made.log(n) for n, end in ends.items() if end}
+
+
+def test_work_moves_when_processes_die_are_paused_or_stop(cluster: Cluster, server: ZooKeeper) -> None:
+    cluster.approve("first")
+    wait_for("a change lands", lambda: cluster.landed("first"))
+    build = cluster.get("web", "/api/tenant/example/builds")[0]["uuid"]
+    (log, *_) = cluster.get("web", f"/api/tenant/example/build/{build}/logs")
+    with urllib.request.urlopen(cluster.url("web") + log["url"], timeout=10) as answer:
+        assert b"testing first" in answer.read(), "the web shows the log that an executor has"
+
+    cluster.approve("held", hold=True)
+    busy = wait_for("a build runs", lambda: [n for n, count in cluster.running_at("executor").items() if count])
+    pids = {c["name"]: c["pid"] for c in cluster.get("web", "/api/components")["executor"]}
+    killed = next(p for p in cluster.programs.values() if p.process is not None and p.process.pid == pids[busy[0]])
+    killed.kill()
+    wait_for(
+        "another executor runs it",
+        lambda: [n for n, c in cluster.running_at("executor").items() if c and n not in busy],
+    )
+    cluster.programs["s1"].kill()  # whichever pipeline it had moves to the other
+    cluster.release.touch()
+    wait_for("it lands nevertheless", lambda: cluster.landed("held"))
+
+    (left,) = cluster.running_at("executor")
+    cluster.headgate("components", "--url", cluster.url("web"), "pause", left)
+    wait_for("it is paused", lambda: cluster.get("web", "/api/components")["executor"][0]["state"] == "paused")
+    cluster.approve("later")
+    shown = cluster.headgate("components", "--url", cluster.url("web"))
+    assert re.search(rf"{left}\s.*paused", shown), shown
+    cluster.headgate("components", "--url", cluster.url("web"), "unpause", left)
+    wait_for("and goes on", lambda: cluster.landed("later"))
+
+    cluster.headgate("components", "--url", cluster.url("web"), "stop", left)
+    stopped = next(p for p in cluster.programs.values() if p.process is not None and p.process.pid == pids[left])
+    assert stopped.process is not None and stopped.process.wait(20) == 0
+    assert not server.said().count("error")
+
+
+def test_a_store_that_is_away_is_said_and_waited_for(cluster: Cluster, server: ZooKeeper) -> None:
+    assert cluster.health("e1")[0] == cluster.health("s1")[0] == cluster.health("web")[0] == 200
+    server.program.kill()
+    for name in ("e1", "s1", "web"):
+        wait_for(f"{name} is not ready", lambda name=name: cluster.health(name)[0] == 503)
+    status, said = cluster.health("e1")
+    assert status == 503 and not said["store"]["reachable"] and said["store"]["error"]
+    (trouble,) = cluster.get("web", "/api/tenant/example/status")["troubles"]
+    assert trouble["project"] == "the store", "the pages say so, too"
+    server.start()
+    server.ready()
+    for name in ("e1", "s1", "web"):
+        wait_for(f"{name} is ready again", lambda name=name: cluster.health(name)[0] == 200)
+    cluster.approve("after")
+    wait_for("a change lands", lambda: cluster.landed("after"))
+    with urllib.request.urlopen(cluster.url("s1") + "/metrics", timeout=10) as answer:
+        figures = answer.read().decode()
+    assert 'outcome="unavailable"' in figures
+    for line in cluster.log("e1").splitlines():
+        if '"build"' in line:
+            assert {"tenant", "pipeline", "item", "buildset", "change", "job", "build"} <= json.loads(line).keys()
