@@ -67,7 +67,8 @@ def _item(item: ItemShape) -> tuple[Text, Text, Text]:
     chain = "  └ " if item.item_ahead else "  ● "
     name = Text(f"{chain}{ref.project} {ref.id or ref.ref}", style=style)
     brief = len(item.jobs) > NAMED_MAX
-    jobs = Text(" ").join(_job(job, brief) for job in item.jobs) if item.jobs else Text(item.phase, style="dim")
+    phase = Text(item.phase if item.live else "needed by the change below", style="dim")
+    jobs = Text(" ").join(_job(job, brief) for job in item.jobs) if item.jobs else phase
     if item.failing_reasons:
         return name, jobs, Text("; ".join(item.failing_reasons), style="red")
     left = f"about {duration(item.remaining_time)} left" if item.remaining_time else ""
@@ -79,10 +80,15 @@ def _job(job: JobShape, brief: bool) -> Text:
     if job.result:
         mark, style = _LOOK.get(job.result, ("✘", "red"))
     else:
-        mark, style = ("▶", "blue") if job.running else ("·", "dim")
+        mark, style = ("‖", "blue") if job.paused else ("▶", "blue") if job.running else ("·", "dim")
     if brief and not job.running and mark != "✘":
         return Text(mark, style=style)
     done = ""
     if job.running and job.estimated_time and job.elapsed_time is not None:
         done = f" {min(99, int(job.elapsed_time / (job.estimated_time * 10)))}%"
     return Text(f"{mark} {job.name}{done}", style=style)
+
+
+def unreachable(last: RenderableType, why: str) -> RenderableType:
+    """What was seen last, and that it is not now."""
+    return Group(Text(f"{why}; looking again", "red"), last)

@@ -15,7 +15,8 @@ from headgate.base.errors import UserError
 from headgate.cli.inifile import IniFile, read_ini
 
 FLAGS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
-SEARCHED = ("headgate.conf", "~/.config/headgate/headgate.conf", "/etc/headgate/headgate.conf")
+NAME = "headgate.conf"
+SEARCHED = ("~/.config/headgate/headgate.conf", "/etc/headgate/headgate.conf")
 
 
 class Option(NamedTuple):
@@ -233,17 +234,19 @@ class Settings:
 
 
 def find(given: str | None, environment: Mapping[str, str] = os.environ) -> Path:
-    """The settings file: as given, as HEADGATE_CONFIG says, or the first that exists of SEARCHED."""
+    """The settings file: as given, as HEADGATE_CONFIG says, `headgate.conf` here or in the nearest directory above, or
+    the first that exists of SEARCHED."""
     named = given or environment.get("HEADGATE_CONFIG")
     if named:
         if not Path(named).is_file():
             raise UserError(f"{named}: there is no such settings file; `headgate init` writes an example")
         return Path(named)
-    for candidate in SEARCHED:
-        if (path := Path(candidate).expanduser()).is_file():
+    above = (place / NAME for place in Path.cwd().parents)
+    for path in (Path(NAME), *above, *(Path(candidate).expanduser() for candidate in SEARCHED)):
+        if path.is_file():
             return path
     raise UserError(
-        "there is no settings file here.\n"
+        "there is no settings file here, nor in a directory above.\n"
         "  headgate init             writes an example with comments into this directory\n"
         "  headgate run              starts Headgate with it"
     )

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.live import Live
 
 from headgate.base.errors import UserError
-from headgate.cli.board import board
+from headgate.cli.board import board, unreachable
 from headgate.cli.settings import find, read
 from headgate.web.shapes import StatusShape
 
@@ -45,10 +45,15 @@ def command(config: str | None, url: str | None, tenant: str | None, once: bool)
     if once:
         console.print(board(look()), soft_wrap=not console.is_terminal)
         return
-    with Live(board(look()), console=console, auto_refresh=False, screen=console.is_terminal) as live:
+    seen = board(look())
+    with Live(seen, console=console, auto_refresh=False, screen=console.is_terminal) as live:
         try:
             while True:
-                live.update(board(look(), console.height if console.is_terminal else None), refresh=True)
+                try:
+                    shown = seen = board(look(), console.height if console.is_terminal else None)
+                except UserError as error:  # it was there when we began: it may be started again
+                    shown = unreachable(seen, str(error))
+                live.update(shown, refresh=True)
                 time.sleep(INTERVAL_S)
         except KeyboardInterrupt:
             return

@@ -55,6 +55,7 @@ def text(item: Item, result: str, world: World) -> str:
     buildset = item.buildset
     lines = [_intro(item, result, world)]
     if world.root_url and buildset is not None:
+        lines += [""] if "\n" in lines[0] else []
         lines.append(f"{world.root_url}/t/{world.tenant}/buildset/{buildset.id}")
     if buildset is not None:
         jobs = [_job_line(job, build, world) for job in buildset.jobs if (build := buildset.builds.get(job.name))]

@@ -100,7 +100,8 @@ class Executor:
         requests, meta = self._context.builds, claim.request.meta
         outcome = await self._outcome(claim)
         outcome = replace(outcome, data=self._told(outcome.data, outcome.build))
-        log.info("build %s: %s %s", outcome.build, outcome.result or "to be tried again", outcome.error)
+        said = ": ".join(text for text in (outcome.result or "to be tried again", outcome.error) if text)
+        log.info("build %s: %s", outcome.build, said)
         if claim.request.waited:
             await requests.complete(claim, [], msgspec.json.encode(outcome))
             return

@@ -282,8 +282,10 @@ def _ahead(queue: Queue) -> dict[str, str]:
 
 
 def _phase(item: Item) -> str:
-    """One word for what the item waits for; empty when its jobs say it."""
+    """One word for what the item waits for; empty when its jobs say it, or it is there only for another's sake."""
     buildset = item.buildset
+    if not item.live:
+        return ""
     if buildset is None:
         return "waiting for its turn"
     if buildset.landing:

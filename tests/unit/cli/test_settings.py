@@ -74,6 +74,15 @@ def test_without_settings_three_lines_say_what_to_do(tmp_path: Path, monkeypatch
     assert len(str(caught.value).splitlines()) == 3 and "headgate init" in str(caught.value)
 
 
+def test_settings_are_found_from_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outer, inner = settings(tmp_path, ""), tmp_path / "work/tree"
+    inner.mkdir(parents=True)
+    monkeypatch.chdir(inner)
+    assert find(None, {}) == outer
+    (inner / "headgate.conf").write_text("")
+    assert find(None, {}) == Path("headgate.conf")
+
+
 def test_the_example_is_valid_and_never_overwritten(tmp_path: Path) -> None:
     done = CliRunner().invoke(init, [str(tmp_path)])
     assert done.exit_code == 0, done.output

@@ -12,6 +12,10 @@ from headgate.base.subject import subject
 _NOISY = ("watchfiles", "uvicorn.access", "asyncio", "httpx", "httpcore", "opentelemetry")
 
 
+NAMES = ("tenant", "pipeline", "change", "job")
+"""What people call things by."""
+
+
 class Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -30,11 +34,18 @@ class Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%d %H:%M:%S")
         line = f"{at},{int(record.msecs):03} {record.levelname:7} {record.name}: {record.getMessage()}"
-        if about := _about(record):
+        if about := _worth_saying(record, line):
             line += f" [{' '.join(f'{name}={value}' for name, value in about.items())}]"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line
+
+
+def _worth_saying(record: logging.LogRecord, line: str) -> dict[str, str]:
+    """What the line does not say itself; ids only where something is wrong, or where somebody wants to know it all."""
+    words = {word.strip(".,:;") for word in line.split()}
+    every = record.levelno != logging.INFO
+    return {k: v for k, v in _about(record).items() if v not in words and (every or k in NAMES)}
 
 
 def _about(record: logging.LogRecord) -> dict[str, str]:

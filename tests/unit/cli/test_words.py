@@ -1,0 +1,53 @@
+"""What is said in a terminal: queues, and the program's own log."""
+
+from __future__ import annotations
+
+import io
+import logging
+
+from rich.console import Console
+
+from headgate.cli.board import _pipeline, unreachable
+from headgate.cli.running.logs import Text
+from headgate.web.shapes import ItemShape, JobShape, PipelineShape, QueueShape, RefShape
+
+
+def item(topic: str, *jobs: JobShape, live: bool = True, phase: str = "") -> ItemShape:
+    ref = RefShape(
+        id=topic, ref=topic, url=None, project="api", project_canonical="h/api", branch="master", topic=topic,
+        subject="", owner="",
+    )  # fmt: skip
+    return ItemShape(
+        id=topic, active=True, live=live, refs=(ref,), zuul_ref=None, item_ahead=None, items_behind=(),
+        failing_reasons=(), phase=phase, enqueue_time=0, jobs=jobs,
+    )  # fmt: skip
+
+
+def printed(*items: ItemShape) -> str:
+    queue = QueueShape(name="shared", branch=None, window=20, heads=(items,))
+    gate = PipelineShape(
+        name="gate", description="", state="normal", manager="dependent", triggers=(), trigger_events=0,
+        result_events=0, management_events=0, change_queues=(queue,),
+    )  # fmt: skip
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(unreachable(_pipeline(gate, 9), "gone"))
+    return console.export_text()
+
+
+def test_an_item_says_what_it_is_there_for() -> None:
+    text = printed(
+        item("needed", live=False), item("own", JobShape(name="serves", paused=True)), item("new", phase="merging")
+    )
+    assert "needed by the change below" in text and "‖ serves" in text and "merging" in text
+    assert text.startswith("gone; looking again\n")
+
+
+def line(level: int, said: str) -> str:
+    record = logging.LogRecord("headgate.executor", level, "", 0, said, (), None)
+    record.subject = {"tenant": "acme", "pipeline": "gate", "change": "h/p/x", "item": "i1", "build": "b1"}
+    return Text().format(record).partition("executor: ")[2]
+
+
+def test_a_line_does_not_say_things_twice_and_ids_only_where_something_is_wrong() -> None:
+    assert line(logging.INFO, "h/p/x leaves gate") == "h/p/x leaves gate [tenant=acme]"
+    assert line(logging.WARNING, "build b1: lost") == "build b1: lost [tenant=acme pipeline=gate change=h/p/x item=i1]"
