@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from headgate.base.ids import derived
 from headgate.config.model import ConfigError, FrozenJob
 from headgate.gate import graph
-from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Layout, Report, Resume, State, Texts, World
+from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Layout, Report, Resume, State, World
 from headgate.gate.report import filled
-from headgate.gate.start import run
+from headgate.gate.start import Base, run
 from headgate.gate.work import ReportRequest
 
 
@@ -56,19 +56,18 @@ def holders(state: State) -> Iterator[tuple[str, str, str]]:
                 yield from ((s.name, buildset.id, job.name) for s in job.semaphores)
 
 
-def freeze(item: Item, ahead: Texts, world: World, asked: list[Action]) -> Item:
-    """The item with its job graph, or with what is wrong with its configuration; `ahead` is what the chain beneath it
-    proposes."""
+def freeze(item: Item, base: Base, world: World, asked: list[Action]) -> Item:
+    """The item with its job graph, or with what is wrong with its configuration."""
     buildset, change = item.buildset, item.change
     assert buildset is not None, "an item is frozen after its buildset merged"
     layout: Layout = world.layouts.landed
     without: Layout | None = None
     errors: tuple[ConfigError, ...] = ()
     if buildset.proposed:
-        layout, errors = world.layouts.proposed(buildset.proposed, (change.project, change.branch), ahead)
-        if not layout.touches_config(change.project, change.files):
-            errors = ()  # they are somebody else's: of a change ahead, which hears of them itself, or of the branch
-        without = world.layouts.layout(ahead)
+        layout, errors = world.layouts.proposed(buildset.proposed, (change.project, change.branch), base.proposed)
+        if not layout.touches_config(change.project, change.files, change.branch):
+            errors = _beneath(errors, base, world)
+        without = world.layouts.layout(base.proposed)
     blocking = tuple(e for e in errors if e.severity == "error")
     warnings = tuple(e.render() for e in errors if e.severity != "error")
     if not blocking:
@@ -79,6 +78,15 @@ def freeze(item: Item, ahead: Texts, world: World, asked: list[Action]) -> Item:
     if blocking:
         return replace(item, buildset=replace(buildset, graph=None))
     return _announce(replace(item, buildset=buildset), world, asked)
+
+
+def _beneath(errors: tuple[ConfigError, ...], base: Base, world: World) -> tuple[ConfigError, ...]:
+    """Of what is wrong and not by this change: what changes bring that are there for its sake alone.  Another change
+    ahead hears of its errors itself, and what is wrong on the branch is not told here."""
+    if world.dependent:
+        return ()
+    why = "; this change depends on a change with invalid configuration"
+    return tuple(replace(e, text=e.text + why) for e in errors if e.project in base.config and e.severity == "error")
 
 
 def _distinct(errors: tuple[ConfigError, ...]) -> tuple[ConfigError, ...]:

@@ -67,7 +67,7 @@ def _look(
         item = start(item, base, world, asked)
     buildset = item.buildset
     if buildset is not None and works and buildset.merge is Phase.MERGED and not buildset.config_errors:
-        frozen = item if buildset.graph else freeze(item, base.proposed, world, asked)
+        frozen = item if buildset.graph else freeze(item, base, world, asked)
         item = advance_jobs(frozen, base.items, permits, world, asked)
     return item
 

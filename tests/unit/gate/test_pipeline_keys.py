@@ -200,3 +200,27 @@ def test_windows_grow_with_what_lands_and_shrink_with_what_fails(keys: dict[str,
         queue = change(queue, window)
         found.append(queue.window)
     assert found == sizes
+
+
+# --- configuration of others
+
+
+def test_a_change_that_needs_one_with_invalid_configuration_runs_nothing_and_says_why() -> None:
+    made = play("independent")
+    made.texts = {"p": "broken"}
+    made.propose(made.change("A", files=("zuul.yaml",)))
+    made.propose(made.change("B", "A"))
+    made.merges("B")
+    assert made.ended == {"B": "CONFIG_ERROR"} and made.builds == []
+    assert "it is broken; this change depends on a change with invalid configuration" in made.said["B"]
+
+
+def test_in_a_queue_who_is_behind_invalid_configuration_goes_on_without_it() -> None:
+    made = play()
+    made.texts = {"p": "broken"}
+    made.propose(made.change("A", files=("zuul.yaml",)))
+    made.approve("A", "B")
+    made.merges("A")
+    made.texts = {}
+    made.merges("B")
+    assert made.ended == {"A": "CONFIG_ERROR"} and made.builds == [("B", "unit")]
