@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 
 import click
 
@@ -15,6 +16,8 @@ from headgate.config.operator.model import TenantFile
 from headgate.config.tenants import ConfigErrors, Connection, parse_tenant_file
 from headgate.store.types import Backend
 from headgate.web.shapes import ConnectionShape
+
+SCRIPT_TIMEOUT_S = 60
 
 
 def connections(settings: Settings) -> dict[str, GitConnection]:
@@ -52,11 +55,7 @@ def _baseurl(settings: Settings, url: str) -> str:
 
 def tenants(settings: Settings, at: dict[str, GitConnection]) -> tuple[str, TenantFile]:
     """The text of the tenant file, and what it says.  Raises UserError."""
-    path = settings.tenant_config
-    try:
-        text = path.read_text()
-    except OSError as error:
-        raise UserError(f"{path}: the tenant file cannot be read: {error.strerror}") from error
+    path, text = settings.tenant_config, tenant_text(settings)
     try:
         found = parse_tenant_file(text, str(path), known_connections(settings, at))
     except ConfigErrors as errors:
@@ -66,6 +65,25 @@ def tenants(settings: Settings, at: dict[str, GitConnection]) -> tuple[str, Tena
     if found.refused and not found.tenants:
         raise UserError(f"{path}: no tenant can be loaded")
     return text, found
+
+
+def tenant_text(settings: Settings) -> str:
+    """Of the tenant file, or what the program prints that takes its place.  Raises UserError."""
+    path, script = settings.tenant_config, settings.tenant_config_script
+    try:
+        if script is None:
+            return path.read_text()
+        done = subprocess.run([script], capture_output=True, text=True, timeout=SCRIPT_TIMEOUT_S)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: the tenant file is not text: {error}") from error
+    except OSError as error:
+        what = "the tenant file cannot be read" if script is None else "the program cannot be run"
+        raise UserError(f"{path}: {what}: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f"{path}: it did not print the tenant file within {SCRIPT_TIMEOUT_S} s") from error
+    if done.returncode:
+        raise UserError(f"{path}: it ended with status {done.returncode}: {done.stderr.strip()[-1000:]}")
+    return done.stdout
 
 
 def known_connections(settings: Settings, at: dict[str, GitConnection]) -> dict[str, Connection]:

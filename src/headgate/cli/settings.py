@@ -29,6 +29,7 @@ class Option(NamedTuple):
 OPTIONS: dict[str, dict[str, Option]] = {
     "scheduler": {
         "tenant_config": Option("path", "tenants.yaml", "The tenant file."),
+        "tenant_config_script": Option("path", "", "A program that prints the tenant file; it takes the file's place."),
         "state_dir": Option("path", "state", "Where everything is kept that no other option puts elsewhere."),
         "prometheus_port": Option("integer:0,65535", "", "Port of health and figures, 0: a free one. Default: none."),
         "prometheus_addr": Option("text", "127.0.0.1", "Address of that port."),
@@ -194,7 +195,14 @@ class Settings:
 
     @property
     def tenant_config(self) -> Path:
-        return self._absolute(self.get("scheduler", "tenant_config"))
+        """The tenant file, or the program that prints it."""
+        script = self.tenant_config_script
+        return script or self._absolute(self.get("scheduler", "tenant_config"))
+
+    @property
+    def tenant_config_script(self) -> Path | None:
+        script = self.get("scheduler", "tenant_config_script")
+        return self._absolute(script) if script else None
 
     @property
     def store_url(self) -> str:

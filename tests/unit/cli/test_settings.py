@@ -91,3 +91,18 @@ def test_the_example_is_valid_and_never_overwritten(tmp_path: Path) -> None:
     assert CliRunner().invoke(check, ["--config", str(tmp_path / "headgate.conf")]).exit_code == 0
     again = CliRunner().invoke(init, [str(tmp_path)])
     assert isinstance(again.exception, UserError) and "nothing was written" in str(again.exception)
+
+
+def test_a_program_may_print_the_tenant_file(tmp_path: Path) -> None:
+    program = tmp_path / "tenants.sh"
+    file = settings(tmp_path, "[scheduler]\ntenant_config_script = tenants.sh\n")
+    for text, words in (
+        ("echo '- tenant: {name: a}'", "tenant a: 0 projects"),
+        ("echo '- tenant: {name: a, sauce: b}'", "did you mean 'source'"),
+        ("echo alas >&2; exit 3", "it ended with status 3: alas"),
+    ):
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o700)
+        assert words in CliRunner().invoke(check, ["--config", str(file)]).output
+    program.unlink()
+    assert "the program cannot be run" in CliRunner().invoke(check, ["--config", str(file)]).output

@@ -20,7 +20,7 @@ from headgate.base.errors import UserError
 from headgate.cli.offline.connecting import assumed, described
 from headgate.cli.offline.parallel import spread
 from headgate.cli.offline.repositories import Files, Unreadable, place_of, read
-from headgate.cli.process import connections
+from headgate.cli.process import connections, tenant_text
 from headgate.cli.settings import find
 from headgate.cli.settings import read as read_settings
 from headgate.config.assembly.linking import Branches, exchanged
@@ -103,9 +103,15 @@ class Given:
             raise ConfigErrors(tuple(error for one in found.refused.values() for error in one.errors))
         return found.tenants
 
+    def _tenant_file(self) -> tuple[Path, str]:
+        """Where it is, and its text."""
+        if self.tenant_config is not None:
+            return self.tenant_config, _text(self.tenant_config)
+        settings = read_settings(find(self.config))
+        return settings.tenant_config, tenant_text(settings)
+
     def _from_directories(self, root: Path) -> Found:
-        path = self.tenant_config or read_settings(find(self.config)).tenant_config
-        text = _text(path)
+        path, text = self._tenant_file()
         known = described(Path(self.config)) if self.config else {}
         file = self._wanted(parse_tenant_file(text, str(path), assumed(text, known, given=bool(self.config))))
         hosts = {name: at.canonical_hostname for name, at in known.items()}
@@ -125,12 +131,12 @@ class Given:
     def _through_connections(self) -> Found:
         settings = read_settings(find(self.config))
         at = connections(settings)
-        path = self.tenant_config or settings.tenant_config
+        path, text = self._tenant_file()
         known = {
             name: Connection(name, c.canonical_hostname, settings.connections[name].get("driver", "git"))
             for name, c in at.items()
         }
-        file = self._wanted(parse_tenant_file(_text(path), str(path), known))
+        file = self._wanted(parse_tenant_file(text, str(path), known))
         return _found(file, lambda tenant: asyncio.run(_fetched(tenant.projects, at)))
 
     def _wanted(self, file: TenantFile) -> TenantFile:
