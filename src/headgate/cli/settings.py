@@ -144,6 +144,11 @@ OPTIONS: dict[str, dict[str, Option]] = {
             "flag", "false", "Whether a claim `zuul.admin: [tenants]` makes its bearer an administrator there."
         ),
     },
+    "notices": {
+        "url": Option("text", "", "Where what happens is posted, as `http://HOST:5000/v1/APP/`. Default: nowhere."),
+        "app_key": Option("text", "", "A key of that application."),
+        "partitions": Option("integer:1,200", "8", "Of the queues, one of each tenant; a project is always in one."),
+    },
     "messages": {
         "url": Option("text", "", "`sqlite:///FILE` or `postgresql://…`. Default: an SQLite file in state_dir."),
         "listen_address": Option("text", "127.0.0.1", "Address `headgate queue serve` listens on."),

@@ -28,6 +28,7 @@ from headgate.map.records import (
     ItemRecord,
     LayoutRecord,
     ManagementResult,
+    Notices,
     PipelineRecord,
     Proposed,
     QueueRecord,
@@ -316,6 +317,18 @@ class History(Dir):
         return Stream(self.queue.path, self.data.path, Finished)
 
 
+class NoticesPlace(Dir):
+    """What happened, on its way to the queues of messages it is published in."""
+
+    queue = place(StreamEntry, "Their order; each names its body.", by="scheduler", node="sequence", seed=False)
+    data = place(Notices, "What is to be published.", by="scheduler, executor", node="keyed", seed=False)
+    election = place(Empty, "Who publishes.", by="scheduler", node="lock", seed=False)
+
+    @property
+    def stream(self) -> Stream[Notices]:
+        return Stream(self.queue.path, self.data.path, Notices)
+
+
 class Map(Dir):
     """Everything.  Remove the whole tree to reset the system: open changes are found again in git."""
 
@@ -342,6 +355,7 @@ class Map(Dir):
         node="lock",
     )
     nodes = below(Nodes, seed=False)
+    notices = below(NoticesPlace, seed=False, taken_under="notices/election")
     results = below(Results)
     scheduler = below(SchedulerPlace)
     semaphores = each(TenantSemaphores, key="tenant")

@@ -197,3 +197,49 @@ class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
     builds: tuple[dict[str, Any], ...] = ()
     """uuid, job_name, result, voting, start_ms, end_ms, log_url, error, nodeset, artifacts, provides.  JSON."""
     item: str = ""
+
+
+class Notice(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One thing that happened in a gate, as it is published: a JSON object.  Members may be added; `v` grows when one
+    changes its meaning or goes."""
+
+    v: int
+    """1"""
+    kind: str
+    """change-enqueued | item-reset | build-started | build-finished | change-landed | change-rejected | change-passed
+    | change-dequeued"""
+    id: str
+    """The same for the same thing, however often it is told."""
+    at_ms: int
+    """When, in milliseconds since 1970."""
+    tenant: str
+    pipeline: str
+    project: str
+    branch: str
+    change: str
+    """The patchset, as people name it."""
+    commit: str
+    item: str
+    """Of the item in its queue, from change-enqueued to its end."""
+    url: str = ""
+    """Where the change can be looked at."""
+    buildset: str = ""
+    """Of item-reset the new one."""
+    build: str = ""
+    """Of build-…; with `job`."""
+    job: str = ""
+    attempt: int = 0
+    result: str = ""
+    """Of build-finished and of the item's end, as in the history."""
+    voting: bool = True
+    """Of build-finished: whether the result counts."""
+    log_url: str = ""
+    """Of build-finished."""
+    message: str = ""
+    """Of the item's end: why."""
+
+
+class Notices(msgspec.Struct, frozen=True):
+    """What one turn has to tell, in order."""
+
+    notices: tuple[Notice, ...]

@@ -55,6 +55,18 @@ class Letter:
     ttl_s: int | None = None
 
 
+class Poster(Protocol):
+    """Where something is posted.  Both methods raise SourceDown."""
+
+    async def create(self, queue: str, partitions: int = 1) -> None:
+        """If it is not there."""
+        ...
+
+    async def post_many(self, queue: str, messages: Sequence[tuple[str, int | None]], key: str) -> None:
+        """Bodies, each with its partition (None: any); all or none, once, in order.  Raises QueueGone, PostRefused."""
+        ...
+
+
 class MessageSource(Protocol):
     """Every method raises SourceDown; those that name a queue QueueGone."""
 

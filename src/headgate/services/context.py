@@ -7,11 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headgate.map.places import Map
+from headgate.map.records import Notice, Notices
 from headgate.map.tree import unescape
 from headgate.ports.observer import Nobody, Observer
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import RequestPlaces, Requests
 from headgate.store.store import Store
+from headgate.store.types import Op
 
 
 @dataclass(slots=True)
@@ -25,8 +27,14 @@ class Context:
     hostname: str = field(default_factory=socket.gethostname)
     root_url: str = ""
     observer: Observer = field(default_factory=Nobody)
+    publishing: bool = False
+    """Whether what happens is told to queues of messages."""
 
     _queues: dict[str, Requests] = field(default_factory=dict)
+
+    def published(self, *notices: Notice) -> list[Op]:
+        """For the commit that makes them true."""
+        return self.map.notices.stream.append(Notices(notices)) if self.publishing and notices else []
 
     @property
     def builds(self) -> Requests:

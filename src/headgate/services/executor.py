@@ -24,6 +24,7 @@ from headgate.recipes.stream import Stream
 from headgate.services.context import Context
 from headgate.services.membership import Membership
 from headgate.services.nodes.asking import Asking, NoNodes
+from headgate.services.notices import notice
 from headgate.services.sharing import Sharing
 from headgate.services.worker import Worker
 from headgate.store.store import Session
@@ -173,6 +174,7 @@ class Executor:
             async with self._nodes.take(claim.session, spec, cancel) as ready:
                 if ready is None:
                     return BuildOutcome(build=spec.build, result="CANCELED")
+                await self._tell_of_start(spec)
                 outcome = await self._runner.run(ready, state, cancel, pause)
         except NoNodes as none:
             outcome = BuildOutcome(build=spec.build, result="NODE_FAILURE", error=str(none))
@@ -182,6 +184,16 @@ class Executor:
         if lost:
             raise lost[0]
         return outcome
+
+    async def _tell_of_start(self, spec: BuildSpec) -> None:
+        """Raises StoreError."""
+        if not self._context.publishing:
+            return
+        about = notice(
+            "build-started", spec.build, spec.tenant, spec.pipeline, spec.change, spec.item, self._context.now_ms()
+        )
+        told = replace(about, buildset=spec.buildset, build=spec.build, job=spec.job.name, attempt=spec.attempt)
+        await self._context.store.commit([], self._context.published(told))
 
     async def _pause(self, claim: Claim, data: dict[str, Any]) -> None:
         """Says so, and waits until it is to go on.  Raises StoreError."""

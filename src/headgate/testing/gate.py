@@ -18,12 +18,14 @@ from headgate.base.tasks import run_until, unless
 from headgate.config.tenants import Connection, parse_tenants
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.records import Finished
+from headgate.ports.messages import Poster
 from headgate.ports.runner import Pause
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.executor import Executor
 from headgate.services.membership import Body, serve
 from headgate.services.merger import Merger
+from headgate.services.notices import Publisher
 from headgate.services.recorder import Recorder
 from headgate.services.scheduler.scheduler import Scheduler
 from headgate.store.store import Store
@@ -96,9 +98,15 @@ class Gate:
 
 @asynccontextmanager
 async def gate(
-    root: Path, hub: Path, backend: Backend, tenant_file: str, jobs: Mapping[str, Job] | None = None
+    root: Path,
+    hub: Path,
+    backend: Backend,
+    tenant_file: str,
+    jobs: Mapping[str, Job] | None = None,
+    poster: Poster | None = None,
 ) -> AsyncIterator[Gate]:
-    """Every component at work on the repositories below `hub`, under the connection name `local`."""
+    """Every component at work on the repositories below `hub`, under the connection name `local`.  What happens is
+    posted to `poster`."""
     store = Store(backend)
     context = Context(store, Mirror(store, "/zuul"), lambda: int(time.time() * 1000))
     at = {"local": GitConnection("local", str(hub), "git.example")}
@@ -116,6 +124,9 @@ async def gate(
         "web": Recorder(context, history).run,
     }
     works = [serve(context, kind, body, stop) for kind, body in bodies.items()]
+    if poster is not None:
+        context.publishing = True
+        works.append(serve(context, "web", Publisher(context, poster).run, stop))
     task: asyncio.Future[object] = asyncio.ensure_future(run_until(stop, context.mirror.run(), *works))
     try:
         async with asyncio.timeout(DEADLINE_S):

@@ -97,10 +97,11 @@ class MessageClient:
             headers["X-TTL"] = str(letter.ttl_s)
         await self._ask("POST", f"/{quote(letter.queue)}", data=letter.body.encode(), headers=headers)
 
-    async def post_many(self, queue: str, bodies: Sequence[str], key: str, partition: int | None = None) -> None:
-        """In one request, in order."""
-        where = {"partition": partition} if partition is not None else {}
-        data = msgspec.json.encode({"messages": [{"body": body, **where} for body in bodies]})
+    async def post_many(self, queue: str, messages: Sequence[tuple[str, int | None]], key: str) -> None:
+        drafts = [
+            {"body": body, "partition": partition} if partition else {"body": body} for body, partition in messages
+        ]
+        data = msgspec.json.encode({"messages": drafts})
         headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
         await self._ask("POST", f"/{quote(queue)}", data=data, headers=headers)
 

@@ -17,6 +17,7 @@ from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.forge import GitForge
 from headgate.adapters.identity.tokens import authenticator
 from headgate.adapters.keys.keystore import KeyStore
+from headgate.adapters.messages.client import MessageClient
 from headgate.adapters.metrics.figures import Figures
 from headgate.adapters.metrics.load import MachineLoad
 from headgate.adapters.metrics.store import MeasuredBackend, measured
@@ -40,6 +41,7 @@ from headgate.services.executor import Executor
 from headgate.services.membership import Membership
 from headgate.services.merger import Merger
 from headgate.services.nodes.asking import Asking
+from headgate.services.notices import Publisher
 from headgate.services.recorder import Recorder
 from headgate.services.scheduler.scheduler import Scheduler
 from headgate.services.tenancy import Tenancy
@@ -144,6 +146,7 @@ async def process(settings: Settings, stop: asyncio.Event) -> AsyncIterator[Proc
         stack.push_async_callback(backend.close)
         store = Store(backend)
         context = Context(store, Mirror(store, Map().path), now_ms, root_url=settings.get("web", "root").rstrip("/"))
+        context.publishing = bool(settings.get("notices", "url"))
         context.hostname = settings.get("executor", "hostname") or context.hostname
         observers: list[Observer] = [figures]
         if FLAGS[settings.get("tracing", "enabled").lower()]:
@@ -163,6 +166,19 @@ def _traces(settings: Settings, context: Context, stack: AsyncExitStack) -> Obse
     return traces
 
 
+async def _publisher(process: Process) -> Publisher | None:
+    """None when nobody is told.  Raises UserError."""
+    get = process.settings.get
+    if not process.context.publishing:
+        return None
+    client = MessageClient.open([get("notices", "url")], get("notices", "app_key"))
+    return Publisher(
+        process.context,
+        await process.stack.enter_async_context(client),
+        int(process.settings.number("notices", "partitions")),
+    )
+
+
 async def add_scheduler(process: Process) -> None:
     settings, context = process.settings, process.context
     at = connections(settings)
@@ -177,8 +193,11 @@ async def add_scheduler(process: Process) -> None:
     process.scheduler = scheduler
     recorder = Recorder(context, process.history)
 
+    publisher = await _publisher(process)
+
     async def body(session: Session) -> None:
-        await run_until(asyncio.Event(), scheduler.run(session), recorder.run(session))
+        also = [publisher.run(session)] if publisher is not None else []
+        await run_until(asyncio.Event(), scheduler.run(session), recorder.run(session), *also)
 
     process.figures.look_at(context.map, context.mirror)
     process.join(Membership(context, "scheduler"), body)

@@ -15,6 +15,7 @@ from rich.live import Live
 from headgate.cli.board import board
 from headgate.cli.running.components import Process, add_everything, process
 from headgate.cli.scenario import files
+from headgate.cli.scenario.audience import KEY, audience
 from headgate.cli.scenario.play import Play
 from headgate.cli.settings import read
 from headgate.services.scheduler.standings import Standings
@@ -40,8 +41,13 @@ async def _demo(root: Path, keep: bool) -> int:
         f"Creating one repository of configuration and three of code in {root}", highlight=False, soft_wrap=True
     )
     await asyncio.to_thread(play.build)
-    (root / "headgate.conf").write_text(files.SETTINGS)
     (root / "tenants.yaml").write_text(files.TENANTS)
+    async with audience(root, lambda text: console.print(f"[dim]a worker is told: {text}[/]")) as url:
+        (root / "headgate.conf").write_text(f"{files.SETTINGS}\n[notices]\nurl = {url}\napp_key = {KEY}\n")
+        return await _gate(root, play, keep, console)
+
+
+async def _gate(root: Path, play: Play, keep: bool, console: Console) -> int:
     stop, served = asyncio.Event(), asyncio.Event()
     async with process(read(root / "headgate.conf"), stop) as whole:
 

@@ -29,6 +29,7 @@ from headgate.services.asking import tell
 from headgate.services.configuration import Configuration
 from headgate.services.context import Context
 from headgate.services.scheduler.keeping import garbage, load
+from headgate.services.scheduler.notices import notices
 from headgate.services.scheduler.standings import Standings
 from headgate.services.scheduler.turn import Piece, Turn, packed
 from headgate.services.scheduler.zones import executors, zone_of
@@ -217,6 +218,8 @@ class PipelineRunner:
             now_ms=context.now_ms(),
         )
         end: list[Op] = consumed(events)
+        if context.publishing:
+            end += context.published(*notices(self.tenant, self.name, self._state, after, asked, context.now_ms()))
         pieces = [self._holding(after), *turn.pieces(self._state, after, asked, end)]
         for commit in packed(piece for piece in pieces if piece.ops):
             await context.store.commit(commit.checks, commit.ops, guards=[guard])

@@ -55,7 +55,7 @@ class Crew:
     stops: dict[asyncio.Event, tuple[QueueWorker, asyncio.Task[None]]] = field(default_factory=dict)
 
     async def post(self, queue: str, *bodies: str, partition: int | None = 1) -> None:
-        await self.source.post_many(queue, bodies, fresh(), partition)
+        await self.source.post_many(queue, [(body, partition) for body in bodies], fresh())
 
     def start(self, job: Any, policy: Policy | None = None, **more: Any) -> QueueWorker:  # people's own functions
         """A worker that is at it."""

@@ -1,0 +1,57 @@
+"""A message server and a worker beside the demo: the worker prints what the gate publishes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from headgate.adapters.messages.board import MessageBoard
+from headgate.adapters.messages.client import MessageClient
+from headgate.base.tasks import run_until
+from headgate.map.records import Notice
+from headgate.map.workers import QueueMap
+from headgate.queueing import Message, Policy, Route, Routes
+from headgate.services.queueing.calling import Caller
+from headgate.services.queueing.desk import Desk
+from headgate.services.queueing.worker import QueueWorker
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+from headgate.web.messages.access import Keys
+from headgate.web.messages.app import create_app
+from headgate.web.serve import serve
+
+APP, KEY = "demo", "demo"
+
+
+@asynccontextmanager
+async def audience(directory: Path, say: Callable[[str], None]) -> AsyncIterator[str]:
+    """The URL to publish to."""
+    board = await MessageBoard.open(f"sqlite:///{directory / 'messages.sqlite'}")
+    stop, bound = asyncio.Event(), asyncio.get_running_loop().create_future()
+    app = create_app(board, Keys({APP: [KEY]}))
+    works = asyncio.ensure_future(run_until(stop, serve(app, "127.0.0.1", 0, stop, bound.set_result)))
+    url = f"http://127.0.0.1:{await bound}/v1/{APP}/"
+    listening = asyncio.ensure_future(_listen(url, say, stop))
+    try:
+        yield url
+    finally:
+        stop.set()
+        await asyncio.gather(listening, works)
+        await board.close()
+
+
+async def _listen(url: str, say: Callable[[str], None], stop: asyncio.Event) -> None:
+    async def job(message: Message, context: None) -> None:
+        notice = msgspec.json.decode(message.body, type=Notice)
+        if not notice.kind.startswith("build-"):
+            say(f"{notice.kind}: {notice.project} {notice.change} in {notice.pipeline}")
+
+    async with MessageClient.open([url], KEY) as source:
+        routes = Routes((Route("gate-*", job, Policy()),))
+        desk = Desk(source, routes, Caller(10, 1), None, lambda: int(time.time() * 1000))
+        await QueueWorker(desk, Store(MemoryBackend()), QueueMap().app(APP), "demo").run(stop)

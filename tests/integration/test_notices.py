@@ -1,0 +1,116 @@
+"""What happens in a gate, as its messages tell it: real repositories, a real message server."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+
+from headgate.adapters.messages.board import MessageBoard
+from headgate.adapters.messages.client import MessageClient
+from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.map.records import Notice
+from headgate.ports.messages import QueueGone, SourceDown
+from headgate.queueing.ids import START
+from headgate.queueing.lanes import Lane
+from headgate.services.notices import PARTITIONS, partition_of, queue_of
+from headgate.store.memory import MemoryBackend
+from headgate.testing.gate import gate
+from headgate.testing.queues.crew import APP, KEY, serving
+from headgate.testing.repositories import Repositories
+
+from .conftest import TENANTS
+
+DEADLINE_S = 30.0
+
+
+async def told(client: MessageClient, project: str) -> list[Notice]:
+    """Of one project, in order."""
+    lane = Lane(queue_of("example"), partition_of(project, PARTITIONS))
+    try:
+        found = [msgspec.json.decode(m.body, type=Notice) for m in await client.read(lane, START, 1000)]
+    except QueueGone:
+        return []
+    return [one for one in found if one.project == project]
+
+
+async def until_told(client: MessageClient, project: str, count: int, kind: str) -> list[Notice]:
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            found = await told(client, project)
+            if sum(one.kind == kind for one in found) >= count:
+                return found
+
+
+def fails_on_bad(spec: BuildSpec, state: RepoState) -> BuildOutcome:
+    good = spec.change.topic != "bad"
+    return BuildOutcome(build=spec.build, result="SUCCESS" if good else "FAILURE")
+
+
+async def test_the_life_of_a_change_is_told_in_order(tmp_path: Path, repositories: Repositories) -> None:
+    board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
+    project = "git.example/code/api"
+    async with serving(board) as url, MessageClient.open([f"{url}/v1/{APP}/"], KEY) as client:
+        async with gate(
+            tmp_path, repositories.hub, MemoryBackend(), TENANTS, {"unit": fails_on_bad}, poster=client
+        ) as running:
+            running.runner.hold = asyncio.Event()
+            for topic in ("bad", "good"):
+                repositories.propose("code/api", topic, {topic: "x\n"})
+            await until_told(client, project, 2, "build-started")
+            running.runner.hold.set()
+            found = await until_told(client, project, 1, "change-rejected")
+            for topic in ("bad", "good"):
+                repositories.approve("code/api", topic)
+            found = await until_told(client, project, 1, "change-landed")
+            left = await until_told(client, project, 2, "change-rejected")
+        gates = {t: [n for n in left if n.pipeline == "gate" and n.change.startswith(t)] for t in ("bad", "good")}
+        kinds = {topic: [n.kind for n in some] for topic, some in gates.items()}
+        assert kinds["bad"] == ["change-enqueued", "build-started", "build-finished", "change-rejected"]
+        assert kinds["good"][0] == "change-enqueued" and kinds["good"][-1] == "change-landed"
+        if "item-reset" in kinds["good"]:
+            assert kinds["good"].index("item-reset") < len(kinds["good"]) - 2, "and it was tested again"
+        finished = next(n for n in gates["bad"] if n.kind == "build-finished")
+        assert (finished.v, finished.job, finished.result, finished.voting) == (1, "unit", "FAILURE", True)
+        assert finished.build and finished.log_url is not None
+        assert gates["bad"][-1].result == "FAILURE" and gates["bad"][-1].message
+        assert len({n.id for n in left}) == len(left), "each is told once"
+        checks = [n.kind for n in found if n.pipeline == "check" and n.change.startswith("good")]
+        assert checks[-1] == "change-passed"
+    await board.close()
+
+
+class Faltering:
+    """A server that takes a post and does not say so, every second time."""
+
+    def __init__(self, client: MessageClient) -> None:
+        self._client, self._count = client, 0
+
+    async def create(self, queue: str, partitions: int = 1) -> None:
+        await self._client.create(queue, partitions)
+
+    async def post_many(self, queue: str, messages: list[tuple[str, int | None]], key: str) -> None:
+        await self._client.post_many(queue, messages, key)
+        self._count += 1
+        if self._count % 2:
+            raise SourceDown("the answer was lost")
+
+
+async def test_what_was_posted_and_not_acknowledged_is_there_once(tmp_path: Path, repositories: Repositories) -> None:
+    board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
+    async with (
+        serving(board) as url,
+        MessageClient.open([f"{url}/v1/{APP}/"], KEY) as client,
+        gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS, poster=Faltering(client)),
+    ):
+        repositories.propose("code/lib", "one", {"a": "x\n"})
+        found = await until_told(client, "git.example/code/lib", 1, "change-passed")
+    assert [n.kind for n in found] == ["change-enqueued", "build-started", "build-finished", "change-passed"]
+    await board.close()
+
+
+def test_a_tenant_of_any_name_has_a_queue_and_a_project_one_partition() -> None:
+    assert queue_of("example") == "gate-example"
+    assert len(queue_of("ein Mandant " * 20)) <= 50 and queue_of("a b") != queue_of("a-b")
+    assert {partition_of(f"p{n}", 8) for n in range(200)} == set(range(1, 9))
