@@ -208,3 +208,18 @@ async def test_projects_of_other_hosts_are_nobody_elses(repositories: Repositori
     async with watching(repositories) as seen:
         repositories.propose("code", "one", {"c": "x\n"}, f"One\n\nDepends-On: {HOST}/code/master/two")
         assert (await seen.until(EventKind.PROPOSED)).needs == (f"{PROJECT}/master/two",)
+
+
+async def test_of_a_change_too_large_to_tell_of_the_rest_is_told(repositories: Repositories) -> None:
+    work = repositories.work("code")
+    for number in range(1_500):
+        file = work / f"{number:04}{'x' * 200}"
+        file.write_text("x\n")
+    (repositories.root / "message").write_text(f"Large\n\n{'word ' * 20_000}\n\nDepends-On: code/master/one\n")
+    run_git("add", "-A", at=work)
+    run_git("commit", "-q", "-F", str(repositories.root / "message"), at=work)
+    run_git("push", "-q", "origin", "HEAD:refs/for/master/large", at=work)
+    async with watching(repositories) as seen:
+        found = await seen.until(EventKind.PROPOSED)
+    assert found.files is None and found.needs == (f"{PROJECT}/master/one",)
+    assert found.message.startswith("Large\n") and "[…]" in found.message and len(found.message) < 20_000

@@ -23,6 +23,10 @@ log = logging.getLogger("headgate.git")
 
 ZEROS = "0" * 40
 MISFITS_SHOWN_MAX = 5
+FILES_SIZE_MAX_CHARS = 100_000
+"""Of the paths of a change together; of one with more they count as unknown."""
+MESSAGE_MAX_CHARS, FOOTERS_MAX_CHARS = 16_000, 4_000
+"""Of a longer message the middle is left out."""
 
 
 class Look:
@@ -140,7 +144,7 @@ class Look:
         commit = self._refs[FOR + name]
         branch, topic = self._proposed[name]
         kept = self._mirror.parts(commit).original
-        message = _text(kept, kept.message)
+        message = _cut(_text(kept, kept.message))
         needs, unresolved = self._names.needs(message)
         return Change(
             connection=self._connection,
@@ -150,8 +154,8 @@ class Look:
             commit=commit,
             ref=FOR + name,
             message=message,
-            owner=_text(kept, kept.author).rpartition(">")[0] + ">",
-            files=paths,
+            owner=_text(kept, kept.author).rpartition(">")[0][-200:] + ">",
+            files=_few(paths),
             needs=needs,
             unresolved=unresolved,
         )
@@ -236,7 +240,7 @@ class Look:
                 commit=after,
                 old_commit=before,
                 ref=ref,
-                files=changed.get((after, before), ()) if both else None,
+                files=_few(changed.get((after, before), ())) if both else None,
             )
             self._tell(EventKind.REF_UPDATED, change, before)
 
@@ -252,3 +256,14 @@ def _text(kept: Original, raw: bytes) -> str:
         return raw.decode(kept.encoding.decode("ascii", errors="replace") or "utf-8", errors="replace")
     except LookupError:
         return raw.decode(errors="replace")
+
+
+def _few(paths: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    return None if paths is None or sum(map(len, paths)) > FILES_SIZE_MAX_CHARS else paths
+
+
+def _cut(message: str) -> str:
+    """What is told of a change is stored many times over; its footers are at the end."""
+    if len(message) <= MESSAGE_MAX_CHARS:
+        return message
+    return f"{message[: MESSAGE_MAX_CHARS - FOOTERS_MAX_CHARS]}\n[…]\n{message[-FOOTERS_MAX_CHARS:]}"
