@@ -227,3 +227,26 @@ async def test_what_is_missing_is_said(repositories: Repositories) -> None:
     assert not nowhere.ok and "has no branch nowhere" in nowhere.error
     gone = await engine(repositories).do(CatRequest("git.example/nowhere", "local"))
     assert isinstance(gone, CatAnswer) and not gone.ok and gone.error
+
+
+async def test_very_many_objects_are_packed_and_nothing_goes(
+    repositories: Repositories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.adapters.git.mirror.LOOSE_MAX", 0)
+    monkeypatch.setattr("headgate.adapters.git.mirror.TIDIED_EVERY", 2)
+    commits = [repositories.propose("code", f"t{n}", {f"f{n}": "x\n"}) for n in range(3)]
+    git = engine(repositories)
+    state = await state_of(git, *(item(commit, f"t{n}") for n, commit in enumerate(commits)))
+    path = git.mirror(PROJECT, "local").path
+    assert list((path / "objects/pack").glob("loose-*.pack"))
+    assert run_git("rev-list", "--count", "--objects", state.merged[PROJECT]["master"], at=path) == "16"
+
+
+async def test_configuration_is_read_of_the_default_branch_first(repositories: Repositories) -> None:
+    work = repositories.work("code")
+    repositories.propose("code", "one", {"zuul.yaml": "- job: {name: x}\n", "zuul.d/deep/a.yaml": "", "zuul.d/b": ""})
+    run_git("push", "-q", "origin", "HEAD:refs/heads/zebra", at=work)
+    run_git("symbolic-ref", "HEAD", "refs/heads/zebra", at=repositories.hub / "code")
+    found = await engine(repositories).do(CatRequest(PROJECT, "local", paths=("zuul.yaml", "zuul.d/", "none/")))
+    assert isinstance(found, CatAnswer) and list(found.branches) == ["zebra", "master"]
+    assert found.files == {"zebra": {"zuul.yaml": "- job: {name: x}\n", "zuul.d/deep/a.yaml": ""}, "master": {}}

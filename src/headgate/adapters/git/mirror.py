@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 from collections import OrderedDict
@@ -22,8 +23,12 @@ from headgate.adapters.git.remote.refs import Remote
 from headgate.adapters.git.texts import texts
 from headgate.gate.work import MergeItem
 
+log = logging.getLogger("headgate.git")
+
 MEMO_MAX = 5_000
 """Merges remembered."""
+TIDIED_EVERY, LOOSE_MAX = 500, 20_000
+"""After so many merges it is looked whether there are that many objects in files of their own."""
 HERE_MAX = 200_000
 """Commits remembered to be here."""
 NEAR_MAX = 50
@@ -173,4 +178,18 @@ class MirrorRepository:
         made = self._merged[key] = await merge(self, head, item)
         if len(self._merged) > MEMO_MAX:
             self._merged.popitem(last=False)
+        if self.merges % TIDIED_EVERY == 1:
+            await self._tidy()
         return made
+
+    async def _tidy(self) -> None:
+        """What is merged becomes files, one each; when they are many they are packed.  Nothing goes, as what has not
+        landed has no ref."""
+        one_in_256 = self.path / "objects" / "17"
+        if await asyncio.to_thread(lambda: len(list(one_in_256.glob("*")))) * 256 < LOOSE_MAX:
+            return
+        try:
+            async with self._fetching.hold():
+                await git("maintenance", "run", "--quiet", "--task=loose-objects", at=self.path)
+        except (GitError, OSError) as error:
+            log.warning("%s: the objects could not be packed, which makes it slow in time: %s", self.path, error)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import pygit2
 
 from headgate.adapters.git.command import git, refs_in
 
+T = TypeVar("T")
 HEADS, _HEAD = "refs/heads/", "HEAD"
 
 
@@ -47,6 +49,10 @@ class Remote:
 
     async def default_branch(self) -> str:
         """As its HEAD says; empty when that says nothing.  Raises RemoteError."""
+        if self.url.startswith("/"):
+            found = await asyncio.to_thread(_read_head, self.url)
+            if found is not None:
+                return found
         _, out = await git("ls-remote", "--symref", self.url, _HEAD, remote=True)
         first = out.split("\n", 1)[0]
         return first.split()[1].removeprefix(HEADS) if first.startswith("ref:") else ""
@@ -59,10 +65,24 @@ def _meant(ref: str, names: Sequence[str]) -> bool:
 
 def _read(url: str, names: tuple[str, ...]) -> dict[str, str] | None:
     """None: git itself must be asked, which then knows what to do or what is wrong."""
+    return _of(url, lambda repository: dict(_found(repository, names)))
+
+
+def _read_head(url: str) -> str | None:
+    """None: as before."""
+
+    def branch(repository: pygit2.Repository) -> str:
+        target = repository.references[_HEAD].target
+        return target.removeprefix(HEADS) if isinstance(target, str) else ""
+
+    return _of(url, branch)
+
+
+def _of(url: str, ask: Callable[[pygit2.Repository], T]) -> T | None:
     try:
         repository = pygit2.Repository(url)
         try:
-            return dict(_found(repository, names))
+            return ask(repository)
         finally:
             repository.free()
     except (pygit2.GitError, KeyError, ValueError, OSError):
