@@ -84,6 +84,8 @@ class IncludeVars(msgspec.Struct, frozen=True, omit_defaults=True):
     use_ref: bool = True
     """With zuul_project: as the change proposes it."""
     required: bool = True
+    trusted: bool = False
+    """Of a config-project: always as landed."""
 
 
 class ProjectFilter(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -81,7 +81,8 @@ class Playbooks:
             group.name: {"hosts": {name: {} for name in group.nodes}, "vars": job.group_vars.get(group.name, {})}
             for group in job.nodeset.groups
         }
-        plain = {**self._workspace.spec.parent_data, **job.vars, **job.group_vars.get("all", {})}
+        workspace = self._workspace
+        plain = {**workspace.spec.parent_data, **workspace.included, **job.vars, **job.group_vars.get("all", {})}
         return {
             "all": {
                 "hosts": {name: {**_host(found), **job.host_vars.get(name, {})} for name, found in hosts.items()},

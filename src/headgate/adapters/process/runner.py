@@ -22,7 +22,7 @@ from headgate.adapters.process.phases import Limits, Phases, Verdict
 from headgate.adapters.process.processes import Keeper, kill_left
 from headgate.adapters.process.returning import ReturnError, read
 from headgate.adapters.process.sandbox import Paths, Sandbox
-from headgate.adapters.process.workspace import Workspace
+from headgate.adapters.process.workspace import Unusable, Workspace
 from headgate.base.tasks import unless
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.checkout import Checkout, CheckoutError
@@ -146,6 +146,9 @@ class ProcessRunner:
             if self._full():
                 return self._disk_full(spec, str(missing))
             return _again(spec, "MERGE_CONFLICT" if missing.conflict else None, str(missing))
+        except Unusable as unusable:
+            joblog.say(str(unusable))
+            return BuildOutcome(build=spec.build, result="ERROR", error=str(unusable))
         except NoNode as none:
             joblog.say(str(none))
             return BuildOutcome(build=spec.build, result="NODE_FAILURE", error=str(none))

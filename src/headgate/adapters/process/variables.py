@@ -9,7 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import yaml
+
 from headgate.adapters.process.returning import RESULT_VARIABLE
+from headgate.config.keys.job import RESERVED_VARS
 from headgate.gate.work import BuildSpec, MergeItem, RepoState
 
 
@@ -45,7 +49,7 @@ def zuul(
         "buildset_refs": [own],
         "executor": places,
         "workspace_checkout": True,
-        "include_vars": [],
+        "include_vars": [{"name": f.name, "project": f.project or spec.change.project} for f in job.include_vars],
         "resources": {},
         "playbook_context": {
             "pre_playbooks": [_book(b) for b in job.pre_run],
@@ -79,6 +83,30 @@ def _item(item: MergeItem) -> dict[str, Any]:
 
 def _book(book: Any) -> dict[str, Any]:  # a config.model.Playbook
     return {"path": f"{book.project}/{book.path}", "branch": book.branch, "trusted": book.trusted}
+
+
+INCLUDED_SIZE_MAX_BYTES = 1_000_000
+
+
+def included(path: Path) -> dict[str, Any]:
+    """A file of variables, YAML or JSON.  Raises ValueError, OSError."""
+    if path.stat().st_size > INCLUDED_SIZE_MAX_BYTES:
+        raise ValueError(f"it is larger than {INCLUDED_SIZE_MAX_BYTES // 1_000} kB")
+    try:
+        found = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"it is not YAML: {' '.join(str(error).split())}") from error
+    if found is None:
+        return {}
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+        raise ValueError("it is no mapping of names to values")
+    if taken := sorted(RESERVED_VARS & found.keys()):
+        raise ValueError(f"it sets {', '.join(taken)}, which nobody may")
+    try:
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(found))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"it has values that are no JSON: {error}") from error
+    return plain
 
 
 def phase(phase: str, index: int, book: Any, outcome: str | None, *, will_retry: bool) -> dict[str, Any]:

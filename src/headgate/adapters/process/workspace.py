@@ -13,7 +13,7 @@ import msgspec
 
 from headgate.adapters.keys.clear import Clear, write_private
 from headgate.adapters.process import variables
-from headgate.config.model import Playbook
+from headgate.config.model import IncludeVars, Playbook
 from headgate.gate.work import BuildSpec, RepoState
 from headgate.ports.checkout import Checkout, CheckoutError
 
@@ -41,6 +41,8 @@ class Workspace:
     site: Mapping[str, Any] = field(default_factory=dict)
     """The site's variables: above all others.  JSON."""
     projects: dict[str, dict[str, Any]] = field(default_factory=dict)
+    included: dict[str, Any] = field(default_factory=dict)
+    """Variables of the files that the job includes.  JSON."""
     _trees: dict[tuple[str, str, bool], Path] = field(default_factory=dict)
 
     @property
@@ -61,7 +63,7 @@ class Workspace:
         return self.work / "results.json"
 
     async def prepare(self) -> None:
-        """Raises CheckoutError, OSError."""
+        """Raises Unusable, CheckoutError, OSError."""
         for name in ("src", "tmp", "home", "logs"):
             (self.work / name).mkdir(parents=True, exist_ok=True)
         (self.work / "logs/job-output.txt").symlink_to(self.logs / "job-output.txt")
@@ -84,6 +86,8 @@ class Workspace:
 
         await _all(one(project, override) for project, override in {**wanted, **required}.items())
         self.projects = dict(sorted(self.projects.items()))
+        for file in job.include_vars:
+            self.included |= await self._included(file)
         (self.logs / "zuul-info").mkdir(exist_ok=True)
         told = {"all": {"vars": self.variables()}}
         (self.logs / "zuul-info/inventory.yaml").write_bytes(_json(told))  # JSON is YAML
@@ -101,6 +105,24 @@ class Workspace:
         if not known:
             raise CheckoutError(f"{project} has no branches")
         return min(known), "first branch"
+
+    async def _included(self, file: IncludeVars) -> dict[str, Any]:
+        """Raises Unusable, CheckoutError, OSError."""
+        change, override = self.spec.change, (self.spec.job.override_checkout, "")
+        project = change.project if file.zuul_project else file.project
+        landed = file.trusted or (file.zuul_project and not file.use_ref)
+        branch = file.branch or (await self._branch(project, override))[0]
+        tree = await self._tree(project, branch, trusted=landed)
+        path = tree / file.name
+        where = f"{project} {branch} has"
+        if not path.is_file() or not path.resolve().is_relative_to(tree.resolve()):
+            if not file.required:
+                return {}
+            raise Unusable(f"{where} no file {file.name}, which job {self.spec.job.name} includes variables from")
+        try:
+            return variables.included(path)
+        except ValueError as error:
+            raise Unusable(f"{where} a file {file.name} that cannot be included: {error}") from error
 
     async def playbook(self, book: Playbook) -> Path:
         """The file, in a checkout of its repository: as landed when trusted, as proposed when not.
@@ -154,7 +176,7 @@ class Workspace:
     def variables(self, clear: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """What executables are told, the strongest value of each; `clear` are secrets.  JSON."""
         job = self.spec.job
-        weak = {**self.spec.parent_data, **job.vars, **job.group_vars.get("all", {})}
+        weak = {**self.spec.parent_data, **self.included, **job.vars, **job.group_vars.get("all", {})}
         return {**weak, **(clear or {}), **job.extra_vars, **self.site, "zuul": self.zuul()}
 
     def zuul(self) -> dict[str, Any]:

@@ -196,11 +196,17 @@ class Mix:
             return IncludeVars(**shared, zuul_project=True, use_ref=said.get("use-ref", True))
         if "project" not in said:
             source = stanza.source
-            return IncludeVars(**shared, project=source.project, connection=source.connection, branch=source.branch)
+            return IncludeVars(
+                **shared,
+                project=source.project,
+                connection=source.connection,
+                branch=source.branch,
+                trusted=source.trusted,
+            )
         project = self._tenant.find(said["project"])
         if project is None:
             raise Refused(f"job {self.name}: {self._tenant.why_not(said['project'])}", stanza, "include-vars")
-        return IncludeVars(**shared, project=project.project, connection=project.connection)
+        return IncludeVars(**shared, project=project.project, connection=project.connection, trusted=project.trusted)
 
     def beneath(self, variables: dict[str, Any]) -> None:
         """Variables of the project, of an enqueuing by hand: under what was said so far."""
