@@ -27,7 +27,7 @@ def seen_from_outside(key: Key, admitted: Sequence[Stanza]) -> object:
     match key[0]:
         case "job":
             return [(s.source.project, *(s.body.get(word) for word in _INHERITED)) for s in admitted]
-        case "nodeset" | "pipeline":
+        case "nodeset" | "pipeline" | "section":
             return [deep_plain(s.body) for s in admitted]
         case "secret" | "image":
             return [s.source.project for s in admitted]
@@ -178,6 +178,7 @@ class References:
                 yield stanza.error(MEANING, text, key)
         if stanza.kind == "label":
             return
+        yield from self._above(stanza)
         connection = stanza.body.get("connection")
         if connection is not None and connection not in self._tenant.connections:
             text = f"the connection {connection!r} is not configured{nearest(connection, self._tenant.connections)}"
@@ -188,3 +189,22 @@ class References:
                 if isinstance(name, str) and not self._known(key[:-1], name):
                     text = f"there is no {key[:-1]} {name!r}{nearest(name, self._layout.singles[key[:-1]])}"
                     yield stanza.error(MEANING, text, key)
+
+    def _above(self, stanza: Stanza) -> Iterator[ConfigError]:
+        """The sections it inherits from come to an end, and one of them at most says the connection."""
+        path, saying = [stanza], [stanza] if "connection" in stanza.body else []
+        while (above := self._single("section", _parent_of(path[-1]))) is not None:
+            if above in path:
+                names = " -> ".join(s.name for s in (*path, above))
+                yield stanza.error(MEANING, f"the sections go in a circle: {names}", "parent")
+                return
+            path.append(above)
+            saying += [above] if "connection" in above.body else []
+        if len(saying) > 1:
+            text = f"both {saying[0].name} and {saying[1].name}, which it inherits from, say the connection"
+            yield stanza.error(MEANING, text, "connection")
+
+
+def _parent_of(stanza: Stanza) -> str:
+    found = stanza.body.get("section" if stanza.kind == "provider" else "parent")
+    return found if isinstance(found, str) else ""
