@@ -28,6 +28,7 @@ proto: .venv/.dev
 
 fuzz: .venv/.dev
 	$(BIN)/python -m headgate.testing.fuzz 60
+	$(BIN)/python -m headgate.testing.inventory.calls 60
 
 docs: .venv/.run
 	$(BIN)/headgate docs

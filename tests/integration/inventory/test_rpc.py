@@ -21,6 +21,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from headgate.adapters.identity.tokens import authenticator
 from headgate.inventory.wire import inventory_pb2 as pb
 from headgate.inventory.wire import runm_pb2
+from headgate.testing.inventory.calls import fuzz
 from headgate.web.inventory.identity import Verifying
 from headgate.web.inventory.server import RUNM, V1, Tls
 from tests.integration.inventory.served import Client, served
@@ -260,3 +261,9 @@ async def test_many_callers_at_once() -> None:
         ends = await asyncio.gather(*steps, return_exceptions=True)
         codes = [end.code().name if isinstance(end, grpc.aio.AioRpcError) else "OK" for end in ends]
         assert codes.count("OK") == 20 and set(codes) == {"OK", "ALREADY_EXISTS"}
+
+
+async def test_whatever_is_sent_is_answered_with_a_status_that_says_what_is_wrong() -> None:
+    caller = await fuzz(1, 60, 1_500)
+    assert caller.wrong == []
+    assert {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "ALREADY_EXISTS"} <= set(caller.statuses)

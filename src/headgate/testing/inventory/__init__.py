@@ -1,0 +1,1 @@
+"""The inventory under calls nobody would make."""
