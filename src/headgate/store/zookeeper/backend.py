@@ -15,6 +15,7 @@ from headgate.store.zookeeper.facts import Facts
 from headgate.store.zookeeper.leases import Term
 from headgate.store.zookeeper.nodes import Denied, entry_of, glance, hidden, read
 from headgate.store.zookeeper.root import claim
+from headgate.store.zookeeper.scan import Scan
 from headgate.store.zookeeper.session import Session
 from headgate.store.zookeeper.sweep import Sweeper
 from headgate.store.zookeeper.view import View
@@ -72,6 +73,14 @@ class ZooKeeperBackend:
             return view.tree.under(prefix)
         finally:
             await self._leave(view)
+
+    async def get_many(self, paths: Sequence[str]) -> Sequence[Entry | None]:
+        found = await self._reading(lambda link: read(link, self.address.chroot, list(dict.fromkeys(paths))))
+        return [None if hidden(path) else entry_of(path, found[path]) for path in paths]
+
+    async def scan(self, directory: str, *, begins: str, after: str, limit: int) -> Sequence[Entry]:
+        chroot = self.address.chroot
+        return await self._reading(lambda link: Scan(link, chroot, directory, begins=begins, after=after).first(limit))
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
         term = self._term_of(ops)

@@ -1,0 +1,74 @@
+"""The first entries below a directory, by path: only as many nodes are read as it takes."""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from headgate.store.types import Entry
+from headgate.store.zookeeper.nodes import entry_of, read_with_children
+from headgate.store.zookeeper.wire.jute import Found
+from headgate.store.zookeeper.wire.link import Link
+
+AHEAD_MAX = 200
+"""Nodes read at a time."""
+
+
+class Stop(NamedTuple):
+    """A node, or what is below it, in the order of paths: what is below `a` comes after `a-b`, for `/` is after `-`."""
+
+    key: str
+    """The node's path in the directory; of what is below it, with a slash."""
+    path: str
+
+    @property
+    def below(self) -> bool:
+        return self.key.endswith("/")
+
+
+class Scan:
+    def __init__(self, link: Link, chroot: str, directory: str, *, begins: str, after: str) -> None:
+        self._link, self._chroot, self._base = link, chroot, f"{directory}/"
+        self._begins, self._after = begins, after
+        self._nodes: dict[str, tuple[Found | None, list[str]]] = {}
+        """What was read and not told yet."""
+        self._stops: list[Stop] = []
+
+    async def first(self, limit: int) -> list[Entry]:
+        """Raises Lost, Denied."""
+        found: list[Entry] = []
+        _, top = (await read_with_children(self._link, self._chroot, [self._base[:-1]]))[self._base[:-1]]
+        self._stops = [stop for path in top for stop in self._stops_of(path)]
+        heapify(self._stops)
+        while self._stops and len(found) < limit:
+            stop = heappop(self._stops)
+            if stop.path not in self._nodes:
+                await self._read_ahead(stop, limit - len(found))
+            node, below = self._nodes[stop.path]
+            if stop.below:
+                del self._nodes[stop.path]
+                for path in below:
+                    for one in self._stops_of(path):
+                        heappush(self._stops, one)
+            elif (entry := entry_of(stop.path, node)) is not None and self._wanted(stop.key):
+                found.append(entry)
+        return found
+
+    async def _read_ahead(self, stop: Stop, wanted: int) -> None:
+        """The nodes that come next, as far as they are known: as many as are wanted."""
+        self._stops.sort()  # which leaves it a heap
+        paths = dict.fromkeys([stop.path, *(one.path for one in self._stops[: 2 * min(wanted, AHEAD_MAX)])])
+        missing = [path for path in paths if path not in self._nodes][:AHEAD_MAX]
+        self._nodes |= await read_with_children(self._link, self._chroot, missing)
+
+    def _stops_of(self, path: str) -> list[Stop]:
+        """Those of a node that may lead to something; if only what is below it may, that."""
+        key = path.removeprefix(self._base)
+        own = [Stop(key, path)] if self._wanted(key) else []
+        inside = f"{key}/"
+        leads = inside.startswith(self._begins) or self._begins.startswith(inside)
+        later = inside > self._after or self._after.startswith(inside)
+        return [*own, Stop(inside, path)] if leads and later else own
+
+    def _wanted(self, key: str) -> bool:
+        return key.startswith(self._begins) and key > self._after
