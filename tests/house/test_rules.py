@@ -48,6 +48,7 @@ TASKS = {
     "testing/sim/simulation.py": "processes of the simulation",
     "testing/stores/machine.py": "a lease that runs out while others are renewed",
     "testing/stores/twin.py": "watches beside what they watch",
+    "testing/inventory/calls.py": "the server that is called",
     "testing/nodes/yard.py": "processes of the simulation, and what they sent before they died",
     "web/serve.py": "the server ends with its caller",
 }
