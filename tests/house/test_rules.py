@@ -43,6 +43,7 @@ TASKS = {
     "testing/gate.py": "the gate under test",
     "testing/servers/proxy.py": "one connection each",
     "testing/queues/crew.py": "workers under test",
+    "testing/queues/fleet.py": "whoever posts ends with the fleet",
     "testing/queues/simulator.py": "processes of the simulation, and requests that arrive late",
     "testing/sim/link.py": "what is under way to the store arrives, whatever becomes of its sender",
     "testing/sim/simulation.py": "processes of the simulation",

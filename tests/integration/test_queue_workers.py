@@ -123,6 +123,7 @@ async def test_three_workers_share_and_a_fourth_moves_no_more_than_its_share(han
     await hands.until("four share", lambda: sizes() == [6, 7, 7, 7])
     after = await hands.owners()
     assert sum(after[lane] != before[lane] for lane in before) == 6
+    await hands.until("the records say so", lambda: sorted(len(w.sharing._shown) for w in workers) == [6, 7, 7, 7])
     records = [hands.app.workers.decode(e.value) for e in await hands.backend.list(hands.app.workers.path)]
     assert sorted(q for record in records for q in record.queues) == sorted(map(str, after))
 
@@ -182,6 +183,28 @@ async def test_a_worker_whose_owner_entry_is_taken_away_stops_and_begins_anew(ha
     await hands.backend.commit([], [Delete(hands.app.owner(Lane("q")).path)])
     await hands.until("it begins anew", lambda: seen == [1, 2])
     assert worker.desk.figures.lost._value.get() == 1
+
+
+async def test_one_that_leaves_hands_over_at_once_what_it_is_not_busy_with(hands: Crew) -> None:
+    for name in ("busy", "idle"):
+        await hands.source.create(name)
+    await hands.post("busy", "x")
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def job(message: Message, context: None) -> None:
+        began.set()
+        await go_on.wait()
+
+    first = hands.start(job)
+    await began.wait()
+    await hands.until("it has both", lambda: first.sharing and len(first.sharing.owned()) == 2)
+    leaving = asyncio.ensure_future(hands.stop(first))
+    log = Log()
+    second = hands.start(log, choice=Choice(only=frozenset({Lane("idle")})))
+    await hands.until("the other has the idle one", lambda: second.sharing and second.sharing.owned())
+    assert not leaving.done(), "while the busy one is ended"
+    go_on.set()
+    await leaving
 
 
 async def test_new_queues_join_by_themselves_and_those_gone_leave(hands: Crew) -> None:

@@ -30,6 +30,8 @@ class WorkerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """It takes what it was told to and has no part in the sharing out."""
     url: str = ""
     """Where it answers, when it does."""
+    leaving: bool = False
+    """It takes nothing more, and hands back what it has."""
 
 
 class Control(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from headgate.map.tree import Undecodable
 from headgate.map.workers import WORKER_PREFIX, Application, Control, WorkerRecord
 from headgate.queueing.assignment import share_out
@@ -135,6 +137,7 @@ class Sharing:
         """Hands everything back, once the jobs that run have ended, but waits no longer than that for them."""
         for runner, _ in self._runners.values():
             runner.leave()
+        await self._say_leaving()
         tasks = [task for _, task in self._runners.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=within_s)
@@ -191,7 +194,7 @@ class Sharing:
         )
         if self.choice.manual:
             return able
-        takers = {name: record.takes for name, record in now.workers.items() if not record.manual}
+        takers = {name: record.takes for name, record in now.workers.items() if not (record.manual or record.leaving)}
         lanes = [lane for lane in now.lanes if not lane.queue.startswith(RESERVED)]
         return able & frozenset(share_out(takers, lanes, now.owners).get(self.name, ()))
 
@@ -247,6 +250,16 @@ class Sharing:
             moved.cancel()
             stirred.cancel()
             await asyncio.gather(moved, stirred, return_exceptions=True)
+
+    async def _say_leaving(self) -> None:
+        """So that the others take what is handed back at once."""
+        if not self._path:
+            return
+        record = replace(self._record(self._shown), leaving=True)
+        try:
+            await self.store.commit([], [Put(self._path, self.app.workers.encode(record), self.session.lease)])
+        except StoreError as error:
+            log.info("the others are not told that this worker leaves (%s); they see it when it has", error)
 
     def _record(self, lanes: tuple[str, ...]) -> WorkerRecord:
         return WorkerRecord(lanes, self.host, self.choice.patterns, self.choice.manual, self.url)

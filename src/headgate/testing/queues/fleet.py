@@ -1,0 +1,228 @@
+"""Worker processes on real queues, disturbed while they work; what it cost: partitions moved, pauses, repetitions."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from headgate.adapters.messages.board import MessageBoard
+from headgate.adapters.messages.client import MessageClient
+from headgate.base.ids import fresh
+from headgate.map.workers import Application, QueueMap
+from headgate.queueing.lanes import Lane
+from headgate.store.types import Backend
+from headgate.testing.queues.crew import APP, KEY, serving
+
+POST_INTERVAL_S = 0.05
+DEADLINE_S = 60.0
+FILE = """
+[qdo-worker]
+job = fleet_jobs:process
+job_context = fleet_jobs:context
+session_timeout = {session_s}
+[partitions]
+policy = automatic
+[queuey]
+connection = {url}/v1/{app}/
+app_key = {key}
+[store]
+url = {store}
+"""
+JOBS = """
+import contextlib, os, time
+@contextlib.contextmanager
+def context():
+    with open(f"seen-{os.getpid()}", "a", buffering=1) as seen:
+        yield seen
+def process(message, context):
+    context.write(f"{time.time()} {message.queue} {message.body}\\n")
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one disturbance."""
+
+    moved: int
+    """Partitions with another owner than before."""
+    pause_moved_s: float
+    """The longest time in which one of them was not processed."""
+    pause_others_s: float
+    """The same of the rest."""
+    repeated: int
+    """Messages that ran more than once."""
+
+
+@dataclass(slots=True)
+class Fleet:
+    root: Path
+    url: str
+    store_url: str
+    backend: Backend
+    client: MessageClient
+    queues: list[str]
+    session_s: float
+    app: Application = field(default_factory=lambda: QueueMap().app(APP))
+    workers: list[asyncio.subprocess.Process] = field(default_factory=list)
+    posted: int = 0
+
+    async def start(self) -> asyncio.subprocess.Process:
+        line = [str(Path(sys.executable).with_name("headgate")), "worker", "-c", "fleet.conf"]
+        with open(self.root / f"log-{len(self.workers)}", "ab") as log:  # noqa: ASYNC230 - a small local file
+            worker = await asyncio.create_subprocess_exec(*line, cwd=self.root, stdout=log, stderr=log)
+        self.workers.append(worker)
+        return worker
+
+    async def owners(self) -> dict[Lane, str]:
+        entries = await self.backend.list(self.app.owners.path)
+        return {lane: e.value.decode() for e in entries if (lane := self.app.lane_of(e.path)) is not None}
+
+    async def shared(self, workers: int) -> None:
+        """Waits until so many share the partitions, none with more than one more than another."""
+
+        async def holds() -> bool:
+            owners = list((await self.owners()).values())
+            sizes = [owners.count(name) for name in set(owners)]
+            return len(owners) == len(self.queues) and len(sizes) == workers and max(sizes) - min(sizes) <= 1
+
+        await self._until(f"{workers} share {len(self.queues)} queues", holds)
+
+    async def keep_posting(self) -> None:
+        """Until cancelled: one message to every queue, again and again."""
+        while True:
+            body: list[tuple[str, int | None]] = [(str(self.posted), 1)]
+            await asyncio.gather(*(self.client.post_many(queue, body, fresh()) for queue in self.queues))
+            self.posted += 1
+            await asyncio.sleep(POST_INTERVAL_S)
+
+    async def caught_up(self) -> None:
+        """Waits until what is posted by now is processed."""
+        target = self.posted - 1
+
+        async def holds() -> bool:
+            last = self._last()
+            return all(last.get(queue, -1) >= target for queue in self.queues)
+
+        await self._until("what was posted is processed", holds)
+
+    async def cost(self, disturb: Callable[[], Awaitable[None]], workers: int) -> Cost:
+        """Of a disturbance, until so many workers share the partitions and have caught up."""
+        await self.caught_up()
+        before, began_s = await self.owners(), time.time()
+        await disturb()
+        await self.shared(workers)
+        await self.caught_up()
+        after, runs = await self.owners(), self.runs()
+        moved = {lane.queue for lane in before if after.get(lane) != before[lane]}
+        pauses = {queue: _pause(runs[queue], began_s - 1) for queue in self.queues}
+        counts = [body for queue in self.queues for at_s, body in runs[queue] if at_s >= began_s - 1]
+        distinct = {(queue, body) for queue in self.queues for at_s, body in runs[queue] if at_s >= began_s - 1}
+        return Cost(
+            len(moved),
+            max((pauses[queue] for queue in moved), default=0.0),
+            max((pauses[queue] for queue in self.queues if queue not in moved), default=0.0),
+            len(counts) - len(distinct),
+        )
+
+    def runs(self) -> dict[str, list[tuple[float, int]]]:
+        """Queue -> when which message ran, as it happened."""
+        found: dict[str, list[tuple[float, int]]] = defaultdict(list)
+        for file in self.root.glob("seen-*"):
+            for line in file.read_text().splitlines():
+                if len(parts := line.split(" ")) == 3:
+                    found[parts[1]].append((float(parts[0]), int(parts[2])))
+        return {queue: sorted(found[queue]) for queue in self.queues}
+
+    def wrong(self) -> list[str]:
+        """What must not be: messages that were left out, or ran for the first time behind a later one."""
+        found = []
+        for queue, runs in self.runs().items():
+            firsts = list(dict.fromkeys(body for _, body in runs))
+            if firsts != list(range(len(firsts))):
+                found.append(f"{queue}: {firsts[:50]}")
+        return found
+
+    def _last(self) -> dict[str, int]:
+        return {queue: max(body for _, body in runs) for queue, runs in self.runs().items() if runs}
+
+    async def _until(self, what: str, holds: Callable[[], Awaitable[bool]]) -> None:
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                while not await holds():  # noqa: ASYNC110 - what is looked at is other processes'
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            logs = "".join(path.read_text()[-1500:] for path in self.root.glob("log-*"))
+            raise AssertionError(f"not within {DEADLINE_S:.0f} s: {what}\n{logs}") from None
+
+
+def _pause(runs: list[tuple[float, int]], since_s: float) -> float:
+    times = [at_s for at_s, _ in runs if at_s >= since_s]
+    return max((b - a for a, b in pairwise(times)), default=0.0)
+
+
+@asynccontextmanager
+async def fleet(root: Path, store_url: str, backend: Backend, *, queues: int, session_s: float) -> AsyncIterator[Fleet]:
+    """A server with queues that are posted to all the time; start workers.  The backend is for looking on."""
+    board = await MessageBoard.open(f"sqlite:///{root / 'messages.sqlite'}")
+    async with serving(board) as url, MessageClient.open([f"{url}/v1/{APP}/"], KEY) as client:
+        names = [f"{n:032x}" for n in range(queues)]
+        for name in names:
+            await client.create(name)
+        text = FILE.format(session_s=session_s, url=url, app=APP, key=KEY, store=store_url)
+        (root / "fleet.conf").write_text(text)
+        (root / "fleet_jobs.py").write_text(JOBS)
+        found = Fleet(root, url, store_url, backend, client, names, session_s)
+        posting = asyncio.ensure_future(found.keep_posting())
+        try:
+            yield found
+        finally:
+            posting.cancel()
+            await asyncio.gather(posting, return_exceptions=True)
+            for worker in found.workers:
+                if worker.returncode is None:
+                    os.kill(worker.pid, signal.SIGCONT)
+                    worker.terminate()
+            await asyncio.gather(*(worker.wait() for worker in found.workers))
+    await board.close()
+
+
+Disturbance = Callable[[], Awaitable[None]]
+
+
+def disturbances(fleet: Fleet, lead_dies: Disturbance | None = None) -> dict[str, tuple[Disturbance, int]]:
+    """What may come, in turn, beginning with three workers: name -> it, and how many share afterwards."""
+
+    async def joins() -> None:
+        await fleet.start()
+
+    async def killed() -> None:
+        fleet.workers[0].kill()
+
+    async def stopped() -> None:
+        os.kill(fleet.workers[1].pid, signal.SIGSTOP)
+
+    async def goes_on() -> None:
+        os.kill(fleet.workers[1].pid, signal.SIGCONT)
+
+    async def asked() -> None:
+        fleet.workers[2].terminate()
+
+    found: dict[str, tuple[Disturbance, int]] = {
+        "a fourth worker joins": (joins, 4),
+        "one is killed (-9)": (killed, 3),
+        "one is stopped past its session": (stopped, 2),
+        "and goes on": (goes_on, 3),
+    }
+    if lead_dies is not None:
+        found["the store's leader is killed"] = (lead_dies, 3)
+    found["one is asked to stop"] = (asked, 2)
+    return found
