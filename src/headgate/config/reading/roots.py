@@ -22,10 +22,12 @@ def roots(files: Iterable[str], extra: Iterable[str]) -> Roots:
     """`extra` are more files, and directories ending in a slash, that are read as well."""
     files = list(files)
     ignored = tuple(path.removesuffix(IGNORE) for path in files if path.endswith(f"/{IGNORE}"))
-    usable = sorted(path for path in files if path.endswith(".yaml") and not path.startswith(ignored))
+    usable = sorted(path for path in files if not path.startswith(ignored))
 
     def under(root: str) -> list[str]:
-        return [path for path in usable if path == root or (root.endswith("/") and path.startswith(root))]
+        if not root.endswith("/"):
+            return [root] if root in usable else []
+        return [path for path in usable if path.startswith(root) and path.endswith(".yaml")]
 
     found = [paths for root in STANDARD_PATHS if (paths := under(root))]
     chosen = found[0] if found else []

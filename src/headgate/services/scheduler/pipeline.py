@@ -154,9 +154,11 @@ class PipelineRunner:
         return replace(waiting, event=msgspec.structs.replace(event, data=data), besides=besides)
 
     def _world(self, layouts: Layouts) -> World:
+        pipelines = layouts.landed.pipelines
+        known = tuple(name for name in pipelines[self.name].supercedes if name in pipelines)
         return World(
             tenant=self.tenant,
-            pipeline=layouts.landed.pipelines[self.name],
+            pipeline=msgspec.structs.replace(pipelines[self.name], supercedes=known),
             layouts=layouts,
             standings=self._standings.now(),
             now_ms=self._context.now_ms(),

@@ -1,0 +1,65 @@
+"""What pipelines say besides jobs, on real repositories."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.store.memory import MemoryBackend
+from headgate.testing.gate import DEADLINE_S, Gate, gate
+from headgate.testing.repositories import Repositories
+
+from .conftest import PIPELINES, TENANTS
+
+TOLD = "    enqueue: {local: {}}\n    dequeue: {local: {}}\n    dequeue-message: Taken over.\n"
+SUPERSEDING = PIPELINES.replace(
+    "    manager: dependent\n", "    manager: dependent\n    supercedes: [check, nowhere]\n"
+)
+DISABLED = "    disable-after-consecutive-failures: 1\n    failure-message: It failed.\n"
+
+
+def said(text: str, more: str) -> str:
+    """The configuration with more keys in its first pipeline."""
+    return text.replace("    manager: independent\n", f"    manager: independent\n{more}", 1)
+
+
+async def quiet(running: Gate) -> None:
+    """Until nothing is asked of the merger any more: all reports are written."""
+    context = running.context
+    async with asyncio.timeout(DEADLINE_S):
+        while context.merges.open(context.mirror):
+            await context.mirror.moved(context.mirror.moves)
+
+
+async def test_the_gate_takes_a_change_out_of_the_pipeline_it_supersedes(
+    tmp_path: Path, repositories: Repositories
+) -> None:
+    repositories.create("superseding", {"zuul.yaml": said(SUPERSEDING, TOLD), "jobs/unit": "#!/bin/sh\n"})
+    tenants = TENANTS.replace("- config\n", "- superseding\n")
+    async with gate(tmp_path, repositories.hub, MemoryBackend(), tenants) as running:
+        running.runner.hold = asyncio.Event()
+        commit = repositories.propose("code/api", "greet", {"hello": "hi\n"})
+        await running.runner.begun(1)
+        repositories.approve("code/api", "greet")
+        assert (await running.history.result_of("greet", "check")).result == "DEQUEUED"
+        running.runner.hold.set()
+        assert (await running.history.result_of("greet", "gate")).result == "SUCCESS"
+        await quiet(running)
+        assert "Taken over." in repositories.note("code/api", commit)
+
+
+async def test_a_pipeline_that_gave_up_tells_nobody(tmp_path: Path, repositories: Repositories) -> None:
+    def fails(spec: BuildSpec, state: RepoState) -> BuildOutcome:
+        return BuildOutcome(build=spec.build, result="FAILURE")
+
+    repositories.create("weary", {"zuul.yaml": said(PIPELINES, DISABLED), "jobs/unit": "#!/bin/sh\n"})
+    tenants = TENANTS.replace("- config\n", "- weary\n")
+    async with gate(tmp_path, repositories.hub, MemoryBackend(), tenants, {"unit": fails}) as running:
+        one = repositories.propose("code/api", "one", {"one": "1\n"})
+        assert (await running.history.result_of("one", "check")).result == "FAILURE"
+        two = repositories.propose("code/api", "two", {"two": "2\n"})
+        assert (await running.history.result_of("two", "check")).result == "FAILURE"
+        await quiet(running)
+        assert "It failed." in repositories.note("code/api", one)
+        assert "It failed." not in repositories.note("code/api", two)
