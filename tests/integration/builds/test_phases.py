@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.adapters.process.phases import Limits
-from headgate.config.model import Playbook
+from headgate.config.model import Playbook, RequiredProject
 from headgate.ports.checkout import CheckoutError
 
 from .bench import PROJECT, Bench
@@ -249,3 +249,25 @@ async def test_a_paused_build_can_be_cancelled(tmp_path: Path) -> None:
     books = (bench.script("post", SAYS), replace(bench.script("tidy", SAYS), cleanup=True))
     outcome = await bench.build(cancel=cancel, run=(run,), post_run=books, pause=pause)
     assert outcome.result == "CANCELED" and said(bench) == ["tidy"]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "place"), [("golang", "h/code/app"), ("flat", "app"), ("unique", "h/code/code%2Fapp")]
+)
+async def test_projects_lie_where_the_scheme_says(tmp_path: Path, scheme: str, place: str) -> None:
+    bench = Bench(tmp_path)
+    text = f'cp $HEADGATE_VARS $ZUUL_LOG_DIR/vars.json; cat "$ZUUL_SRC_ROOT/{place}/README"'
+    more = RequiredProject("h/code/app", "local")
+    outcome = await bench.build(run=(bench.script("job", text),), workspace_scheme=scheme, required_projects=(more,))
+    assert outcome.result == "SUCCESS", bench.log
+    zuul = bench.kept("vars.json")["zuul"]
+    assert zuul["projects"]["h/code/app"]["src_dir"] == f"src/{place}"
+    assert zuul["project"]["src_dir"] == zuul["projects"][PROJECT]["src_dir"]
+
+
+async def test_two_projects_in_one_place_are_told(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    more = (RequiredProject("h/one/app", "local"), RequiredProject("h/two/app", "local"))
+    outcome = await bench.build(run=(bench.script("job", "true"),), workspace_scheme="flat", required_projects=more)
+    assert outcome.result == "ERROR"
+    assert "with workspace-scheme flat both h/one/app and h/two/app would be in src/app" in outcome.error

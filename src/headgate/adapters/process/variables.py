@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import yaml
@@ -17,15 +18,17 @@ from headgate.config.keys.job import RESERVED_VARS
 from headgate.gate.work import BuildSpec, MergeItem, RepoState
 
 
-def project(name: str) -> dict[str, Any]:
-    """How a project is described; `name` is canonical.  JSON."""
+def project(name: str, scheme: str = "golang") -> dict[str, Any]:
+    """How a project is described; `name` is canonical, `scheme` says where it lies (`host/org/app`, `app`, or
+    `host/org/org%2Fapp`).  JSON."""
     host, _, rest = name.partition("/")
+    places = {"flat": rest.rpartition("/")[2], "unique": f"{name.rpartition('/')[0]}/{quote(rest, safe='')}"}
     return {
         "name": rest,
         "short_name": rest.rpartition("/")[2],
         "canonical_hostname": host,
         "canonical_name": name,
-        "src_dir": f"src/{name}",
+        "src_dir": f"src/{places.get(scheme, name)}",
     }
 
 
@@ -34,8 +37,9 @@ def zuul(
 ) -> dict[str, Any]:
     """All of it: what the gate said, and what only the executor knows.  JSON."""
     job = spec.job
-    own = {key: spec.zuul[key] for key in _REF if key in spec.zuul} | {"project": project(spec.change.project)}
-    items = [_item(item) for item in state.chain]
+    of_change = project(spec.change.project, job.workspace_scheme)
+    own = {key: spec.zuul[key] for key in _REF if key in spec.zuul} | {"project": of_change}
+    items = [_item(item, job.workspace_scheme) for item in state.chain]
     if not state.chain or state.chain[-1].item != spec.item:
         items.append(own)
     optional = {"override_checkout": job.override_checkout} if job.override_checkout else {}
@@ -43,6 +47,7 @@ def zuul(
         "ref": spec.change.ref,
         "message": base64.b64encode(spec.change.message.encode()).decode(),
         **spec.zuul,
+        "project": of_change,
         "projects": projects,
         "items": items,
         "build_refs": [own],
@@ -67,10 +72,10 @@ _REF = (
 )  # fmt: skip
 
 
-def _item(item: MergeItem) -> dict[str, Any]:
+def _item(item: MergeItem, scheme: str) -> dict[str, Any]:
     topic = item.ref.removeprefix(f"refs/for/{item.branch}/")
     return {
-        "project": project(item.project),
+        "project": project(item.project, scheme),
         "branch": item.branch,
         "ref": item.ref,
         "change": topic,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,10 @@ class Workspace:
     @property
     def home(self) -> Path:
         """Where executables are started: the repository of the change."""
-        return self.src / self.spec.change.project
+        return self._place(self.spec.change.project)
+
+    def _place(self, project: str) -> Path:
+        return self.work / str(variables.project(project, self.spec.job.workspace_scheme)["src_dir"])
 
     @property
     def result(self) -> Path:
@@ -71,13 +74,14 @@ class Workspace:
         wanted = {item.project: "" for item in self.state.chain} | {spec.change.project: ""}
         required = {r.project: r.override_checkout for r in job.required_projects}
         limit = asyncio.Semaphore(CHECKOUTS_MAX)
+        self._apart({**wanted, **required})
 
         async def one(project: str, override: str) -> None:
             async with limit:
                 branch, why = await self._branch(project, (override, "project override ref"))
-                commit = await self.checkout.checkout(self.state, project, branch, self.src / project)
+                commit = await self.checkout.checkout(self.state, project, branch, self._place(project))
             self.projects[project] = {
-                **variables.project(project),
+                **variables.project(project, job.workspace_scheme),
                 "checkout": branch,
                 "checkout_description": why,
                 "commit": commit,
@@ -91,6 +95,15 @@ class Workspace:
         (self.logs / "zuul-info").mkdir(exist_ok=True)
         told = {"all": {"vars": self.variables()}}
         (self.logs / "zuul-info/inventory.yaml").write_bytes(_json(told))  # JSON is YAML
+
+    def _apart(self, projects: Iterable[str]) -> None:
+        """Raises Unusable."""
+        known: dict[Path, str] = {}
+        for project in projects:
+            other = known.setdefault(self._place(project), project)
+            if other != project:
+                scheme, place = self.spec.job.workspace_scheme, self._place(project).relative_to(self.work)
+                raise Unusable(f"with workspace-scheme {scheme} both {other} and {project} would be in {place}")
 
     async def _branch(self, project: str, *first: tuple[str, str]) -> tuple[str, str]:
         """What is checked out of a project, and why (gating-behaviour §14.3).  Raises CheckoutError."""
@@ -208,7 +221,7 @@ class Workspace:
         """What a job must be able to read, wherever it is: this Python, and the objects its repositories share."""
         shared = [
             Path(line)
-            for tree in (*(self.src / name for name in self.projects), *self._trees.values())
+            for tree in (*(self._place(name) for name in self.projects), *self._trees.values())
             if (alternates := tree / ".git/objects/info/alternates").exists()
             for line in alternates.read_text().splitlines()
         ]
