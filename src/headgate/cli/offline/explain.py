@@ -180,7 +180,7 @@ def _named(variant: Origin) -> str:
 
 
 def _place(variant: Origin) -> str:
-    return f"{variant.project} {variant.branch} {variant.path}:{variant.line}"
+    return f"{variant.project} {variant.branch} {variant.path}:{variant.line}" if variant.project else "built in"
 
 
 def _left_out(asked: Asked, found: Explained) -> Iterator[tuple[str, str, str]]:
@@ -203,7 +203,7 @@ def _attributes(found: Explained) -> Iterator[str]:
     for row in rows:
         text = f"{row.value:{value_width}}  {click.style(f'{row.number:>2}', fg='cyan')}  {row.place}"
         label = click.style(f"{row.name:{name_width}}", fg="blue")
-        yield f"  {label}  {click.style(text, dim=True) if row.over else text}"
+        yield f"  {label}  {click.style(text, dim=True) if row.over else text.rstrip()}"
 
 
 class _Row(NamedTuple):
@@ -230,7 +230,13 @@ def _rows(one: Attribute | Elements) -> Iterator[_Row]:
 
 def _row(name: str, setting: Setting, path: str) -> _Row:
     origin = setting.origin
-    place = f"{origin.path}:{origin.line}" if origin.step else f"{_place(origin)} (vars of the project)"
+    place = (
+        ""
+        if not origin.path
+        else f"{origin.path}:{origin.line}"
+        if origin.step
+        else f"{_place(origin)} (vars of the project)"
+    )
     return _Row(name, _short(path, setting.value), str(origin.step or "·"), place)
 
 

@@ -75,6 +75,7 @@ def job(found: FrozenJob) -> dict[str, Any]:
         whole[phase] = [_playbook(book) for book in books]
     for one in (whole, *whole["required_projects"]):
         one |= {key: one[key] or None for key in _UNSET if key in one}
+    whole["roles"] = [project for project in found.roles if project]
     rest = sorted(key for key in whole if key not in _FIRST)
     return {key: whole[key] for key in (*_FIRST, *rest)}
 

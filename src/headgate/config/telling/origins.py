@@ -45,6 +45,7 @@ class Origin(NamedTuple):
     job: str
     """Of which job it is a variant."""
     project: str
+    """Canonical name; empty, as all that follows, of what is built in."""
     branch: str
     path: str
     line: int

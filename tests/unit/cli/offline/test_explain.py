@@ -114,3 +114,9 @@ def test_a_name_that_is_not_known_is_bad_usage(offline):
     assert "tenant acme has no job 'unti'; did you mean 'unit'?" in done.output
     done = offline(ops=OPS, app=APP).run("explain", "job", "unit", "--project", "lib")
     assert "lib does not run the job 'unit'" in done.output
+
+
+def test_what_is_built_in_has_no_place(offline):
+    shown = offline(ops=OPS, app="- project: {gate: {jobs: [noop]}}\n").run("explain", "job", "noop").stdout
+    assert "1  noop            built in" in shown
+    assert "deduplicate  true   1" in shown
