@@ -73,6 +73,7 @@ def freeze(item: Item, base: Base, world: World, asked: list[Action]) -> Item:
     if not blocking:
         frozen = layout.freeze(world.pipeline.name, change.project, change.branch, change.ref, change.files, without)
         blocking = frozen.errors
+        warnings += tuple(f"The job {job.name} is of type reporter and was not run." for job in frozen.reporters)
         buildset = replace(buildset, graph=frozen)
     buildset = replace(buildset, config_errors=_distinct(blocking), warnings=buildset.warnings + warnings)
     if blocking:
@@ -147,7 +148,8 @@ def _round(
         builds[name] = Build(
             id=derived(buildset.id, name, "skipped"), job=name, result="SKIPPED", voting=job.voting, error=why
         )
-    for job in graph.ready(buildset):
+    held = world.dependent and graph.holding(ahead)
+    for job in graph.ready(buildset) if not held else ():
         needs = graph.required(job, ahead if item.change.is_change else ())
         if needs.failed and job.name not in builds:
             id = derived(buildset.id, job.name, "required")

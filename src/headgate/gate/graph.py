@@ -27,6 +27,13 @@ def _may_start(job: FrozenJob, buildset: BuildSet) -> bool:
     return True
 
 
+def holding(ahead: Iterable[Item]) -> bool:
+    """Does a change ahead keep those behind it waiting for one of its jobs (`hold-following-changes`)?"""
+    buildsets = [item.buildset for item in ahead if item.buildset is not None]
+    waits = ((job, b.builds.get(job.name)) for b in buildsets for job in b.jobs if job.hold_following_changes)
+    return any(build is None or build.result != "SUCCESS" for _, build in waits)
+
+
 def _good(build: Build) -> bool:
     return build.result == "SUCCESS" or (build.result is None and build.paused)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headgate.config.model import TriggerFilter, Window
+from headgate.config.model import FrozenJob, TriggerFilter, Window
 from headgate.gate.change import EventKind
 from headgate.gate.leave import grown, shrunk
 from headgate.gate.model import Queue
@@ -200,6 +200,29 @@ def test_windows_grow_with_what_lands_and_shrink_with_what_fails(keys: dict[str,
         queue = change(queue, window)
         found.append(queue.window)
     assert found == sizes
+
+
+# --- jobs that others wait for
+
+
+def test_those_behind_wait_for_a_job_that_holds_them() -> None:
+    made = Play(FrozenJob(name="build", hold_following_changes=True), "unit")
+    made.approve("A", "B", "C")
+    made.merges()
+    assert made.builds == [("A", "build"), ("A", "unit")]
+    made.passes("A", "build")
+    assert made.builds == [("A", "unit"), ("B", "build"), ("B", "unit")]
+    made.passes("B", "build")
+    assert ("C", "build") in made.builds
+
+
+def test_nobody_waits_for_one_that_fails() -> None:
+    made = Play(FrozenJob(name="build", hold_following_changes=True))
+    made.approve("A", "B")
+    made.merges()
+    made.fails("A", "build")
+    made.merges("B")
+    assert made.builds == [("B", "build")]
 
 
 # --- configuration of others
