@@ -201,7 +201,7 @@ class SqliteBackend:
                     await loop.run_in_executor(self._thread, self._persist, staged)
                     self.tree.apply(staged)
             except (apsw.Error, OSError) as error:
-                refused += [(waiting, Unavailable(f"{self.path}: not written: {error}")) for waiting, _ in good]
+                refused += [(waiting, Unavailable(f"{self.path}: not written: {_why(error)}")) for waiting, _ in good]
                 good = []
             for waiting, written in good:
                 if not waiting.done.done():
@@ -240,6 +240,12 @@ class SqliteBackend:
             if connection.in_transaction:
                 connection.execute("rollback")
             raise
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, apsw.FullError):
+        return "the disk is full; once there is space, it goes on by itself"
+    return str(error)
 
 
 def _take(file: Path) -> IO[str]:

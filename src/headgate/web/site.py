@@ -105,7 +105,7 @@ class Site:
         reach = self.vitals.reach if self.vitals else None
         if reach is None or reach.away_since_ms is None:
             return ()
-        text = "it cannot be reached; nothing is decided until it can, and what is shown is from before"
+        text = f"nothing is decided until it can be used again, and what is shown is from before: {reach.away_why}"
         return (TroubleShape("the store", text, reach.away_since_ms),)
 
     async def items(self, tenant: str) -> Iterator[tuple[str, ItemShape]]:

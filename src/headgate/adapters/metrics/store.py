@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from headgate.store.types import At, Backend, Change, Conflict, Entry, Lease, Op, Unavailable, Wide
+
+log = logging.getLogger("headgate.store")
 
 T = TypeVar("T")
 
@@ -40,11 +43,18 @@ class MeasuredBackend:
         finally:
             self._told(name, outcome, time.perf_counter() - began)
             if outcome != "unavailable":
-                self.away_since_ms = None
+                self._back()
         return answer
 
     def _away(self, why: str) -> None:
+        if self.away_since_ms is None:
+            log.warning("the store cannot be used, and is waited for: %s", why)
         self.away_since_ms, self.away_why = self.away_since_ms or self._now_ms(), why
+
+    def _back(self) -> None:
+        if self.away_since_ms is not None:
+            log.info("the store can be used again, after %.1f s", (self._now_ms() - self.away_since_ms) / 1000)
+        self.away_since_ms = None
 
     async def get(self, path: str) -> Entry | None:
         return await self._measured("get", self.inner.get(path))
@@ -58,7 +68,7 @@ class MeasuredBackend:
     async def watch(self, prefix: str) -> AsyncIterator[Change]:
         try:
             async for change in self.inner.watch(prefix):
-                self.away_since_ms = None
+                self._back()
                 yield change
         except Unavailable as error:
             self._away(str(error))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -87,7 +89,7 @@ class Process:
     @property
     def engine(self) -> GitEngine:
         if self._engine is None:
-            self._engine = GitEngine(self.settings.place("merger", "git_dir", "git"), connections(self.settings))
+            self._engine = GitEngine(writable(self.settings, "merger", "git_dir", "git"), connections(self.settings))
         return self._engine
 
     @property
@@ -131,6 +133,18 @@ class Process:
             done.set()
 
         await run_until(done, self.context.mirror.run(), members(), *self.servers)
+
+
+def writable(settings: Settings, section: str, option: str, default: str) -> Path:
+    """The directory, made if need be.  Raises UserError when nothing can be put there."""
+    path = settings.place(section, option, default)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            return path
+    except OSError as error:
+        why = f"[{section}] {option}: {path} cannot be written: {error.strerror}; mend it, or set {option} to another"
+        raise UserError(why) from error
 
 
 @asynccontextmanager
@@ -211,7 +225,7 @@ async def add_merger(process: Process) -> None:
 async def add_executor(process: Process) -> None:
     settings, context = process.settings, process.context
     get, number = settings.get, settings.number
-    log_root, job_dir = (settings.place("executor", o, d) for o, d in (("log_dir", "logs"), ("job_dir", "builds")))
+    log_root, job_dir = (writable(settings, "executor", o, d) for o, d in (("log_dir", "logs"), ("job_dir", "builds")))
     found = runner_settings(settings, context.hostname)
     runner = ProcessRunner(job_dir, log_root, process.engine, found, process.keys)
     process.stack.callback(runner.close)

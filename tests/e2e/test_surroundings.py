@@ -1,0 +1,130 @@
+"""What a machine can have wrong: said clearly, before anything is written over, and waited for where it may pass."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headgate.testing.repositories import Repositories
+from tests.integration.conftest import PIPELINES, TENANTS
+
+from .headgate import SETTINGS, wait_for
+
+HEADGATE = str(Path(sys.executable).with_name("headgate"))
+JUNK = b"this is no database, and somebody may need it\n" * 200
+STORE_SIZE_BYTES = 2_000_000
+
+
+def run(root: Path, settings: str) -> tuple[int, str]:
+    """`headgate run`, which is to end by itself: its exit status, and what it says."""
+    (root / "headgate.conf").write_text(settings)
+    (root / "tenants.yaml").write_text(TENANTS)
+    (root / "hub").mkdir(exist_ok=True)
+    done = subprocess.run([HEADGATE, "run"], cwd=root, capture_output=True, text=True, timeout=60, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("name", ["headgate.sqlite", "history.sqlite"])
+def test_a_damaged_file_is_not_touched(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "state" / name
+    file.parent.mkdir()
+    file.write_bytes(JUNK)
+    status, said = run(tmp_path, SETTINGS)
+    assert status == 1 and str(file) in said and "move it away" in said
+    assert file.read_bytes() == JUNK
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (SETTINGS.replace("state_dir = state", "state_dir = file/state"), ["file/state"]),
+        (SETTINGS + "[merger]\ngit_dir = file/git\n", ["[merger] git_dir", "Not a directory"]),
+        (SETTINGS + "job_dir = file/builds\n", ["[executor] job_dir", "Not a directory"]),
+        (SETTINGS + "log_dir = file/logs\n", ["[executor] log_dir", "Not a directory"]),
+        (SETTINGS + "[store]\nurl = sqlite:///file/store\n", ["file/store", "cannot be created"]),
+        (SETTINGS + "[database]\ndburi = sqlite:///file/history\n", ["[database] dburi", "file/history"]),
+    ],
+)
+def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path, settings: str, words: list[str]) -> None:
+    (tmp_path / "file").write_text("no directory\n")
+    settings = settings.replace("[executor]\nbuilds = 8\n[", "[executor]\nbuilds = 8\n[")
+    status, said = run(tmp_path, settings)
+    assert status == 1 and all(word in said for word in words), said
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        status, said = run(tmp_path, SETTINGS.replace("port = 0", f"port = {port}"))
+    assert status == 1 and f"[web] 127.0.0.1:{port} cannot be listened on" in said and "set port" in said
+
+
+def test_a_second_headgate_on_the_same_store_is_refused(tmp_path: Path) -> None:
+    first = start(tmp_path, [HEADGATE, "run"], SETTINGS)
+    try:
+        wait_for("the first runs", lambda: "pages are at" in (tmp_path / "log").read_text())
+        status, said = run(tmp_path, SETTINGS)
+        assert status == 1 and f"in use by process {first.pid}" in said
+    finally:
+        end(first)
+
+
+def start(root: Path, command: list[str], settings: str) -> subprocess.Popen[bytes]:
+    (root / "headgate.conf").write_text(settings)
+    (root / "tenants.yaml").write_text(TENANTS)
+    (root / "hub").mkdir(exist_ok=True)
+    with open(root / "log", "ab") as log:
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        return subprocess.Popen(command, cwd=root, stdout=log, stderr=log, env=environment, start_new_session=True)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    os.killpg(process.pid, signal.SIGTERM)
+    process.wait(20)
+
+
+_FILL = """
+(while sleep 0.1; do
+  if test -e fill && ! test -e small/filling; then head -c 9999999 /dev/zero > small/filling 2>/dev/null; touch full; fi
+  if test -e free; then rm -f small/filling fill; fi
+done) &
+exec "$0" run
+"""
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="a small file system is made with bubblewrap")
+def test_with_a_full_disk_it_waits_and_goes_on_once_there_is_space(tmp_path: Path) -> None:
+    repositories = Repositories(tmp_path)
+    repositories.create("config", {"zuul.yaml": PIPELINES, "jobs/unit": "#!/bin/sh\n"})
+    for project in ("code/api", "code/lib"):
+        repositories.create(project, {"README": "x\n"})
+    (tmp_path / "small").mkdir()
+    small = ["--size", str(STORE_SIZE_BYTES), "--tmpfs", str(tmp_path / "small")]
+    settings = SETTINGS + "sandbox = none\n[store]\nurl = sqlite:///small/store.sqlite\n"
+    log = tmp_path / "log"
+    command = ["bwrap", "--dev-bind", "/", "/", *small, "--die-with-parent", "sh", "-c", _FILL, HEADGATE]
+    process = start(tmp_path, command, settings)
+    try:
+        wait_for("it runs", lambda: "pages are at" in log.read_text())
+        first = repositories.propose("code/api", "first", {"a": "x\n"})
+        repositories.approve("code/api", "first")
+        wait_for("a change lands", lambda: "Landed" in repositories.note("code/api", first))
+        (tmp_path / "fill").touch()
+        wait_for("the disk is full", (tmp_path / "full").exists)
+        second = repositories.propose("code/api", "second", {"b": "x\n"})
+        repositories.approve("code/api", "second")
+        wait_for("it is said", lambda: "the disk is full; once there is space, it goes on by itself" in log.read_text())
+        assert not repositories.note("code/api", second)
+        (tmp_path / "free").touch()
+        wait_for("it goes on", lambda: "Landed" in repositories.note("code/api", second))
+        assert "Traceback" not in log.read_text()
+    finally:
+        end(process)
