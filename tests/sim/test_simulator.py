@@ -19,7 +19,7 @@ from headgate.services.scheduler import pipeline, turn
 from headgate.store.store import Store
 from headgate.store.tree import Staged
 from headgate.store.types import Snapshot, Unavailable
-from headgate.testing.sim.simulation import simulate
+from headgate.testing.sim.simulation import Simulation, simulate
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "1000"))
 CHUNK = 25
@@ -28,6 +28,10 @@ CHUNK = 25
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_the_gate_survives_whatever_happens_at_any_request(first: int) -> None:
     assert simulate(first, min(CHUNK, SEEDS - first)) > 0, "a chunk without a single death tests nothing"
+
+
+def test_an_idle_system_asks_the_store_nothing() -> None:
+    Simulation(seed=1, calm=True, idle_s=3600.0).run()
 
 
 Mutant = Callable[[pytest.MonkeyPatch], None]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -102,7 +102,13 @@ def _laws() -> Laws:
 @dataclass(slots=True)
 class Simulation:
     seed: int
+    calm: bool = False
+    """Without any trouble."""
+    idle_s: float = 0.0
+    """How long all goes on once it is quiet; the store must not be asked anything meanwhile."""
     deaths: int = 0
+    stores: list[Store] = field(default_factory=list)
+    """Of every process that there was."""
 
     def run(self) -> World:
         """Raises Broken, naming the seed."""
@@ -124,11 +130,23 @@ class Simulation:
         story = asyncio.ensure_future(Story(world, chance).run())
         try:
             await _until_quiet(world, judge, story, tasks)
+            await self._idle()
         finally:
             stop.set()
             await asyncio.gather(story, *tasks, return_exceptions=True)
         judge.verify()
         return world
+
+
+    async def _idle(self) -> None:
+        asked = self._asked()
+        await asyncio.sleep(self.idle_s)
+        if self._asked() != asked:
+            raise Broken(f"{self._asked() - asked} requests in {self.idle_s:.0f} s of idling")
+
+    def _asked(self) -> int:
+        """Requests made, keep-alives apart."""
+        return sum(store.counts.requests + store.counts.watches for store in self.stores)
 
 
 async def _until_quiet(world: World, judge: Judge, story: asyncio.Task[None], tasks: list[asyncio.Task[None]]) -> None:
@@ -155,13 +173,15 @@ class _Processes:
 
     async def run(self, kind: str, name: str) -> None:
         """Lives, dies at some request, is started again, a few times."""
-        lives = self.chance.randrange(DEATHS_MAX + 1)
+        calm = self.simulation.calm
+        lives = 0 if calm else self.chance.randrange(DEATHS_MAX + 1)
         skew_s = (self.chance.random() - 0.5) * SKEW_MAX_S
         while not self.stop.is_set():
-            troubles = self._troubles(mortal=lives > 0)
+            troubles = {} if calm else self._troubles(mortal=lives > 0)
             lives -= 1
             link = Link(self.judge, self.chance, troubles)
             store = Store(LawfulBackend(link, _laws(), WRITERS[kind], self._unlawful))
+            self.simulation.stores.append(store)
             life = asyncio.ensure_future(self._life(kind, name, store, skew_s))
             death = asyncio.ensure_future(link.died.wait())
             await asyncio.wait([life, death], return_when=asyncio.FIRST_COMPLETED)
