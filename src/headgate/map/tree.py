@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar, overload
 from urllib.parse import quote, unquote
 
@@ -26,6 +27,7 @@ class Undecodable(ValueError):
         self.path, self.why = path, why
 
 
+@lru_cache(maxsize=10_000)
 def escape(name: str) -> str:
     """A name as one path component: itself for `[A-Za-z0-9._-]`, percent-encoded otherwise.  Inverse: `unescape`."""
     if name in ("", ".", ".."):

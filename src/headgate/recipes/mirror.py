@@ -12,6 +12,37 @@ from headgate.store.types import Changed, Entry, Gone, Snapshot, Unavailable
 RETRY_MAX_S = 10.0
 
 
+class Part:
+    """What moves under some prefixes: who looks at one thing need not wake for all."""
+
+    def __init__(self, prefixes: tuple[str, ...], parts: dict[str, set[Part]]) -> None:
+        self.moves = 0
+        """Grows with every change seen there."""
+        self._prefixes, self._parts, self._moved = prefixes, parts, asyncio.Event()
+        for prefix in prefixes:
+            parts.setdefault(prefix, set()).add(self)
+
+    def stir(self) -> None:
+        self.moves += 1
+        self._moved.set()
+
+    async def moved(self, since: int) -> int:
+        """Waits until more than `since` changes were seen; how many were."""
+        while self.moves <= since:
+            self._moved.clear()
+            await self._moved.wait()
+        return self.moves
+
+    def __enter__(self) -> Part:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for prefix in self._prefixes:
+            self._parts[prefix].discard(self)
+            if not self._parts[prefix]:
+                del self._parts[prefix]
+
+
 class Mirror:
     """`run()` keeps it; everything else reads it.  What it says may be late, never torn: writers check versions."""
 
@@ -20,9 +51,8 @@ class Mirror:
         self._store = store
         self._tree = Tree()
         self._ready = asyncio.Event()
-        self._moved = asyncio.Event()
-        self.moves = 0
-        """Grows with every change seen."""
+        self._parts: dict[str, set[Part]] = {}
+        self._all = self.part(prefix)
 
     async def run(self) -> None:
         """Until cancelled.  A watch that breaks is begun anew, with a snapshot, after a bounded wait."""
@@ -39,24 +69,32 @@ class Mirror:
     async def ready(self) -> None:
         await self._ready.wait()
 
+    @property
+    def moves(self) -> int:
+        """Grows with every change seen."""
+        return self._all.moves
+
     async def moved(self, since: int) -> int:
         """Waits until more than `since` changes were seen; how many were."""
-        while self.moves <= since:
-            self._moved.clear()
-            await self._moved.wait()
-        return self.moves
+        return await self._all.moved(since)
+
+    def part(self, *prefixes: str) -> Part:
+        """What moves at and under these, none of which is under another; left (`with`) when no longer looked at."""
+        return Part(prefixes, self._parts)
 
     async def gone(self, path: str) -> None:
         """Waits until the entry is no longer seen: for whoever deleted it, to have seen its own commit."""
-        while self.get(path) is not None:
-            await self.moved(self.moves)
+        with self.part(path) as part:
+            while self.get(path) is not None:
+                await part.moved(part.moves)
 
     async def reached(self, path: str, version: int = 0) -> None:
         """Waits until the entry is there, at this version or a later one: for whoever wrote it, to have seen its own
         commit, and with it all that were earlier.  The entry must be one that is written over, never removed: what is
         removed soon may never be seen."""
-        while (entry := self.get(path)) is None or entry.version < version:
-            await self.moved(self.moves)
+        with self.part(path) as part:
+            while (entry := self.get(path)) is None or entry.version < version:
+                await part.moved(part.moves)
 
     def get(self, path: str) -> Entry | None:
         return self._tree.entries.get(path)
@@ -72,9 +110,18 @@ class Mirror:
                 for entry in entries:
                     self._tree.put(entry)
                 self._ready.set()
+                for part in {part for parts in self._parts.values() for part in parts}:
+                    part.stir()
             case Changed(entry):
                 self._tree.put(entry)
+                self._stir(entry.path)
             case Gone(path):
                 self._tree.remove(path)
-        self.moves += 1
-        self._moved.set()
+                self._stir(path)
+
+    def _stir(self, path: str) -> None:
+        """Whoever looks at the path, or at what it is under."""
+        while path:
+            for part in self._parts.get(path, ()):
+                part.stir()
+            path = path.rpartition("/")[0]

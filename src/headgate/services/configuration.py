@@ -40,6 +40,7 @@ class Configuration:
     def __init__(self, context: Context, tenant: Tenant, cache: ParseCache) -> None:
         self._context, self.tenant, self._cache = context, tenant, cache
         self._record = context.map.layout(tenant.name).record
+        self._texts = context.mirror.part(context.map.config.path, self._record.path)
         self._layouts = Layouts.of(tenant, {}, cache)
         self._version = self._tried = -1
         self._taken: dict[str, dict[str, Taken]] = {}
@@ -60,9 +61,9 @@ class Configuration:
             return False
         if entry.version == self._version:
             return True
-        if mirror.moves == self._tried:
+        if self._texts.moves == self._tried:
             return False
-        self._tried = mirror.moves
+        self._tried = self._texts.moves
         if not self._take(self._record.decode(entry.value)):
             return False  # the texts of a later record are being written: it follows
         self._version = entry.version

@@ -80,7 +80,14 @@ class Executor:
 
         sharing = Sharing(self.membership, self._takes, self._load.refuses)
         worker = Worker(
-            self._queues, context.mirror, session, self._do, jobs_max=self._builds_max, owner=owner, sharing=sharing
+            self._queues,
+            context.mirror,
+            session,
+            self._do,
+            jobs_max=self._builds_max,
+            owner=owner,
+            sharing=sharing,
+            looked_at=(context.map.executor.path, context.map.components.path),
         )
         await worker.run()
 
@@ -205,11 +212,12 @@ class Executor:
         if large is not None:
             word = replace(word, data={}, apart=path)
         wanted = await self._context.builds.pause(claim, self._results(meta).append(word), large, path)
-        while wanted == "run":
-            seen = mirror.moves
-            wanted = self._context.builds.wanted(claim, mirror)
-            if wanted == "run":
-                await mirror.moved(seen)
+        with mirror.part(claim.seen.path) as own:
+            while wanted == "run":
+                seen = own.moves
+                wanted = self._context.builds.wanted(claim, mirror)
+                if wanted == "run":
+                    await own.moved(seen)
 
     def _results(self, meta: dict[str, str]) -> Stream[Answer]:
         """Where the pipeline waits for the answer."""
@@ -217,12 +225,13 @@ class Executor:
 
     async def _watch(self, claim: Claim, cancel: asyncio.Event) -> None:
         """Level-triggered: what is wanted now is compared after every move, however it was missed."""
-        while not cancel.is_set():
-            seen = self._context.mirror.moves
-            if self._context.builds.wanted(claim, self._context.mirror) == "cancel":
-                cancel.set()
-                return
-            await self._context.mirror.moved(seen)
+        with self._context.mirror.part(claim.seen.path) as own:
+            while not cancel.is_set():
+                seen = own.moves
+                if self._context.builds.wanted(claim, self._context.mirror) == "cancel":
+                    cancel.set()
+                    return
+                await own.moved(seen)
 
     async def _state(self, path: str) -> RepoState | None:
         """Of the buildset; read once for all its builds."""

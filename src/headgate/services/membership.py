@@ -15,6 +15,7 @@ from headgate import __version__
 from headgate.base.tasks import run_until
 from headgate.map.records import ComponentRecord, Wish
 from headgate.map.tree import escape
+from headgate.recipes.mirror import Part
 from headgate.recipes.patience import answered
 from headgate.services.context import Context
 from headgate.store.store import GuardLost, Session, Txn
@@ -142,10 +143,14 @@ class Membership:
     async def _keep(self, session: Session, done: asyncio.Event) -> None:
         """The entry says what the component is; `done` is set when it is to stop and needs no time for it."""
         mirror = self.context.mirror
+        with mirror.part(session.name) as own:
+            await self._keep_up(session, done, own)
+
+    async def _keep_up(self, session: Session, done: asyncio.Event, own: Part) -> None:
         while True:
-            seen = mirror.moves
+            seen = own.moves
             self._told.clear()
-            entry = mirror.get(session.name)
+            entry = self.context.mirror.get(session.name)
             if entry is None:
                 raise SessionLost(f"the entry {session.name} is gone")
             record: ComponentRecord = self._place.decode(entry.value)
@@ -159,11 +164,11 @@ class Membership:
                 log.info("%s is %s", self.kind, now.state)
             if wanted == "stopped" and not self._finishes:
                 done.set()
-            await self._move(seen)
+            await self._move(own, seen)
 
-    async def _move(self, seen: int) -> None:
-        """Until the mirror moved or something was said."""
-        moved, told = asyncio.ensure_future(self.context.mirror.moved(seen)), asyncio.ensure_future(self._told.wait())
+    async def _move(self, own: Part, seen: int) -> None:
+        """Until the entry moved or something was said."""
+        moved, told = asyncio.ensure_future(own.moved(seen)), asyncio.ensure_future(self._told.wait())
         try:
             await asyncio.wait({moved, told}, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -57,6 +57,7 @@ class Merger:
             jobs_max=self._jobs_max,
             owner=owner,
             sharing=sharing,
+            looked_at=(self._context.map.merger.path, self._context.map.components.path),
         )
         await worker.run()
 
@@ -106,11 +107,10 @@ class Merger:
         requests, mirror = self._context.merges, self._context.mirror
         try:
             async with asyncio.timeout(pause_s):
-                while True:
-                    seen = mirror.moves
-                    if requests.wanted(claim, mirror) == "cancel":
-                        return False
-                    await mirror.moved(seen)
+                with mirror.part(claim.seen.path) as own:
+                    while requests.wanted(claim, mirror) != "cancel":
+                        await own.moved(own.moves)
+                return False
         except TimeoutError:
             return True
 

@@ -26,20 +26,21 @@ class Recorder:
     async def run(self, session: Session) -> None:
         place, mirror = self._context.map.history, self._context.mirror
         async with lock(self._context.store, session, place.election.path).hold() as guard:
-            while True:
-                seen = mirror.moves
-                waiting = place.stream.waiting(mirror, limit=BATCH_MAX)
-                if not waiting:
-                    await mirror.moved(seen)
-                    continue
-                try:
+            with mirror.part(place.path) as part:
+                while True:
+                    seen = part.moves
+                    waiting = place.stream.waiting(mirror, limit=BATCH_MAX)
+                    if not waiting:
+                        await part.moved(seen)
+                        continue
+                    try:
+                        for event in waiting:
+                            await self._history.record(event.event)
+                    except HistoryUnavailable as error:
+                        log.error("the history database cannot be written, trying again in %s s: %s", RETRY_S, error)
+                        await asyncio.sleep(RETRY_S)
+                        continue
+                    await self._context.store.commit([], consumed(waiting), guards=[guard])
                     for event in waiting:
-                        await self._history.record(event.event)
-                except HistoryUnavailable as error:
-                    log.error("the history database cannot be written, trying again in %s s: %s", RETRY_S, error)
-                    await asyncio.sleep(RETRY_S)
-                    continue
-                await self._context.store.commit([], consumed(waiting), guards=[guard])
-                for event in waiting:
-                    self._context.observer.finished(event.event)
-                await mirror.gone(waiting[-1].entry)
+                        self._context.observer.finished(event.event)
+                    await mirror.gone(waiting[-1].entry)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from headgate.base.subject import about
-from headgate.recipes.mirror import Mirror
+from headgate.recipes.mirror import Mirror, Part
 from headgate.recipes.requests import Claim, Open, Requests
 from headgate.services.sharing import Sharing
 from headgate.store.store import Session
@@ -39,10 +39,13 @@ class Worker:
         jobs_max: int,
         owner: Callable[[], dict[str, Any]],
         sharing: Sharing,
+        looked_at: Sequence[str],
     ) -> None:
-        """`queues`: those it takes requests of, asked anew each time; `owner` is written into what it takes, JSON."""
+        """`queues`: those it takes requests of, asked anew each time; `looked_at`: prefixes of all that decides what it
+        takes; `owner` is written into what it takes, JSON."""
         self._queues, self._mirror, self._session, self._do = queues, mirror, session, do
         self._jobs_max, self._owner, self._sharing = jobs_max, owner, sharing
+        self._looked_at = looked_at
         self._running: dict[str, asyncio.Task[None]] = {}
         self._free = asyncio.Event()
         self._parked = 0
@@ -60,22 +63,23 @@ class Worker:
 
     async def run(self) -> None:
         try:
-            while True:
-                seen = self._mirror.moves
-                wait_s = await self._claim()
-                if self._sharing.stopping and len(self._running) == self._parked:
-                    return
-                await self._wait(seen, wait_s)
+            with self._mirror.part(*self._looked_at) as stirs:
+                while True:
+                    seen = stirs.moves
+                    wait_s = await self._claim()
+                    if self._sharing.stopping and len(self._running) == self._parked:
+                        return
+                    await self._wait(stirs, seen, wait_s)
         finally:
             tasks = list(self._running.values())
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _wait(self, seen: int, wait_s: float | None) -> None:
-        """For the store to move, a place to become free, or the time to pass."""
+    async def _wait(self, stirs: Part, seen: int, wait_s: float | None) -> None:
+        """For the requests or the components to move, a place to become free, or the time to pass."""
         self._free.clear()
-        moved, freed = asyncio.ensure_future(self._mirror.moved(seen)), asyncio.ensure_future(self._free.wait())
+        moved, freed = asyncio.ensure_future(stirs.moved(seen)), asyncio.ensure_future(self._free.wait())
         try:
             await asyncio.wait({moved, freed}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
         finally:

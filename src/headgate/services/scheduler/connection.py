@@ -120,20 +120,21 @@ class ConnectionRunner:
     async def _forward(self, guard: At) -> None:
         """Each event to every tenant that has its project; the move is one commit."""
         mirror = self._context.mirror
-        while True:
-            seen = mirror.moves
-            waiting = self._events.stream.waiting(mirror, limit=EVENTS_MAX)
-            if not waiting:
-                await mirror.moved(seen)
-                continue
-            ops = consumed(waiting)
-            for event in waiting:
-                for tenant, projects in self._tenants.items():
-                    if event.event.change.project in projects:
-                        ops += self._context.map.events.tenant(tenant).trigger.stream.append(event.event)
-            async with self._storing:
-                await self._context.store.commit([], ops, guards=[guard])
-            await mirror.gone(waiting[-1].entry)
+        with mirror.part(self._events.path) as stirs:
+            while True:
+                seen = stirs.moves
+                waiting = self._events.stream.waiting(mirror, limit=EVENTS_MAX)
+                if not waiting:
+                    await stirs.moved(seen)
+                    continue
+                ops = consumed(waiting)
+                for event in waiting:
+                    for tenant, projects in self._tenants.items():
+                        if event.event.change.project in projects:
+                            ops += self._context.map.events.tenant(tenant).trigger.stream.append(event.event)
+                async with self._storing:
+                    await self._context.store.commit([], ops, guards=[guard])
+                await mirror.gone(waiting[-1].entry)
 
 
 class _Known(Mapping[str, Standing]):

@@ -53,6 +53,15 @@ class PipelineRunner:
         self._state = State()
         self._events: PipelineEvents = context.map.events.tenant(self.tenant).pipelines(name)
         self._place = context.map.tenant(self.tenant).pipeline(name)
+        map = context.map
+        self._looked_at = (
+            self._events.path,
+            map.cache.path,
+            map.config.path,
+            map.layout(self.tenant).path,
+            map.semaphores(self.tenant).path,
+        )
+        """Prefixes of all that a turn may rest on."""
         self._looked: tuple[object, ...] = ()
         self._layout: Layouts | None = None
 
@@ -61,10 +70,11 @@ class PipelineRunner:
         path = self._context.map.locks.pipeline(self.tenant).pipeline(self.name).lock.path
         async with lock(self._context.store, session, path).hold() as guard:
             await self._take_over(guard)
-            while True:
-                seen = self._context.mirror.moves
-                if not await self._turn(guard):
-                    await self._context.mirror.moved(seen)
+            with self._context.mirror.part(*self._looked_at) as stirs:
+                while True:
+                    seen = stirs.moves
+                    if not await self._turn(guard):
+                        await stirs.moved(seen)
 
     async def _take_over(self, guard: At) -> None:
         """The state as the last holder left it; what it left half-written goes."""
@@ -83,14 +93,14 @@ class PipelineRunner:
             return False
         with about(tenant=self.tenant, pipeline=self.name):
             began = time.perf_counter()
-            decided = await self._decide(events, facts, layouts, guard)
+            await self._decide(events, facts, layouts, guard)
             self._context.observer.turn(self.tenant, self.name, len(events), time.perf_counter() - began)
-        return decided
+        return True
 
     async def _decide(
         self, events: list[Waiting[Event]], facts: tuple[object, ...], layouts: Layouts, guard: At
-    ) -> bool:
-        """False: what the mirror does not show yet stood against it."""
+    ) -> None:
+        seen = self._context.mirror.moves
         events = [await self._whole(event) for event in events]
         world = self._world(layouts)
         after, asked = self._state, list[Action]()
@@ -107,14 +117,14 @@ class PipelineRunner:
         except Conflict as conflict:
             log.info("%s/%s: %s; deciding again", self.tenant, self.name, conflict)
             await self._take_over(guard)
-            return False
+            await self._context.mirror.moved(seen)  # what it did not show stood against it
+            return
         self._state, self._looked, self._layout = after, facts, layouts
         for path, outcome in outcomes.items():
             await tell(self._context, path, outcome)
         tell_of(asked)
         for event in events[-1:]:
             await self._context.mirror.gone(event.entry)
-        return True
 
     def _absorb(
         self, state: State, event: Event, world: World, asked: list[Action], outcomes: dict[str, ManagementResult]

@@ -60,16 +60,17 @@ class Scheduler:
 
     async def run(self, session: Session) -> None:
         await self._publish(session)
-        mirror = self._context.mirror
+        map = self._context.map
         try:
-            while True:
-                seen = mirror.moves
-                await self._keep(divided(self._works(), self._members()).get(session.name, ()), session)
-                moved = asyncio.ensure_future(mirror.moved(seen))
-                try:
-                    await asyncio.wait({moved, *self._running.values()}, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    moved.cancel()
+            with self._context.mirror.part(map.components.scheduler.path, map.layout.path, map.config.path) as stirs:
+                while True:
+                    seen = stirs.moves
+                    await self._keep(divided(self._works(), self._members()).get(session.name, ()), session)
+                    moved = asyncio.ensure_future(stirs.moved(seen))
+                    try:
+                        await asyncio.wait({moved, *self._running.values()}, return_when=asyncio.FIRST_COMPLETED)
+                    finally:
+                        moved.cancel()
         finally:
             await self._stop(list(self._running))
 

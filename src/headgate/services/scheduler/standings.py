@@ -18,6 +18,7 @@ class Standings:
 
     def __init__(self, map: Map, mirror: Mirror, connections: tuple[str, ...]) -> None:
         self._map, self._mirror, self._connections = map, mirror, connections
+        self._caches = mirror.part(*(map.cache.connection(name).path for name in connections))
         self._seen = -1
         self._versions: dict[str, tuple[int, str]] = {}
         self._known: dict[str, Standing] = {}
@@ -26,8 +27,8 @@ class Standings:
 
     def now(self) -> Mapping[str, Standing]:
         """Change key -> standing."""
-        if self._mirror.moves != self._seen:
-            self._seen = self._mirror.moves
+        if self._caches.moves != self._seen:
+            self._seen = self._caches.moves
             for connection in self._connections:
                 self._look(connection)
         return self._known

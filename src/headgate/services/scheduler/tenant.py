@@ -52,16 +52,16 @@ class TenantRunner:
             await self._loop(session, management, trigger)
 
     async def _loop(self, session: Session, management: At, trigger: At) -> None:
-        mirror = self._context.mirror
-        while True:
-            seen = mirror.moves
-            if await self._manage(session, management) or await self._trigger(trigger):
-                continue
-            try:
-                async with asyncio.timeout(UNREAD_RETRY_S if self._unread else None):
-                    await mirror.moved(seen)
-            except TimeoutError:
-                await self._reconfigure(sorted(self._unread), session)
+        with self._context.mirror.part(self._events.management.path, self._events.trigger.path) as stirs:
+            while True:
+                seen = stirs.moves
+                if await self._manage(session, management) or await self._trigger(trigger):
+                    continue
+                try:
+                    async with asyncio.timeout(UNREAD_RETRY_S if self._unread else None):
+                        await stirs.moved(seen)
+                except TimeoutError:
+                    await self._reconfigure(sorted(self._unread), session)
 
     # --- events
 

@@ -137,7 +137,6 @@ class Simulation:
         judge.verify()
         return world
 
-
     async def _idle(self) -> None:
         asked = self._asked()
         await asyncio.sleep(self.idle_s)

@@ -11,7 +11,9 @@ from msgspec.structs import replace
 from headgate.gate.change import Change
 from headgate.testing.sim.world import BRANCH, CONFIG, PROJECTS, Proposal, World
 
-CHANGES_MAX = 6
+CHANGES_MAX, OFTEN_MAX = 6, 3
+OFTEN = 0.8
+"""Chance that there are no more than `OFTEN_MAX` changes: small worlds find most, and more of them are seen."""
 PAUSE_MAX_S = 2.0
 
 
@@ -24,7 +26,8 @@ class Story:
     _commits: int = 0
 
     async def run(self) -> None:
-        for number in range(self.chance.randrange(2, CHANGES_MAX + 1)):
+        most = OFTEN_MAX if self._maybe(OFTEN) else CHANGES_MAX
+        for number in range(self.chance.randrange(2, most + 1)):
             self._propose(number)
             await asyncio.sleep(self.chance.random() * PAUSE_MAX_S)
             self._disturb()
