@@ -87,7 +87,7 @@ class Executor:
             jobs_max=self._builds_max,
             owner=owner,
             sharing=sharing,
-            looked_at=(context.map.executor.path, context.map.components.path),
+            looked_at=(context.map.executor.path, context.map.components.path, context.map.wishes.path),
         )
         await worker.run()
 

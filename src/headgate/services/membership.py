@@ -143,7 +143,7 @@ class Membership:
     async def _keep(self, session: Session, done: asyncio.Event) -> None:
         """The entry says what the component is; `done` is set when it is to stop and needs no time for it."""
         mirror = self.context.mirror
-        with mirror.part(session.name) as own:
+        with mirror.part(session.name, self._wish) as own:
             await self._keep_up(session, done, own)
 
     async def _keep_up(self, session: Session, done: asyncio.Event, own: Part) -> None:
@@ -167,7 +167,7 @@ class Membership:
             await self._move(own, seen)
 
     async def _move(self, own: Part, seen: int) -> None:
-        """Until the entry moved or something was said."""
+        """Until the entry or the wish moved, or something was said."""
         moved, told = asyncio.ensure_future(own.moved(seen)), asyncio.ensure_future(self._told.wait())
         try:
             await asyncio.wait({moved, told}, return_when=asyncio.FIRST_COMPLETED)

@@ -57,7 +57,7 @@ class Merger:
             jobs_max=self._jobs_max,
             owner=owner,
             sharing=sharing,
-            looked_at=(self._context.map.merger.path, self._context.map.components.path),
+            looked_at=(self._context.map.merger.path, self._context.map.components.path, self._context.map.wishes.path),
         )
         await worker.run()
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from headgate.map.records import Finished
 from headgate.ports.history import HistoryUnavailable, HistoryWriter
 from headgate.recipes.lock import lock
-from headgate.recipes.stream import consumed
+from headgate.recipes.stream import Waiting, consumed
 from headgate.services.context import Context
 from headgate.store.store import Session
+from headgate.store.types import At
 
 log = logging.getLogger("headgate.recorder")
 
@@ -33,14 +35,17 @@ class Recorder:
                     if not waiting:
                         await part.moved(seen)
                         continue
-                    try:
-                        for event in waiting:
-                            await self._history.record(event.event)
-                    except HistoryUnavailable as error:
-                        log.error("the history database cannot be written, trying again in %s s: %s", RETRY_S, error)
-                        await asyncio.sleep(RETRY_S)
-                        continue
-                    await self._context.store.commit([], consumed(waiting), guards=[guard])
-                    for event in waiting:
-                        self._context.observer.finished(event.event)
-                    await mirror.gone(waiting[-1].entry)
+                    await self._record(waiting, guard)
+
+    async def _record(self, waiting: list[Waiting[Finished]], guard: At) -> None:
+        try:
+            for event in waiting:
+                await self._history.record(event.event)
+        except HistoryUnavailable as error:
+            log.error("the history database cannot be written, trying again in %s s: %s", RETRY_S, error)
+            await asyncio.sleep(RETRY_S)
+            return
+        await self._context.store.commit([], consumed(waiting), guards=[guard])
+        for event in waiting:
+            self._context.observer.finished(event.event)
+        await self._context.mirror.gone(waiting[-1].entry)

@@ -196,7 +196,7 @@ def test_in_check_a_conflict_of_what_is_needed_is_reported_at_once() -> None:
     play.conflicts("A")
     play.propose(play.change("B", "A"))
     play.conflicts("B", blame="A")
-    assert play.ended["B"] == "MERGE_CONFLICT" and play.queue == []
+    assert play.ended.get("B") == "MERGE_CONFLICT" and play.queue == []
 
 
 def test_in_check_what_is_needed_is_beneath_but_not_reported() -> None:
@@ -352,6 +352,16 @@ def test_proposed_configuration_counts_for_its_change_and_those_behind() -> None
     play = Play()
     play.texts = {"p": "brandnew"}
     play.propose(play.change("A", files=("zuul.yaml",)))
+    play.approve("A", "B")
+    play.merges()
+    assert play.builds == [("A", "brandnew"), ("B", "brandnew")]
+
+
+def test_configuration_of_another_project_ahead_counts_behind_it() -> None:
+    play = Play()
+    play.texts = {"p": "brandnew"}
+    play.propose(play.change("A", files=("zuul.yaml",)))
+    play.propose(play.change("B", project="q"))
     play.approve("A", "B")
     play.merges()
     assert play.builds == [("A", "brandnew"), ("B", "brandnew")]

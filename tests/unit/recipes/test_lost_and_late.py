@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+import pytest
+
 from headgate.recipes.codec import decode
-from headgate.recipes.lock import lock
+from headgate.recipes.lock import Line, lock
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Request, RequestPlaces, Requests
 from headgate.store.memory import MemoryBackend
@@ -147,3 +149,9 @@ def test_a_lost_answer_to_a_submission_is_one_request() -> None:
             assert await caller == b"answer"
 
     virtual(main())
+
+
+def test_the_tests_notice_who_stays_in_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Line, "_join", Line._enter)
+    with pytest.raises(TimeoutError):
+        test_who_is_cancelled_while_joining_a_line_does_not_stand_in_it()

@@ -127,14 +127,15 @@ class ConnectionRunner:
                 if not waiting:
                     await stirs.moved(seen)
                     continue
-                ops = consumed(waiting)
-                for event in waiting:
-                    for tenant, projects in self._tenants.items():
-                        if event.event.change.project in projects:
-                            ops += self._context.map.events.tenant(tenant).trigger.stream.append(event.event)
+                ops = consumed(waiting) + [op for event in waiting for op in self._moved_on(event.event)]
                 async with self._storing:
                     await self._context.store.commit([], ops, guards=[guard])
                 await mirror.gone(waiting[-1].entry)
+
+    def _moved_on(self, event: TriggerEvent) -> Iterator[Op]:
+        for tenant, projects in self._tenants.items():
+            if event.change.project in projects:
+                yield from self._context.map.events.tenant(tenant).trigger.stream.append(event)
 
 
 class _Known(Mapping[str, Standing]):

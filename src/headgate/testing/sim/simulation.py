@@ -68,8 +68,8 @@ CONFIG = """
     window: 3
     window-floor: 2
 - job: {name: base, parent: null, run: jobs/x}
-- job: {name: unit}
-- job: {name: together, dependencies: unit, semaphore: one}
+- job: {name: unit, semaphore: one}
+- job: {name: together, dependencies: unit}
 - semaphore: {name: one, max: 2}
 - project:
     name: ^.*$
