@@ -151,15 +151,21 @@ async def test_a_refused_push_gives_the_servers_reason(repositories: Repositorie
     assert not answer.ok and not answer.moved and "pre-receive hook declined" in answer.error
 
 
-async def test_a_remote_that_keeps_refs_for_itself_lands_all_the_same(repositories: Repositories) -> None:
-    not_atomic(repositories)
+@pytest.mark.parametrize("atomic", [True, False])
+@pytest.mark.parametrize("refused", ["refs/for", "refs/approved", "refs/notes"])
+async def test_a_remote_that_refuses_what_follows_a_landing_lands_all_the_same(
+    repositories: Repositories, refused: str, atomic: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    if not atomic:
+        not_atomic(repositories)
     commit = repositories.propose("code", "one", {"c": "x\n"})
-    hook(repositories, "update", 'case "$1" in refs/for/*) echo "not yours" >&2; exit 1;; esac')
+    repositories.approve("code", "one")
+    hook(repositories, "update", f'case "$1" in {refused}/*) echo "not yours" >&2; exit 1;; esac')
     git = engine(repositories)
     state = await state_of(git, item(commit, "one"))
     assert (await landed(git, state, change(commit, "one"))).ok
     assert repositories.head("code") == state.merged[PROJECT]["master"]
-    assert "It passed." in repositories.note("code", commit)
+    assert "has landed, but what follows it was refused: the push was refused" in caplog.text
 
 
 async def test_a_repository_that_is_away_is_waited_for(repositories: Repositories) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.git.looking.watching import watch
-from headgate.gate.change import EventKind
+from headgate.gate.change import EventKind, Standing
 from headgate.testing.repositories import Repositories, run_git
 
 from .words import DEADLINE_S, HOST, PROJECT, change, item, landed, push_past_the_gate, state_of, watching
@@ -101,6 +101,23 @@ async def test_a_landed_change_is_seen_to_have_landed_whatever_its_mode(reposito
                 await seen.next()
             assert seen.known[f"{PROJECT}/master/{mode}"].landed
     assert EventKind.ABANDONED not in {event.kind for event in seen.events}
+
+
+async def test_what_has_landed_is_not_proposed_again_though_its_ref_stays(repositories: Repositories) -> None:
+    hook = repositories.hub / "code/hooks/update"
+    hook.write_text('#!/bin/sh\ncase "$1 $3" in "refs/for/"*" 0000000"*) exit 1;; esac\n')
+    hook.chmod(0o755)
+    async with watching(repositories) as seen:
+        commit = repositories.propose("code", "one", {"c": "x\n"})
+        one = await seen.until(EventKind.PROPOSED)
+        state = await state_of(seen.git, item(commit, "one"))
+        seen.known[one.key] = Standing(one, open=False, landed=True)  # as the gate's turn records it
+        assert (await landed(seen.git, state, change(commit, "one"))).ok
+        await seen.until(EventKind.REF_UPDATED)
+        repositories.propose("code", "two", {"d": "x\n"})
+        assert (await seen.until(EventKind.PROPOSED)).topic == "two"
+        assert seen.known[one.key].landed
+    assert "refs/for/master/one" in run_git("for-each-ref", at=repositories.hub / "code")
 
 
 async def test_a_branch_that_moves_is_an_event_with_its_files(repositories: Repositories) -> None:

@@ -82,9 +82,14 @@ def environment(remote: bool, of: Mapping[str, str] = os.environ) -> dict[str, s
 
 
 async def git(
-    *args: str, at: Path | None = None, stdin: str = "", ok: tuple[int, ...] = (0,), remote: bool = False
+    *args: str,
+    at: Path | None = None,
+    stdin: str = "",
+    ok: tuple[int, ...] = (0,),
+    remote: bool = False,
+    timeout_s: float = TIMEOUT_S,
 ) -> tuple[int, str]:
-    """Exit status and standard output.  Raises GitError for a status not in `ok`, or after TIMEOUT_S.
+    """Exit status and standard output.  Raises GitError for a status not in `ok`, or after `timeout_s`.
 
     `remote`: another repository is talked to, as the user would; RemoteError when that fails.
     """
@@ -102,12 +107,12 @@ async def git(
     )
     failure = RemoteError if remote else GitError
     try:
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(timeout_s):
             out, err = await process.communicate(stdin.encode(errors="surrogateescape"))
     except BaseException as error:
         await _end(process)
         if isinstance(error, TimeoutError):
-            raise failure(args, -1, f"git {args[0]} did not end within {TIMEOUT_S:.0f} s") from error
+            raise failure(args, -1, f"git {args[0]} did not end within {timeout_s:.0f} s") from error
         raise
     code = process.returncode or 0
     if code not in ok:

@@ -10,15 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from headgate.adapters.git.command import GitError, RemoteError, git
 from headgate.adapters.git.mirror import MirrorRepository
-from headgate.adapters.git.notes import NOTES, annotate, landed_line
+from headgate.adapters.git.notes import NOTES, NotesMoved, annotate, landed_line
 from headgate.gate.change import Change
 
 log = logging.getLogger("headgate.git")
+
+T = TypeVar("T")
 
 ATTEMPTS_MAX = 20
 """Tries when somebody else pushes at the same moment."""
@@ -35,6 +37,20 @@ _RACES = (
     "atomic transaction failed",
 )
 """Reasons of a remote that only say that another push was quicker."""
+
+
+class _Late(Exception):
+    """A ref was not where it was seen; the text is the remote's reason."""
+
+
+class _Refused(GitError):
+    """The remote does not want these refs to change."""
+
+    def __init__(self, code: int, reasons: Mapping[str, str]) -> None:
+        told = {reason for reason in reasons.values() if "atomic" not in reason} or set(reasons.values())
+        super().__init__(("push",), code, f"the push was refused: {'; '.join(sorted(told))}")
+        self.refs = {ref for ref, reason in reasons.items() if "atomic" not in reason}
+        """Without those that were refused only for the sake of others."""
 
 
 class _Step(NamedTuple):
@@ -54,15 +70,14 @@ async def land(mirror: MirrorRepository, change: Change, expected: str, commit: 
     """
     branch = f"refs/heads/{change.branch}"
     told = f"{note}\n\n{landed_line(change.branch, commit)}"
-    why = ""
-    async for _ in _attempts(mirror):
+
+    async def once() -> bool:
         refs = await mirror.remote.refs(branch, *_ours(change), NOTES)
         head = refs.get(branch)
         if head is None:
             raise GitError(("push",), 1, f"the branch {change.branch} is gone")
         if await mirror.bring({branch: head}):
-            why = f"{branch} moved"
-            continue
+            raise _Late(f"{branch} moved")
         landed = mirror.has(commit) and await mirror.contains(head, commit)
         if not landed and refs.get(_ours(change)[0]) != change.commit:
             raise GitError(("push",), 1, f"{_ours(change)[0]} was withdrawn or replaced while it was being landed")
@@ -74,85 +89,83 @@ async def land(mirror: MirrorRepository, change: Change, expected: str, commit: 
             steps.append([_Step(NOTES, notes, await annotate(mirror, change.commit, pipeline, told, notes))])
         steps.append([_Step(ref, change.commit, "") for ref in _ours(change) if refs.get(ref) == change.commit])
         try:
-            why = await _push(mirror, steps)
-        except RemoteError:
-            raise
-        except GitError as error:
+            await _push(mirror, steps)
+        except _Refused as refused:
             if not landed and (await mirror.remote.refs(branch)).get(branch) != commit:
                 raise
-            log.warning("%s: %s has landed, but what follows it was refused: %s", mirror.remote.url, change.key, error)
-            return False
-        if not why:
-            return False
-    raise _never(mirror, why)
+            log.warning(
+                "%s: %s has landed, but what follows it was refused: %s", mirror.remote.url, change.key, refused
+            )
+        return False
+
+    return await _in_time(mirror, once)
 
 
 async def report(mirror: MirrorRepository, commit: str, pipeline: str, note: str) -> None:
     """The note of `pipeline` on `commit`, in place of an earlier one of it.  Raises GitError, OSError."""
-    why = ""
-    async for _ in _attempts(mirror):
+
+    async def once() -> None:
         notes = (await mirror.remote.refs(NOTES)).get(NOTES, "")
-        why = await _push(mirror, [[_Step(NOTES, notes, await annotate(mirror, commit, pipeline, note, notes))]])
-        if not why:
-            return
-    raise _never(mirror, why)
+        await _push(mirror, [[_Step(NOTES, notes, await annotate(mirror, commit, pipeline, note, notes))]])
+
+    await _in_time(mirror, once)
 
 
 def _ours(change: Change) -> tuple[str, str]:
     return f"refs/for/{change.branch}/{change.topic}", f"refs/approved/{change.branch}/{change.topic}"
 
 
-def _never(mirror: MirrorRepository, why: str) -> GitError:
-    return GitError(("push",), 1, f"{mirror.remote.url}: each of {ATTEMPTS_MAX} pushes was too late: {why}")
-
-
-async def _attempts(mirror: MirrorRepository) -> AsyncIterator[int]:
-    """Each alone with the mirror, and later than the one before by chance, so that racers part."""
-    await mirror.ready()
+async def _in_time(mirror: MirrorRepository, once: Callable[[], Awaitable[T]]) -> T:
+    """Alone with the mirror, and tried again when somebody else was quicker; later by chance, so that racers part."""
+    why = ""
     for attempt in range(ATTEMPTS_MAX):
         if attempt:
             await asyncio.sleep(random.uniform(0, min(PAUSE_MAX_S, 0.05 * 2**attempt)))
         async with mirror.exclusive.hold():
-            yield attempt
+            try:
+                return await once()
+            except (_Late, NotesMoved) as late:
+                why = str(late)
+    raise GitError(("push",), 1, f"{mirror.remote.url}: each of {ATTEMPTS_MAX} pushes was too late: {why}")
 
 
-async def _push(mirror: MirrorRepository, groups: Sequence[Sequence[_Step]]) -> str:
-    """All steps that change something, in one push or group by group.  Not empty: a ref was not where it was seen."""
+async def _push(mirror: MirrorRepository, groups: Sequence[Sequence[_Step]]) -> None:
+    """All steps that change something, in one push, or group by group when the remote cannot do that or does not want
+    the later ones.  Raises _Late, _Refused, RemoteError."""
     todo = [[step for step in group if step.seen != step.to] for group in groups]
     todo = [group for group in todo if group]
     if not todo:
-        return ""
+        return
     if mirror.atomic:
         try:
-            return await _push_once(mirror, [step for group in todo for step in group], "--atomic")
+            await _push_once(mirror, [step for group in todo for step in group], "--atomic")
+            return
+        except _Refused as refused:
+            if refused.refs & {step.ref for step in todo[0]}:
+                raise
         except RemoteError as error:
             if "does not support --atomic" not in error.said:
                 raise
             mirror.atomic = False
     for group in todo:
-        if late := await _push_once(mirror, group):
-            return late
-    return ""
+        await _push_once(mirror, group)
 
 
-async def _push_once(mirror: MirrorRepository, steps: Sequence[_Step], *options: str) -> str:
-    """Empty when done; the remote's reason when another was quicker.  Raises RemoteError; GitError for a refusal."""
+async def _push_once(mirror: MirrorRepository, steps: Sequence[_Step], *options: str) -> None:
     leases = [f"--force-with-lease={step.ref}:{step.seen}" for step in steps]
     specs = [f"{step.to}:{step.ref}" for step in steps]
-    args = ("push", *options, "--porcelain", *leases, mirror.remote.url, *specs)
     try:
-        await git(*args, at=mirror.path, remote=True)
+        await git("push", *options, "--porcelain", *leases, mirror.remote.url, *specs, at=mirror.path, remote=True)
     except RemoteError as error:
         reasons = _reasons(error.printed)
         if not reasons:
             raise
-        told = "; ".join(sorted({reason for reason in reasons if "atomic" not in reason} or reasons))
-        if any(race in reason for reason in reasons for race in _RACES):
-            return told
-        raise GitError(args, error.code, f"the push was refused: {told}") from error
-    return ""
+        if any(race in reason for reason in reasons.values() for race in _RACES):
+            raise _Late("; ".join(sorted(set(reasons.values())))) from error
+        raise _Refused(error.code, reasons) from error
 
 
-def _reasons(printed: str) -> set[str]:
-    """Why refs were refused, as `git push --porcelain` says; empty: it did not come to that."""
-    return {line.split("\t")[-1] for line in printed.split("\n") if line.startswith("!\t")}
+def _reasons(printed: str) -> dict[str, str]:
+    """ref -> why it was refused, as `git push --porcelain` says; empty: it did not come to that."""
+    lines = [line.split("\t") for line in printed.split("\n") if line.startswith("!\t")]
+    return {fields[1].rpartition(":")[2]: fields[-1] for fields in lines}

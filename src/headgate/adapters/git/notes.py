@@ -17,6 +17,10 @@ _HEADING = re.compile(r"^Headgate \((.+)\):$", re.MULTILINE)
 _LANDED = re.compile(r"^Landed on (.+) as ([0-9a-f]{40,64})$", re.MULTILINE)
 
 
+class NotesMoved(GitError):
+    """The notes that were seen cannot be had any more."""
+
+
 def landed_line(branch: str, commit: str) -> str:
     """By this line of its note a change that is gone is known to have landed, whatever its mode of merging."""
     return f"Landed on {branch} as {commit}"
@@ -47,7 +51,7 @@ async def read(mirror: MirrorRepository, notes: str, commits: Collection[str]) -
 
 async def _bring(mirror: MirrorRepository, notes: str) -> None:
     if notes and await mirror.bring({NOTES: notes}):
-        raise GitError(("fetch",), 1, f"{NOTES} of {mirror.remote.url} moved while it was read")
+        raise NotesMoved(("fetch",), 1, f"{NOTES} of {mirror.remote.url} moved while they were read")
 
 
 def _tree(mirror: MirrorRepository, notes: str) -> pygit2.Tree | None:

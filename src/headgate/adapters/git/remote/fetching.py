@@ -16,6 +16,8 @@ from headgate.adapters.git.command import GitError, RemoteError, git
 ATTEMPTS_MAX = 5
 FEW = 50
 """Refs asked for by name."""
+TIMEOUT_S = 3600.0
+"""The first fetch brings a whole repository."""
 STALE_S = 60.0
 """A lock file of git this old, found by whoever has the mirror for himself, was left by a git that was killed."""
 _EVERYTHING = ("+refs/heads/*:refs/heads/*", "+refs/for/*:refs/for/*")
@@ -39,7 +41,7 @@ async def _fetch(mirror: Path, url: str, *args: str) -> None:
     options = ("-q", "--no-tags", "--no-write-fetch-head", "--refmap=")
     for attempt in range(ATTEMPTS_MAX):
         try:
-            await git("fetch", *options, url, *args, at=mirror, remote=True)
+            await git("fetch", *options, url, *args, at=mirror, remote=True, timeout_s=TIMEOUT_S)
             return
         except GitError as error:
             if attempt == ATTEMPTS_MAX - 1 or not _unlocked(error):
