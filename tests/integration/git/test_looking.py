@@ -170,20 +170,21 @@ async def test_a_repository_that_goes_is_said_once_and_comes_back(
     assert sum("can be read again" in record.getMessage() for record in caplog.records) == 2
 
 
-async def test_where_nothing_can_be_watched_it_is_looked_now_and_then(tmp_path: Path) -> None:
-    """A git directory whose refs are no directory, and that changes its mind."""
+async def test_another_repository_at_the_same_place_is_seen(tmp_path: Path) -> None:
+    """At once, and with the same number, as file systems give a number anew."""
     stirred: asyncio.Queue[str] = asyncio.Queue()
     place = tmp_path / "repository"
-    place.mkdir()
+    (place / "refs").mkdir(parents=True)
+    (place / "config").touch()
     following = asyncio.ensure_future(watch(lambda: {"p": place}, stirred.put_nowait, 0.1))
     try:
         async with asyncio.timeout(DEADLINE_S):
-            assert await stirred.get() == "p"
-            place.rename(tmp_path / "old")
-            place.mkdir()
-            while not stirred.empty():
-                stirred.get_nowait()
-            assert await stirred.get() == "p", "another directory at the same place is another repository"
+            assert await stirred.get() == "p" == await stirred.get(), "when it is found, and when it is watched"
+            (place / "config").unlink()
+            (place / "config").touch()
+            assert await stirred.get() == "p" == await stirred.get()
+            (place / "refs" / "new").touch()
+            assert await stirred.get() == "p", "it is watched, too"
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)

@@ -118,7 +118,7 @@ class _Followed:
         """Seconds until it must be looked at again whatever happens, because something moved during the look."""
         if self.away_since:
             log.info("%s can be read again, after %.0f s", self.project, time.monotonic() - self.away_since)
-            self.away_since = 0.0
+            self.away_since, self.failures = 0.0, 0
         if late:
             return self._pause_s()
         self.failures = 0

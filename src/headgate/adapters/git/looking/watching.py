@@ -49,26 +49,30 @@ async def watch(git_dirs: GitDirs, stir: Callable[[str], None], retry_s: float) 
                 stir(project)
 
 
-_Identity = tuple[Path, int, int]
+_Identity = tuple[Path, int, int, int]
 
 
 def _identities(dirs: Mapping[str, Path]) -> dict[str, _Identity]:
-    """Another directory at the same place is another one."""
+    """Another directory at the same place is another one, even if it has the same number: its configuration tells."""
     found = {}
     for project, path in dirs.items():
         try:
             status = path.stat()
         except OSError:
             continue
-        found[project] = (path, status.st_dev, status.st_ino)
+        try:
+            made_ns = (path / "config").stat().st_ctime_ns
+        except OSError:
+            made_ns = 0
+        found[project] = (path, status.st_dev, status.st_ino, made_ns)
     return found
 
 
 async def _until_others(here: Mapping[str, _Identity], git_dirs: GitDirs, stir: Callable[[str], None]) -> None:
     """Watches until there are other repositories."""
     others = asyncio.Event()
-    projects = {str(path): project for project, (path, _, _) in here.items()}
-    refs = [place for path, _, _ in here.values() for name in _REFS if (place := path / name).is_dir()]
+    projects = {str(path): project for project, (path, *_) in here.items()}
+    refs = [place for path, *_ in here.values() for name in _REFS if (place := path / name).is_dir()]
 
     async def changes() -> None:
         watched = awatch(*refs, step=STEP_MS, debounce=DEBOUNCE_MS, watch_filter=_settled, stop_event=others)
