@@ -35,7 +35,8 @@ async def serve(
         app, log_level="warning", timeout_graceful_shutdown=1, lifespan="off", ws="websockets-sansio"
     )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sends at once on a socket that says it is TCP; else each answer waits 40 ms for an acknowledgement
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
