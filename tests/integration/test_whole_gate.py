@@ -6,7 +6,9 @@ from pathlib import Path
 
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.places import Map
+from headgate.map.records import Holder, SemaphoreRecord
 from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
 from headgate.store.types import Entry
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
@@ -91,3 +93,20 @@ async def test_a_build_whose_data_was_lost_is_tried_again(tmp_path: Path, reposi
         repositories.propose("code/api", "greet", {"hello": "hi\n"})
         assert (await running.history.result_of("greet", "check")).result == "SUCCESS"
         assert backend.forgot and [spec.attempt for spec in running.runner.ran] == [1, 2]
+
+
+async def test_a_playbooks_semaphore_goes_with_its_build(tmp_path: Path, repositories: Repositories) -> None:
+    text = PIPELINES.replace("    run: jobs/unit\n", "    run: jobs/unit\n    semaphores: [printer]\n")
+    repositories.create(
+        "printing", {"zuul.yaml": f"{text}- semaphore:\n    name: printer\n", "jobs/unit": "#!/bin/sh\n"}
+    )
+    place = Map().semaphores("example").semaphore("printer").record
+    store = Store(MemoryBackend())
+    dead = Holder("check", "set", "unit", "a build that ended long ago")
+    await store.commit([], [place.put(SemaphoreRecord((dead,)))])
+    tenants = TENANTS.replace("- config\n", "- printing\n")
+    async with gate(tmp_path, repositories.hub, store.backend, tenants) as running:
+        repositories.propose("code/api", "greet", {"hello": "hi\n"})
+        assert (await running.history.result_of("greet", "check")).result == "SUCCESS"
+        entry = await store.get(place.path)
+        assert entry is not None and place.decode(entry.value).holders == ()

@@ -11,7 +11,20 @@ from msgspec.structs import replace
 from headgate.base.ids import derived
 from headgate.config.model import FrozenJob, Pipeline
 from headgate.gate.graph import parent_data, parents, told
-from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Merge, Phase, Run, Texts, Unfollowed, World
+from headgate.gate.model import (
+    Action,
+    Build,
+    BuildSet,
+    Cancel,
+    Item,
+    Layout,
+    Merge,
+    Phase,
+    Run,
+    Texts,
+    Unfollowed,
+    World,
+)
 from headgate.gate.work import BuildSpec, MergeItem, MergeRequest
 
 
@@ -129,9 +142,16 @@ def run(
         attempt=attempt,
         zuul=variables(item, buildset, job, build, world.tenant, world.pipeline),
         parent_data=parent_data(job, buildset),
+        semaphores=limits(job, world.layouts.landed),
     )
     asked.append(Run(id, spec, world.pipeline.precedence))
     return build
+
+
+def limits(job: FrozenJob, layout: Layout) -> dict[str, int]:
+    """Semaphores that playbooks of the job take -> how many may hold them."""
+    names = {name for book in (*job.pre_run, *job.run, *job.post_run) for name in book.semaphores}
+    return {name: layout.semaphores.get(name, 1) for name in sorted(names)}
 
 
 def variables(

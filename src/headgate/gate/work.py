@@ -146,6 +146,8 @@ class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Data returned by the jobs this one depends on, later wins."""
     repo_state: str = ""
     """Path of the buildset's RepoState."""
+    semaphores: dict[str, int] = {}
+    """Semaphores that its playbooks take -> how many may hold them."""
     state: RepoState | None = None
     """The state itself, of a build that belongs to no buildset."""
     hosts: dict[str, dict[str, Any]] = {}

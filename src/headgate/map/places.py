@@ -215,7 +215,12 @@ class SchedulerPlace(Dir):
 class SemaphorePlace(Dir):
     """One semaphore."""
 
-    record = place(SemaphoreRecord, "Who holds it: pipeline, buildset and job.", by="scheduler", own=True)
+    record = place(
+        SemaphoreRecord,
+        "Who holds it: pipeline, buildset and job, and the build when it is for one of its playbooks.",
+        by="scheduler, executor",
+        own=True,
+    )
 
 
 class TenantSemaphores(Dir):

@@ -100,6 +100,8 @@ class Holder(msgspec.Struct, frozen=True):
     pipeline: str
     buildset: str
     job: str
+    build: str = ""
+    """A playbook of this build holds it; otherwise the job does."""
 
 
 class SemaphoreRecord(msgspec.Struct, frozen=True):

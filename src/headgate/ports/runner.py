@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 
-Pause = Callable[[dict[str, Any]], Coroutine[Any, Any, None]]
-"""Called with the data returned so far, JSON, when the job asks to be paused; answers when it is to go on.
-Raises nothing; what keeps it from answering is a cancel."""
+
+class Contact(Protocol):
+    """What a build under way may ask of the gate.  Raises nothing; what keeps it from answering is a cancel."""
+
+    async def pause(self, data: dict[str, Any]) -> None:
+        """Asked when the job wants to be paused, with the data returned so far, JSON; answers when it is to go on."""
+        ...
+
+    def holding(
+        self, semaphores: Sequence[str], cancel: asyncio.Event, limit_s: float
+    ) -> AbstractAsyncContextManager[bool]:
+        """All of them, for as long as the context lasts.  False: `cancel` was set, or the time was up, before."""
+        ...
 
 
 class Runner(Protocol):
@@ -19,4 +30,4 @@ class Runner(Protocol):
     `cancel` set means: kill everything the build started, and answer CANCELED.  Cancelling the coroutine
     does the same without an answer.  Whatever goes wrong is in the outcome; the runner raises nothing else."""
 
-    async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, pause: Pause) -> BuildOutcome: ...
+    async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome: ...

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.base.subject import about
-from headgate.gate.work import Answer, BuildEnded, BuildOutcome, BuildPaused, BuildSpec, RepoState
+from headgate.gate.work import BuildEnded, BuildOutcome, BuildSpec, RepoState
 from headgate.map.records import ComponentRecord
 from headgate.ports.load import Boundless, Load
 from headgate.ports.observer import Done
@@ -20,7 +20,7 @@ from headgate.ports.runner import Runner
 from headgate.recipes import blob
 from headgate.recipes.codec import decode
 from headgate.recipes.requests import Claim, Requests
-from headgate.recipes.stream import Stream
+from headgate.services.contact import Contact, apart, results
 from headgate.services.context import Context
 from headgate.services.membership import Membership
 from headgate.services.nodes.asking import Asking, NoNodes
@@ -34,15 +34,6 @@ log = logging.getLogger("headgate.executor")
 
 STATES_MAX = 100
 """Repository states kept, so that the builds of one buildset read it once."""
-
-EVENT_DATA_MAX_BYTES = 10_000
-"""More than this lies apart from the event: every process mirrors events."""
-
-
-def _large(data: dict[str, Any]) -> bytes | None:
-    """Data that does not go into an event."""
-    plain = msgspec.json.encode(data)
-    return plain if len(plain) > EVENT_DATA_MAX_BYTES else None
 
 
 class Executor:
@@ -113,11 +104,11 @@ class Executor:
         if claim.request.waited:
             await requests.complete(claim, [], msgspec.json.encode(outcome))
             return
-        large, told = _large(outcome.data), outcome
+        large, told = apart(outcome.data), outcome
         if large is not None:
             told = replace(outcome, data={})
         answer = BuildEnded(meta["buildset"], meta["job"], told, "" if large is None else requests.result_path(claim))
-        await requests.complete(claim, self._results(meta).append(answer), large)
+        await requests.complete(claim, results(self._context, meta).append(answer), large)
         self._context.observer.done(
             Done(
                 kind="build",
@@ -164,15 +155,8 @@ class Executor:
 
     async def _run(self, claim: Claim, spec: BuildSpec) -> BuildOutcome:
         """Raises StoreError."""
-        cancel, lost = asyncio.Event(), list[StoreError]()
-
-        async def pause(data: dict[str, Any]) -> None:
-            try:
-                await self._pause(claim, self._told(data, spec.build))
-            except StoreError as error:
-                lost.append(error)
-                cancel.set()
-
+        cancel = asyncio.Event()
+        contact = Contact(self._context, claim, cancel, spec.semaphores, self._told)
         watch = asyncio.ensure_future(self._watch(claim, cancel))
         try:
             state = spec.state or await self._state(spec.repo_state)
@@ -182,14 +166,14 @@ class Executor:
                 if ready is None:
                     return BuildOutcome(build=spec.build, result="CANCELED")
                 await self._tell_of_start(spec)
-                outcome = await self._runner.run(ready, state, cancel, pause)
+                outcome = await self._runner.run(ready, state, cancel, contact)
         except NoNodes as none:
             outcome = BuildOutcome(build=spec.build, result="NODE_FAILURE", error=str(none))
         finally:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
-        if lost:
-            raise lost[0]
+        if contact.lost:
+            raise contact.lost[0]
         return outcome
 
     async def _tell_of_start(self, spec: BuildSpec) -> None:
@@ -201,27 +185,6 @@ class Executor:
         )
         told = replace(about, buildset=spec.buildset, build=spec.build, job=spec.job.name, attempt=spec.attempt)
         await self._context.store.commit([], self._context.published(told))
-
-    async def _pause(self, claim: Claim, data: dict[str, Any]) -> None:
-        """Says so, and waits until it is to go on.  Raises StoreError."""
-        meta, mirror = claim.request.meta, self._context.mirror
-        if claim.request.waited:
-            return  # nothing depends on a build that stands alone
-        large, path = _large(data), f"{self._context.builds.result_path(claim)}.paused"
-        word = BuildPaused(meta["buildset"], meta["job"], claim.request.id, data)
-        if large is not None:
-            word = replace(word, data={}, apart=path)
-        wanted = await self._context.builds.pause(claim, self._results(meta).append(word), large, path)
-        with mirror.part(claim.seen.path) as own:
-            while wanted == "run":
-                seen = own.moves
-                wanted = self._context.builds.wanted(claim, mirror)
-                if wanted == "run":
-                    await own.moved(seen)
-
-    def _results(self, meta: dict[str, str]) -> Stream[Answer]:
-        """Where the pipeline waits for the answer."""
-        return self._context.map.events.tenant(meta["tenant"]).pipelines(meta["pipeline"]).result.stream
 
     async def _watch(self, claim: Claim, cancel: asyncio.Event) -> None:
         """Level-triggered: what is wanted now is compared after every move, however it was missed."""

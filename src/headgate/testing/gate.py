@@ -19,7 +19,7 @@ from headgate.config.tenants import Connection, parse_tenants
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.records import Finished
 from headgate.ports.messages import Poster
-from headgate.ports.runner import Pause
+from headgate.ports.runner import Contact
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.executor import Executor
@@ -52,7 +52,7 @@ class FunctionRunner:
             self._told.clear()
             await self._told.wait()
 
-    async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, pause: Pause) -> BuildOutcome:
+    async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome:
         self.ran.append(spec)
         self._told.set()
         if self.hold is not None:
@@ -62,7 +62,7 @@ class FunctionRunner:
         job = self.jobs.get(spec.job.name)
         outcome = job(spec, state) if job else BuildOutcome(build=spec.build, result="SUCCESS")
         if outcome.result == "SUCCESS" and outcome.data.get("zuul", {}).get("pause"):
-            await unless(cancel, pause(outcome.data))
+            await unless(cancel, contact.pause(outcome.data))
         return replace(outcome, result="CANCELED") if cancel.is_set() else outcome
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from headgate.base.ids import fresh
 from headgate.config.model import FrozenJob, Playbook
 from headgate.gate.change import Change
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
-from headgate.ports.runner import Pause
 from headgate.ports.secrets import Secrets
 
 PROJECT = "h/code"
@@ -42,8 +42,27 @@ class Copies:
         return "1" * 40
 
 
-async def never(data: dict[str, Any]) -> None:
-    raise AssertionError("no job here pauses")
+Pause = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class Alone:
+    """`ports.runner.Contact` of a build that shares semaphores with nobody, or (`busy`) never gets any."""
+
+    def __init__(self, pause: Pause | None = None, *, busy: bool = False) -> None:
+        self._pause, self._busy, self.held = pause, busy, list[str]()
+
+    async def pause(self, data: dict[str, Any]) -> None:
+        assert self._pause is not None, "no job here pauses"
+        await self._pause(data)
+
+    @asynccontextmanager
+    async def holding(self, semaphores: Sequence[str], cancel: asyncio.Event, limit_s: float) -> AsyncIterator[bool]:
+        if self._busy:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(cancel.wait(), limit_s)
+        self.held += semaphores
+        yield not self._busy
+        self.held = [name for name in self.held if name not in semaphores]
 
 
 class Bench:
@@ -80,7 +99,7 @@ class Bench:
         *,
         attempt: int = 1,
         spec: dict[str, Any] | None = None,
-        pause: Pause | None = None,
+        contact: Alone | None = None,
         **job: Any,
     ) -> asyncio.Task[BuildOutcome]:
         self.id = fresh()
@@ -88,7 +107,7 @@ class Bench:
         said = {"pipeline": "gate", "job": "job", "build": self.id, "project": project(PROJECT), "ref": change.ref}
         frozen = FrozenJob(name="job", **job)
         work = BuildSpec(self.id, "set", "t", "gate", "i", frozen, change, attempt, **{"zuul": said, **(spec or {})})
-        return asyncio.ensure_future(self.runner.run(work, RepoState(), cancel or asyncio.Event(), pause or never))
+        return asyncio.ensure_future(self.runner.run(work, RepoState(), cancel or asyncio.Event(), contact or Alone()))
 
     async def build(self, **job: Any) -> BuildOutcome:
         async with asyncio.timeout(DEADLINE_S):

@@ -14,7 +14,7 @@ from headgate.adapters.process.phases import Limits
 from headgate.config.model import Playbook, RequiredProject
 from headgate.ports.checkout import CheckoutError
 
-from .bench import PROJECT, Bench
+from .bench import PROJECT, Alone, Bench
 
 SAYS = "echo said-$(basename $0)"
 
@@ -231,7 +231,7 @@ async def test_a_job_that_asks_for_it_is_paused_between_run_and_post(tmp_path: P
         await go_on.wait()
 
     run = bench.script("run", f"{SAYS}; headgate-return zuul.pause=true port=8080")
-    building = bench.start(run=(run,), post_run=(bench.script("post", SAYS),), pause=pause)
+    building = bench.start(run=(run,), post_run=(bench.script("post", SAYS),), contact=Alone(pause))
     assert await asked.get() == {"zuul": {"pause": True}, "port": 8080}
     assert said(bench) == ["run"] and "PAUSED" in bench.log
     go_on.set()
@@ -247,7 +247,7 @@ async def test_a_paused_build_can_be_cancelled(tmp_path: Path) -> None:
 
     run = bench.script("run", "headgate-return zuul.pause=true")
     books = (bench.script("post", SAYS), replace(bench.script("tidy", SAYS), cleanup=True))
-    outcome = await bench.build(cancel=cancel, run=(run,), post_run=books, pause=pause)
+    outcome = await bench.build(cancel=cancel, run=(run,), post_run=books, contact=Alone(pause))
     assert outcome.result == "CANCELED" and said(bench) == ["tidy"]
 
 
@@ -271,3 +271,30 @@ async def test_two_projects_in_one_place_are_told(tmp_path: Path) -> None:
     outcome = await bench.build(run=(bench.script("job", "true"),), workspace_scheme="flat", required_projects=more)
     assert outcome.result == "ERROR"
     assert "with workspace-scheme flat both h/one/app and h/two/app would be in src/app" in outcome.error
+
+
+async def test_a_playbook_runs_while_it_holds_its_semaphores(tmp_path: Path) -> None:
+    bench, contact = Bench(tmp_path), Alone()
+    seen: list[list[str]] = []
+
+    async def pause(data: dict[str, Any]) -> None:
+        seen.append(list(contact.held))
+
+    contact._pause = pause
+    run = replace(bench.script("run", f"{SAYS}; headgate-return zuul.pause=true"), semaphores=("printer", "lab"))
+    outcome = await bench.build(run=(run,), contact=contact)
+    assert (
+        outcome.result == "SUCCESS" and said(bench) == ["run"] and "WAITING for semaphores: printer, lab" in bench.log
+    )
+    assert seen == [[]], "they were given back when it had ended"
+
+
+async def test_waiting_for_a_semaphore_is_part_of_the_time(tmp_path: Path) -> None:
+    bench, cancel = Bench(tmp_path), asyncio.Event()
+    run = replace(bench.script("run", SAYS), semaphores=("printer",))
+    outcome = await bench.build(run=(run,), timeout_s=1, contact=Alone(busy=True))
+    assert outcome.result == "TIMED_OUT" and "while it waited for printer" in outcome.error and said(bench) == []
+    building = bench.start(cancel, run=(run,), contact=Alone(busy=True))
+    await bench.says("WAITING")
+    cancel.set()
+    assert (await building).result == "CANCELED"

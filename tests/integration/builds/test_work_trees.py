@@ -16,7 +16,7 @@ from headgate.gate.work import BuildSpec, MergeAnswer, MergeItem, MergeRequest, 
 from headgate.ports.checkout import CheckoutError
 from headgate.testing.repositories import Repositories, run_git
 
-from .bench import never
+from .bench import Alone
 
 API, LIB, DOC = "git.example/api", "git.example/lib", "git.example/group/doc"
 
@@ -112,7 +112,7 @@ async def test_a_required_project_without_the_branch_is_on_its_default_branch(
     job = FrozenJob(name="job", run=(run,), required_projects=(RequiredProject(DOC, "local"),))
     change = Change("local", API, "master", "own", "1" * 40, ref="refs/for/master/own")
     spec = BuildSpec("b", "set", "t", "gate", "i", job, change)
-    outcome = await runner.run(spec, state, asyncio.Event(), never)
+    outcome = await runner.run(spec, state, asyncio.Event(), Alone())
     assert outcome.result == "SUCCESS", outcome
     told = json.loads(Path(outcome.log_path, "vars.json").read_text())["zuul"]["projects"]
     assert (told[API]["checkout"], told[API]["checkout_description"]) == ("master", "zuul branch")

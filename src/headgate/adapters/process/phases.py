@@ -19,7 +19,7 @@ from headgate.adapters.process.workspace import Unusable, Workspace
 from headgate.base.tasks import unless
 from headgate.config.model import Playbook
 from headgate.ports.checkout import CheckoutError
-from headgate.ports.runner import Pause
+from headgate.ports.runner import Contact
 from headgate.ports.secrets import SecretError, Secrets
 
 ALL_LEVELS = 1 << 30
@@ -40,6 +40,9 @@ class Ended:
     kind: str
     """good | failed | timeout | cancel | unreachable | unusable | conflict | missing (a repository, just now)"""
     why: str = ""
+
+
+CANCELLED = Ended("cancel", "cancelled")
 
 
 @dataclass(slots=True)
@@ -72,7 +75,7 @@ class Phases:
     sandbox: Sandbox
     playbooks: ansible.Playbooks
     cancel: asyncio.Event
-    pause: Pause
+    contact: Contact
     limits: Limits = field(default_factory=Limits)
     keys: Secrets | None = None
 
@@ -109,7 +112,7 @@ class Phases:
         if not (isinstance(zuul, dict) and zuul.get("pause") is True):
             return
         self.joblog.say("PAUSED: waiting for the jobs that depend on this one")
-        await unless(self.cancel, self.pause(data))
+        await unless(self.cancel, self.contact.pause(data))
         if self.cancel.is_set():
             verdict.result = "CANCELED"
         else:
@@ -139,7 +142,7 @@ class Phases:
         retry = verdict.result is None and spec.attempt < spec.job.attempts_max
         said = variables.phase(phase, index, book, verdict.result, will_retry=retry)
         try:
-            ended = await self._run(book, said, limit_s, heed_cancel=not book.cleanup)
+            ended = await self._held(book, said, limit_s, self.cancel if not book.cleanup else asyncio.Event())
         except CheckoutError as error:
             ended = Ended("conflict" if error.conflict else "missing", str(error))
         except (Unusable, SecretError, FileNotFoundError, PermissionError) as error:
@@ -147,7 +150,19 @@ class Phases:
         self.joblog.say(f"{word} END: {ended.why or 'good'} [{book.path}]")
         return Ended(ended.kind, f"{word.lower()}: {book.path}: {ended.why}" if ended.why else "")
 
-    async def _run(self, book: Playbook, said: dict[str, Any], limit_s: float, *, heed_cancel: bool) -> Ended:
+    async def _held(self, book: Playbook, said: dict[str, Any], limit_s: float, cancel: asyncio.Event) -> Ended:
+        """With its semaphores; waiting for them is part of its time.  Raises as `_run`."""
+        if not book.semaphores:
+            return await self._run(book, said, limit_s, cancel)
+        loop = asyncio.get_running_loop()
+        end, names = loop.time() + limit_s, ", ".join(book.semaphores)
+        self.joblog.say(f"WAITING for semaphores: {names}")
+        async with self.contact.holding(book.semaphores, cancel, limit_s) as held:
+            if held:
+                return await self._run(book, said, end - loop.time(), cancel)
+        return CANCELLED if cancel.is_set() else Ended("timeout", f"its time was up while it waited for {names}")
+
+    async def _run(self, book: Playbook, said: dict[str, Any], limit_s: float, cancel: asyncio.Event) -> Ended:
         """Raises CheckoutError, Unusable, SecretError, OSError."""
         workspace, playbooks = self.workspace, self.playbooks
         path = await workspace.playbook(book)
@@ -167,7 +182,6 @@ class Phases:
                 workspace.write_variables(said, clear)
                 command = _executable(path)
             home = workspace.home if workspace.home.is_dir() and not is_ansible else workspace.work
-            cancel = self.cancel if heed_cancel else asyncio.Event()
             status = await self.keeper.run(
                 self.sandbox.wrap(command, [workspace.work], workspace.readable(), trusted=book.trusted),
                 build=workspace.spec.build,
@@ -183,7 +197,7 @@ class Phases:
         if status == "timeout":
             return Ended("timeout", f"ended after its time was up ({max(0.0, limit_s):.0f} s)")
         if status == "cancel":
-            return Ended("cancel", "cancelled")
+            return CANCELLED
         if is_ansible and status != 0 and playbooks.unreachable:
             return Ended("unreachable", "a host could not be reached")
         return Ended("failed", _status(int(status))) if status else Ended("good")

@@ -26,7 +26,7 @@ from headgate.adapters.process.workspace import Unusable, Workspace
 from headgate.base.tasks import unless
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.checkout import Checkout, CheckoutError
-from headgate.ports.runner import Pause
+from headgate.ports.runner import Contact
 from headgate.ports.secrets import Secrets
 
 log = logging.getLogger("headgate.executor")
@@ -62,7 +62,7 @@ class Work:
     spec: BuildSpec
     state: RepoState
     cancel: asyncio.Event
-    pause: Pause
+    contact: Contact
 
 
 class ProcessRunner:
@@ -93,12 +93,12 @@ class ProcessRunner:
         """Once no build runs any more."""
         self._keeper.close()
 
-    async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, pause: Pause) -> BuildOutcome:
+    async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome:
         start_ms = int(time.time() * 1000)
         logs = self.log_root / spec.build
         self._running.add(spec.build)
         try:
-            outcome = await self._logged(Work(spec, state, cancel, pause), logs)
+            outcome = await self._logged(Work(spec, state, cancel, contact), logs)
         finally:
             self._running.discard(spec.build)
             if not self.settings.keep_work_dir:
@@ -176,7 +176,7 @@ class ProcessRunner:
                 return BuildOutcome(build=spec.build, result="CANCELED")
             playbooks = Playbooks(workspace, hosts)
             phases = Phases(
-                workspace, joblog, self._keeper, self.sandbox, playbooks, work.cancel, work.pause,
+                workspace, joblog, self._keeper, self.sandbox, playbooks, work.cancel, work.contact,
                 self.settings.limits, self._keys,
             )  # fmt: skip
             verdict = await phases.whole()

@@ -34,7 +34,7 @@ from headgate.config.tenants import ConfigErrors
 from headgate.gate.change import Change
 from headgate.gate.model import Build, BuildSet, Item
 from headgate.gate.report import duration
-from headgate.gate.start import variables
+from headgate.gate.start import limits, variables
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 
 
@@ -138,6 +138,7 @@ def _spec(loaded: Loaded, place: Place, job: FrozenJob, found: list[Tree]) -> Bu
         job=replace(job, attempts_max=1),
         change=change,
         zuul=variables(item, buildset, job, build, loaded.tenant.name, pipeline),
+        semaphores=limits(job, loaded.layout),
         state=RepoState(connections={p.project: p.connection for p in loaded.tenant.projects}),
     )
 

@@ -180,10 +180,10 @@ class PipelineRunner:
         )
 
     def _held(self, layouts: Layouts) -> Counter[str]:
-        """Semaphore -> holders in other pipelines."""
+        """Semaphore -> holders in other pipelines, and playbooks."""
         held: Counter[str] = Counter()
         for name in self._semaphore_names(layouts, self._state):
-            held[name] = sum(h.pipeline != self.name for h in self._semaphore(name).holders)
+            held[name] = sum(h.pipeline != self.name or h.build != "" for h in self._semaphore(name).holders)
         return held
 
     def _semaphore_names(self, layouts: Layouts, state: State) -> set[str]:
@@ -201,15 +201,21 @@ class PipelineRunner:
         return self._standings.counted(), id(self._configuration.layouts), *(e.version for e in semaphores)
 
     def _holding(self, after: State) -> Piece:
-        """The semaphores as this pipeline holds them after the turn; others' holders stay."""
+        """The semaphores as this pipeline holds them after the turn; others' holders stay, and playbooks of builds
+        that run."""
         piece = Piece()
-        before_of, after_of = _by_name(self._state), _by_name(after)
-        for name in sorted({*before_of, *after_of}):
-            if before_of.get(name) == after_of.get(name):
+        before_of, after_of, running = _by_name(self._state), _by_name(after), _running(after)
+
+        def left(holder: Holder) -> bool:
+            return holder.pipeline == self.name and holder.build != "" and holder.build not in running
+
+        for name in sorted({*before_of, *after_of, *self._configuration.layouts.landed.semaphores}):
+            if before_of.get(name) == after_of.get(name) and not any(map(left, self._semaphore(name).holders)):
                 continue
             address = self._context.map.semaphores(self.tenant).semaphore(name).record
             entry = self._context.mirror.get(address.path)
-            others = tuple(h for h in self._semaphore(name).holders if h.pipeline != self.name)
+            holders = self._semaphore(name).holders
+            others = tuple(h for h in holders if h.pipeline != self.name or (h.build and not left(h)))
             ours = tuple(Holder(self.name, buildset, job) for buildset, job in after_of.get(name, ()))
             piece.checks.append(At(address.path, entry.version if entry else None))
             piece.ops.append(address.put(SemaphoreRecord(others + ours)))
@@ -257,6 +263,12 @@ def _lost(event: BuildEnded | BuildPaused) -> BuildEnded:
     build = event.outcome.build if isinstance(event, BuildEnded) else event.build
     outcome = BuildOutcome(build=build, error="what it returned was lost")
     return BuildEnded(event.buildset, event.job, outcome)
+
+
+def _running(state: State) -> set[str]:
+    """Builds that have not ended."""
+    buildsets = [item.buildset for _, item in state.items() if item.buildset is not None]
+    return {b.id for buildset in buildsets for b in buildset.builds.values() if b.result is None}
 
 
 def _by_name(state: State) -> dict[str, list[tuple[str, str]]]:

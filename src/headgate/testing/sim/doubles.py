@@ -26,7 +26,7 @@ from headgate.gate.work import (
     RepoState,
 )
 from headgate.ports.git import Sighting
-from headgate.ports.runner import Pause
+from headgate.ports.runner import Contact
 from headgate.testing.sim.world import BRANCH, FILE, HEAD, UNSERVED, Broken, World, commits, merged, tested_key
 
 
@@ -150,6 +150,10 @@ def _history(head: str) -> list[str]:
     return ["+".join(parts[: n + 1]) for n in range(len(parts))]
 
 
+HOLDING_MAX_S = 300.0
+"""How long a playbook waits for its semaphores."""
+
+
 @dataclass(slots=True)
 class SimRunner:
     """`ports.runner.Runner` over the world."""
@@ -157,9 +161,13 @@ class SimRunner:
     world: World
     flaky: float = 0.05
 
-    async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, pause: Pause) -> BuildOutcome:
+    async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome:
         """`serves` pauses, and the jobs after it need it until they have ended."""
         served = spec.job.name not in self.world.served or spec.buildset in self.world.serving
+        if spec.semaphores:
+            async with contact.holding(tuple(spec.semaphores), cancel, HOLDING_MAX_S) as held:
+                if held:
+                    await unless(cancel, asyncio.sleep(self.world.chance.random()))
         try:
             async with asyncio.timeout(0.1 + self.world.chance.random()):
                 await cancel.wait()
@@ -177,7 +185,7 @@ class SimRunner:
         if spec.job.name == "serves":
             self.world.serving.add(spec.buildset)
             try:
-                await unless(cancel, pause({"zuul": {"pause": True}, **self.world.returned}))
+                await unless(cancel, contact.pause({"zuul": {"pause": True}, **self.world.returned}))
             finally:
                 self.world.serving.discard(spec.buildset)
         if cancel.is_set():

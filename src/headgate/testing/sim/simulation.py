@@ -19,8 +19,9 @@ from headgate.base.tasks import run_until
 from headgate.config.tenants import Connection, parse_tenants
 from headgate.map.places import Map
 from headgate.recipes.mirror import Mirror
+from headgate.services.contact import EVENT_DATA_MAX_BYTES
 from headgate.services.context import Context
-from headgate.services.executor import EVENT_DATA_MAX_BYTES, Executor
+from headgate.services.executor import Executor
 from headgate.services.membership import serve
 from headgate.services.merger import Merger
 from headgate.services.recorder import Recorder
@@ -81,7 +82,7 @@ SERVED = (
     CONFIG.replace("[unit, together]", "[unit, serves, together]").replace(
         "dependencies: unit", "dependencies: [unit, serves]"
     )
-    + "- job: {name: serves}\n"
+    + "- job: {name: serves, run: {name: jobs/x, semaphores: one}}\n"
 )
 """The same with a job that pauses until the one that needs it has ended, and much returned by all."""
 SERVED_EVERY = 5

@@ -1,0 +1,161 @@
+"""What a build under way asks of the gate: to be paused, and semaphores for its playbooks."""
+
+from __future__ import annotations
+
+import logging
+from asyncio import Event, timeout
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from headgate.base.tasks import unless
+from headgate.gate.work import Answer, BuildPaused
+from headgate.map.records import Holder, SemaphoreRecord
+from headgate.map.tree import Address
+from headgate.recipes.patience import answered
+from headgate.recipes.requests import Claim
+from headgate.recipes.stream import Stream
+from headgate.services.context import Context
+from headgate.store.store import GuardLost
+from headgate.store.types import At, Conflict, Op, StoreError
+
+log = logging.getLogger("headgate.executor")
+
+EVENT_DATA_MAX_BYTES = 10_000
+"""More than this lies apart from the event: every process mirrors events."""
+DROP_ATTEMPTS_MAX = 20
+
+
+def apart(data: dict[str, Any]) -> bytes | None:
+    """Data that does not go into an event."""
+    plain = msgspec.json.encode(data)
+    return plain if len(plain) > EVENT_DATA_MAX_BYTES else None
+
+
+def results(context: Context, meta: Mapping[str, str]) -> Stream[Answer]:
+    """Where the pipeline waits for answers."""
+    return context.map.events.tenant(meta["tenant"]).pipelines(meta["pipeline"]).result.stream
+
+
+@dataclass(slots=True)
+class Contact:
+    """`ports.runner.Contact` of the build of one claim."""
+
+    context: Context
+    claim: Claim
+    cancel: Event
+    limits: Mapping[str, int]
+    """Semaphore -> how many may hold it."""
+    told: Callable[[dict[str, Any], str], dict[str, Any]]
+    """Data as others are to see it, of the build with this id."""
+    lost: list[StoreError] = field(default_factory=list)
+    """Why the build was cancelled, when it was for the store's sake."""
+
+    async def pause(self, data: dict[str, Any]) -> None:
+        """Says so, and waits until it is to go on."""
+        if self.claim.request.waited:
+            return  # nothing depends on a build that stands alone
+        builds, mirror, meta = self.context.builds, self.context.mirror, self.claim.request.meta
+        data = self.told(data, self.claim.request.id)
+        large, path = apart(data), f"{builds.result_path(self.claim)}.paused"
+        word = BuildPaused(meta["buildset"], meta["job"], self.claim.request.id, data)
+        if large is not None:
+            word = msgspec.structs.replace(word, data={}, apart=path)
+        try:
+            wanted = await builds.pause(self.claim, results(self.context, meta).append(word), large, path)
+        except StoreError as error:
+            self._gone(error)
+            return
+        with mirror.part(self.claim.seen.path) as own:
+            while wanted == "run":
+                seen = own.moves
+                wanted = builds.wanted(self.claim, mirror)
+                if wanted == "run":
+                    await own.moved(seen)
+
+    @asynccontextmanager
+    async def holding(self, semaphores: Sequence[str], cancel: Event, limit_s: float) -> AsyncIterator[bool]:
+        held = False
+        try:
+            try:
+                async with timeout(limit_s):
+                    held = bool(await unless(cancel, self._taken(semaphores)))
+            except TimeoutError:
+                pass
+            except StoreError as error:
+                self._gone(error)
+            yield held
+        finally:
+            await self._dropped(semaphores)
+
+    def _gone(self, error: StoreError) -> None:
+        self.lost.append(error)
+        self.cancel.set()
+
+    def _place(self, semaphore: str) -> Address[SemaphoreRecord]:
+        return self.context.map.semaphores(self.claim.request.meta["tenant"]).semaphore(semaphore).record
+
+    async def _taken(self, semaphores: Sequence[str]) -> bool:
+        """Waits for all of them, and takes them in one commit."""
+        place = self.context.map.semaphores(self.claim.request.meta["tenant"])
+        with self.context.mirror.part(place.path) as part:
+            while True:
+                seen, wanted = part.moves, self._taking(semaphores)
+                if wanted is not None and await self._written(*wanted):
+                    return True
+                await part.moved(seen)
+
+    async def _written(self, checks: list[At], ops: list[Op]) -> bool:
+        """False: somebody else was quicker."""
+        try:
+            await self.context.store.commit(checks, ops, guards=[self.claim.guard])
+        except GuardLost:
+            raise
+        except Conflict as moved:
+            log.debug("%s", moved)
+            return False
+        return True
+
+    def _taking(self, semaphores: Sequence[str]) -> tuple[list[At], list[Op]] | None:
+        """None: somebody else holds too much of one, as far as the mirror knows."""
+        checks, ops = list[At](), list[Op]()
+        for name in semaphores:
+            place = self._place(name)
+            entry = self.context.mirror.get(place.path)
+            holders = place.decode(entry.value).holders if entry else ()
+            if any(self._ours(holder) for holder in holders):
+                continue  # kept from when this build was begun before
+            if len(holders) >= self.limits.get(name, 1):
+                return None
+            meta = self.claim.request.meta
+            holder = Holder(meta["pipeline"], meta.get("buildset", ""), meta["job"], self.claim.request.id)
+            checks.append(At(place.path, entry.version if entry else None))
+            ops.append(place.put(SemaphoreRecord((*holders, holder))))
+        return checks, ops
+
+    def _ours(self, holder: Holder) -> bool:
+        return holder.build == self.claim.request.id
+
+    async def _dropped(self, semaphores: Sequence[str]) -> None:
+        """What is not taken away here goes in the turn that learns of the build's end."""
+        try:
+            for name in semaphores:
+                await self._drop(self._place(name))
+        except StoreError as error:
+            log.info("semaphores of build %s: %s", self.claim.request.id, error)
+
+    async def _drop(self, place: Address[SemaphoreRecord]) -> None:
+        for _ in range(DROP_ATTEMPTS_MAX):
+            entry = await answered(self.claim.session, lambda: self.context.store.get(place.path))
+            holders = place.decode(entry.value).holders if entry else ()
+            rest = tuple(holder for holder in holders if not self._ours(holder))
+            if entry is None or rest == holders:
+                return
+            try:
+                await self.context.store.commit([At(place.path, entry.version)], [place.put(SemaphoreRecord(rest))])
+                return
+            except Conflict as moved:
+                log.debug("%s", moved)

@@ -1,0 +1,130 @@
+"""Semaphores that playbooks take from their executor."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+from headgate.map.places import Map
+from headgate.map.records import Holder, SemaphoreRecord
+from headgate.recipes.mirror import Mirror
+from headgate.recipes.requests import Request
+from headgate.services.contact import Contact
+from headgate.services.context import Context
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Session, Store
+from headgate.testing.loop import run_virtual
+
+PLACE = Map().semaphores("t").semaphore("printer").record
+META = {"tenant": "t", "pipeline": "gate", "buildset": "set", "job": "job"}
+
+
+class Shop:
+    """Builds under way, and the one printer they share."""
+
+    def __init__(self) -> None:
+        self.store = Store(MemoryBackend())
+        self.context = Context(self.store, Mirror(self.store, Map().path), lambda: 0)
+        self.log: list[str] = []
+
+    async def build(self, session: Session, id: str) -> Contact:
+        builds = self.context.builds
+        await self.store.commit([], builds.submit(Request(id, meta=META), b"{}"))
+        await self.context.mirror.reached(f"{builds.places.requests}/{id}")
+        found = next(o for o in builds.claimable(self.context.mirror) if o.request.id == id)
+        claim = await builds.claim(found, session, {})
+        assert claim is not None
+        return Contact(self.context, claim, asyncio.Event(), {"printer": 1}, lambda data, build: data)
+
+    async def prints(self, contact: Contact, go: asyncio.Event, limit_s: float = 100) -> None:
+        id = contact.claim.request.id
+        async with contact.holding(["printer"], contact.cancel, limit_s) as held:
+            self.log.append(f"{id} {'prints' if held else 'gives up'}")
+            if held:
+                await go.wait()
+
+    async def holders(self) -> list[str]:
+        entry = await self.store.get(PLACE.path)
+        return [holder.build for holder in PLACE.decode(entry.value).holders] if entry else []
+
+
+def virtual(main: Coroutine[Any, Any, None]) -> None:
+    run_virtual(main)
+
+
+async def opened(shop: Shop) -> asyncio.Task[None]:
+    task = asyncio.ensure_future(shop.context.mirror.run())
+    await shop.context.mirror.ready()
+    return task
+
+
+def test_who_comes_second_waits_and_is_woken() -> None:
+    async def main() -> None:
+        shop, go = Shop(), asyncio.Event()
+        task = await opened(shop)
+        async with shop.store.session("one") as session:
+            one, two = await shop.build(session, "one"), await shop.build(session, "two")
+            first = asyncio.ensure_future(shop.prints(one, go))
+            await shop.context.mirror.reached(PLACE.path)
+            second = asyncio.ensure_future(shop.prints(two, go))
+            await asyncio.sleep(50)
+            assert shop.log == ["one prints"] and await shop.holders() == ["one"]
+            go.set()
+            await asyncio.gather(first, second)
+            assert shop.log == ["one prints", "two prints"] and await shop.holders() == []
+        task.cancel()
+
+    virtual(main())
+
+
+def test_who_has_no_time_left_or_is_cancelled_goes_without() -> None:
+    async def main() -> None:
+        shop = Shop()
+        task = await opened(shop)
+        other = SemaphoreRecord((Holder("check", "set", "job"),))
+        await shop.store.commit([], [PLACE.put(other)])
+        await shop.context.mirror.reached(PLACE.path)
+        async with shop.store.session("one") as session:
+            one, two = await shop.build(session, "one"), await shop.build(session, "two")
+            await shop.prints(one, asyncio.Event(), 5)
+            two.cancel.set()
+            await shop.prints(two, asyncio.Event())
+        assert shop.log == ["one gives up", "two gives up"]
+        entry = await shop.store.get(PLACE.path)
+        assert entry is not None and PLACE.decode(entry.value) == other
+        task.cancel()
+
+    virtual(main())
+
+
+def test_a_build_begun_anew_has_what_it_had() -> None:
+    async def main() -> None:
+        shop, go = Shop(), asyncio.Event()
+        go.set()
+        task = await opened(shop)
+        await shop.store.commit([], [PLACE.put(SemaphoreRecord((Holder("gate", "set", "job", "one"),)))])
+        await shop.context.mirror.reached(PLACE.path)
+        async with shop.store.session("two") as session:
+            await shop.prints(await shop.build(session, "one"), go)
+            assert shop.log == ["one prints"] and await shop.holders() == []
+        task.cancel()
+
+    virtual(main())
+
+
+def test_a_worker_that_lost_its_claim_takes_nothing_and_is_stopped() -> None:
+    async def main() -> None:
+        shop = Shop()
+        task = await opened(shop)
+        with suppress(Exception):
+            async with shop.store.session("one") as session:
+                one = await shop.build(session, "one")
+                await shop.store.backend.revoke(session.lease)
+                await shop.prints(one, asyncio.Event())
+                assert shop.log == ["one gives up"] and one.cancel.is_set() and one.lost
+        assert shop.log == ["one gives up"] and await shop.holders() == []
+        task.cancel()
+
+    virtual(main())
