@@ -159,5 +159,6 @@ async def test_the_public_key_of_a_project_is_served_and_made_when_first_asked_f
             assert answer.headers["content-type"].startswith("text/plain")
             assert rsa.load_public(answer.text).key_size == 4096
             assert (await client.get(place)).text == answer.text
-            assert (await client.get("/api/tenant/example/key/code/none.pub")).status_code == 404
+            none = await client.get("/api/tenant/example/key/code/apj.pub")
+            assert none.status_code == 404 and "did you mean 'code/api'?" in none.json()["detail"]
         history.close()

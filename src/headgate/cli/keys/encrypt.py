@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import urllib.error
 import urllib.request
@@ -79,13 +80,22 @@ def _plain(file: Path) -> bytes:
     return sys.stdin.buffer.read()
 
 
+def _said(answer: str) -> str:
+    """The reason in an answer of the API; the answer itself, when it is none."""
+    try:
+        found = json.loads(answer)
+    except ValueError:
+        return answer
+    return str(found.get("detail") or answer) if isinstance(found, dict) else answer
+
+
 def _fetched(url: str) -> str:
     """Raises UserError."""
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
             found: bytes = answer.read()
     except urllib.error.HTTPError as error:
-        raise UserError(f"{url}: {error.read().decode(errors='replace') or error.reason}") from error
+        raise UserError(_said(error.read().decode(errors="replace")) or f"{url}: {error.reason}") from error
     except OSError as error:
         why = "no Headgate answers there; with --public-key FILE none is needed"
         raise UserError(f"{url}: {why} ({error})") from error

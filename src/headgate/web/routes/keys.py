@@ -16,9 +16,10 @@ async def public_key(state: State, tenant: FromPath[str], rest: FromPath[str]) -
     """`rest` is `<project>.pub`; a project's name may hold slashes.  PEM; the pair is made when there is none."""
     site = site_of(state)
     project = rest.strip("/").removesuffix(".pub")
-    source = site.tenant(tenant).tenant.find(project)
+    known = site.tenant(tenant).tenant
+    source = known.find(project)
     if source is None or not rest.endswith(".pub"):
-        raise NotFoundException(f"tenant {tenant} has no project {project!r}; ask for <project>.pub")
+        raise NotFoundException(known.why_not(project) if source is None else "ask for <project>.pub")
     try:
         return await site.keys.public(source.connection, source.name)
     except SecretError as error:
