@@ -101,7 +101,7 @@ def _details(d: Difference) -> Iterator[Detail]:
     elif d.new is None:
         yield d.path, f"- {short(key, d.old)}"
     else:
-        yield d.path, f"{short(key, d.old)} → {short(key, d.new)}"
+        yield d.path, f"{short(key, d.old) or 'nothing'} → {short(key, d.new) or 'nothing'}"
 
 
 def spoken(path: str) -> str:
@@ -124,7 +124,13 @@ def short(key: str, value: Any) -> str:  # JSON
     if isinstance(value, list):
         return ", ".join(short(key, one) for one in value)
     if not isinstance(value, dict):
-        return "nothing" if value in (None, "") else str(value) if isinstance(value, str) else _json(value)
+        return (
+            "nothing"
+            if value in (None, "")
+            else _cut(" ".join(value.split()))
+            if isinstance(value, str)
+            else _json(value)
+        )
     if key in ("pre_run", "run", "post_run", "cleanup_run"):
         return f"{value['project'].rpartition('/')[2]}/{value['path']}@{value['branch']}"
     if key == "dependencies":
@@ -133,7 +139,8 @@ def short(key: str, value: Any) -> str:  # JSON
         return "@".join(word for word in (value["project"], value["override_checkout"]) if word)
     if key == "nodeset":
         nodes = ", ".join(f"{_names(node['name'])} ({node['label']})" for node in value["nodes"])
-        return ": ".join(text for text in (value["name"], nodes) if text)
+        first = ": ".join(text for text in (value["name"], nodes) if text)
+        return " or ".join([first, *(short(key, other) for other in value.get("alternatives", ()))])
     named = "name" in value and not any(inner for name, inner in value.items() if name != "name")
     return str(value["name"]) if named else _json(value)
 
@@ -143,7 +150,10 @@ def _names(name: Any) -> str:  # one, or a list
 
 
 def _json(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+    return _cut(json.dumps(value, ensure_ascii=False))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= VALUE_MAX_CHARS else f"{text[: VALUE_MAX_CHARS - 1]}…"
 
 

@@ -127,6 +127,18 @@ def test_what_a_proposal_breaks_is_told_where(offline):
     assert [(g["project"], g["gone"]) for g in found["graphs"]] == [("hub/app", ["deploy"])]
 
 
+def test_texts_and_nodesets_are_told_in_one_line(offline):
+    made = offline(app=APP.replace("run: unit.yaml", "run: unit.yaml\n    description: |\n      old\n      words"))
+    file = made.root / "overlay/app/zuul.yaml"
+    file.parent.mkdir(parents=True)
+    more = "description: new\n    nodeset: {alternatives: [small, {nodes: [{name: [a, b], label: large}]}]}"
+    file.write_text(APP.replace("nodeset: small", more))
+    shown = made.run("freeze", "--diff", str(made.root / "overlay")).stdout
+    assert "description           old words → new\n    nodeset.alternatives  + a/b (large)\n" in shown
+    (made.repos / "hub/app/zuul.yaml").write_text(file.read_text())
+    assert "nodes      small: controller (debian) or a/b (large)" in made.run("freeze", "--all").stdout
+
+
 def test_another_order_is_told(offline):
     made = offline(app=APP)
     file = made.root / "overlay/app/zuul.yaml"
