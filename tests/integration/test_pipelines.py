@@ -63,3 +63,27 @@ async def test_a_pipeline_that_gave_up_tells_nobody(tmp_path: Path, repositories
         await quiet(running)
         assert "It failed." in repositories.note("code/api", one)
         assert "It failed." not in repositories.note("code/api", two)
+
+
+async def test_a_reporter_job_runs_once_the_change_has_landed(tmp_path: Path, repositories: Repositories) -> None:
+    seen: list[str] = []
+
+    def tells(spec: BuildSpec, state: RepoState) -> BuildOutcome:
+        seen.append(repositories.show("code/api", "hello"))
+        return BuildOutcome(build=spec.build, result="SUCCESS")
+
+    reporter = (
+        "- job: {name: tell, run: jobs/unit, type: reporter}\n- project: {name: code/api, gate: {jobs: [tell]}}\n"
+    )
+    repositories.create("telling", {"zuul.yaml": f"{PIPELINES}\n{reporter}", "jobs/unit": "#!/bin/sh\n"})
+    tenants = TENANTS.replace("- config\n", "- telling\n")
+    async with gate(tmp_path, repositories.hub, MemoryBackend(), tenants, {"tell": tells}) as running:
+        repositories.propose("code/api", "greet", {"hello": "hi\n"})
+        repositories.approve("code/api", "greet")
+        landed = await running.history.result_of("greet", "gate")
+        assert [build["job_name"] for build in landed.builds] == ["unit"]
+        async with asyncio.timeout(DEADLINE_S):
+            while not any(b["job_name"] == "tell" for one in running.history.finished.values() for b in one.builds):
+                running.history.told.clear()
+                await running.history.told.wait()
+        assert seen == ["hi"]

@@ -73,7 +73,6 @@ def freeze(item: Item, base: Base, world: World, asked: list[Action]) -> Item:
     if not blocking:
         frozen = layout.freeze(world.pipeline.name, change.project, change.branch, change.ref, change.files, without)
         blocking = frozen.errors
-        warnings += tuple(f"The job {job.name} is of type reporter and was not run." for job in frozen.reporters)
         buildset = replace(buildset, graph=frozen)
     buildset = replace(buildset, config_errors=_distinct(blocking), warnings=buildset.warnings + warnings)
     if blocking:

@@ -34,7 +34,7 @@ def settle_queue(queue: Queue, permits: Permits, world: World, asked: list[Actio
     base, kept = Base(keys=set(queue.landed_keys), unfollowed=_unfollowed(queue, world)), list[Item]()
     for item in queue.items:  # head to tail
         landing = item.buildset is not None and item.buildset.landing
-        if item.live and not landing and withdrawn(item.change, world):
+        if item.live and not landing and not item.epilogue and withdrawn(item.change, world):
             queue = dismiss(queue, item, world, asked)
             continue
         works = active(queue, len(kept))
@@ -42,7 +42,7 @@ def settle_queue(queue: Queue, permits: Permits, world: World, asked: list[Actio
             item = _look(item, queue.landed, base, works, permits, world, asked)
             if _finished(item, base):
                 if not _lands(item, world):
-                    queue = leave(queue, item, result_of(item), world, asked)
+                    queue = leave(queue, item, result_of(item), world, asked, told=not item.epilogue)
                     continue  # gone: those behind rest on what was ahead of it
                 item = _ask_to_land(item, world, asked)
             _believe(item, base, permits, world)
@@ -56,7 +56,7 @@ def _look(
     """The item after everything that can be done for it on this base."""
     if not item.live or (item.buildset is not None and item.buildset.landing):
         return item
-    why = trouble(item.change, base.keys, base.failing, world)
+    why = "" if item.epilogue else trouble(item.change, base.keys, base.failing, world)
     if why:
         return replace(item if item.trouble else stopped(item, asked), trouble=why)
     stale = item.buildset is None or not rests_on(item.buildset, base.ahead, landed) or _unblocked(item.buildset, base)
@@ -93,7 +93,7 @@ def _finished(item: Item, base: Base) -> bool:
 
 def _lands(item: Item, world: World) -> bool:
     change = item.change
-    wants = world.dependent and change.is_change and change.connection in world.pipeline.lands
+    wants = world.dependent and change.is_change and change.connection in world.pipeline.lands and not item.epilogue
     return wants and result_of(item) == "SUCCESS"
 
 

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
-from headgate.config.model import Pipeline, TriggerFilter
+from headgate.config.model import FrozenGraph, Pipeline, TriggerFilter
 from headgate.config.patterns import any_matches
 from headgate.gate.change import Change, Standing, TriggerEvent
 from headgate.gate.leave import leave
 from headgate.gate.model import (
     Action,
+    BuildSet,
     Item,
+    Phase,
     Queue,
     Record,
     Report,
@@ -224,11 +226,14 @@ def too_many(state: State, ahead: tuple[Change, ...], world: World) -> str:
 
 
 def concluded(before: State, after: State, asked: list[Action], world: World) -> State:
-    """At the end of a turn: who came in is told so and leaves the pipelines this one supersedes; failures in a row are
-    counted, and may be the last."""
+    """At the end of a turn, to be settled once more: who came in is told so and leaves the pipelines this one
+    supersedes; who succeeded has its reporter jobs run; failures in a row are counted, and may be the last."""
+    for action in asked:
+        if isinstance(action, Record) and action.result == "SUCCESS":
+            after = _with_epilogue(after, action.item)
     known = {item.id for _, item in before.items()} | {item.change.key for _, item in before.items()}
     for _, item in list(after.items()):
-        if item.live and item.id not in known and item.change.key not in known:
+        if item.live and not item.epilogue and item.id not in known and item.change.key not in known:
             asked.extend(_entered(item, world))
     most = world.pipeline.disable_after
     if most is None:
@@ -241,6 +246,19 @@ def concluded(before: State, after: State, asked: list[Action], world: World) ->
     if (failures, disabled) == (after.failures, after.disabled):
         return after
     return replace(after, failures=failures, disabled=disabled)
+
+
+def _with_epilogue(state: State, item: Item) -> State:
+    """With the jobs that run once the success is reported, by themselves."""
+    buildset = item.buildset
+    if buildset is None or buildset.graph is None or not buildset.graph.reporters:
+        return state
+    graph = FrozenGraph(jobs=buildset.graph.reporters)
+    own = BuildSet(id=derived(buildset.id, "reporters"), merge=Phase.MERGED, state=buildset.state, graph=graph)
+    id = derived(item.id, "reporters")
+    more = Item(id, item.change, event=item.event, enqueued_ms=item.enqueued_ms, epilogue=True, buildset=own)
+    queue = Queue(id=derived("queue", id), name=item.change.project, items=(more,), window=0, dynamic=True)
+    return with_queue(state, queue)
 
 
 def _entered(item: Item, world: World) -> Iterator[Action]:

@@ -124,6 +124,8 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     """How often it was started on a base; makes each buildset id new."""
     started: bool = False
     """The start was reported."""
+    epilogue: bool = False
+    """The change succeeded and left its queue; jobs of type reporter run for it, and nobody is told how they end."""
     trouble: str = ""
     """Why it cannot land although no job said so: a needed change is failing or gone."""
     successor: Successor | None = None

@@ -68,7 +68,8 @@ class PlayLayout:
         ahead: object = None,
     ) -> FrozenGraph:
         self.freezes += 1
-        return FrozenGraph(self.jobs, self.fail_fast)
+        reporters = tuple(job for job in self.jobs if job.type == "reporter")
+        return FrozenGraph(tuple(j for j in self.jobs if j not in reporters), self.fail_fast, reporters=reporters)
 
     def queue_of(self, project: str, branch: str, pipeline: str) -> str:
         return self.queues.get(project, "shared")
@@ -179,6 +180,7 @@ class Play:
         for event in events:
             self.state = absorb(self.state, event, self.world, asked)
         self.state = concluded(before, settle(self.state, self.world, asked), asked, self.world)
+        self.state = settle(self.state, self.world, asked)
         for action in asked:
             self._take(action)
 

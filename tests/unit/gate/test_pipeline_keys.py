@@ -225,6 +225,48 @@ def test_nobody_waits_for_one_that_fails() -> None:
     assert made.builds == [("B", "build")]
 
 
+# --- jobs that report
+
+
+TELL = FrozenJob(name="tell", type="reporter")
+
+
+def test_reporter_jobs_run_when_the_change_has_landed_and_nobody_waits_for_them() -> None:
+    made = Play("unit", TELL)
+    made.approve("A", "B")
+    made.merges()
+    assert made.builds == [("A", "unit"), ("B", "unit")]
+    made.passes("A", "unit")
+    made.lands("A")
+    assert made.ended == {"A": "SUCCESS"} and made.builds == [("B", "unit"), ("A", "tell")]
+    made.passes("B", "unit")
+    made.lands("B")
+    made.fails("A", "tell")
+    assert made.ended == {"A": "FAILURE", "B": "SUCCESS"} and made.landing_names == []
+    made.passes("B", "tell")
+    assert made.state.queues == () or not made.queue
+
+
+def test_reporter_jobs_of_a_change_that_needs_another() -> None:
+    made = Play("unit", TELL, manager="independent")
+    made.propose(made.change("A"))
+    made.propose(made.change("B", "A"))
+    made.merges("B")
+    made.passes("B", "unit")
+    before = len(made.reports)
+    assert made.builds == [("B", "tell")]
+    made.passes("B", "tell")
+    assert made.ended["B"] == "SUCCESS" and len(made.reports) == before
+
+
+def test_nothing_is_reported_by_a_job_when_the_change_failed() -> None:
+    made = Play("unit", TELL)
+    made.approve("A")
+    made.merges("A")
+    made.fails("A")
+    assert made.builds == [] and made.queue == []
+
+
 # --- configuration of others
 
 

@@ -109,7 +109,7 @@ class PipelineRunner:
         outcomes: dict[str, ManagementResult] = {}
         for event in events:
             after = self._absorb(after, event.event, world, asked, outcomes)
-        after = concluded(self._state, settle(after, world, asked), asked, world)
+        after = settle(concluded(self._state, settle(after, world, asked), asked, world), world, asked)
         try:
             await self._record(after, asked, events, guard)
         except GuardLost:
