@@ -8,6 +8,9 @@ from ansible.plugins.action import ActionBase
 
 from headgate.adapters.process.returning import RESULT_VARIABLE, ReturnError, add
 
+KNOWN = {"data", "file", "path"}
+SECRET = "what a job returns is kept where others can read it, so secrets cannot be returned"
+
 
 class ActionModule(ActionBase):
     """Arguments: `data` (a mapping), `file` (JSON to read it from), `path` (where results are kept)."""
@@ -15,6 +18,10 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         arguments = self._task.args
+        unknown = sorted(set(arguments) - KNOWN)
+        if unknown:
+            why = f"; {SECRET}" if set(unknown) & {"secret_data", "secret_file"} else ""
+            return {**result, "failed": True, "msg": f"zuul_return: there is no option {', '.join(unknown)}{why}"}
         data = dict(arguments.get("data") or {})
         try:
             if arguments.get("file"):

@@ -1,0 +1,84 @@
+"""The log of a build, whatever is written to it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.adapters.process.joblog import LINE_SIZE_MAX_BYTES, JobLog
+
+STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} \| ")
+
+
+def written(pieces: Sequence[bytes], size_max_bytes: int = 1_000_000) -> str:
+    with tempfile.TemporaryDirectory() as name:
+        log = JobLog(Path(name, "log"), size_max_bytes=size_max_bytes)
+        for piece in pieces:
+            log.write(piece)
+        log.close()
+        return Path(name, "log").read_text()
+
+
+def texts(pieces: Sequence[bytes], size_max_bytes: int = 1_000_000) -> list[str]:
+    return [STAMP.sub("", line, count=1) for line in written(pieces, size_max_bytes).split("\n")[:-1]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=6))
+def test_how_output_is_cut_into_pieces_does_not_matter(output: bytes, cuts: list[int]) -> None:
+    edges = [0, *sorted(cuts), len(output)]
+    pieces = [output[a:b] for a, b in itertools.pairwise(edges)]
+    assert texts(pieces) == texts([output])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=300))
+def test_nothing_that_is_written_can_steer_a_terminal_or_fake_a_line(output: bytes) -> None:
+    lines = written([output]).split("\n")[:-1]
+    assert len(lines) == len(output.removesuffix(b"\n").split(b"\n")) * bool(output)
+    assert all(STAMP.match(line) for line in lines)
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\u202a-\u202e]", "".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("output", "text"),
+    [
+        (b"plain \xc3\xbc\n", "plain ü"),
+        (b"\x1b[31mred\x1b[0m \x1b]0;title\x07done\n", "red done"),
+        (b"10%\r50%\r100%\n", "100%"),
+        (b"dos\r\n", "dos"),
+        (b"\xff\x00tab\there\n", "\\xff\\x00tab\there"),
+        ("right \u202eto left\n".encode(), "right \\u202eto left"),
+        (b"no end", "no end"),
+    ],
+)
+def test_a_line_is_what_a_terminal_would_show(output: bytes, text: str) -> None:
+    assert texts([output]) == [text]
+
+
+def test_beyond_its_limit_only_our_own_lines_are_kept(tmp_path: Path) -> None:
+    log = JobLog(tmp_path / "log", size_max_bytes=500)
+    for number in range(100):
+        log.write(f"line {number}\n".encode())
+    log.say("the end")
+    log.close()
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert "line 0" in lines[0] and lines[-1].endswith("| the end") and "has reached 0.0005 MB" in lines[-2]
+    assert sum(len(line) + 1 for line in lines[:-2]) <= 500
+
+
+def test_a_line_is_broken_that_nobody_could_read() -> None:
+    found = texts([b"x" * (2 * LINE_SIZE_MAX_BYTES + 10)])
+    assert [len(line) for line in found] == [LINE_SIZE_MAX_BYTES, LINE_SIZE_MAX_BYTES, 10]
+
+
+def test_a_full_disk_is_raised() -> None:
+    with pytest.raises(OSError, match="No space"):
+        JobLog(Path("/dev/full"), size_max_bytes=100).say("x")

@@ -1,0 +1,94 @@
+"""What jobs return, and what is kept of what they leave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.adapters.process.collecting import collect, remove
+from headgate.adapters.process.returning import ReturnError, add, merge, parse, read
+
+LEAVES = st.one_of(st.integers(), st.text(max_size=3), st.lists(st.integers(), max_size=2))
+DATA = st.dictionaries(
+    st.sampled_from("abc"),
+    st.recursive(LEAVES, lambda inner: st.dictionaries(st.sampled_from("abc"), inner), max_leaves=4),
+)
+
+
+@given(DATA, DATA)
+def test_new_data_wins_and_nothing_else_is_lost(old: dict[str, Any], new: dict[str, Any]) -> None:
+    merged = merge(old, new)
+    assert merge(merged, new) == merged and set(merged) == {*old, *new}
+    assert all(merged[key] == value for key, value in new.items() if not isinstance(value, dict) or key not in old)
+    assert all(merged[key] == value for key, value in old.items() if key not in new)
+
+
+def test_lists_that_are_meant_to_grow_do() -> None:
+    one, two = {"zuul": {"artifacts": [1], "other": [1]}}, {"zuul": {"artifacts": [2], "other": [2]}}
+    assert merge(one, two) == {"zuul": {"artifacts": [1, 2], "other": [2]}}
+    assert merge({"artifacts": [1]}, {"artifacts": [2]}) == {"artifacts": [2]}, "only those that are Zuul's"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "data"),
+    [
+        (["a=1", "b=text", "c=[1, 2]"], {"a": 1, "b": "text", "c": [1, 2]}),
+        (["zuul.log_url=http://x/?a=b"], {"zuul": {"log_url": "http://x/?a=b"}}),
+        (["a.b=1", "a.c=true"], {"a": {"b": 1, "c": True}}),
+        (["a="], {"a": ""}),
+    ],
+)
+def test_arguments_are_keys_and_values(arguments: list[str], data: dict[str, Any]) -> None:
+    assert parse(arguments) == data
+
+
+@pytest.mark.parametrize("arguments", [["novalue"], ["=1"], ["a..b=1"], [".a=1"]])
+def test_what_is_no_key_is_refused(arguments: list[str]) -> None:
+    with pytest.raises(ValueError, match="is not KEY=VALUE"):
+        parse(arguments)
+
+
+def test_nothing_returned_is_nothing_and_too_much_is_said(tmp_path: Path) -> None:
+    assert read(tmp_path / "none") == {}
+    add(tmp_path / "r", {"a": {"b": 1}})
+    add(tmp_path / "r", {"a": {"c": 2}})
+    assert read(tmp_path / "r") == {"a": {"b": 1, "c": 2}}
+    add(tmp_path / "r", {"much": "x" * 300_000})
+    with pytest.raises(ReturnError, match="more than 256 kB"):
+        read(tmp_path / "r")
+
+
+def test_what_was_there_first_is_not_written_over(tmp_path: Path) -> None:
+    source, dest = tmp_path / "source", tmp_path / "dest"
+    for place, text in ((source, "theirs"), (dest, "ours")):
+        (place / "sub").mkdir(parents=True)
+        (place / "sub/file").write_text(text)
+    (source / "new").write_text("new")
+    assert collect(source, dest, 1_000) == ["sub/file is not kept: this name is Headgate's own"]
+    assert (dest / "sub/file").read_text() == "ours" and (dest / "new").read_text() == "new"
+
+
+def test_a_directory_that_is_a_link_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret/key").write_text("treasure")
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "link").symlink_to(tmp_path / "secret")
+    collect(source, tmp_path / "dest", 1_000)
+    assert not list((tmp_path / "dest").rglob("key")) and (tmp_path / "secret/key").exists()
+
+
+def test_trees_that_resist_are_removed(tmp_path: Path) -> None:
+    deep = tmp_path / "tree/a/b"
+    deep.mkdir(parents=True)
+    (deep / "file").write_text("x")
+    (tmp_path / "tree/link").symlink_to(tmp_path)
+    for place in (deep, deep.parent):
+        place.chmod(0o500)
+    remove(tmp_path / "tree")
+    assert not (tmp_path / "tree").exists() and tmp_path.exists()
+    remove(tmp_path / "tree")
