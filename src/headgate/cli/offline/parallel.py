@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import TypeVar
@@ -45,10 +47,13 @@ def spread(work: Callable[[T], R], things: Sequence[T]) -> list[R]:
 
 
 def _share(work: Callable[[T], R], things: Sequence[T], sending: Connection[object, object]) -> None:
-    try:
-        sending.send([work(thing) for thing in things])
-    except UserError as error:
-        sending.send(error)
+    """An interrupt is for the process that waits for us: it ends us."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(BrokenPipeError):  # nobody waits any more
+        try:
+            sending.send([work(thing) for thing in things])
+        except UserError as error:
+            sending.send(error)
 
 
 def _received(line: Connection[object, object]) -> list[R]:
