@@ -24,6 +24,7 @@ PAGES = {
     "jobs": "Jobs",
     "job": "Job",
     "errors": "Configuration errors",
+    "components": "Processes",
 }
 """Name in the URL, and of the script -> title."""
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
