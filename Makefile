@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 BIN := .venv/bin
 SIM_SEEDS ?= 1000
 
-.PHONY: fuzz demo test check bench docs proto clean
+.PHONY: fuzz demo test check bench docs proto clean faults
 
 demo: .venv/.demo
 	$(BIN)/headgate demo
@@ -19,6 +19,9 @@ check: .venv/.dev
 	$(BIN)/ruff format --check -q src tests bench
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+faults: .venv/.dev
+	$(BIN)/python -m tests.faults
 
 bench: .venv/.dev
 	$(BIN)/python -m bench

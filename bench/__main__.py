@@ -12,6 +12,8 @@ from rich.table import Table
 from bench.gate import gate_of, latency
 from bench.layouts import measure as layout_cost
 from bench.merge import measure
+from bench.store import items as zookeeper_items
+from bench.store import raw
 from bench.tenant import REPOSITORIES
 from bench.tenant import measure as offline
 from headgate.testing.measure import cost_of_item
@@ -43,6 +45,22 @@ def items() -> Table:
             f"{cost.requests / REFERENCE[jobs]:.3f}",
         )
         table.add_row(*(str(cell) for cell in cells), f"{cost.written_bytes:,}")
+    return table
+
+
+def on_zookeeper() -> Table:
+    table = Table("jobs", "requests", "reference", "ratio", "kB both ways", title="One item on ZooKeeper, on the wire")
+    for jobs, (_, requests, size_bytes) in zookeeper_items(tuple(REFERENCE)).items():
+        reference = REFERENCE[jobs]
+        cells = (jobs, requests, reference, f"{requests / reference:.3f}", f"{size_bytes / 1000:,.0f}")
+        table.add_row(*(str(cell) for cell in cells))
+    return table
+
+
+def limit() -> Table:
+    table = Table("operation", "plain /s", "ours /s", "ratio", title="ZooKeeper, 64 at once, 512 bytes")
+    for name, (plain, ours) in raw().items():
+        table.add_row(name, f"{plain:,.0f}", f"{ours:,.0f}", f"{ours / plain:.2f}")
     return table
 
 
@@ -103,6 +121,8 @@ if __name__ == "__main__":
     console.print(running())
     console.print(growth())
     console.print(items())
+    console.print(on_zookeeper())
+    console.print(limit())
     console.print(merging())
     console.print(layouts())
     console.print(large())

@@ -101,7 +101,7 @@ async def test_a_leased_commit_without_an_answer_is_settled_before_anything_is_r
     ours: ZooKeeperBackend, line: Proxy
 ) -> None:
     lease = await ours.grant(10)
-    await ours.commit([], [Append("/line", b"first", lease)])
+    await ours.commit([], [Append("/line", b"first")])
     line.deaf()
     joining = asyncio.ensure_future(ours.commit([], [Append("/line", b"ticket", lease)]))
     await asyncio.wait([joining], timeout=0.2)
@@ -110,6 +110,7 @@ async def test_a_leased_commit_without_an_answer_is_settled_before_anything_is_r
     with pytest.raises(Unavailable, match="unknown"):
         await joining
     assert [entry.value for entry in await ours.list("/line")] == [b"first", b"ticket"]
+    await ours.commit([], [Append("/line", b"again", lease)])
     await ours.revoke(lease)
 
 

@@ -40,6 +40,9 @@ OPTIONS: dict[str, dict[str, Option]] = {
             "",
             "`sqlite:///FILE`, `zookeeper://HOST:PORT,…/CHROOT`, or `memory:` to forget all. Default: in state_dir.",
         ),
+        "session_timeout": Option(
+            "seconds", "15", "After how long without a sign of life a component's work is taken over."
+        ),
     },
     "keystore": {
         "password": Option("text", "", "Encrypts the private keys of projects. Without it no job can have secrets."),

@@ -114,8 +114,9 @@ class Txn:
 
 
 class Store:
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
+    def __init__(self, backend: Backend, *, ttl_s: float = TTL_S) -> None:
+        """`ttl_s`: of sessions that do not say otherwise."""
+        self.backend, self._ttl_s = backend, ttl_s
         self.counts = Counts()
 
     async def get(self, path: str) -> Entry | None:
@@ -189,8 +190,9 @@ class Store:
         raise AssertionError("the loop returns or raises")
 
     @asynccontextmanager
-    async def session(self, name: str, *, ttl_s: float = TTL_S) -> AsyncIterator[Session]:
+    async def session(self, name: str, *, ttl_s: float | None = None) -> AsyncIterator[Session]:
         """A lease for as long as the block runs; when it is lost the block is cancelled and SessionLost raised."""
+        ttl_s = ttl_s or self._ttl_s
         session = Session(await self.backend.grant(ttl_s), name)
         body = asyncio.current_task()
         assert body is not None, "a session is opened in a task"
@@ -223,20 +225,23 @@ class Store:
                         wait_s = min(2 * wait_s, 1.0)
 
     async def _keep(self, session: Session, ttl_s: float, body: asyncio.Task[object]) -> None:
-        """Renews the lease each third of its life; without an answer for two thirds, it counts as lost."""
+        """Renews the lease each third of its life, sooner when that failed; two thirds of it after the last request
+        that was answered, it counts as lost."""
         loop = asyncio.get_running_loop()
-        good_until = loop.time() + ttl_s * 2 / 3
+        good_until, wait_s = loop.time() + ttl_s * 2 / 3, ttl_s / 3
         while True:
-            await asyncio.sleep(ttl_s / 3)
+            await asyncio.sleep(wait_s)
+            asked_s = loop.time()
             try:
                 self.counts.keep_alives += 1
                 async with asyncio.timeout_at(good_until):
                     await self.backend.keep_alive(session.lease)
-                good_until = loop.time() + ttl_s * 2 / 3
+                good_until, wait_s = asked_s + ttl_s * 2 / 3, ttl_s / 3
             except SessionLost:
                 break
             except (StoreError, TimeoutError):
                 if loop.time() >= good_until:
                     break
+                wait_s = ttl_s / 30
         session.lost.set()
         body.cancel()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.store.memory import MemoryBackend
-from headgate.store.types import Entry
+from headgate.store.types import Backend, Entry
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
 
@@ -53,23 +53,27 @@ def configuration(jobs: int) -> str:
     return f"{_CONFIG}{defined}- project: {{name: code, gate: {{jobs: [{', '.join(names)}]}}}}\n"
 
 
-async def cost_of_item(root: Path, jobs: int) -> Cost:
-    """Lands one change with so many jobs that take no time."""
+async def cost_of_item(
+    root: Path, jobs: int, backend: Backend | None = None, mark: Callable[[], None] = lambda: None
+) -> Cost:
+    """Lands one change with so many jobs that take no time; `mark` is called where counting begins and ends."""
     repositories = Repositories(root)
     repositories.create("config", {"zuul.yaml": configuration(jobs), "jobs/unit": "#!/bin/sh\n"})
     repositories.create("code", {"README": "x\n"})
-    async with gate(root, repositories.hub, MemoryBackend(), TENANTS) as running:
+    async with gate(root, repositories.hub, backend or MemoryBackend(), TENANTS) as running:
         counts, mirror = running.context.store.counts, running.context.mirror
         repositories.propose("code", "one", {"a": "1\n"})
         place = running.context.map.cache.connection("local").cache.path
         while not mirror.under(place):
             await mirror.moved(mirror.moves)
+        mark()
         before = (counts.commits, counts.reads, counts.written_bytes)
         repositories.approve("code", "one")
         await running.history.result_of("one", "gate")
         root_of_events = running.context.map.events.path
         while mirror.under(running.context.map.history.queue.path) or _waiting(mirror.under(root_of_events)):
             await mirror.moved(mirror.moves)
+        mark()
         after = (counts.commits, counts.reads, counts.written_bytes)
         commits, reads, written = (b - a for a, b in zip(before, after, strict=True))
         return Cost(jobs, commits, reads, written, counts.requests - after[0] - after[1])

@@ -158,7 +158,7 @@ async def process(settings: Settings, stop: asyncio.Event) -> AsyncIterator[Proc
         figures = Figures()
         backend = measured(await open_store(settings), figures.store, now_ms)
         stack.push_async_callback(backend.close)
-        store = Store(backend)
+        store = Store(backend, ttl_s=settings.number("store", "session_timeout"))
         context = Context(store, Mirror(store, Map().path), now_ms, root_url=settings.get("web", "root").rstrip("/"))
         context.publishing = bool(settings.get("notices", "url"))
         context.hostname = settings.get("executor", "hostname") or context.hostname

@@ -109,7 +109,6 @@ class ZooKeeperBackend:
         term = Term(self.address, self.traffic, ttl_s, self._saw)
         await term.begin()
         self._terms[term.lease] = term
-        self._facts.introduce(term.identity.session)
         return term.lease
 
     async def keep_alive(self, lease: Lease) -> None:
@@ -177,8 +176,10 @@ class ZooKeeperBackend:
             link = await self._session.link()
             try:
                 async with asyncio.timeout(ANSWER_S):
-                    if self._newest > self._session.identity.zxid:
-                        link.call(Do.SYNC, text(self.address.chroot or "/"))
+                    found = await ask(link)
+                    if self._newest <= self._session.identity.zxid:
+                        return found
+                    link.call(Do.SYNC, text(self.address.chroot or "/"))  # this server is behind
                     return await ask(link)
             except Denied as denied:
                 raise StoreError(f"{self.address}: we may not read {denied}; its ACL is for somebody else") from denied

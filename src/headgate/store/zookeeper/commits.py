@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from headgate.store.model import ancestors, check_commit
 from headgate.store.types import Append, At, Conflict, Entry, Op, Put, StoreError, Unavailable
 from headgate.store.zookeeper.address import Address
-from headgate.store.zookeeper.facts import AGE_MAX_S, Fact, Facts, vouched
-from headgate.store.zookeeper.nodes import OWN, birth_path, numbered_path
+from headgate.store.zookeeper.facts import AGE_MAX_S, Fact, Facts
+from headgate.store.zookeeper.nodes import BIRTHS, LEASES, OWN, birth_path, lease_path, numbered_path
 from headgate.store.zookeeper.plan import Plan, Unknown, failing, needs
 from headgate.store.zookeeper.view import View
 from headgate.store.zookeeper.wire.jute import Code, Found, Part, acl
@@ -41,22 +41,24 @@ class Commits:
         check_commit(checks, ops)
         sure = False
         for _ in range(ATTEMPTS_MAX):
-            while missing := needs(checks, ops, self._known, self._counted):
+            while missing := needs(checks, ops, self._known):
                 await self._learn(sorted(missing), newest=False)
             if (check := failing(checks, self._known)) is not None:
                 if sure:
                     raise Conflict(check)
-                await self._learn_all(checks, ops)
+                await self._learn_all(checks, ops, owner)
                 sure = True
                 continue
-            plan = Plan(checks, ops, self._known, self._counted, self._address.chroot, owner, acl(self._address.user))
+            introduced = owner in self._facts.introduced
+            root, rights = self._address.chroot, acl(self._address.user)
+            plan = Plan(checks, ops, self._known, self._facts.counters, introduced, root, owner, rights)
             plan.build()
             if not plan.parts:
                 return [None] * len(ops)
             codes = await self._sent(plan, send, owner)
             if isinstance(codes, list):
                 return codes
-            await self._learn_all(checks, ops)
+            await self._learn_all(checks, ops, owner)
             sure = True
             self._refuse(codes, ops)
         raise Unavailable(f"{self._address}: others write the same places without a pause; nothing was written")
@@ -74,7 +76,9 @@ class Commits:
             if codes:
                 return codes
             found = dict(plan.learned(done.zxid, done.answers))
-            for counter, count in plan.counters(done.answers):
+            if owner:
+                self._facts.introduced.add(owner)
+            for counter, count in plan.counted(done.answers):
                 self._facts.counted(counter, count)
             self._remember(found, done.zxid)
             self._emptied += [(path, done.zxid) for path in plan.emptied]
@@ -114,29 +118,24 @@ class Commits:
             return None
         raise Unknown(path)
 
-    def _counted(self, path: str) -> int | None:
-        if path not in self._facts.counters:
-            raise Unknown(path)
-        return self._facts.counters[path]
-
-    async def _learn_all(self, checks: Sequence[At], ops: Sequence[Op]) -> None:
+    async def _learn_all(self, checks: Sequence[At], ops: Sequence[Op], owner: int) -> None:
         """Everything the commit rests on, as it is now."""
         places = [*(check.path for check in checks), *(op.parent if isinstance(op, Append) else op.path for op in ops)]
         paths = dict.fromkeys(up for place in places for up in (place, *ancestors(place)))
-        counters = {birth_path(place): None for place in places}
-        for path in paths:
-            if (fact := self._facts.nodes.get(path)) is not None:
-                counters[vouched(path, fact)] = None
+        counters = dict.fromkeys(birth_path(place) for place in places)
         kept = [numbered_path(op.parent) for op in ops if isinstance(op, Append)]
-        await self._learn([*counters, *paths, *kept], newest=True)
+        own = [lease_path(owner)] if owner else []
+        await self._learn([*counters, *own, *paths, *kept], newest=True)
 
     async def _learn(self, paths: Sequence[str], *, newest: bool) -> None:
         """Counters before nodes: what they vouch for is known no earlier than they are."""
         at_s = asyncio.get_running_loop().time()
         found = await self._read(list(dict.fromkeys(paths)), newest)
         for path, node in found.items():
-            if path.startswith(f"{OWN}/"):
-                self._facts.recount(path, None if node is None else node.stat.version)
+            if path.startswith(f"{LEASES}/") and node is not None:
+                self._facts.introduced.add(node.stat.owner)
+            elif path.startswith(f"{BIRTHS}/") and node is not None:
+                self._facts.recount(path, node.stat.version)
         for path, node in found.items():
             if not path.startswith(f"{OWN}/"):
                 self._facts.know(path, node, at_s)

@@ -3,11 +3,11 @@
 ZooKeeper can check that a node's data was written so many times, not that it is still the same node.  That a node was
 not deleted and made again is proved beside it:
 
-- An entry's deletion leaves its node without data for SWEEP_S.  Whoever makes an entry where such a node is also
+- An entry's deletion leaves a node without data there for SWEEP_S.  Whoever makes an entry where such a node is also
   writes the counter `birth_path` of the place; who checks a version checks that counter, too.  A fact is used for
   AGE_MAX_S, well below SWEEP_S, or for as long as a watch vouches for it.
-- An entry under a lease is gone when the lease is.  Who checks its version also checks that `lease_path` is there, and
-  was not written: it is written when an entry under that lease is deleted before its time.
+- An entry under a lease is gone, without a trace, when the lease is: who checks its version also checks that
+  `lease_path` is there.
 - A name with a number, once deleted, is gone: no other child of that parent gets it.
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from headgate.store.zookeeper.nodes import birth_path, lease_path
+from headgate.store.zookeeper.nodes import birth_path
 from headgate.store.zookeeper.wire.jute import Found, Stat
 
 AGE_MAX_S = 240.0
@@ -38,8 +38,10 @@ class Fact:
 class Facts:
     nodes: dict[str, Fact | None] = field(default_factory=dict)
     """None: it was not there."""
-    counters: dict[str, int | None] = field(default_factory=dict)
-    """Births and leases -> how often they were written; None: there is no such lease."""
+    counters: dict[str, int] = field(default_factory=dict)
+    """Births -> how often they were written."""
+    introduced: set[int] = field(default_factory=set)
+    """Sessions whose `lease_path` is there."""
 
     def know(self, path: str, found: Found | None, at_s: float) -> None:
         if len(self.nodes) >= NODES_MAX and path not in self.nodes:
@@ -47,7 +49,7 @@ class Facts:
                 del self.nodes[old]
         self.nodes[path] = None if found is None else Fact(found.stat, found.value is not None, at_s)
 
-    def recount(self, path: str, count: int | None) -> None:
+    def recount(self, path: str, count: int) -> None:
         """The counter was read.  When others wrote it, what it vouched for is not known any more."""
         if path in self.counters and self.counters[path] != count:
             self._doubt(path)
@@ -60,19 +62,10 @@ class Facts:
             self._doubt(path)
         self.counters[path] = count
 
-    def introduce(self, session: int) -> None:
-        """A new lease has no node yet."""
-        self.counters[lease_path(session)] = None
-
     def _doubt(self, counter: str) -> None:
-        for path in [p for p, fact in self.nodes.items() if fact is not None and vouched(p, fact) == counter]:
+        for path in [p for p, fact in self.nodes.items() if fact is not None and birth_path(p) == counter]:
             del self.nodes[path]
 
     def forget(self, paths: Iterable[str]) -> None:
         for path in paths:
             self.nodes.pop(path, None)
-
-
-def vouched(path: str, fact: Fact) -> str:
-    """The counter that must not have moved for the node to be still the same."""
-    return lease_path(fact.stat.owner) if fact.stat.owner else birth_path(path)

@@ -42,7 +42,7 @@ class Term:
 
     async def keep_alive(self) -> None:
         """Raises SessionLost, Unavailable."""
-        await self._asked(Do.PING)
+        await self._asked(Do.PING, answer_s=min(ANSWER_S, max(self._ttl_s / 5, 0.2)))
         self._kept_s = asyncio.get_running_loop().time()
 
     async def multi(self, parts: Sequence[Part]) -> Done:
@@ -83,14 +83,14 @@ class Term:
         if self._link is not None:
             self._link.close()
 
-    async def _asked(self, kind: Do, body: bytes = b"") -> None:
+    async def _asked(self, kind: Do, body: bytes = b"", *, answer_s: float = ANSWER_S) -> None:
         link = await self._connected()
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(answer_s):
                 reply = await link.call(kind, body)
         except TimeoutError as error:
             link.abort("an answer did not come")
-            raise Unavailable(f"{self._address}: no answer for {ANSWER_S} s") from error
+            raise Unavailable(f"{self._address}: no answer for {answer_s:.1f} s") from error
         except Lost as error:
             raise Unavailable(f"{self._address}: {error}") from error
         self._saw(reply.zxid)

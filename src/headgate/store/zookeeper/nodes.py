@@ -2,7 +2,7 @@
 
 A node's data is its entry's value.  A node without data is no entry: it is there for those below it, or because its
 entry was deleted a moment ago.  A version is the zxid of the last write.  Names that begin with `~` are the backend's
-own: `/~` says that the tree is ours, `/~/leases/<session>` and `/~/births/<nn>` are in `facts`, and `<parent>/~` keeps
+own: `/~` says that the tree is ours, `/~/leases/<session>` and `/~/births/<nnn>` are in `facts`, and `<parent>/~` keeps
 a parent whose children are numbered, for ZooKeeper counts anew when a parent is made anew.
 """
 
@@ -20,13 +20,13 @@ from headgate.store.zookeeper.wire.link import Link
 OWN = "/~"
 LEASES = f"{OWN}/leases"
 BIRTHS = f"{OWN}/births"
-BIRTHS_COUNT = 64
+BIRTHS_COUNT = 256
 SYSTEM = "/zookeeper"
 """The servers' own tree."""
 
 
 def birth_path(path: str) -> str:
-    return f"{BIRTHS}/{crc32(path.encode()) % BIRTHS_COUNT:02d}"
+    return f"{BIRTHS}/{crc32(path.encode()) % BIRTHS_COUNT:03d}"
 
 
 def lease_path(owner: int) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headgate.store.model import ancestors, inside
 from headgate.store.types import NAME_DIGITS, Append, At, Delete, Entry, Op, Put
-from headgate.store.zookeeper.facts import Fact, vouched
+from headgate.store.zookeeper.facts import Fact
 from headgate.store.zookeeper.nodes import birth_path, entry_of, lease_path, numbered_path
 from headgate.store.zookeeper.wire import jute
 from headgate.store.zookeeper.wire.jute import EPHEMERAL, SEQUENTIAL, Answer, Do, Found, Part, Stat
@@ -17,16 +17,14 @@ _NUMBERED = re.compile(rf"[0-9]{{{NAME_DIGITS}}}$")
 
 Known = Callable[[str], Fact | None]
 """What is known of a node; None: it is not there.  Raises Unknown."""
-Counted = Callable[[str], int | None]
-"""How often a counter was written; None: it is not there.  Raises Unknown."""
 
 
 class Unknown(Exception):
     """It must be read first."""
 
 
-def needs(checks: Sequence[At], ops: Sequence[Op], known: Known, counted: Counted) -> set[str]:
-    """Paths of nodes and counters that must be read before the commit can be made."""
+def needs(checks: Sequence[At], ops: Sequence[Op], known: Known) -> set[str]:
+    """Paths of nodes that must be read before the commit can be made."""
     missing: set[str] = set()
 
     def look(path: str) -> Fact | None:
@@ -37,15 +35,10 @@ def needs(checks: Sequence[At], ops: Sequence[Op], known: Known, counted: Counte
             return None
 
     for path in (*(check.path for check in checks), *(_place(op) for op in ops)):
-        if (fact := look(path)) is None:
+        if look(path) is None:
             for above in ancestors(path):
                 if look(above) is not None:
                     break
-        counter = birth_path(path) if fact is None else vouched(path, fact)
-        try:
-            counted(counter)
-        except Unknown:
-            missing.add(counter)
     for op in ops:
         if isinstance(op, Append):
             look(numbered_path(op.parent))
@@ -72,7 +65,10 @@ class Plan:
     checks: Sequence[At]
     ops: Sequence[Op]
     known: Known
-    counted: Counted
+    counters: Mapping[str, int]
+    """How often each was written."""
+    introduced: bool
+    """The lease has its own node."""
     chroot: str
     owner: int
     """The session of the lease that the commit is made under, else 0."""
@@ -111,6 +107,7 @@ class Plan:
         puts = {op.path for op in self.ops if isinstance(op, Put)}
         deletes = {op.path for op in self.ops if isinstance(op, Delete)}
         vouching: dict[str, int] = {}
+        """-1: it must only be there."""
         for check in self.checks:
             fact = self.known(check.path)
             if fact is None:
@@ -118,10 +115,9 @@ class Plan:
                     self._prove_absent(check.path)
                 continue
             if fact.entry:
-                counter = vouched(check.path, fact)
-                count = self.counted(counter)
-                if count is not None:
-                    vouching[counter] = count
+                vouching[birth_path(check.path)] = self.counters[birth_path(check.path)]
+                if fact.stat.owner:
+                    vouching[lease_path(fact.stat.owner)] = -1
             if check.path not in puts | deletes:
                 self.parts.append(jute.check(self._at(check.path), fact.stat.version))
         for counter, count in vouching.items():
@@ -152,7 +148,7 @@ class Plan:
         else:
             self.parts.append(jute.delete(self._at(op.path), fact.stat.version))
             self._create(number, op.path, op.value, owner)
-            self._count(vouched(op.path, fact))
+            self._count(birth_path(op.path))
 
     def _create(self, number: int, path: str, value: bytes, owner: int) -> None:
         if owner:
@@ -188,14 +184,16 @@ class Plan:
             if op.path not in self._made:
                 self.parts.append(jute.check(where, fact.stat.version))
             return
-        if fact.stat.owner or (_NUMBERED.search(op.path) and not self._kept(op.path, fact)):
+        if _NUMBERED.search(op.path) and not self._kept(op.path, fact):
             self.parts.append(jute.delete(where, fact.stat.version))
             self._gone.add(op.path)
-            if fact.stat.owner:
-                self._count(vouched(op.path, fact))
             return
-        self._nodes[len(self.parts)] = op.path, None
-        self.parts.append(jute.put(where, None, fact.stat.version))
+        if fact.stat.owner:
+            self.parts.append(jute.delete(where, fact.stat.version))
+            self._make(op.path)
+        else:
+            self._nodes[len(self.parts)] = op.path, None
+            self.parts.append(jute.put(where, None, fact.stat.version))
         self.emptied.append(op.path)
 
     def _prove_absent_again(self, path: str) -> None:
@@ -225,13 +223,12 @@ class Plan:
     def _introduce(self) -> None:
         """The lease's own node."""
         path = lease_path(self.owner)
-        if path not in self._made and self.counted(path) is None:
+        if path not in self._made and not self.introduced:
             self._made.add(path)
-            self._counters[path] = -1
             self.parts.append(jute.create(self._at(path), None, EPHEMERAL, self.acl))
 
     def _count(self, counter: str) -> None:
-        if counter not in self._counters and self.counted(counter) is not None:
+        if counter not in self._counters:
             self._counters[counter] = len(self.parts)
             self.parts.append(jute.put(self._at(counter), None, -1))
 
@@ -255,10 +252,10 @@ class Plan:
         for path in self._gone:
             yield path, None
 
-    def counters(self, answers: Sequence[Answer]) -> Iterator[tuple[str, int]]:
+    def counted(self, answers: Sequence[Answer]) -> Iterator[tuple[str, int]]:
         """Every counter that was written, and how often it has been."""
         for counter, part in self._counters.items():
-            answer = answers[part] if part >= 0 else None
+            answer = answers[part]
             yield counter, answer.version if isinstance(answer, Stat) else 0
 
     def _node(self, part: int, zxid: int, answers: Sequence[Answer]) -> tuple[str, Found]:

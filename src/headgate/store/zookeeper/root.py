@@ -16,7 +16,7 @@ from headgate.store.zookeeper.wire.link import Link
 
 FORMAT = 1
 _MARK = msgspec.json.encode({"headgate": FORMAT})
-_COUNTERS = [f"{BIRTHS}/{number:02d}" for number in range(BIRTHS_COUNT)]
+_COUNTERS = [f"{BIRTHS}/{number:03d}" for number in range(BIRTHS_COUNT)]
 
 
 async def claim(link: Link, address: Address, facts: Facts) -> None:

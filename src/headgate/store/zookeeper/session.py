@@ -21,7 +21,7 @@ PATIENCE_S = 5.0
 START_S = 15.0
 """How long the first connection is tried for."""
 WAIT_FIRST_S = 0.05
-WAIT_MAX_S = 5.0
+WAIT_MAX_S = 2.0
 
 
 async def attach(address: Address, identity: Identity, traffic: Traffic, told: Told) -> Link:

@@ -27,10 +27,10 @@ def free_ports(count: int) -> list[int]:
 
 
 class Program:
-    """Runs `command` in `directory`; what it prints goes to `log`."""
+    """Runs `command` in `directory`; what it prints goes to `log`.  It ends with us at the latest."""
 
     def __init__(self, command: Sequence[str], directory: Path, environment: Mapping[str, str] | None = None) -> None:
-        self.command, self.directory = list(command), directory
+        self.command, self.directory = ["setpriv", "--pdeathsig", "KILL", *command], directory
         self.log = directory / "output"
         self._environment = {**os.environ, **(environment or {})}
         self.process: subprocess.Popen[bytes] | None = None
@@ -53,7 +53,7 @@ class Program:
         while not ready():
             if not self.running or time.monotonic() > end_s:
                 log = self.log.read_text(errors="replace")[-2000:]
-                raise RuntimeError(f"{self.command[0]} did not get ready in {deadline_s} s:\n{log}")
+                raise RuntimeError(f"{self.command[3]} did not get ready in {deadline_s} s:\n{log}")
             time.sleep(0.05)
 
     def signal(self, number: signal.Signals) -> None:

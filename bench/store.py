@@ -1,0 +1,113 @@
+"""ZooKeeper: how much our layer adds to what the protocol itself costs; and what an item costs in real requests."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from headgate.store.store import Store
+from headgate.store.types import Put
+from headgate.store.zookeeper.address import parse
+from headgate.store.zookeeper.backend import ZooKeeperBackend
+from headgate.store.zookeeper.session import attach
+from headgate.store.zookeeper.wire import jute
+from headgate.store.zookeeper.wire.jute import OPEN_ACL, Do
+from headgate.store.zookeeper.wire.link import Identity, Link, Traffic
+from headgate.testing.measure import Cost, cost_of_item
+from headgate.testing.servers.zookeeper import ZooKeeper, chroot, zookeeper
+
+COUNT, AT_ONCE, ROUNDS = 1_500, 64, 3
+TOGETHER = 50
+VALUE = b"x" * 512
+
+One = Callable[[int], Awaitable[object]]
+
+
+async def rate(one: One, count: int) -> float:
+    """A second, so many at once."""
+    numbers = iter(range(count))
+
+    async def worker() -> None:
+        for number in numbers:
+            await one(number)
+
+    begin = time.perf_counter()
+    await asyncio.gather(*(worker() for _ in range(AT_ONCE)))
+    return count / (time.perf_counter() - begin)
+
+
+def _plain(link: Link, root: str, round: int) -> dict[str, One]:
+    async def create(number: int) -> None:
+        await link.multi(Do.MULTI, [jute.create(f"{root}/p{round}-{number}", VALUE, 0, OPEN_ACL)])
+
+    async def put(number: int) -> None:
+        await link.multi(Do.MULTI, [jute.put(f"{root}/p{round}-{number}", VALUE, -1)])
+
+    async def fifty(number: int) -> None:
+        paths = [f"{root}/f{round}-{number}-{n}" for n in range(TOGETHER)]
+        await link.multi(Do.MULTI, [jute.create(path, VALUE, 0, OPEN_ACL) for path in paths])
+
+    return {"create": create, "set": put, f"{TOGETHER} creates in one": fifty}
+
+
+def _ours(store: Store, round: int) -> dict[str, One]:
+    async def create(number: int) -> None:
+        await store.commit([], [Put(f"/p{round}-{number}", VALUE)])
+
+    async def put(number: int) -> None:
+        await store.commit([], [Put(f"/p{round}-{number}", VALUE)])
+
+    async def fifty(number: int) -> None:
+        await store.commit([], [Put(f"/f{round}-{number}-{n}", VALUE) for n in range(TOGETHER)])
+
+    return {"create": create, "set": put, f"{TOGETHER} creates in one": fifty}
+
+
+async def _compared(server: ZooKeeper) -> dict[str, tuple[float, float]]:
+    where = f"zookeeper://127.0.0.1:{server.port}"
+    root, other = await chroot(server), await chroot(server)
+    backend = await ZooKeeperBackend.open(where + root)
+    link = await attach(parse(where), Identity(10_000), Traffic(), lambda *_: None)
+    watch = backend.watch("")
+    await anext(watch)  # as every process of ours does; what is watched need not be read first
+    best: dict[str, tuple[float, float]] = {}
+    for round in range(ROUNDS):
+        plain, ours = _plain(link, other, round), _ours(Store(backend), round)
+        for name in plain:
+            count = COUNT // TOGETHER if name.startswith(str(TOGETHER)) else COUNT
+            found = await rate(plain[name], count), await rate(ours[name], count)
+            before = best.get(name, (0.0, 0.0))
+            best[name] = max(found[0], before[0]), max(found[1], before[1])
+    link.close()
+    await backend.close()
+    return best
+
+
+async def _item(server: ZooKeeper, jobs: int) -> tuple[Cost, int, int]:
+    """The cost, and what went over the wire."""
+    backend = await ZooKeeperBackend.open(f"zookeeper://127.0.0.1:{server.port}{await chroot(server)}")
+    with tempfile.TemporaryDirectory() as name:
+        seen = backend.traffic
+
+        def mark() -> tuple[int, int]:
+            return seen.requests, seen.sent_bytes + seen.received_bytes
+
+        marks: list[tuple[int, int]] = []
+        cost = await cost_of_item(Path(name), jobs, backend, lambda: marks.append(mark()))
+    await backend.close()
+    return cost, marks[1][0] - marks[0][0], marks[1][1] - marks[0][1]
+
+
+def raw() -> dict[str, tuple[float, float]]:
+    """Operation -> a second: the same client without our layer, and with it; best of some rounds."""
+    with tempfile.TemporaryDirectory() as name, zookeeper(Path(name)) as server:
+        return asyncio.run(_compared(server))
+
+
+def items(counts: tuple[int, ...]) -> dict[int, tuple[Cost, int, int]]:
+    """Jobs -> the cost of an item, its requests on the wire, its bytes both ways; all components in one process."""
+    with tempfile.TemporaryDirectory() as name, zookeeper(Path(name)) as server:
+        return {jobs: asyncio.run(_item(server, jobs)) for jobs in counts}

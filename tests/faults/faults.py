@@ -1,0 +1,146 @@
+"""What is done to a fleet at work, and what must hold afterwards whatever it was."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from headgate.testing.repositories import run_git
+from tests.faults.fleet import PROJECTS, SESSION_S, Change, Component, Fleet
+
+Fault = Callable[[Fleet], Awaitable[None]]
+BEFORE = 3
+"""Changes that have ended when the fault comes: it is in the middle of the work."""
+ENDED_S = 300.0
+REST_S = 150.0
+"""The safety net looks once a minute, and removes what it saw twice."""
+
+
+async def _kill(kind: str, fleet: Fleet) -> None:
+    """At once; another is started in its place after a while."""
+    victim = await fleet.busy(kind)
+    await victim.kill()
+    await asyncio.sleep(SESSION_S / 2)
+    victim.start()
+
+
+async def _kill_every(kind: str, fleet: Fleet) -> None:
+    for victim in fleet.of(kind):
+        await victim.kill()
+    for victim in fleet.of(kind):
+        victim.start()
+
+
+async def _kill_leader(fleet: Fleet) -> None:
+    await fleet.engine.kill_leader()
+    await asyncio.sleep(2)
+    await fleet.engine.mend()
+
+
+async def _cut(kind: str, seconds: float, fleet: Fleet) -> None:
+    await _away(await fleet.busy(kind), Component.cut, Component.mend, seconds)
+
+
+async def _stall(kind: str, seconds: float, fleet: Fleet) -> None:
+    """Its packets get lost, and nobody says so."""
+    await _away(await fleet.busy(kind), Component.stall, Component.mend, seconds)
+
+
+async def _freeze(kind: str, seconds: float, fleet: Fleet) -> None:
+    """Stopped past its session, and then it goes on where it was: its late writes must be refused."""
+    await _away(await fleet.busy(kind), Component.freeze, Component.thaw, seconds)
+
+
+async def _away(
+    victim: Component, begin: Callable[[Component], None], end: Callable[[Component], None], seconds: float
+) -> None:
+    begin(victim)
+    await asyncio.sleep(seconds)
+    end(victim)
+
+
+KIND_NAMES = ("scheduler", "merger", "executor")
+LONG_S = 2 * SESSION_S
+FAULTS: dict[str, Fault] = {
+    "nothing": lambda fleet: asyncio.sleep(0),
+    **{f"kill -9 of a {kind}": partial(_kill, kind) for kind in KIND_NAMES},
+    **{f"kill -9 of every {kind}": partial(_kill_every, kind) for kind in KIND_NAMES},
+    "kill -9 of the store's leader": _kill_leader,
+    **{f"{kind} cut off for 2 s": partial(_cut, kind, 2.0) for kind in KIND_NAMES},
+    **{f"{kind} cut off past its session": partial(_cut, kind, LONG_S) for kind in KIND_NAMES},
+    **{f"{kind} stopped past its session": partial(_freeze, kind, LONG_S) for kind in KIND_NAMES},
+    "packets of a scheduler lost past its session": partial(_stall, "scheduler", LONG_S),
+}  # fmt: skip
+SHORT = (
+    "kill -9 of a scheduler",
+    "kill -9 of a executor",
+    "kill -9 of the store's leader",
+    "scheduler stopped past its session",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    fault: str
+    changes: int
+    landed: int
+    failed: int
+    ended_s: float
+    """From the last approval until the last change had its end."""
+    rest_s: float
+    """From then on until nothing was left of the work."""
+
+
+async def suffer(fleet: Fleet, name: str, count: int) -> Outcome:
+    """A gate of so many changes, with the fault in the middle of it.  Raises AssertionError for what must not be."""
+    merged = {project: len(fleet.merges(project)) for project in PROJECTS}
+    changes = await fleet.propose(name.replace(" ", "-").replace("'", ""), count)
+    begun_s = time.monotonic()
+    try:
+        async with asyncio.timeout(ENDED_S):
+            await fleet.ended(changes, BEFORE)
+            await FAULTS[name](fleet)
+            await fleet.ended(changes)
+    except TimeoutError:
+        waiting = [change.topic for change in changes if not change.note]
+        logs = "\n".join(f"--- {one.name}\n{fleet.log(one)}" for one in fleet.components)
+        raise AssertionError(f"{name}: not ended in {ENDED_S} s: {waiting}\n{logs}") from None
+    ended_s = time.monotonic()
+    try:
+        async with asyncio.timeout(REST_S):
+            await fleet.at_rest()
+    except TimeoutError:
+        raise AssertionError(f"{name}: left behind: {fleet.left}") from None
+    rest_s = time.monotonic()
+    _hold(fleet, name, changes, merged)
+    await _on_the_map(fleet)
+    landed = sum(change.landed for change in changes)
+    return Outcome(name, count, landed, count - landed, ended_s - begun_s, rest_s - ended_s)
+
+
+def _hold(fleet: Fleet, name: str, changes: list[Change], merged: dict[str, int]) -> None:
+    """Landed or rejected for a true reason, none twice, heads green."""
+    wrong = [c.topic for c in changes if c.landed == c.broken or (c.broken and not c.failed)]
+    assert not wrong, f"{name}: {wrong}: {[c.note for c in changes if c.topic in wrong]}"
+    for project in PROJECTS:
+        merges = fleet.merges(project)
+        assert len(merges) == len(set(merges)), f"{name}: {project} has a merge twice: {merges}"
+        landed = sum(change.landed for change in changes if change.project == project)
+        assert len(merges) - merged[project] == landed, f"{name}: {project}: {merges}"
+        files = run_git("ls-tree", "--name-only", "master", at=fleet.repositories.hub / project).splitlines()
+        assert "BROKEN" not in files, f"{name}: the head of {project} is not green"
+        for change in changes:
+            assert (f"{change.topic}.txt" in files) == (change.landed and change.project == project)
+
+
+async def _on_the_map(fleet: Fleet) -> None:
+    url = fleet.engine.url(fleet.engine.ports)
+    command = [str(Path(sys.executable).with_name("headgate")), "map", "check", "--store", url]
+    checked = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr

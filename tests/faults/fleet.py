@@ -1,0 +1,274 @@
+"""Headgate as many processes on one store, with a network between them that can be cut."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from headgate.store.types import Backend, Entry
+from headgate.testing.repositories import Repositories, run_git
+from headgate.testing.servers.program import Program
+from headgate.testing.servers.proxy import Proxy
+
+KINDS = ("scheduler", "scheduler", "merger", "merger", "executor", "executor", "executor")
+SESSION_S = 5.0
+LOOK_S = 0.2
+
+CONFIG = """
+- pipeline:
+    name: gate
+    manager: dependent
+    trigger: {local: [{event: change-approved}]}
+    require: {local: {approved: true}}
+    success: {local: {land: true}}
+    failure: {local: {}}
+- semaphore: {name: printer, max: 2}
+- job: {name: base, parent: null, abstract: true, run: jobs/unit}
+- job: {name: one, semaphores: [printer]}
+- job: {name: two}
+- job: {name: three}
+- job: {name: four}
+- project:
+    name: ^code/.*
+    queue: integrated
+    gate: {jobs: [one, two, three, four]}
+"""
+UNIT = "#!/bin/sh\nsleep 0.5\ntest ! -e BROKEN\n"
+TENANTS = """
+- tenant:
+    name: example
+    source:
+      local:
+        config-projects: [config]
+        untrusted-projects: [code/api, code/lib]
+"""
+PROJECTS = ("code/api", "code/lib")
+SETTINGS = """
+[scheduler]
+tenant_config = {root}/tenants.yaml
+state_dir = state
+[store]
+url = {url}
+session_timeout = {session_s}
+[database]
+dburi = sqlite:///{root}/history.sqlite
+[connection local]
+driver = git
+baseurl = {root}/hub
+canonical_hostname = git.example
+[executor]
+builds = 6
+sandbox = none
+load_multiplier = 1000
+min_avail_mem = 0
+min_avail_hdd = 0
+"""
+AT_WORK = ("/zuul/executor/", "/zuul/merger/", "/zuul/history/queue/", "/zuul/history/data/", "/item/")
+"""In paths of what is there only while something is under way."""
+
+
+LOCKS = {
+    "scheduler": ("/zuul/locks/pipeline/example/gate",),
+    "merger": ("/zuul/merger/locks",),
+    "executor": ("/zuul/executor/unzoned/locks",),
+}
+"""Where the holder of the oldest lock is at work."""
+
+
+class Engine(Protocol):
+    """The store's servers."""
+
+    ports: Sequence[int]
+
+    def url(self, ports: Sequence[int]) -> str: ...
+    async def open(self) -> Backend:
+        """Not through any proxy."""
+        ...
+
+    async def kill_leader(self) -> None: ...
+    async def mend(self) -> None:
+        """Starts what was killed."""
+        ...
+
+
+@dataclass(slots=True)
+class Component:
+    """One process, and its own way to each server."""
+
+    name: str
+    kind: str
+    program: Program
+    lines: list[Proxy]
+
+    @property
+    def pid(self) -> int:
+        return self.program.process.pid if self.program.process else 0
+
+    def cut(self) -> None:
+        for line in self.lines:
+            line.refuse()
+
+    def stall(self) -> None:
+        for line in self.lines:
+            line.stall()
+
+    def mend(self) -> None:
+        for line in self.lines:
+            line.restore()
+            line.cut()
+
+    async def kill(self) -> None:
+        await asyncio.to_thread(self.program.kill)
+
+    def start(self) -> None:
+        self.program.start()
+
+    def freeze(self) -> None:
+        self.program.signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.program.signal(signal.SIGCONT)
+
+
+@dataclass(slots=True)
+class Change:
+    project: str
+    topic: str
+    commit: str
+    broken: bool
+    note: str = ""
+
+    @property
+    def landed(self) -> bool:
+        return "Landed on master as" in self.note
+
+    @property
+    def failed(self) -> bool:
+        return "FAILURE" in self.note
+
+
+@dataclass(slots=True)
+class Fleet:
+    root: Path
+    engine: Engine
+    repositories: Repositories
+    components: list[Component] = field(default_factory=list)
+    rounds: int = 0
+
+    def of(self, kind: str) -> list[Component]:
+        return [component for component in self.components if component.kind == kind]
+
+    async def propose(self, name: str, count: int) -> list[Change]:
+        """Changes that stand on one another's results, two in thirty of them broken; all are approved."""
+        changes = []
+        self.rounds += 1
+        for number in range(count):
+            project, topic, broken = PROJECTS[number % 2], f"{name}-{self.rounds}-{number}", number % 15 == 7
+            files = {f"{topic}.txt": "x\n", **({"BROKEN": "x\n"} if broken else {})}
+            commit = await asyncio.to_thread(self.repositories.propose, project, topic, files)
+            changes.append(Change(project, topic, commit, broken))
+        for change in changes:
+            await asyncio.to_thread(self.repositories.approve, change.project, change.topic)
+        return changes
+
+    async def ended(self, changes: Sequence[Change], count: int | None = None) -> None:
+        """Waits until so many of them, or all, have been told what came of them."""
+        while sum(bool(change.note) for change in changes) < (len(changes) if count is None else count):
+            for change in changes:
+                if not change.note:
+                    told = await asyncio.to_thread(self.repositories.note, change.project, change.commit)
+                    change.note = told.partition("Headgate (gate):")[2]
+            self._look_alive()
+            await asyncio.sleep(LOOK_S)
+
+    def _look_alive(self) -> None:
+        for component in self.components:
+            process = component.program.process
+            code = process.poll() if process else None
+            if code is not None and code != -signal.SIGKILL:
+                raise AssertionError(f"{component.name} ended by itself ({code}):\n{self.log(component)}")
+
+    def log(self, component: Component) -> str:
+        return component.program.log.read_text(errors="replace")[-4_000:]
+
+    def merges(self, project: str) -> list[str]:
+        log = run_git("log", "--first-parent", "--format=%s", "master", at=self.repositories.hub / project)
+        return [line for line in log.splitlines() if line.startswith("Merge ")]
+
+    async def busy(self, kind: str) -> Component:
+        """One of this kind that holds a lock for its work; any when none does."""
+        backend = await self.engine.open()
+        try:
+            held = [entry.value.decode() for place in LOCKS[kind] for entry in (await backend.list(place))[:1]]
+            records = {entry.path: entry.value for entry in await backend.list(f"/zuul/components/{kind}")}
+        finally:
+            await backend.close()
+        pids = [json.loads(record)["pid"] for name, record in records.items() if any(name in by for by in held)]
+        return next((one for one in self.of(kind) if one.pid in pids), self.of(kind)[0])
+
+    async def at_rest(self) -> None:
+        """Waits until nothing is left of what was under way: no request, lock, item, holder, event, directory."""
+        backend = await self.engine.open()
+        try:
+            while left := [*left_over(await backend.list("/zuul")), *self.directories()]:
+                self.left = left
+                await asyncio.sleep(LOOK_S)
+        finally:
+            await backend.close()
+
+    left: list[str] = field(default_factory=list)
+    """What `at_rest` still saw."""
+
+    def directories(self) -> list[str]:
+        """Work directories of builds."""
+        return [str(path) for one in self.of("executor") for path in one.program.directory.glob("state/builds/*")]
+
+
+def left_over(entries: Sequence[Entry]) -> list[str]:
+    found = [entry.path for entry in entries if any(place in entry.path for place in AT_WORK)]
+    found += [e.path for e in entries if e.path.startswith("/zuul/events/") and "/election" not in e.path]
+    found += [e.path for e in entries if e.path.startswith("/zuul/semaphores/") and b'"holders":[]' not in e.value]
+    return found
+
+
+@asynccontextmanager
+async def fleet(root: Path, engine: Engine) -> AsyncIterator[Fleet]:
+    """Two schedulers, two mergers, three executors, each a process."""
+    repositories = Repositories(root)
+    repositories.create("config", {"zuul.yaml": CONFIG, "jobs/unit": UNIT})
+    for project in PROJECTS:
+        repositories.create(project, {"README": "x\n"})
+    (root / "tenants.yaml").write_text(TENANTS)
+    found = Fleet(root, engine, repositories)
+    try:
+        for number, kind in enumerate(KINDS):
+            found.components.append(await _component(root, engine, f"{kind}{number}", kind))
+        for component in found.components:
+            component.start()
+        yield found
+    finally:
+        for component in found.components:
+            component.thaw()
+            await component.kill()
+            for line in component.lines:
+                await line.stop()
+
+
+async def _component(root: Path, engine: Engine, name: str, kind: str) -> Component:
+    lines = [Proxy("127.0.0.1", port) for port in engine.ports]
+    for line in lines:
+        await line.start()
+    url = engine.url([line.port for line in lines])
+    directory = root / "processes" / name
+    directory.mkdir(parents=True)
+    settings = SETTINGS.format(root=root, url=url, session_s=SESSION_S)
+    (directory / "headgate.conf").write_text(settings)
+    command = [str(Path(sys.executable).with_name("headgate")), kind, "--config", "headgate.conf"]
+    return Component(name, kind, Program(command, directory, {"PYTHONUNBUFFERED": "1"}), lines)

@@ -1,0 +1,16 @@
+"""The short version of `make faults`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from tests.faults.__main__ import run, table
+from tests.faults.faults import SHORT
+
+
+async def test_what_happens_to_processes_and_servers_changes_nothing(tmp_path: Path) -> None:
+    outcomes = await run(tmp_path, SHORT, 8)
+    Console(width=120).print(table(outcomes))
+    assert [one.fault for one in outcomes] == list(SHORT)
