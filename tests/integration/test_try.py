@@ -82,6 +82,19 @@ def test_a_job_that_is_only_in_the_work_tree(repositories: Repositories) -> None
     assert "zuul.yaml" in attempt(repositories, "own").output
 
 
+def test_what_a_job_before_it_would_return_can_be_given(repositories: Repositories) -> None:
+    text = """
+- job: {name: later, parent: base, run: later, dependencies: unit}
+- project:
+    check: {jobs: [later]}
+"""
+    repositories.write("code/api", {"zuul.yaml": text, "later": "#!/bin/sh\ngrep dsn $HEADGATE_VARS\n"})
+    assert "later comes after unit: give what that would return with --data" in attempt(repositories, "later").output
+    done = attempt(repositories, "later", "--data", "dsn=postgres://here")
+    assert done.exit_code == 0 and 'dsn": "postgres://here"' in done.output
+    assert "is not KEY=VALUE" in str(attempt(repositories, "later", "--data", "dsn").exception)
+
+
 def test_what_cannot_be_tried_is_said(repositories: Repositories, tmp_path: Path) -> None:
     done = attempt(repositories, "unti")
     assert isinstance(done.exception, Exception) and done.exit_code == 1

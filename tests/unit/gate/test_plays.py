@@ -282,6 +282,16 @@ def test_child_jobs_leave_the_others_out() -> None:
     assert play.landing_names == ["A"], "skipped jobs do not stand in the way"
 
 
+def test_no_child_jobs_at_all_are_what_a_job_may_ask_for() -> None:
+    play = Play("unit", AFTER_UNIT, SOFTLY)
+    play.approve("A")
+    play.merges()
+    play.ends("A", "unit", "SUCCESS", zuul={"child_jobs": []})
+    assert play.builds == [("A", "docs")], "who depends only softly runs all the same"
+    play.passes("A")
+    assert play.landing_names == ["A"]
+
+
 def test_what_jobs_warn_of_is_in_the_report() -> None:
     play = Play("unit")
     play.approve("A")

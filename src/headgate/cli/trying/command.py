@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.directories import Directories
 from headgate.adapters.git.engine import GitEngine
+from headgate.adapters.process.returning import parse
 from headgate.adapters.process.runner import ProcessRunner
 from headgate.base.errors import UserError
 from headgate.base.ids import fresh
@@ -52,6 +53,7 @@ from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 @click.option("--project", help="Whose job it is, when that is not the project of the first tree.")
 @click.option("--branch", help="The branch a change would be for.  Default: the one checked out, if it is a known one.")
 @click.option("--pipeline", help="Default: the first in which the project runs the job.")
+@click.option("--data", multiple=True, metavar="KEY=VALUE", help="What a job before it would return; values are JSON.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep the work directory and the logs here.")
 def command(
     job: str,
@@ -61,6 +63,7 @@ def command(
     project: str | None,
     branch: str | None,
     pipeline: str | None,
+    data: tuple[str, ...],
     keep: Path | None,
 ) -> None:
     """Run one job here and now, on work trees with all that is not committed yet, and show its log.
@@ -82,10 +85,14 @@ def command(
         raise UserError(str(error)) from error
     if frozen_job.noop:
         raise UserError(f"{job} runs nothing")
-    if frozen_job.dependencies:
+    if frozen_job.dependencies and not data:
         names = ", ".join(d.name for d in frozen_job.dependencies)
-        click.echo(f"{job} comes after {names}, which is not run: what that returns is missing", err=True)
-    spec = _spec(loaded, place, frozen_job, found)
+        click.echo(f"{job} comes after {names}: give what that would return with --data KEY=VALUE", err=True)
+    try:
+        returned = parse(list(data))
+    except ValueError as error:
+        raise UserError(f"--data: {error}") from error
+    spec = replace(_spec(loaded, place, frozen_job, found), parent_data=returned)
     with tempfile.TemporaryDirectory(prefix="headgate-try-") as name:
         outcome = asyncio.run(_run(settings, spec, found, keep or Path(name), keep is not None))
     _tell(spec, outcome, keep)
