@@ -6,11 +6,20 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
+from headgate.map.check import check
+from headgate.map.inventory.places import InventoryMap
+from headgate.map.trees import Tree
+from headgate.services.inventory.fsck import examine
 from headgate.store.sqlite import SqliteReader
+from headgate.store.types import Entry
+from headgate.store.zookeeper.backend import ZooKeeperBackend
+from headgate.testing.servers.zookeeper import chroot, installed, zookeeper
 
 HERE = Path(__file__).parent
 DEADLINE_S = 30
@@ -58,28 +67,59 @@ async def generated(directory: Path) -> None:
     await run(sys.executable, "-m", "grpc_tools.protoc", f"-I{HERE}", *out, str(HERE / "runmetadata.proto"))
 
 
+LAYOUT = (
+    r"types/object/runm\.image",
+    r"types/runm\.provider/runm\.compute",
+    r"partitions/by-uuid/[0-9a-f]{32}",
+    r"partitions/by-name/part0",
+    r"definitions/by-uuid/[0-9a-f]{32}",
+    r"definitions/by-type/runm\.provider/default",
+    r"partitions/[0-9a-f]{32}/definitions/by-type/runm\.provider/default",
+    r"partitions/[0-9a-f]{32}/definitions/by-type/runm\.provider/by-type/runm\.compute",
+    r"objects/by-uuid/[0-9a-f]{32}",
+    r"partitions/[0-9a-f]{32}/objects/by-type/runm\.provider/by-name/node6",
+    r"partitions/[0-9a-f]{32}/objects/by-type/runm\.image/by-project/proj0/by-name/debian",
+    r"partitions/[0-9a-f]{32}/properties/by-type/runm\.image/architecture/x86_64/[0-9a-f]{32}",
+    r"partitions/[0-9a-f]{32}/tags/unicorn/[0-9a-f]{32}",
+)
+
+
 async def test_a_client_of_the_published_definitions_works_unchanged(tmp_path: Path) -> None:
     await generated(tmp_path)
     store = tmp_path / "inventory.sqlite"
     async with service(tmp_path, "--store", f"sqlite:///{store}") as address:
-        said = await run(sys.executable, str(HERE / "client.py"), address, PYTHONPATH=str(tmp_path))
-        assert "every method answers as published" in said
+        await drive(tmp_path, address)
         reader = SqliteReader(store)
-        paths = [entry.path for entry in await reader.list("/runm/metadata")]
+        found = await reader.list("/runm/metadata")
         await reader.close()
-    for layout in (
-        r"/runm/metadata/types/object/runm\.image",
-        r"/runm/metadata/types/runm\.provider/runm\.compute",
-        r"/runm/metadata/partitions/by-uuid/[0-9a-f]{32}",
-        r"/runm/metadata/partitions/by-name/part0",
-        r"/runm/metadata/definitions/by-uuid/[0-9a-f]{32}",
-        r"/runm/metadata/definitions/by-type/runm\.provider/default",
-        r"/runm/metadata/partitions/[0-9a-f]{32}/definitions/by-type/runm\.provider/default",
-        r"/runm/metadata/partitions/[0-9a-f]{32}/definitions/by-type/runm\.provider/by-type/runm\.compute",
-        r"/runm/metadata/objects/by-uuid/[0-9a-f]{32}",
-        r"/runm/metadata/partitions/[0-9a-f]{32}/objects/by-type/runm\.provider/by-name/node6",
-        r"/runm/metadata/partitions/[0-9a-f]{32}/objects/by-type/runm\.image/by-project/proj0/by-name/debian",
-        r"/runm/metadata/partitions/[0-9a-f]{32}/properties/by-type/runm\.image/architecture/x86_64/[0-9a-f]{32}",
-        r"/runm/metadata/partitions/[0-9a-f]{32}/tags/unicorn/[0-9a-f]{32}",
-    ):
-        assert any(re.fullmatch(layout, path) for path in paths), layout
+    hold(found)
+
+
+@pytest.mark.skipif(not installed(), reason="needs Debian's package zookeeper")
+async def test_it_does_so_on_zookeeper(tmp_path: Path) -> None:
+    await generated(tmp_path)
+    with zookeeper(tmp_path / "zookeeper") as server:
+        url = f"zookeeper://127.0.0.1:{server.port}{await chroot(server)}"
+        async with service(tmp_path, "--store", url, "--prefix", "lab/") as address:
+            await drive(tmp_path, address)
+        backend = await ZooKeeperBackend.open(url)
+        found = await backend.list("/lab/runm/metadata")
+        await backend.close()
+        hold(found, "/lab/runm/metadata")
+        assert examine(InventoryMap("/lab/runm/metadata"), found) == []
+
+
+async def drive(directory: Path, address: str) -> None:
+    said = await run(sys.executable, str(HERE / "client.py"), address, PYTHONPATH=str(directory))
+    assert "every method answers as published" in said
+
+
+def hold(found: Sequence[Entry], root: str = "/runm/metadata") -> None:
+    """Every place of the layout is used, and nothing is there that the map does not know."""
+    paths = [entry.path for entry in found]
+    for place in LAYOUT:
+        assert any(re.fullmatch(f"{root}/{place}", path) for path in paths), place
+    tree = Tree(root, InventoryMap)
+    findings = check(found, (tree,))
+    assert findings.good, findings.text()
+    assert all(place.startswith(f"{root}/definitions/by-type/<type>/by-type") for place in findings.unused)

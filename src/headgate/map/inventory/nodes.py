@@ -38,6 +38,7 @@ class NodeClaim(msgspec.Struct, frozen=True, omit_defaults=True):
     tenant: str
     project: str
     node: str
+    label: str
     name: str
     """Of the machine."""
     reach: dict[str, str] = {}

@@ -72,7 +72,8 @@ class Assigning:
         known = {one.object.uuid: one for several in found for one in several}
         pairs = list(zip(request.nodes, (known[uuid] for uuid in chosen), strict=True))
         return Assigned(
-            [_claim(request, node, one) for (node, _), one in pairs], [self._finding.check(one) for _, one in pairs]
+            [_claim(request, node, label, one) for (node, label), one in pairs],
+            [self._finding.check(one) for _, one in pairs],
         )
 
     async def _candidates(self, request: NodeRequest, tenant: Tenant) -> list[list[Candidate]] | Refusal:
@@ -87,7 +88,7 @@ class Assigning:
         return found
 
 
-def _claim(request: NodeRequest, node: str, one: Candidate) -> NodeClaim:
+def _claim(request: NodeRequest, node: str, label: str, one: Candidate) -> NodeClaim:
     return NodeClaim(
         machine=one.object.uuid,
         partition=one.object.partition,
@@ -95,6 +96,7 @@ def _claim(request: NodeRequest, node: str, one: Candidate) -> NodeClaim:
         tenant=request.tenant,
         project=request.project,
         node=node,
+        label=label,
         name=one.object.name,
         reach=dict(one.object.properties),
         provider=dict(one.provider),

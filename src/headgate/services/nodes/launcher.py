@@ -156,7 +156,8 @@ class _Term:
         provider = self._launcher.providers.get(claim.provider.get("kind", ""))
         if provider is None:
             raise Unusable(f"there is no provider for machine {claim.name}")
-        return {**await provider.prepare(_machine(claim)), "headgate_machine": claim.name}
+        known = {"label": claim.label, "provider": claim.reach.get("provider", ""), "external_id": claim.machine}
+        return {**await provider.prepare(_machine(claim)), "headgate_machine": claim.name, "nodepool": known}
 
     async def _clean(self, claim: NodeClaim, at: At) -> None:
         provider = self._launcher.providers.get(claim.provider.get("kind", ""))
