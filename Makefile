@@ -27,7 +27,7 @@ bench: .venv/.dev
 	$(BIN)/python -m bench
 
 proto: .venv/.dev
-	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src src/headgate/inventory/wire/*.proto
+	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src src/headgate/inventory/wire/*.proto src/headgate/store/etcd/wire/*.proto
 
 fuzz: .venv/.dev
 	$(BIN)/python -m headgate.testing.fuzz 60

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from headgate.testing.servers.etcd import Etcd, etcd
 from headgate.testing.servers.zookeeper import ZooKeeper, zookeeper
 
 
@@ -13,4 +14,11 @@ from headgate.testing.servers.zookeeper import ZooKeeper, zookeeper
 def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
     """One that anybody may use without a login.  Take a node of your own: `chroot`."""
     with zookeeper(tmp_path_factory.mktemp("zookeeper")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    """One that anybody may use.  Take a prefix of your own."""
+    with etcd(tmp_path_factory.mktemp("etcd")) as running:
         yield running

@@ -1,0 +1,1 @@
+"""What is said to etcd and what it answers."""
