@@ -11,6 +11,7 @@ demo: .venv/.demo
 
 test: .venv/.dev check
 	scripts/debian-packages default-jre-headless:java zookeeper:/usr/share/zookeeper/bin/zkServer.sh
+	scripts/debian-packages etcd-server:etcd etcd-client:etcdctl
 	scripts/debian-packages bubblewrap:bwrap chromium:chromium openssh-server:/usr/sbin/sshd openssh-client:ssh postgresql:pg_ctlcluster
 	SIM_SEEDS=$(SIM_SEEDS) $(BIN)/pytest -q -n auto --dist worksteal tests
 

@@ -38,7 +38,8 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "url": Option(
             "text",
             "",
-            "`sqlite:///FILE`, `zookeeper://HOST:PORT,…/CHROOT`, or `memory:` to forget all. Default: in state_dir.",
+            "`sqlite:///FILE`, `zookeeper://HOST:PORT,…/CHROOT`, `etcd://HOST:PORT,…/PREFIX`, or `memory:` to forget "
+            "all. Default: in state_dir.",
         ),
         "session_timeout": Option(
             "seconds", "15", "After how long without a sign of life a component's work is taken over."
@@ -214,13 +215,13 @@ class Settings:
 
     @property
     def store_url(self) -> str:
-        """`memory:`, `sqlite:///<absolute path>` or `zookeeper://…`."""
+        """`memory:`, `sqlite:///<absolute path>`, `zookeeper://…` or `etcd://…`."""
         url = self.get("store", "url") or f"sqlite:///{self.state_dir / 'headgate.sqlite'}"
-        if url == "memory:" or url.startswith("zookeeper://"):
+        if url == "memory:" or url.startswith(("zookeeper://", "etcd://")):
             return url
         if not url.startswith("sqlite:///"):
             shown = url.partition("://")[0] + "://…" if "@" in url else url
-            known = "sqlite:///FILE, zookeeper://HOST:PORT,…/CHROOT or memory:"
+            known = "sqlite:///FILE, zookeeper://HOST:PORT,…/CHROOT, etcd://HOST:PORT,…/PREFIX or memory:"
             raise UserError(f"{self.path}: [store] url: {shown!r} is not known; it is {known}")
         return f"sqlite:///{self._absolute(url.removeprefix('sqlite:///'))}"
 

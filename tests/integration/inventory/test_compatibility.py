@@ -16,9 +16,11 @@ from headgate.map.check import check
 from headgate.map.inventory.places import InventoryMap
 from headgate.map.trees import Tree
 from headgate.services.inventory.fsck import examine
+from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.sqlite import SqliteReader
 from headgate.store.types import Entry
 from headgate.store.zookeeper.backend import ZooKeeperBackend
+from headgate.testing.servers import etcd
 from headgate.testing.servers.zookeeper import chroot, installed, zookeeper
 
 HERE = Path(__file__).parent
@@ -107,6 +109,34 @@ async def test_it_does_so_on_zookeeper(tmp_path: Path) -> None:
         await backend.close()
         hold(found, "/lab/runm/metadata")
         assert examine(InventoryMap("/lab/runm/metadata"), found) == []
+
+
+@pytest.mark.skipif(not etcd.installed(), reason="needs Debian's package etcd-server")
+async def test_it_does_so_on_etcd_where_it_can_be_found(tmp_path: Path) -> None:
+    """What `etcdctl` sees is the layout."""
+    await generated(tmp_path)
+    with etcd.etcd(tmp_path / "etcd") as server:
+        port = str(server.port)
+        async with service(tmp_path, "--etcd-endpoints", f"http://127.0.0.1:{port}", "--prefix", "/") as address:
+            await drive(tmp_path, address)
+            assert await _keys(port, "/gsr/services/runmachine-metadata/") == [
+                f"/gsr/services/runmachine-metadata/{address}"
+            ]
+        assert await _keys(port, "/gsr/") == []
+        keys = await _keys(port, "/runm/metadata/")
+        backend = await EtcdBackend.open(f"etcd://127.0.0.1:{port}")
+        found = await backend.list("/runm/metadata")
+        await backend.close()
+        assert sorted(entry.path for entry in found) == keys
+        hold(found)
+        assert examine(InventoryMap(), found) == []
+
+
+async def _keys(port: str, prefix: str) -> list[str]:
+    """By etcd's own program."""
+    endpoints = f"--endpoints=127.0.0.1:{port}"
+    said = await run("etcdctl", endpoints, "get", "--prefix", "--keys-only", prefix, ETCDCTL_API="3")
+    return sorted(line for line in said.splitlines() if line)
 
 
 async def drive(directory: Path, address: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import os
+import socket
 import time
 from collections.abc import Callable, Coroutine
 
@@ -15,12 +17,15 @@ from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
 from headgate.cli.settings import Settings
 from headgate.inventory.names import Invalid
+from headgate.map.inventory.discovery import PREFIX, PREFIX_VARIABLE, endpoint
 from headgate.map.inventory.places import InventoryMap, root
 from headgate.services.context import Context
+from headgate.services.inventory.discovery import found_at
 from headgate.services.inventory.inventory import Inventory
 from headgate.services.nodes.asking import Tenants
 from headgate.services.nodes.finding import LOCAL, STATIC, expression
 from headgate.services.nodes.launcher import Launcher
+from headgate.store.etcd.address import SCHEME as ETCD
 from headgate.store.store import Store
 from headgate.web.inventory.http import create_app
 from headgate.web.inventory.identity import Identity, Sessions, Trusting, Verifying
@@ -42,11 +47,27 @@ def _faces(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> lis
     identity = _identity(settings)
     host, port = settings.get("inventory", "listen_address"), settings.get("inventory", "port")
     sessions = Sessions(identity, inventory)
-    works = [serve(inventory, sessions, _joined(host, port), _tls(settings), stop, _announce("gRPC", host))]
+    served = asyncio.get_running_loop().create_future()
+
+    def bound(number: int) -> None:
+        _announce("gRPC", host)(number)
+        served.set_result(number)
+
+    works = [serve(inventory, sessions, _joined(host, port), _tls(settings), stop, bound)]
+    if settings.store_url.startswith(ETCD):
+        works.append(_be_found(settings, inventory, host, served))
     if http_port := settings.get("inventory", "http_port"):
         app = create_app(v1_parts(sessions, inventory))
         works.append(serve_web(app, host, int(http_port), stop, _announce("JSON over HTTP", host)))
     return works
+
+
+async def _be_found(settings: Settings, inventory: Inventory, host: str, served: asyncio.Future[int]) -> None:
+    """In etcd, by clients of the registry that runmachine's services use; until cancelled."""
+    known = socket.getfqdn() if host in ("0.0.0.0", "::", "") else host
+    prefix = os.environ.get(PREFIX_VARIABLE, PREFIX)
+    path = endpoint(prefix, settings.get("inventory", "service_name"), known, await served)
+    await found_at(inventory.facts.store, path)
 
 
 async def make_launcher(context: Context, inventory: Inventory, tenants: Tenants) -> Launcher:

@@ -18,6 +18,12 @@ from headgate.store.store import Store
 @click.command("serve")
 @click.option("--config", metavar="FILE", help="The settings file; without one, everything is as its reference says.")
 @click.option("--store", metavar="URL", help="Instead of the settings' [store] url.")
+@click.option(
+    "--etcd-endpoints",
+    envvar="RUNM_METADATA_STORAGE_ETCD_ENDPOINTS",
+    metavar="HOST:PORT,…",
+    help="The store is etcd, there.",
+)
 @click.option("--prefix", envvar="RUNM_METADATA_STORAGE_ETCD_KEY_PREFIX", help="What is before runm/metadata.")
 @click.option("--listen", envvar="RUNM_METADATA_BIND_HOST", metavar="ADDRESS", help="Address to listen on.")
 @click.option("--port", envvar="RUNM_METADATA_BIND_PORT", type=click.IntRange(0, 65535), help="Port; 0: a free one.")
@@ -45,7 +51,8 @@ def settings_of(config: str | None) -> Settings:
 def with_given(settings: Settings, given: dict[str, object]) -> Settings:
     """Options of the command line win over the file."""
     said = {name: str(value) for name, value in given.items() if value is not None}
-    store = said.pop("store", None)
+    endpoints = said.pop("etcd_endpoints", None)
+    store = said.pop("store", None) or (endpoints and f"etcd://{endpoints.replace('http://', '')}")
     if "listen" in said:
         said["listen_address"] = said.pop("listen")
     for name in ("cert_path", "key_path", "client_ca_path"):

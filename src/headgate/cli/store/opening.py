@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from headgate.base.errors import UserError
+from headgate.store.etcd.address import SCHEME as ETCD
+from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.memory import MemoryBackend
 from headgate.store.sqlite import SqliteBackend, SqliteReader
 from headgate.store.types import Backend, StoreError
@@ -20,6 +22,8 @@ async def open_url(url: str) -> Backend:
             return MemoryBackend()
         if url.startswith(ZOOKEEPER):
             return await ZooKeeperBackend.open(url)
+        if url.startswith(ETCD):
+            return await EtcdBackend.open(url)
         return await SqliteBackend.open(url.removeprefix(SQLITE))
     except StoreError as error:
         raise UserError(str(error)) from error

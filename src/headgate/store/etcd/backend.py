@@ -113,15 +113,22 @@ class EtcdBackend:
         while True:
             entries, revision = await self._listed(prefix)
             yield Snapshot(tuple(entries))
-            key = self._key(prefix or "/")
-            answers = self._link.watch(key, _past(key), revision + 1)
+            changes = self._since(prefix, revision)
             try:
-                async with aclosing(answers):  # type: ignore[type-var]  # an async generator behind its protocol
-                    async for events in _whole(answers):
-                        for change in self._changes(prefix, events):
-                            yield change
+                async with aclosing(changes):  # type: ignore[type-var]  # an async generator behind its protocol
+                    async for change in changes:
+                        yield change
             except (Unavailable, _Missed):
                 continue  # from a new snapshot on; raises Unavailable if there is none to be had
+
+    async def _since(self, prefix: str, revision: int) -> AsyncIterator[Change]:
+        """Raises Unavailable, _Missed."""
+        key = self._key(prefix or "/")
+        answers = self._link.watch(key, _past(key), revision + 1)
+        async with aclosing(answers):  # type: ignore[type-var]  # an async generator behind its protocol
+            async for events in _whole(answers):
+                for change in self._changes(prefix, events):
+                    yield change
 
     def _changes(self, prefix: str, events: Sequence[pb.Event]) -> Sequence[Change]:
         found: list[Change] = []

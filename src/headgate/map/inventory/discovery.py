@@ -1,0 +1,33 @@
+"""Where services say where they are, for clients that look them up in etcd."""
+
+from __future__ import annotations
+
+from headgate.map.records import Empty
+from headgate.map.tree import Dir, Each, each, place
+
+PREFIX_VARIABLE = "GSR_KEY_PREFIX"
+PREFIX = "gsr"
+
+
+class EndpointPlace(Dir):
+    """One endpoint, `host:port`."""
+
+    record = place(Empty, "A service answers there.", by="inventory", node="ephemeral", own=True)
+
+
+class ServicePlace(Dir):
+    """One service."""
+
+    endpoint = each(EndpointPlace, key="endpoint", bare=True)
+
+
+class Registry(Dir):
+    """Services that can be found."""
+
+    services = each(ServicePlace, key="service")
+
+
+def endpoint(prefix: str, service: str, host: str, port: int) -> str:
+    """The path of one; clients read host and port from it as they are written."""
+    registry: Each[ServicePlace] = Registry("/" + prefix.strip("/")).services
+    return f"{registry(service).path}/{host}:{port}"
