@@ -87,3 +87,35 @@ async def test_a_reporter_job_runs_once_the_change_has_landed(tmp_path: Path, re
                 running.history.told.clear()
                 await running.history.told.wait()
         assert seen == ["hi"]
+
+
+SHARING = """
+- global-semaphore: {name: crane, max: 1}
+- tenant:
+    name: one
+    semaphores: [crane]
+    source: {local: {config-projects: [lifting], untrusted-projects: [code/api]}}
+- tenant:
+    name: two
+    semaphores: [crane]
+    source: {local: {config-projects: [lifting], untrusted-projects: [code/lib]}}
+"""
+
+
+async def test_a_global_semaphore_is_one_for_all_tenants(tmp_path: Path, repositories: Repositories) -> None:
+    lifting = PIPELINES.replace("    run: jobs/unit\n", "    run: jobs/unit\n    semaphore: crane\n")
+    repositories.create("lifting", {"zuul.yaml": lifting, "jobs/unit": "#!/bin/sh\n"})
+    async with gate(tmp_path, repositories.hub, MemoryBackend(), SHARING) as running:
+        running.runner.hold = asyncio.Event()
+        repositories.propose("code/api", "here", {"hello": "hi\n"})
+        await running.runner.begun(1)
+        repositories.propose("code/lib", "there", {"hello": "hi\n"})
+        places, mirror = running.context.map.tenant("two").pipeline("check"), running.context.mirror
+        async with asyncio.timeout(DEADLINE_S):
+            while not any("/job/" in entry.path for entry in mirror.under(places.path)):
+                await mirror.moved(mirror.moves)
+        await quiet(running)
+        assert len(running.runner.ran) == 1
+        running.runner.hold.set()
+        assert {(await running.history.result_of(name, "check")).result for name in ("here", "there")} == {"SUCCESS"}
+        assert not running.context.mirror.under(running.context.map.semaphores("one").path)

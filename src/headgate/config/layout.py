@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -64,6 +64,11 @@ class Layout:
         """Name -> how many may hold it; of one that is not here, one may."""
         own = {name: stanza.body.get("max", 1) for name, stanza in self.singles["semaphore"].items()}
         return {**own, **self.tenant.semaphores}
+
+    @property
+    def shared(self) -> Collection[str]:
+        """Semaphores that other tenants use, too."""
+        return self.tenant.semaphores
 
     def source(self, project: str) -> TenantProject:
         """What the tenant file says of a project, by canonical name."""
@@ -137,7 +142,7 @@ class Layout:
         """Name of the shared queue, or the project's own; of a per-branch queue with the branch."""
         named = list(self._queues(project))
         name = next((queue for _, queue in named), "")
-        kind = self.queue_type(name)
+        kind = self._queue_type(name)
         if kind == "branch-assigned":
             target = Target(branch)
             assigned = (queue for s, queue in named if project_applies(self, s, project, target))
@@ -150,7 +155,7 @@ class Layout:
             templates = [t for n in as_list(stanza.body.get("templates")) for t in self.templates.get(n, [])]
             yield from ((stanza, s.body["queue"]) for s in (stanza, *templates) if s.body.get("queue"))
 
-    def queue_type(self, name: str) -> str:
+    def _queue_type(self, name: str) -> str:
         """all-branches | per-branch | branch-assigned; all-branches of one that is not defined."""
         queue = self.singles["queue"].get(name)
         if queue is None:

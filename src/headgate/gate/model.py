@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -189,6 +189,11 @@ class Layout(Protocol):
 
     @property
     def semaphores(self) -> Mapping[str, int]: ...
+    @property
+    def shared(self) -> Collection[str]:
+        """Semaphores that other tenants use, too."""
+        ...
+
     def freeze(
         self,
         pipeline: str,

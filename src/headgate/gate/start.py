@@ -131,6 +131,7 @@ def run(
     build = Build(id=id, job=job.name, attempt=attempt, voting=job.voting, asked_ms=world.now_ms, given=given)
     if job.noop:
         return replace(build, result="SUCCESS")
+    semaphores = limits(job, world.layouts.landed)
     spec = BuildSpec(
         build=id,
         buildset=buildset.id,
@@ -142,7 +143,8 @@ def run(
         attempt=attempt,
         zuul=variables(item, buildset, job, build, world.tenant, world.pipeline),
         parent_data=parent_data(job, buildset),
-        semaphores=limits(job, world.layouts.landed),
+        semaphores=semaphores,
+        shared=tuple(name for name in semaphores if name in world.layouts.landed.shared),
     )
     asked.append(Run(id, spec, world.pipeline.precedence))
     return build

@@ -148,6 +148,8 @@ class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Path of the buildset's RepoState."""
     semaphores: dict[str, int] = {}
     """Semaphores that its playbooks take -> how many may hold them."""
+    shared: tuple[str, ...] = ()
+    """Those of them that are shared with other tenants."""
     state: RepoState | None = None
     """The state itself, of a build that belongs to no buildset."""
     hosts: dict[str, dict[str, Any]] = {}

@@ -38,7 +38,7 @@ from headgate.map.records import (
     Troubles,
     Wish,
 )
-from headgate.map.tree import Dir, below, each, place
+from headgate.map.tree import Address, Dir, below, each, place
 from headgate.recipes.stream import Stream, StreamEntry
 
 ROOT = "/zuul"
@@ -229,6 +229,12 @@ class TenantSemaphores(Dir):
     semaphore = each(SemaphorePlace, key="semaphore", bare=True)
 
 
+class SharedSemaphores(Dir):
+    """That tenants share: other programs keep them here, too."""
+
+    semaphore = each(SemaphorePlace, key="semaphore", bare=True)
+
+
 class System(Dir):
     """Configuration of the whole."""
 
@@ -363,6 +369,7 @@ class Map(Dir):
     notices = below(NoticesPlace, seed=False, taken_under="notices/election")
     results = below(Results)
     scheduler = below(SchedulerPlace)
+    global_semaphores = below(SharedSemaphores, name="global-semaphores", seed=False)
     semaphores = each(TenantSemaphores, key="tenant")
     system = below(System)
     wishes = place(
@@ -373,3 +380,9 @@ class Map(Dir):
         seed=False,
     )
     tenant = each(Tenant, key="tenant")
+
+
+def semaphore_of(map: Map, tenant: str, name: str, *, shared: bool) -> Address[SemaphoreRecord]:
+    """Who holds it; `shared`: by all tenants that may use it."""
+    place = map.global_semaphores if shared else map.semaphores(tenant)
+    return place.semaphore(name).record

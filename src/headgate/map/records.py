@@ -102,6 +102,8 @@ class Holder(msgspec.Struct, frozen=True):
     job: str
     build: str = ""
     """A playbook of this build holds it; otherwise the job does."""
+    tenant: str = ""
+    """Whose pipeline it is, of a semaphore that tenants share."""
 
 
 class SemaphoreRecord(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from asyncio import Event, timeout
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +13,7 @@ import msgspec
 
 from headgate.base.tasks import unless
 from headgate.gate.work import Answer, BuildPaused
+from headgate.map.places import semaphore_of
 from headgate.map.records import Holder, SemaphoreRecord
 from headgate.map.tree import Address
 from headgate.recipes.patience import answered
@@ -51,6 +52,8 @@ class Contact:
     """Semaphore -> how many may hold it."""
     told: Callable[[dict[str, Any], str], dict[str, Any]]
     """Data as others are to see it, of the build with this id."""
+    shared: Collection[str] = ()
+    """Those that other tenants use, too."""
     lost: list[StoreError] = field(default_factory=list)
     """Why the build was cancelled, when it was for the store's sake."""
 
@@ -96,12 +99,14 @@ class Contact:
         self.cancel.set()
 
     def _place(self, semaphore: str) -> Address[SemaphoreRecord]:
-        return self.context.map.semaphores(self.claim.request.meta["tenant"]).semaphore(semaphore).record
+        tenant = self.claim.request.meta["tenant"]
+        return semaphore_of(self.context.map, tenant, semaphore, shared=semaphore in self.shared)
 
     async def _taken(self, semaphores: Sequence[str]) -> bool:
         """Waits for all of them, and takes them in one commit."""
-        place = self.context.map.semaphores(self.claim.request.meta["tenant"])
-        with self.context.mirror.part(place.path) as part:
+        map = self.context.map
+        paths = (map.semaphores(self.claim.request.meta["tenant"]).path, map.global_semaphores.path)
+        with self.context.mirror.part(*paths) as part:
             while True:
                 seen, wanted = part.moves, self._taking(semaphores)
                 if wanted is not None and await self._written(*wanted):
@@ -131,7 +136,8 @@ class Contact:
             if len(holders) >= self.limits.get(name, 1):
                 return None
             meta = self.claim.request.meta
-            holder = Holder(meta["pipeline"], meta.get("buildset", ""), meta["job"], self.claim.request.id)
+            tenant = meta["tenant"] if name in self.shared else ""
+            holder = Holder(meta["pipeline"], meta.get("buildset", ""), meta["job"], self.claim.request.id, tenant)
             checks.append(At(place.path, entry.version if entry else None))
             ops.append(place.put(SemaphoreRecord((*holders, holder))))
         return checks, ops

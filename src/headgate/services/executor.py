@@ -156,7 +156,7 @@ class Executor:
     async def _run(self, claim: Claim, spec: BuildSpec) -> BuildOutcome:
         """Raises StoreError."""
         cancel = asyncio.Event()
-        contact = Contact(self._context, claim, cancel, spec.semaphores, self._told)
+        contact = Contact(self._context, claim, cancel, spec.semaphores, self._told, spec.shared)
         watch = asyncio.ensure_future(self._watch(claim, cancel))
         try:
             state = spec.state or await self._state(spec.repo_state)

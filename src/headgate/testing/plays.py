@@ -58,6 +58,10 @@ class PlayLayout:
     def semaphores(self) -> Mapping[str, int]:
         return self.limits
 
+    @property
+    def shared(self) -> tuple[str, ...]:
+        return ()
+
     def freeze(
         self,
         pipeline: str,

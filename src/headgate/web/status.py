@@ -167,10 +167,13 @@ class Status:
         limits = configured.layouts.landed.semaphores
         held: dict[str, list[HolderShape]] = {name: [] for name in limits}
         place = self.context.map.semaphores(tenant)
-        for entry in self.context.mirror.under(place.path):
-            name = unescape(entry.path.removeprefix(place.path + "/"))
-            for holder in place.semaphore(name).record.decode(entry.value).holders:
-                held.setdefault(name, []).append(HolderShape(holder.buildset, holder.job))
+        shared = self.context.map.global_semaphores
+        for kept in (place, shared):
+            for entry in self.context.mirror.under(kept.path):
+                name = unescape(entry.path.removeprefix(kept.path + "/"))
+                for holder in kept.semaphore(name).record.decode(entry.value).holders:
+                    if kept is place or name in configured.tenant.semaphores:
+                        held.setdefault(name, []).append(HolderShape(holder.buildset, holder.job))
         return [
             SemaphoreShape(
                 name,

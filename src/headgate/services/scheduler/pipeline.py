@@ -19,8 +19,9 @@ from headgate.gate.decide import settle
 from headgate.gate.enqueue import concluded
 from headgate.gate.model import Action, Land, Record, State, World
 from headgate.gate.work import Answer, BuildEnded, BuildOutcome, BuildPaused, LayoutChanged
-from headgate.map.places import PipelineEvents
+from headgate.map.places import PipelineEvents, semaphore_of
 from headgate.map.records import ForPipeline, Holder, ManagementResult, SemaphoreRecord
+from headgate.map.tree import Address
 from headgate.recipes import blob
 from headgate.recipes.codec import decode
 from headgate.recipes.lock import lock
@@ -60,6 +61,7 @@ class PipelineRunner:
             map.config.path,
             map.layout(self.tenant).path,
             map.semaphores(self.tenant).path,
+            map.global_semaphores.path,
         )
         """Prefixes of all that a turn may rest on."""
         self._looked: tuple[object, ...] = ()
@@ -183,7 +185,7 @@ class PipelineRunner:
         """Semaphore -> holders in other pipelines, and playbooks."""
         held: Counter[str] = Counter()
         for name in self._semaphore_names(layouts, self._state):
-            held[name] = sum(h.pipeline != self.name or h.build != "" for h in self._semaphore(name).holders)
+            held[name] = sum(not self._is_ours(h) or h.build != "" for h in self._semaphore(name).holders)
         return held
 
     def _semaphore_names(self, layouts: Layouts, state: State) -> set[str]:
@@ -191,13 +193,21 @@ class PipelineRunner:
         return {*layouts.landed.semaphores, *(s.name for job in jobs for s in job.semaphores)}
 
     def _semaphore(self, name: str) -> SemaphoreRecord:
-        address = self._context.map.semaphores(self.tenant).semaphore(name).record
+        address = self._place_of(name)
         entry = self._context.mirror.get(address.path)
         return address.decode(entry.value) if entry else SemaphoreRecord(())
 
+    def _place_of(self, semaphore: str) -> Address[SemaphoreRecord]:
+        shared = semaphore in self._configuration.tenant.semaphores
+        return semaphore_of(self._context.map, self.tenant, semaphore, shared=shared)
+
+    def _is_ours(self, holder: Holder) -> bool:
+        return holder.pipeline == self.name and holder.tenant in ("", self.tenant)
+
     def _facts(self) -> tuple[object, ...]:
         """Changes whenever anything outside our own state that a decision may rest on has changed."""
-        semaphores = self._context.mirror.under(self._context.map.semaphores(self.tenant).path)
+        mirror, map = self._context.mirror, self._context.map
+        semaphores = (*mirror.under(map.semaphores(self.tenant).path), *mirror.under(map.global_semaphores.path))
         return self._standings.counted(), id(self._configuration.layouts), *(e.version for e in semaphores)
 
     def _holding(self, after: State) -> Piece:
@@ -207,16 +217,17 @@ class PipelineRunner:
         before_of, after_of, running = _by_name(self._state), _by_name(after), _running(after)
 
         def left(holder: Holder) -> bool:
-            return holder.pipeline == self.name and holder.build != "" and holder.build not in running
+            return self._is_ours(holder) and holder.build != "" and holder.build not in running
 
         for name in sorted({*before_of, *after_of, *self._configuration.layouts.landed.semaphores}):
             if before_of.get(name) == after_of.get(name) and not any(map(left, self._semaphore(name).holders)):
                 continue
-            address = self._context.map.semaphores(self.tenant).semaphore(name).record
+            address = self._place_of(name)
             entry = self._context.mirror.get(address.path)
             holders = self._semaphore(name).holders
-            others = tuple(h for h in holders if h.pipeline != self.name or (h.build and not left(h)))
-            ours = tuple(Holder(self.name, buildset, job) for buildset, job in after_of.get(name, ()))
+            others = tuple(h for h in holders if not self._is_ours(h) or (h.build and not left(h)))
+            tenant = self.tenant if name in self._configuration.tenant.semaphores else ""
+            ours = tuple(Holder(self.name, buildset, job, "", tenant) for buildset, job in after_of.get(name, ()))
             piece.checks.append(At(address.path, entry.version if entry else None))
             piece.ops.append(address.put(SemaphoreRecord(others + ours)))
         return piece
