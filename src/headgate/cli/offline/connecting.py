@@ -18,7 +18,7 @@ def described(path: Path) -> dict[str, Connection]:
     """Of any INI file that has `[connection NAME]` sections; its other sections are nobody's business here.
 
     Raises UserError."""
-    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    parser = configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True)
     try:
         parser.read_string(path.read_text(), str(path))
     except (OSError, UnicodeDecodeError, configparser.Error) as error:
@@ -28,16 +28,16 @@ def described(path: Path) -> dict[str, Connection]:
         kind, _, quoted = section.partition(" ")
         name = quoted.strip("\"' ")
         if kind == "connection" and name:
-            found[name] = Connection(name, _host(name, parser[section]), parser[section].get("driver", "git"))
+            found[name] = Connection(name, _host(name, parser[section]), parser[section].get("driver") or "git")
     return found
 
 
 def _host(name: str, options: Mapping[str, str]) -> str:
     """Host part of canonical project names."""
-    given, server = options.get("canonical_hostname", ""), options.get("server", "")
+    given, server = options.get("canonical_hostname") or "", options.get("server") or ""
     if options.get("driver") == "github" and not given:
         return server or "github.com"
-    return given or server or GitConnection(name, options.get("baseurl", ""), "").canonical_hostname
+    return given or server or GitConnection(name, options.get("baseurl") or "", "").canonical_hostname
 
 
 def assumed(tenant_file: str, known: Mapping[str, Connection], *, given: bool) -> dict[str, Connection]:

@@ -93,8 +93,11 @@ class Given:
 
     def load(self) -> Found:
         """Raises ConfigErrors for the tenant file, UserError."""
-        gc.disable()  # much is made, little is dropped, and then the process ends
-        return self._from_directories(self.repos) if self.repos is not None else self._through_connections()
+        gc.disable()  # much is made, and little of it dropped
+        try:
+            return self._from_directories(self.repos) if self.repos is not None else self._through_connections()
+        finally:
+            gc.enable()
 
     def tenants(self) -> dict[str, Loaded]:
         """The tenants that can be loaded.  Raises ConfigErrors when there is none, UserError."""

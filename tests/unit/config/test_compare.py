@@ -1,0 +1,49 @@
+"""Differences of graphs, over all those of the cases: nothing differs from itself, and back is the opposite."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+from headgate.config.model import FrozenGraph
+from headgate.config.telling import compare, describe
+
+from .places import TENANTS, layout
+from .test_cases import CASES
+
+
+def graphs() -> list[FrozenGraph]:
+    found: list[FrozenGraph] = []
+    for case in CASES:
+        said = case.values[0]
+        made = layout(said["says"], said.get("tenants", TENANTS))
+        for project, branches in made.branches.items():
+            found += [made.freeze(p, project, branch) for p in made.pipelines for branch in branches]
+    return [graph for graph in found if graph.jobs or graph.errors]
+
+
+def test_differences_go_both_ways():
+    every = graphs()
+    assert len(every) > 100
+    for old, new in pairwise(every):
+        assert not compare.graphs(old, old)
+        there, back = compare.graphs(old, new), compare.graphs(new, old)
+        assert bool(there) == bool(back)
+        assert there.new == back.gone and there.gone == back.new
+        assert there.errors_new == back.errors_gone and there.errors_gone == back.errors_new
+        assert {
+            name: {(d.path, json.dumps(d.old), json.dumps(d.new)) for d in found}
+            for name, found in there.changed.items()
+        } == {
+            name: {(d.path, json.dumps(d.new), json.dumps(d.old)) for d in found}
+            for name, found in back.changed.items()
+        }
+
+
+def test_what_is_told_is_json_with_the_same_keys_for_every_job():
+    told = [job for graph in graphs() for job in describe.graph(graph)]
+    assert json.loads(json.dumps(told)) == told
+    assert {tuple(job) for job in told if "error" not in job} == {
+        tuple(next(job for job in told if "error" not in job))
+    }
+    assert {tuple(job["error"]) for job in told if "error" in job} == {("name", "message")}
