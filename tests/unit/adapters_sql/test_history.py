@@ -1,7 +1,9 @@
 """What ended is kept once, per tenant; a file that is no database is refused by name."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -56,3 +58,16 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     broken.write_bytes(b"this is no database" * 100)
     with pytest.raises(HistoryError, match=r"broken\.db"):
         SqlHistory(f"sqlite:///{broken}")
+
+
+def test_processes_started_at_once_share_a_new_database(tmp_path: Path) -> None:
+    dburi = f"sqlite:///{tmp_path / 'new.sqlite'}"
+    together = Barrier(6)
+
+    def opened() -> None:
+        together.wait()
+        SqlHistory(dburi).close()
+
+    with ThreadPoolExecutor(6) as threads:
+        for done in [threads.submit(opened) for _ in range(6)]:
+            done.result()

@@ -43,6 +43,10 @@ _OF_BUILD: Mapping[str, sa.ColumnElement[Any]] = {  # columns are of several typ
 _BOTH = BUILDS.join(BUILDSETS, BUILDS.c.buildset == BUILDSETS.c.uuid)
 
 
+_BRINGING_UP = 0x68676869
+"""The number of PostgreSQL's advisory lock."""
+
+
 class HistoryError(Exception):
     """The database cannot be used; the text says which and what to do."""
 
@@ -71,7 +75,10 @@ class SqlHistory:
                 said = connection.execute(sa.text("PRAGMA quick_check(1)")).scalar()
                 if said != "ok":
                     raise sa.exc.DatabaseError("quick_check", None, OSError(f"the file is damaged ({said})"))
-            bring_up(connection)
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            elif connection.dialect.name == "postgresql":
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_BRINGING_UP)))
+            bring_up(connection)  # one process at a time: several may be started at once
 
     async def record(self, finished: Finished) -> None:
         await self._do(lambda connection: _write(connection, finished))
