@@ -12,6 +12,10 @@ from rich.table import Table
 from bench.gate import gate_of, latency
 from bench.layouts import measure as layout_cost
 from bench.merge import measure
+from bench.queues.rebalance import rebalance
+from bench.queues.tables import latency as queue_latency
+from bench.queues.tables import memory as queue_memory
+from bench.queues.tables import throughput as queue_throughput
 from bench.store import items as zookeeper_items
 from bench.store import raw
 from bench.tenant import REPOSITORIES
@@ -126,3 +130,5 @@ if __name__ == "__main__":
     console.print(merging())
     console.print(layouts())
     console.print(large())
+    for queues in (queue_throughput, queue_latency, rebalance, queue_memory):
+        console.print(queues())

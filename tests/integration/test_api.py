@@ -13,7 +13,11 @@ import pytest
 
 from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import SqlHistory
+from headgate.map.workers import Control, QueueMap, WorkerRecord
+from headgate.queueing.lanes import Lane
+from headgate.queueing.progress import NEW, Progress
 from headgate.store.memory import MemoryBackend
+from headgate.store.types import Append, Put
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories
 from headgate.web.access import Access
@@ -150,3 +154,26 @@ async def test_what_can_be_asked_is_answered(client: Client) -> None:
         await ask(f"{TENANT}/config-errors") == await ask(f"{TENANT}/semaphores") == await ask(f"{TENANT}/builds") == []
     )
     assert (await client.get(f"{TENANT}/builds?limit=-1")).status_code == 400
+
+
+async def test_queues_of_messages_and_their_workers_are_shown(client: Client, running: Gate) -> None:
+    app, store = QueueMap().app("sync"), running.context.store
+    done = Progress("135471512647131000", owner="worker-0000000000", epoch=1)
+    await store.commit(
+        [],
+        [
+            Append(app.workers.path, app.workers.encode(WorkerRecord(("q",), "host-1")), None, "worker-"),
+            app.progress(Lane("q")).put(done),
+            app.progress(Lane("q", 2)).put(NEW),
+            Put(app.progress(Lane("bad")).path, b'{"last": "yesterday"}'),
+            Put(app.owner(Lane("q")).path, b"worker-0000000000"),
+            app.controls(Lane("q", 2)).put(Control(paused=True)),
+        ],
+    )
+    (found,) = (await client.get("/api/queues")).json()
+    assert found["workers"] == [{"worker": "worker-0000000000", "host": "host-1", "queues": ["q"]}]
+    assert [(p["partition"], p["state"], p["processed_until"]) for p in found["partitions"]] == [
+        ("bad", "unreadable", ""),
+        ("q", "processed", "2012-01-29T17:34:24.713+00:00"),
+        ("q:2", "paused", ""),
+    ]

@@ -12,10 +12,10 @@ from litestar.openapi.plugins import JsonRenderPlugin, YamlRenderPlugin
 from headgate import __version__
 from headgate.ports.history import HistoryUnavailable
 from headgate.web.access import Connection
-from headgate.web.routes import configuration, control, keys, live, logs, pages, past, vitals
+from headgate.web.routes import configuration, control, keys, live, logs, pages, past, queues, vitals
 from headgate.web.site import HttpRequest, Site, site_of
 
-_MODULES = (vitals, live, past, configuration, control, keys, logs, pages)
+_MODULES = (vitals, live, past, configuration, control, keys, logs, queues, pages)
 ROUTES = tuple(route for module in _MODULES for route in module.ROUTES)
 
 

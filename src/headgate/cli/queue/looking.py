@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from datetime import UTC, datetime
 from typing import Any
 
 import click
 import msgspec
 
 from headgate.base.errors import UserError
-from headgate.cli.queue.operator import Operator, Standing, operator
+from headgate.cli.queue.operator import Operator, operator
 from headgate.cli.queue.workerfile import DEFAULT
-from headgate.queueing.ids import START, TICKS_A_SECOND, UNIX_EPOCH_TICKS, Position
+from headgate.queueing.ids import START
 from headgate.queueing.lanes import RESERVED, Lane, parse_lane
 from headgate.queueing.progress import position
+from headgate.services.queueing.standing import Standing, shape
 
 config_option = click.option(
     "-c", "--config", metavar="FILE", default=DEFAULT, show_default=True, help="The settings file of the workers."
@@ -43,31 +43,9 @@ def list_(config: str, as_json: bool) -> None:
 async def _listed(config: str) -> list[Row]:
     async with operator(config) as at:
         standings, workers = await at.standings(), await at.workers()
-        lanes = sorted({*await at.client.lanes(), *(lane for lane in standings)})
-        return [_row(lane, standings.get(lane), workers) for lane in lanes if not lane.queue.startswith(RESERVED)]
-
-
-def _row(lane: Lane, standing: Standing | None, workers: dict[str, Any]) -> Row:  # records of workers
-    if standing is None:
-        return {"partition": str(lane), "state": "new", "worker": "", "processed_until": "", "retrying": 0}
-    progress, control = standing.progress, standing.control
-    state = "gone" if progress.gone_ms else "paused" if control.paused else "processed" if standing.owner else "waiting"
-    record = workers.get(standing.owner)
-    worker = f"{standing.owner} {record.name}" if record is not None else standing.owner
-    return {
-        "partition": str(lane),
-        "state": f"{state}, to seek" if control.seek is not None else state,
-        "worker": worker,
-        "processed_until": _moment(position(progress)),
-        "retrying": len(progress.parked),
-    }
-
-
-def _moment(at: Position) -> str:
-    if at == START:
-        return ""
-    unix_s = (at.ticks - UNIX_EPOCH_TICKS) / TICKS_A_SECOND
-    return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="milliseconds")
+        lanes = sorted(lane for lane in {*await at.client.lanes(), *standings} if not lane.queue.startswith(RESERVED))
+        shapes = [shape(lane, standings.get(lane), workers, known=lane in standings) for lane in lanes]
+        return [msgspec.structs.asdict(one) for one in shapes]
 
 
 @click.command()
@@ -86,7 +64,7 @@ async def _lags(config: str) -> list[Row]:
     async with operator(config) as at:
         standings = await at.standings()
         lanes = [lane for lane in await at.client.lanes() if not lane.queue.startswith(RESERVED)]
-        return [await _lag(at, lane, standings.get(lane, Standing())) for lane in sorted(lanes)]
+        return [await _lag(at, lane, standings.get(lane) or Standing()) for lane in sorted(lanes)]
 
 
 async def _lag(at: Operator, lane: Lane, standing: Standing) -> Row:
@@ -114,7 +92,8 @@ def peek(config: str, partition: str, limit: int, every: bool) -> None:
 async def _peeked(config: str, lane: Lane, limit: int, every: bool) -> list[str]:
     async with operator(config) as at:
         known = {} if every else await at.standings()
-        after = position(known[lane].progress) if lane in known else START
+        standing = known.get(lane)
+        after = position(standing.progress) if standing is not None else START
         return [msgspec.json.encode(m).decode() for m in await at.client.read(lane, after, limit)]
 
 

@@ -13,25 +13,15 @@ from headgate.adapters.messages.client import MessageClient
 from headgate.base.errors import UserError
 from headgate.cli.queue.workerfile import WorkerFile, read_worker_file
 from headgate.cli.store.opening import open_to_read, open_url
-from headgate.map.workers import Application, Control, WorkerRecord
+from headgate.map.workers import Application, WorkerRecord
 from headgate.ports.messages import PostRefused, QueueGone, SourceDown
 from headgate.queueing.lanes import Lane
-from headgate.queueing.progress import NEW, Progress
+from headgate.services.queueing.standing import Standing, standings, workers
 from headgate.services.queueing.steering import steer
 from headgate.store.store import Store
 from headgate.store.types import Entry, StoreError
 
 SQLITE = "sqlite://"
-UNSTEERED = Control()
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Of one partition, as the store shows it."""
-
-    progress: Progress = NEW
-    owner: str = ""
-    control: Control = UNSTEERED
 
 
 @dataclass(slots=True)
@@ -43,28 +33,12 @@ class Operator:
     def app(self) -> Application:
         return self.file.app
 
-    async def standings(self) -> dict[Lane, Standing]:
+    async def standings(self) -> dict[Lane, Standing | None]:
         """Of every partition that workers know."""
-        found: dict[Lane, Standing] = {}
-        app, entries = self.app, await self._entries()
-        by_path = {entry.path: entry.value for entry in entries}
-        for entry in entries:
-            lane = app.lane_of(entry.path)
-            if lane is None or entry.path != app.progress(lane).path:
-                continue
-            control = by_path.get(app.controls(lane).path)
-            found[lane] = Standing(
-                app.progress(lane).decode(entry.value),
-                by_path.get(app.owner(lane).path, b"").decode(),
-                app.controls(lane).decode(control) if control is not None else UNSTEERED,
-            )
-        return found
+        return standings(self.app, await self._entries())
 
     async def workers(self) -> dict[str, WorkerRecord]:
-        place = self.app.workers
-        under = f"{place.path}/"
-        entries = [e for e in await self._entries() if e.path.startswith(under)]
-        return {e.path.rpartition("/")[2]: place.decode(e.value) for e in entries}
+        return workers(self.app, await self._entries())
 
     async def steer(self, lane: Lane, *, paused: bool | None = None, seek: str | None = None) -> None:
         """Writes to the store; where one process owns it, asks that process.  Raises UserError."""

@@ -25,6 +25,7 @@ PAGES = {
     "job": "Job",
     "errors": "Configuration errors",
     "components": "Processes",
+    "queues": "Queues of messages",
 }
 """Name in the URL, and of the script -> title."""
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}

@@ -1,0 +1,1 @@
+"""Queues of messages, side by side with other ways to do it."""

@@ -1,0 +1,49 @@
+"""Queues of messages and their workers, when they are in the same store."""
+
+from __future__ import annotations
+
+import msgspec
+from litestar import get
+from litestar.datastructures import State
+
+from headgate.map.tree import unescape
+from headgate.map.workers import QueueMap
+from headgate.services.queueing.standing import PartitionShape, shape, standings, workers
+from headgate.web.site import site_of
+
+
+class WorkerShape(msgspec.Struct, frozen=True):
+    worker: str
+    host: str
+    """Host and process."""
+    queues: tuple[str, ...]
+    """Partitions it processes."""
+
+
+class ApplicationShape(msgspec.Struct, frozen=True):
+    application: str
+    workers: list[WorkerShape]
+    partitions: list[PartitionShape]
+
+
+@get("/api/queues")
+async def queues(state: State) -> list[ApplicationShape]:
+    """Every application with its workers and partitions, as of now."""
+    root = QueueMap()
+    entries = await site_of(state).context.store.list(root.path)
+    names = sorted({unescape(entry.path[len(root.path) + 1 :].split("/")[0]) for entry in entries})
+    found = []
+    for name in names:
+        app = root.app(name)
+        by, known = workers(app, entries), standings(app, entries)
+        found.append(
+            ApplicationShape(
+                name,
+                [WorkerShape(worker, record.name, record.queues) for worker, record in sorted(by.items())],
+                [shape(lane, known[lane], by, known=True) for lane in sorted(known)],
+            )
+        )
+    return found
+
+
+ROUTES = (queues,)
