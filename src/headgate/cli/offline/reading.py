@@ -129,7 +129,16 @@ class Given:
             except Unreadable as error:
                 return str(error)
 
-        return _found(file, lambda tenant: spread(one, tenant.projects))
+        shared: dict[tuple[str, bool, str, tuple[str, ...]], Files | str] = {}
+
+        def every(tenant: Tenant) -> list[Files | str]:
+            """Tenants that read a project alike share what is read."""
+            keys = [(p.project, p.trusted, p.load_branch, p.config_paths) for p in tenant.projects]
+            fresh = {key: p for key, p in zip(keys, tenant.projects, strict=True) if key not in shared}
+            shared.update(zip(fresh, spread(one, list(fresh.values())), strict=True))
+            return [shared[key] for key in keys]
+
+        return _found(file, every)
 
     def _through_connections(self) -> Found:
         settings = read_settings(find(self.config))
