@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 
 from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import SqlHistory
+from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.workers import Control, QueueMap, WorkerRecord
 from headgate.queueing.lanes import Lane
 from headgate.queueing.progress import NEW, Progress
@@ -38,8 +39,14 @@ async def running(tmp_path: Path, repositories: Repositories) -> AsyncIterator[G
 
 
 @pytest.fixture
-async def client(tmp_path: Path, running: Gate) -> AsyncIterator[Client]:
-    history = SqlHistory(f"sqlite:///{tmp_path}/history.sqlite")
+def history(tmp_path: Path) -> Iterator[SqlHistory]:
+    found = SqlHistory(f"sqlite:///{tmp_path}/history.sqlite")
+    yield found
+    found.close()
+
+
+@pytest.fixture
+async def client(tmp_path: Path, running: Gate, history: SqlHistory) -> AsyncIterator[Client]:
     async with running.context.store.session("web") as session:
         site = Site(
             running.context,
@@ -53,7 +60,6 @@ async def client(tmp_path: Path, running: Gate) -> AsyncIterator[Client]:
         transport = httpx.ASGITransport(create_app(site))
         async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as found:
             yield found
-    history.close()
 
 
 async def seen(running: Gate, topic: str) -> None:
@@ -177,3 +183,24 @@ async def test_queues_of_messages_and_their_workers_are_shown(client: Client, ru
         ("q", "processed", "2012-01-29T17:34:24.713+00:00"),
         ("q:2", "paused", ""),
     ]
+
+
+async def test_an_artifact_that_a_job_left_beside_its_log_is_served(
+    client: Client, running: Gate, repositories: Repositories, history: SqlHistory, tmp_path: Path
+) -> None:
+    def leaves(spec: BuildSpec, state: RepoState) -> BuildOutcome:
+        (tmp_path / "logs" / spec.build).mkdir(parents=True)
+        (tmp_path / "logs" / spec.build / "report.txt").write_text("all is well")
+        data = {"zuul": {"artifacts": [{"name": "report", "url": "report.txt"}]}}
+        return BuildOutcome(build=spec.build, result="SUCCESS", data=data)
+
+    running.runner.jobs = {"unit": leaves}
+    repositories.propose("code/api", "artful", {"a": "1\n"})
+    ended = await running.history.result_of("artful", "check")
+    (build,) = ended.builds
+    (artifact,) = build["artifacts"]
+    await history.record(ended)
+    answer = await client.get(artifact["url"])
+    assert (answer.status_code, answer.text) == (200, "all is well")
+    told = (await client.get(f"{TENANT}/build/{build['uuid']}")).json()["artifacts"]
+    assert told == [{"name": "report", "url": artifact["url"]}]

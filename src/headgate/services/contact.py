@@ -50,7 +50,7 @@ class Contact:
     cancel: Event
     limits: Mapping[str, int]
     """Semaphore -> how many may hold it."""
-    told: Callable[[dict[str, Any], str], dict[str, Any]]
+    told: Callable[[dict[str, Any], Claim], dict[str, Any]]
     """Data as others are to see it, of the build with this id."""
     shared: Collection[str] = ()
     """Those that other tenants use, too."""
@@ -62,7 +62,7 @@ class Contact:
         if self.claim.request.waited:
             return  # nothing depends on a build that stands alone
         builds, mirror, meta = self.context.builds, self.context.mirror, self.claim.request.meta
-        data = self.told(data, self.claim.request.id)
+        data = self.told(data, self.claim)
         large, path = apart(data), f"{builds.result_path(self.claim)}.paused"
         word = BuildPaused(meta["buildset"], meta["job"], self.claim.request.id, data)
         if large is not None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Collection
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import quote, urljoin
 
 import msgspec
 from msgspec.structs import replace
@@ -98,7 +98,7 @@ class Executor:
     async def _run_and_answer(self, claim: Claim) -> None:
         requests, meta = self._context.builds, claim.request.meta
         outcome = await self._outcome(claim)
-        outcome = replace(outcome, data=self._told(outcome.data, outcome.build))
+        outcome = replace(outcome, data=self._told(outcome.data, claim))
         said = ": ".join(text for text in (outcome.result or "to be tried again", outcome.error) if text)
         log.info("build %s: %s", outcome.build, said)
         if claim.request.waited:
@@ -142,13 +142,14 @@ class Executor:
             log.exception("build %s failed in a way nobody foresaw", id)
             return BuildOutcome(build=id, result="ERROR", error=f"executor: {type(error).__name__}: {error}")
 
-    def _told(self, data: dict[str, Any], build: str) -> dict[str, Any]:
+    def _told(self, data: dict[str, Any], claim: Claim) -> dict[str, Any]:
         """What was returned; artifacts with relative addresses are where the logs are."""
         zuul = data.get("zuul")
         artifacts = zuul.get("artifacts") if isinstance(zuul, dict) else None
         if not isinstance(zuul, dict) or not isinstance(artifacts, list):
             return data
-        base = zuul.get("log_url") or f"{self._context.root_url}/logs/{build}/"
+        ours = f"{self._context.root_url}/t/{quote(claim.request.meta['tenant'])}/logs/{claim.request.id}/"
+        base = zuul.get("log_url") or ours
         known = [a for a in artifacts if isinstance(a, dict) and isinstance(a.get("url"), str) and a.get("name")]
         joined = [{**artifact, "url": urljoin(f"{str(base).rstrip('/')}/", artifact["url"])} for artifact in known]
         return {**data, "zuul": {**zuul, "artifacts": joined}}

@@ -105,4 +105,4 @@ def _free(record: ComponentRecord, held: int) -> bool:
 
 
 def _rank(path: str, held: Counter[str], found: Open) -> tuple[int, bytes]:
-    return held[path], hashlib.blake2b(f"{path}\0{found.request.id}".encode(), digest_size=8).digest()
+    return held[path], hashlib.blake2b(f"{path}\0{found.entry.born}".encode(), digest_size=8).digest()
