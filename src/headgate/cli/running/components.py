@@ -19,7 +19,6 @@ from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.forge import GitForge
 from headgate.adapters.identity.tokens import authenticator
 from headgate.adapters.keys.keystore import KeyStore
-from headgate.adapters.messages.client import MessageClient
 from headgate.adapters.metrics.figures import Figures
 from headgate.adapters.metrics.load import MachineLoad
 from headgate.adapters.metrics.store import MeasuredBackend, measured
@@ -28,7 +27,6 @@ from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import HistoryError, SqlHistory
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
-from headgate.cli.inventory.faces import make_inventory, make_launcher, run_inventory
 from headgate.cli.jobs import runner_settings
 from headgate.cli.process import connection_shapes, connections, known_connections, open_store, tenants
 from headgate.cli.settings import FLAGS, Settings
@@ -185,6 +183,8 @@ async def _publisher(process: Process) -> Publisher | None:
     get = process.settings.get
     if not process.context.publishing:
         return None
+    from headgate.adapters.messages.client import MessageClient  # large, and for few
+
     client = MessageClient.open([get("notices", "url")], get("notices", "app_key"))
     return Publisher(
         process.context,
@@ -257,6 +257,8 @@ async def add_launcher(process: Process, *, always: bool = True) -> None:
     launching = always or any(tenant.labels for tenant in process.tenants().values())
     if not serving and not launching:
         return
+    from headgate.cli.inventory.faces import make_inventory, make_launcher, run_inventory  # large, and for few
+
     inventory = make_inventory(settings, context.store)
     process.servers.append(run_inventory(settings, inventory, process.stop, serving=serving))
     if launching:

@@ -1,18 +1,15 @@
-"""A store by its URL."""
+"""A store by its URL.  Each kind is loaded only where it is used."""
 
 from __future__ import annotations
 
 from headgate.base.errors import UserError
-from headgate.store.etcd.address import SCHEME as ETCD
-from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.memory import MemoryBackend
-from headgate.store.sqlite import SqliteBackend, SqliteReader
 from headgate.store.types import Backend, StoreError
-from headgate.store.zookeeper.address import SCHEME as ZOOKEEPER
-from headgate.store.zookeeper.backend import ZooKeeperBackend
 
 SQLITE = "sqlite:///"
 MEMORY = "memory:"
+ZOOKEEPER = "zookeeper://"
+ETCD = "etcd://"
 
 
 async def open_url(url: str) -> Backend:
@@ -21,9 +18,15 @@ async def open_url(url: str) -> Backend:
         if url == MEMORY:
             return MemoryBackend()
         if url.startswith(ZOOKEEPER):
+            from headgate.store.zookeeper.backend import ZooKeeperBackend
+
             return await ZooKeeperBackend.open(url)
         if url.startswith(ETCD):
+            from headgate.store.etcd.backend import EtcdBackend
+
             return await EtcdBackend.open(url)
+        from headgate.store.sqlite import SqliteBackend
+
         return await SqliteBackend.open(url.removeprefix(SQLITE))
     except StoreError as error:
         raise UserError(str(error)) from error
@@ -34,6 +37,8 @@ async def open_to_read(url: str) -> Backend:
     if "://" in url and not url.startswith(SQLITE):
         return await open_url(url)
     try:
+        from headgate.store.sqlite import SqliteReader
+
         return SqliteReader(url.removeprefix(SQLITE))
     except StoreError as error:
         raise UserError(str(error)) from error
