@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from headgate.base.ids import fresh
 from headgate.testing.repositories import Repositories
+from headgate.testing.servers.etcd import Etcd
 from headgate.testing.servers.zookeeper import ZooKeeper, chroot
 from tests.integration.conftest import PIPELINES, TENANTS
 
@@ -25,6 +27,9 @@ def store(request: pytest.FixtureRequest) -> str:
     """Its URL; a file unless the test asks for something else."""
     if getattr(request, "param", "sqlite") == "sqlite":
         return ""
+    if request.param == "etcd":
+        etcd: Etcd = request.getfixturevalue("etcd_server")
+        return f"etcd://127.0.0.1:{etcd.port}/{fresh()}"
     server: ZooKeeper = request.getfixturevalue("zookeeper_server")
     return f"zookeeper://127.0.0.1:{server.port}{asyncio.run(chroot(server))}"
 

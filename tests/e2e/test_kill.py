@@ -15,7 +15,7 @@ from headgate.testing.repositories import run_git
 from .headgate import Headgate, wait_for
 
 
-@pytest.mark.parametrize("store", ["sqlite", "zookeeper"], indirect=True)
+@pytest.mark.parametrize("store", ["sqlite", "zookeeper", "etcd"], indirect=True)
 def test_ten_changes_through_five_kills(headgate: Headgate) -> None:
     repositories, chance = headgate.repositories, random.Random(7)
     commits: dict[tuple[str, str], str] = {}

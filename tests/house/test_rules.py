@@ -39,6 +39,7 @@ TASKS = {
     "store/zookeeper/backend.py": "views, each ended with its last reader",
     "store/zookeeper/leases.py": "pings between those of a lease's owner",
     "store/zookeeper/session.py": "a connection and its pings",
+    "store/etcd/link.py": "waiting for any server ends with the first that can be reached",
     "store/zookeeper/sweep.py": "the sweeper ends with its backend",
     "testing/gate.py": "the gate under test",
     "testing/servers/proxy.py": "one connection each",

@@ -8,17 +8,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from headgate.base.ids import fresh
 from headgate.config.model import FrozenJob
 from headgate.gate.change import Change
 from headgate.gate.work import BuildOutcome, BuildSpec, Dequeue, RepoState
 from headgate.map.check import check
 from headgate.services.asking import ask
+from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import Backend
 from headgate.store.zookeeper.backend import ZooKeeperBackend
 from headgate.testing.gate import gate
 from headgate.testing.lawful import LawfulBackend, Laws
 from headgate.testing.repositories import Repositories
+from headgate.testing.servers.etcd import Etcd
 from headgate.testing.servers.zookeeper import ZooKeeper, chroot
 from headgate.testing.witness import Witness
 
@@ -42,13 +45,18 @@ UNUSED = {
 """Prefixes of places that this run does not need, and why."""
 
 
-@pytest.fixture(params=["memory", "zookeeper"])
+@pytest.fixture(params=["memory", "zookeeper", "etcd"])
 async def backend(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
     if request.param == "memory":
         yield MemoryBackend()
         return
-    server: ZooKeeper = request.getfixturevalue("zookeeper_server")
-    found = await ZooKeeperBackend.open(f"zookeeper://127.0.0.1:{server.port}{await chroot(server)}")
+    found: Backend
+    if request.param == "zookeeper":
+        server: ZooKeeper = request.getfixturevalue("zookeeper_server")
+        found = await ZooKeeperBackend.open(f"zookeeper://127.0.0.1:{server.port}{await chroot(server)}")
+    else:
+        etcd: Etcd = request.getfixturevalue("etcd_server")
+        found = await EtcdBackend.open(f"etcd://127.0.0.1:{etcd.port}/{fresh()}")
     yield found
     await found.close()
 

@@ -1,1 +1,1 @@
-"""etcd as a store, through a client of our own."""
+"""The tree in etcd."""

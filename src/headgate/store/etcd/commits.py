@@ -1,84 +1,137 @@
-"""A commit as one transaction of etcd."""
+"""A commit as one transaction of etcd: compare the versions, write it all, or say which of them differ."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from uuid import uuid4
 
+from headgate.store.etcd.keys import Keys
+from headgate.store.etcd.link import Link
 from headgate.store.etcd.wire import etcd_pb2 as pb
-from headgate.store.types import NAME_DIGITS, Append, At, Conflict, Delete, Entry, Lease, Op, Put
+from headgate.store.model import check_commit
+from headgate.store.types import NAME_DIGITS, Append, At, Conflict, Delete, Entry, Op, Put, Unavailable
+
+ATTEMPTS_MAX = 50
+"""At a commit whose appends others were quicker with."""
+COUNTERS_MAX = 10_000
+"""Counters remembered, so that appending is one request."""
 
 
-class Commit:
-    """`key`: path -> key.  Numbers of appended children are guessed, first to be the first ones, and compared."""
+class Commits:
+    def __init__(self, link: Link, keys: Keys) -> None:
+        self._link, self._keys = link, keys
+        self._counters: dict[str, tuple[int, int]] = {}
+        """Parent -> how many were appended, and the version of the counter; as last heard."""
+        self._lines: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._fence, self._fenced = keys.fence(uuid4().hex), 0
+        """A key of this process, and the version that every commit of it expects."""
+        self._unsure = False
 
-    def __init__(self, key: Callable[[str], bytes], checks: Sequence[At], ops: Sequence[Op]) -> None:
-        self._key, self._ops = key, ops
-        self._checks = list(dict.fromkeys(checks))
-        parents = dict.fromkeys(op.parent for op in ops if isinstance(op, Append))
-        self._counters: dict[str, tuple[int, int]] = dict.fromkeys(parents, (0, 0))
-        """Parent -> the number that was given last, and the version of its counter."""
-        self._paths: list[str] = []
+    async def settle(self) -> None:
+        """Afterwards no earlier commit of unknown outcome can still take effect: all expected the fence as it was; what
+        else is under way finds so, and is made again.  Raises Unavailable."""
+        if self._unsure:
+            told = await self._link.ask("KV/Put", pb.PutRequest(key=self._fence), pb.PutResponse)
+            self._fenced, self._unsure = told.header.revision, False
 
-    def request(self) -> pb.TxnRequest:
-        self._paths, numbers = self._named()
-        success = [self._op(op, path) for op, path in zip(self._ops, self._paths, strict=True)]
-        for parent, last in numbers.items():
-            put = pb.PutRequest(key=self._counter(parent), value=str(last).encode())
-            success.append(pb.RequestOp(request_put=put))
-        compares = [_compare(self._key(check.path), check.version or 0) for check in self._checks]
-        compares += [_compare(self._counter(parent), version) for parent, (_, version) in self._counters.items()]
-        keys = [*(self._key(check.path) for check in self._checks), *map(self._counter, self._counters)]
-        failure = [pb.RequestOp(request_range=pb.RangeRequest(key=key)) for key in keys]
-        return pb.TxnRequest(compare=compares, success=success, failure=failure)
+    async def forget(self) -> None:
+        """Takes the fence down, of a process that ends."""
+        if self._fenced:
+            await self._link.ask("KV/DeleteRange", pb.DeleteRangeRequest(key=self._fence), pb.DeleteRangeResponse)
 
-    def written(self, answer: pb.TxnResponse) -> list[Entry | None]:
-        """One an operation; None for a Delete."""
-        revision, found = answer.header.revision, list[Entry | None]()
-        for op, path, one in zip(self._ops, self._paths, answer.responses, strict=False):
+    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
+        check_commit(checks, ops)
+        parents = sorted({op.parent for op in ops if isinstance(op, Append)})
+        async with AsyncExitStack() as lines:
+            for parent in parents:
+                await lines.enter_async_context(self._lines[parent])
+            try:
+                return await self._commit(checks, ops, parents)
+            except Unavailable:
+                for parent in parents:
+                    self._counters.pop(parent, None)
+                raise
+            finally:
+                if len(self._counters) > COUNTERS_MAX:
+                    self._counters.clear()
+                    self._lines = defaultdict(asyncio.Lock, {p: one for p, one in self._lines.items() if one.locked()})
+
+    async def _commit(self, checks: Sequence[At], ops: Sequence[Op], parents: Sequence[str]) -> Sequence[Entry | None]:
+        for _ in range(ATTEMPTS_MAX):
+            await self.settle()
+            numbered = {parent: self._counters.get(parent, (0, 0)) for parent in parents}
+            told = await self._try(self._transaction(checks, ops, numbered))
+            if told.succeeded:
+                for parent, (count, _) in numbered.items():
+                    added = sum(isinstance(op, Append) and op.parent == parent for op in ops)
+                    self._counters[parent] = (count + added, told.header.revision)
+                return [
+                    self._written(op, answer, told)
+                    for op, answer in zip(_named(ops, numbered), told.responses, strict=False)
+                ]
+            self._refused(checks, parents, told)
+        raise Unavailable(f"{self._link.address}: too many append to {', '.join(parents)} at once; nothing was written")
+
+    async def _try(self, transaction: pb.TxnRequest) -> pb.TxnResponse:
+        try:
+            return await self._link.ask("KV/Txn", transaction, pb.TxnResponse, once=True)
+        except (Unavailable, asyncio.CancelledError):
+            self._unsure = True
+            raise
+
+    def _transaction(
+        self, checks: Sequence[At], ops: Sequence[Op], numbered: dict[str, tuple[int, int]]
+    ) -> pb.TxnRequest:
+        keys = self._keys
+        expected = [(keys.key(check.path), check.version or 0) for check in checks]
+        counters = [(keys.counter(parent), version) for parent, (_, version) in numbered.items()]
+        out = pb.TxnRequest()
+        for key, version in [*expected, *counters, (self._fence, self._fenced)]:
+            out.compare.add(target=pb.Compare.MOD, key=key, mod_revision=version)
+        known = {check.path for check in checks if check.version is None}
+        for op in _named(ops, numbered):
             if isinstance(op, Delete):
-                found.append(None)
-                continue
-            before = one.response_put.prev_kv
-            found.append(Entry(path, op.value, revision, before.create_revision or revision, op.lease))
-        return found
+                out.success.add(delete_range=pb.DeleteRangeRequest(key=keys.key(op.path)))
+            else:
+                lease = int(op.lease, 16) if op.lease else 0
+                put = pb.PutRequest(key=keys.key(op.path), value=op.value, lease=lease, prev_kv=op.path not in known)
+                out.success.add(put=put)
+        for parent, (count, _) in numbered.items():
+            added = sum(isinstance(op, Append) and op.parent == parent for op in ops)
+            out.success.add(put=pb.PutRequest(key=keys.counter(parent), value=str(count + added).encode()))
+        for key, _ in expected:
+            out.failure.add(range=pb.RangeRequest(key=key, keys_only=True))
+        for key, _ in counters:
+            out.failure.add(range=pb.RangeRequest(key=key))
+        return out
 
-    def refused(self, answer: pb.TxnResponse) -> None:
-        """Raises Conflict; when it were only the numbers, they are known now."""
-        kvs = [one.response_range.kvs for one in answer.responses]
-        for check, found in zip(self._checks, kvs, strict=False):
-            if (found[0].mod_revision if found else None) != check.version:
-                raise Conflict(check)
-        for parent, found in zip(self._counters, kvs[len(self._checks) :], strict=True):
-            self._counters[parent] = (int(found[0].value), found[0].mod_revision) if found else (0, 0)
-
-    def _named(self) -> tuple[list[str], dict[str, int]]:
-        """A path for each operation, and the last number given below each parent; a name that another operation has
-        already is passed over."""
-        taken = {op.path for op in self._ops if not isinstance(op, Append)}
-        numbers = {parent: last for parent, (last, _) in self._counters.items()}
-        paths = []
-        for op in self._ops:
-            path = "" if isinstance(op, Append) else op.path
-            while isinstance(op, Append) and (not path or path in taken):
-                numbers[op.parent] += 1
-                path = f"{op.parent}/{op.prefix}{numbers[op.parent]:0{NAME_DIGITS}d}"
-            paths.append(path)
-        return paths, numbers
-
-    def _counter(self, parent: str) -> bytes:
-        return self._key(f"{parent}/~")
-
-    def _op(self, op: Op, path: str) -> pb.RequestOp:
-        key = self._key(path)
+    def _written(self, op: Put | Delete, answer: pb.ResponseOp, told: pb.TxnResponse) -> Entry | None:
         if isinstance(op, Delete):
-            return pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=key))
-        put = pb.PutRequest(key=key, value=op.value, lease=_id(op.lease), prev_kv=isinstance(op, Put))
-        return pb.RequestOp(request_put=put)
+            return None
+        now, before = told.header.revision, answer.put.prev_kv
+        return Entry(op.path, op.value, now, before.create_revision or now, op.lease)
+
+    def _refused(self, checks: Sequence[At], parents: Sequence[str], told: pb.TxnResponse) -> None:
+        """Raises Conflict; or the counters were others, and are known now."""
+        found = [next(iter(answer.range.kvs), None) for answer in told.responses]
+        for check, now in zip(checks, found, strict=False):
+            if (now.mod_revision if now is not None else None) != check.version:
+                raise Conflict(check)
+        for parent, now in zip(parents, found[len(checks) :], strict=True):
+            self._counters[parent] = (int(now.value), now.mod_revision) if now is not None else (0, 0)
 
 
-def _id(lease: Lease | None) -> int:
-    return int(lease, 16) if lease else 0
-
-
-def _compare(key: bytes, version: int) -> pb.Compare:
-    return pb.Compare(target=pb.Compare.MOD, key=key, mod_revision=version)
+def _named(ops: Sequence[Op], numbered: dict[str, tuple[int, int]]) -> list[Put | Delete]:
+    """What is appended, under its name."""
+    counts = {parent: count for parent, (count, _) in numbered.items()}
+    out: list[Put | Delete] = []
+    for op in ops:
+        if isinstance(op, Append):
+            out.append(Put(f"{op.parent}/{op.prefix}{counts[op.parent]:0{NAME_DIGITS}d}", op.value, op.lease))
+            counts[op.parent] += 1
+        else:
+            out.append(op)
+    return out

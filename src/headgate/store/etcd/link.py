@@ -1,163 +1,176 @@
-"""Calls to etcd: what it refuses, and what it does not answer, in the words of stores."""
+"""Asking etcd: whichever server answers, with the password's token, and its refusals in our words."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
 
 import grpc
 from google.protobuf.message import Message
-from grpc import StatusCode
+from grpc import aio
 
 from headgate.store.etcd.address import Address
 from headgate.store.etcd.wire import etcd_pb2 as pb
-from headgate.store.types import StoreError, TooLarge, Unavailable
+from headgate.store.types import SessionLost, StoreError, TooLarge, Unavailable
 
-ANSWER_S = 8.0
-READ_ATTEMPTS_MAX = 3
+M = TypeVar("M", bound=Message)
+
+ANSWER_S = 10.0
+"""How long an answer is waited for."""
+CONNECT_S = 5.0
+"""How long for a server that can be reached."""
+AGAIN, AGAIN_AFTER_S = 2, 0.05
+"""How often more than there are servers a question is asked: a connection that broke looks well until it is used."""
+MESSAGE_MAX_BYTES = 512 * 1024 * 1024
+"""Of one answer: a whole tree is one."""
 OPTIONS = (
-    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_receive_message_length", MESSAGE_MAX_BYTES),
+    ("grpc.max_send_message_length", MESSAGE_MAX_BYTES),
     ("grpc.enable_retries", 0),
-    ("grpc.keepalive_time_ms", 5_000),
-    ("grpc.keepalive_timeout_ms", 4_000),
-    ("grpc.keepalive_permit_without_calls", 0),
-    ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
 )
-Stream = Any  # grpc.aio.StreamStreamCall: its stubs leave the messages open
+_SERVICE = "/etcdserverpb."
+_AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+_SHUT = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
 
-_UNANSWERED = (
-    StatusCode.UNAVAILABLE,
-    StatusCode.DEADLINE_EXCEEDED,
-    StatusCode.CANCELLED,
-    StatusCode.UNKNOWN,
-    StatusCode.INTERNAL,
-)
-"""As gRPC tells of a connection that broke, and of a server that has no leader."""
+@dataclass(slots=True)
+class Traffic:
+    """Keep-alives of leases apart."""
 
-
-class LeaseUnknown(Exception):
-    """There is no lease of that id any more."""
+    requests: int = 0
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    pings: int = 0
 
 
 class Link:
-    def __init__(self, address: Address) -> None:
-        """Raises StoreError."""
-        self.address = address
-        credentials, target = address.credentials(), address.target()
-        self._channel: Any = (  # grpc.aio.Channel: its stubs know no calls of bytes
-            grpc.aio.secure_channel(target, credentials, OPTIONS)
-            if credentials
-            else grpc.aio.insecure_channel(target, OPTIONS)
-        )
+    """Connections to all servers, of which one is used as long as it answers."""
+
+    def __init__(self, address: Address, traffic: Traffic) -> None:
+        self.address, self.traffic = address, traffic
+        tls = address.tls()
+        self._channels = [
+            aio.secure_channel(host, tls, OPTIONS) if tls else aio.insecure_channel(host, OPTIONS)
+            for host in address.hosts
+        ]
+        self._used = 0
         self._token = ""
 
     async def close(self) -> None:
-        await self._channel.close()
+        await asyncio.gather(*(channel.close(None) for channel in self._channels))
 
-    async def range(self, request: pb.RangeRequest) -> pb.RangeResponse:
-        """Asked again when the connection breaks."""
-        found: pb.RangeResponse = await self._again("KV/Range", request, pb.RangeResponse)
-        return found
+    async def ask(self, method: str, request: Message, answer: type[M], *, once: bool = False) -> M:
+        """`once`: it may change something, and is not asked again when its outcome is unknown.
 
-    async def txn(self, request: pb.TxnRequest, *, harmless: bool = False) -> pb.TxnResponse:
-        """Raises LeaseUnknown; Unavailable: whether it took effect is unknown.  `harmless`: done twice is done once."""
-        ask = self._again if harmless else self._call
-        found: pb.TxnResponse = await ask("KV/Txn", request, pb.TxnResponse)
-        return found
-
-    async def grant(self, ttl_s: int) -> int:
-        found: pb.LeaseGrantResponse = await self._call(
-            "Lease/LeaseGrant", pb.LeaseGrantRequest(TTL=ttl_s), pb.LeaseGrantResponse
-        )
-        return found.ID
-
-    async def revoke(self, id: int) -> None:
-        """Raises LeaseUnknown."""
-        await self._call("Lease/LeaseRevoke", pb.LeaseRevokeRequest(ID=id), pb.LeaseRevokeResponse)
-
-    async def keep_alive(self, id: int) -> None:
-        """Raises LeaseUnknown."""
-        call = await self._open("Lease/LeaseKeepAlive", pb.LeaseKeepAliveResponse, timeout_s=ANSWER_S)
-        try:
-            await call.write(pb.LeaseKeepAliveRequest(ID=id))
-            answer = await call.read()
-        except grpc.aio.AioRpcError as error:
-            raise self._told(error) from error
-        except asyncio.InvalidStateError as error:  # it broke before we wrote
-            raise Unavailable(f"{self.address}: {error}") from error
-        finally:
-            call.cancel()
-        if answer is grpc.aio.EOF:
-            raise Unavailable(f"{self.address}: no answer")
-        if answer.TTL <= 0:
-            raise LeaseUnknown(str(id))
-
-    async def watch(self, key: bytes, end: bytes, revision: int) -> AsyncIterator[pb.WatchResponse]:
-        """What is answered, the first that it was begun, until something breaks: then Unavailable."""
-        call = await self._open("Watch/Watch", pb.WatchResponse)
-        try:
-            create = pb.WatchCreateRequest(key=key, range_end=end, start_revision=revision, fragment=True)
-            await call.write(pb.WatchRequest(create_request=create))
-            while (answer := await call.read()) is not grpc.aio.EOF:
-                yield answer
-        except grpc.aio.AioRpcError as error:
-            raise self._told(error) from error
-        except asyncio.InvalidStateError as error:  # it broke before we wrote
-            raise Unavailable(f"{self.address}: {error}") from error
-        finally:
-            call.cancel()
-        raise Unavailable(f"{self.address}: the watch ended")
-
-    async def _again(self, name: str, request: Message, answer: type[Message]) -> Any:  # an answer of that type
-        for attempt in range(READ_ATTEMPTS_MAX):
+        Raises Unavailable, SessionLost, TooLarge, StoreError."""
+        self.traffic.requests += 1
+        self.traffic.sent_bytes += request.ByteSize()
+        attempts = 1 if once else len(self._channels) + AGAIN
+        for attempt in range(attempts):
+            channel = await self.ready()
             try:
-                return await self._call(name, request, answer)
-            except Unavailable:
-                if attempt == READ_ATTEMPTS_MAX - 1:
-                    raise
+                told = await self._authenticated(channel, lambda c: self._call(c, method, request, answer))
+            except aio.AioRpcError as error:
+                if error.code() in _AWAY:
+                    self._used = (self._used + 1) % len(self._channels)
+                    if attempt < attempts - 1:
+                        await asyncio.sleep(AGAIN_AFTER_S)
+                        continue
+                raise self.said(error) from error
+            self.traffic.received_bytes += told.ByteSize()
+            return told
         raise AssertionError("the loop returns or raises")
 
-    async def _call(self, name: str, request: Message, answer: type[Message]) -> Any:  # an answer of that type
-        for again in (True, False):
-            call = self._channel.unary_unary(
-                f"/etcdserverpb.{name}", lambda one: one.SerializeToString(), answer.FromString
-            )
-            try:
-                return await call(request, timeout=ANSWER_S, wait_for_ready=True, metadata=await self._metadata(name))
-            except grpc.aio.AioRpcError as error:
-                if not (again and self.address.user and error.code() == StatusCode.UNAUTHENTICATED):
-                    raise self._told(error) from error
-                self._token = ""
-        raise AssertionError("the loop returns or raises")
-
-    async def _open(self, name: str, answer: type[Message], *, timeout_s: float | None = None) -> Stream:
-        call = self._channel.stream_stream(
-            f"/etcdserverpb.{name}", lambda one: one.SerializeToString(), answer.FromString
+    async def stream(self, method: str, answer: type[M]) -> aio.StreamStreamCall[Message, M]:
+        """Begun on a server that can be reached.  Raises Unavailable, StoreError."""
+        channel = await self.ready()
+        await self._authenticated(channel, lambda c: _nothing())
+        call = channel.stream_stream(
+            _SERVICE + method, request_serializer=_bytes, response_deserializer=answer.FromString
         )
-        return call(timeout=timeout_s, wait_for_ready=True, metadata=await self._metadata(name))
+        begun: aio.StreamStreamCall[Message, M] = call(metadata=(*self._metadata, ("hasleader", "true")))
+        return begun
 
-    async def _metadata(self, name: str) -> tuple[tuple[str, str], ...]:
-        if not self.address.user or name.startswith("Auth/"):
-            return ()
-        if not self._token:
-            login = pb.AuthenticateRequest(name=self.address.user, password=self.address.password)
-            self._token = (await self._call("Auth/Authenticate", login, pb.AuthenticateResponse)).token
-        return (("token", self._token),)
+    async def ready(self) -> aio.Channel:
+        """A connection that stands.  Raises Unavailable."""
+        channel = self._channels[self._used]
+        if channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY:
+            return channel
+        waits = {asyncio.ensure_future(one.channel_ready()): n for n, one in enumerate(self._channels)}
+        try:
+            done, _ = await asyncio.wait(waits, timeout=CONNECT_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+        if not done:
+            hint = "; it asks for a client certificate, perhaps (tls_cert)" if self.address.tls_ca else ""
+            raise Unavailable(f"{self.address}: no server can be reached{hint}")
+        self._used = min(waits[one] for one in done)
+        return self._channels[self._used]
 
-    def _told(self, error: grpc.aio.AioRpcError) -> Exception:
-        code, detail = error.code(), error.details() or ""
-        if "requested lease not found" in detail:
-            return LeaseUnknown(detail)
-        if "too large" in detail or "larger than max" in detail:
-            return TooLarge(f"{self.address}: {detail}")
-        if code in _UNANSWERED:
-            return Unavailable(f"{self.address}: {detail or code.name}")
-        if "space exceeded" in detail:
-            why = "its disk quota is used up: compact and defragment it, then `etcdctl alarm disarm`"
-            return StoreError(f"{self.address}: {why} ({detail})")
-        return StoreError(f"{self.address}: {code.name}: {detail}")
+    async def _call(self, channel: aio.Channel, method: str, request: Message, answer: type[M]) -> M:
+        call = channel.unary_unary(
+            _SERVICE + method, request_serializer=_bytes, response_deserializer=answer.FromString
+        )
+        return await call(request, timeout=ANSWER_S, metadata=self._metadata)
+
+    @property
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        return (("token", self._token),) if self._token else ()
+
+    async def _authenticated(self, channel: aio.Channel, work: Callable[[aio.Channel], Awaitable[M]]) -> M:
+        """With a token, a fresh one when it has run out."""
+        if self.address.user and not self._token:
+            await self._login(channel)
+        try:
+            return await work(channel)
+        except aio.AioRpcError as error:
+            if not self.address.user or "invalid auth token" not in (error.details() or ""):
+                raise
+        await self._login(channel)
+        return await work(channel)
+
+    async def _login(self, channel: aio.Channel) -> None:
+        self._token = ""
+        who = pb.AuthenticateRequest(name=self.address.user, password=self.address.password)
+        try:
+            self._token = (await self._call(channel, "Auth/Authenticate", who, pb.AuthenticateResponse)).token
+        except aio.AioRpcError as error:
+            if error.code() in _AWAY:
+                raise
+            raise StoreError(
+                f"{self.address}: the user {self.address.user!r} or the password is wrong ({error.details()})"
+            ) from error
+
+    def said(self, error: aio.AioRpcError) -> StoreError:
+        """The error in our words."""
+        text = f"{self.address}: {(error.details() or '').removeprefix('etcdserver: ') or error.code().name}"
+        if error.code() in _AWAY:
+            return Unavailable(text)
+        if error.code() is grpc.StatusCode.NOT_FOUND and "lease" in text:
+            return SessionLost(f"{self.address}: the lease has run out")
+        if error.code() in _SHUT or "user name is empty" in text:
+            return StoreError(f"{text}; give a user who may use the keys below {self.address.root or '/'}")
+        if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "space" in text:
+            return Unavailable(f"{text}; compact and defragment it, then disarm its alarm (etcdctl alarm disarm)")
+        if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED or "too large" in text:
+            return TooLarge(text)
+        return StoreError(text)
+
+
+def _bytes(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+async def _nothing() -> pb.Header:
+    return pb.Header()

@@ -1,14 +1,17 @@
-"""An etcd server.  Needs Debian's package `etcd-server`."""
+"""etcd servers: one alone, or a cluster of three.  Needs Debian's package `etcd-server`."""
 
 from __future__ import annotations
 
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from headgate.testing.servers.certificates import Certificates
 from headgate.testing.servers.program import Program, free_ports
+
+LEASE_LEAST_S = 2.0
 
 
 def installed() -> bool:
@@ -16,32 +19,75 @@ def installed() -> bool:
 
 
 class Etcd:
-    """One server, that is nobody's but ours; what it acknowledges survives its own end."""
+    """One server.  `port` is its clients' port, of TLS with client certificates when there are some."""
 
-    def __init__(self, directory: Path) -> None:
-        self.port, peers = free_ports(2)
-        client, peer = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{peers}"
-        self.program = Program(
-            [
-                "etcd", "--data-dir", str(directory / "data"), "--log-level", "warn", "--logger", "zap",
-                "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
-                "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}",
-            ],
-            directory,
-        )  # fmt: skip
+    def __init__(
+        self,
+        directory: Path,
+        port: int,
+        peer_port: int,
+        *,
+        name: str = "one",
+        peers: Sequence[str] = (),
+        certificates: Certificates | None = None,
+    ) -> None:
+        self.port, self.name = port, name
+        scheme = "https" if certificates else "http"
+        client, peer = f"{scheme}://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
+        command = [
+            "etcd", f"--name={name}", f"--data-dir={directory / 'data'}", f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}", f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}", f"--initial-cluster={','.join(peers) or f'{name}={peer}'}",
+            "--logger=zap", "--log-level=warn", "--heartbeat-interval=50", "--election-timeout=500",
+        ]  # fmt: skip
+        if certificates:
+            command += [
+                f"--cert-file={certificates.server}",
+                f"--key-file={certificates.server}",
+                f"--trusted-ca-file={certificates.authority}",
+                "--client-cert-auth",
+            ]
+        self.program = Program(command, directory)
+
+    def start(self) -> None:
+        self.program.start()
+
+    def ready(self) -> None:
+        """Waits until it listens for clients, which it does once it is a member."""
+        self.program.until(self.serves)
 
     def serves(self) -> bool:
-        with socket.socket() as asked:
-            return asked.connect_ex(("127.0.0.1", self.port)) == 0
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 1).close()
+        except OSError:
+            return False
+        return True
 
 
 @contextmanager
-def etcd(directory: Path) -> Iterator[Etcd]:
+def etcd(directory: Path, certificates: Certificates | None = None) -> Iterator[Etcd]:
     """One server, ready."""
-    server = Etcd(directory)
-    server.program.start()
+    server = Etcd(directory, *free_ports(2), certificates=certificates)
+    server.start()
     try:
-        server.program.until(server.serves)
+        server.ready()
         yield server
     finally:
         server.program.kill()
+
+
+@contextmanager
+def cluster(directory: Path, count: int = 3) -> Iterator[list[Etcd]]:
+    """Servers that make up one store, ready; with one less than half gone it still serves."""
+    ports = free_ports(2 * count)
+    peers = [f"n{n}=http://127.0.0.1:{ports[count + n]}" for n in range(count)]
+    servers = [Etcd(directory / str(n), ports[n], ports[count + n], name=f"n{n}", peers=peers) for n in range(count)]
+    try:
+        for server in servers:
+            server.start()
+        for server in servers:
+            server.ready()
+        yield servers
+    finally:
+        for server in servers:
+            server.program.kill()

@@ -1,1 +1,5 @@
-"""What is said to etcd and what it answers."""
+"""What is said to etcd: the part of its v3 interface that is used here.
+
+`etcd_pb2` is generated from `etcd.proto` (`make proto`); field numbers and method paths are the published interface,
+the package is our own, so that it can live beside other bindings.
+"""

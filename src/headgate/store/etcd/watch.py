@@ -1,0 +1,95 @@
+"""One watch: a snapshot, then what changes, from the very revision on, over as many connections as it takes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+from grpc import aio
+
+from headgate.store.etcd.keys import Keys
+from headgate.store.etcd.link import Link
+from headgate.store.etcd.wire import etcd_pb2 as pb
+from headgate.store.model import inside
+from headgate.store.types import Change, Changed, Entry, Gone, Snapshot, Unavailable
+
+RESUME_S = 30.0
+"""How long a broken watch tries to go on where it was."""
+RESUME_INTERVAL_S = 0.2
+
+List = Callable[[str], Awaitable[tuple[Sequence[Entry], int]]]
+"""The subtree, and the revision it is of."""
+
+
+class Compacted(Exception):
+    """What happened meanwhile is known no more."""
+
+
+class Watch:
+    def __init__(self, link: Link, keys: Keys, prefix: str, listed: List) -> None:
+        self._link, self._keys, self._prefix, self._listed = link, keys, prefix, listed
+        self._seen = 0
+        """The revision up to which all is known."""
+
+    async def changes(self) -> AsyncIterator[Change]:
+        while True:
+            entries, self._seen = await self._listed(self._prefix)
+            yield Snapshot(tuple(entries))
+            try:
+                async for change in self._follow():
+                    yield change
+            except Compacted:
+                continue
+
+    async def _follow(self) -> AsyncIterator[Change]:
+        """Raises Compacted; Unavailable when no server could be reached for long."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + RESUME_S
+        while True:
+            try:
+                async for change in self._connected():
+                    until_s = loop.time() + RESUME_S
+                    yield change
+            except (Unavailable, aio.AioRpcError) as error:
+                why = error if isinstance(error, Unavailable) else self._link.said(error)
+                if not isinstance(why, Unavailable) or loop.time() > until_s:
+                    raise why from error
+            await asyncio.sleep(RESUME_INTERVAL_S)
+
+    async def _connected(self) -> AsyncIterator[Change]:
+        """Until the connection breaks."""
+        call = await self._link.stream("Watch/Watch", pb.WatchResponse)
+        try:
+            begin, end = self._range()
+            create = pb.WatchCreateRequest(key=begin, range_end=end, start_revision=self._seen + 1, fragment=True)
+            await call.write(pb.WatchRequest(create_request=create))
+            events = list[pb.Event]()
+            async for told in call:
+                assert isinstance(told, pb.WatchResponse), "the stream has one kind of message"
+                if told.compact_revision:
+                    raise Compacted
+                if told.canceled:
+                    raise Unavailable(f"{self._link.address}: the watch was ended: {told.cancel_reason}")
+                self._link.traffic.received_bytes += told.ByteSize()
+                events += told.events
+                if told.fragment:
+                    continue
+                changes = [change for event in events if (change := self._change(event)) is not None]
+                self._seen = max([self._seen, *(event.kv.mod_revision for event in events)])
+                events = []
+                for change in changes:
+                    yield change
+        finally:
+            call.cancel()
+
+    def _range(self) -> tuple[bytes, bytes]:
+        """Wide enough for the path and all below it; what lies between is left out."""
+        if not self._prefix:
+            return self._keys.whole
+        return self._keys.key(self._prefix), self._keys.below(self._prefix)[1]
+
+    def _change(self, event: pb.Event) -> Change | None:
+        path = self._keys.path(event.kv)
+        if self._prefix and not inside(path, self._prefix):
+            return None
+        return Gone(path) if event.type == pb.Event.DELETE else Changed(self._keys.entry(event.kv))

@@ -1,0 +1,258 @@
+"""etcd across a network that breaks, and doors that are shut."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from headgate.base.ids import fresh
+from headgate.store.etcd import link
+from headgate.store.etcd.address import parse
+from headgate.store.etcd.backend import EtcdBackend
+from headgate.store.types import Append, At, Changed, Conflict, Entry, Put, Snapshot, StoreError, Unavailable
+from headgate.testing.conformance import first
+from headgate.testing.servers.certificates import Certificates, make
+from headgate.testing.servers.etcd import Etcd, cluster, etcd
+from headgate.testing.servers.program import free_ports
+from headgate.testing.servers.proxy import Proxy, proxy
+
+
+@pytest.fixture
+async def line(etcd_server: Etcd) -> AsyncIterator[Proxy]:
+    async with proxy(etcd_server.port) as between:
+        yield between
+
+
+@pytest.fixture
+async def backend(line: Proxy) -> AsyncIterator[EtcdBackend]:
+    opened = await EtcdBackend.open(f"etcd://127.0.0.1:{line.port}/{fresh()}")
+    yield opened
+    line.restore()
+    await opened.close()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "ANSWER_S", 2.0)
+    monkeypatch.setattr(link, "CONNECT_S", 2.0)
+
+
+async def test_a_watch_goes_on_where_it_was_and_reads_no_value_again(backend: EtcdBackend, line: Proxy) -> None:
+    await backend.commit([], [Put(f"/w/{n}", b"x" * 100_000) for n in range(5)])
+    watch = backend.watch("/w")
+    async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
+        (snapshot,) = await first(watch, 1)
+        assert isinstance(snapshot, Snapshot) and len(snapshot.entries) == 5
+        line.cut()
+        await backend.get("/any")
+        (entry,) = await backend.commit([], [Put("/w/new", b"1")])
+        before = backend.traffic.received_bytes
+        assert entry is not None and await first(watch, 1) == [Changed(entry)]
+        assert backend.traffic.received_bytes - before < 10_000
+
+
+async def test_a_commit_whose_answer_is_lost_cannot_take_effect_later(
+    backend: EtcdBackend, line: Proxy, impatient: None
+) -> None:
+    line.stall()  # the request is on its way, and arrives when nobody expects it any more
+    with pytest.raises(Unavailable):
+        await backend.commit([], [Append("/q", b"late")])
+    line.restore()
+    assert not await backend.list("/q"), "what is read now stays so"
+    await backend.commit([], [Append("/q", b"again")])
+    await asyncio.sleep(1)
+    assert [entry.value for entry in await backend.list("/q")] == [b"again"]
+
+
+async def test_an_answer_that_is_lost_leaves_what_was_written(
+    backend: EtcdBackend, line: Proxy, impatient: None
+) -> None:
+    line.deaf()
+    with pytest.raises(Unavailable):
+        await backend.commit([At("/a", None)], [Put("/a", b"1")])
+    line.restore()
+    with pytest.raises(Conflict):
+        await backend.commit([At("/a", None)], [Put("/a", b"2")])
+    assert [entry.value for entry in await backend.list("")] == [b"1"]
+
+
+async def test_nobody_there_is_said_so_and_soon(impatient: None) -> None:
+    (port,) = free_ports(1)
+    with pytest.raises(Unavailable, match="no server can be reached"):
+        await EtcdBackend.open(f"etcd://127.0.0.1:{port}")
+
+
+async def test_the_next_server_is_asked_when_one_is_gone(etcd_server: Etcd) -> None:
+    (dead,) = free_ports(1)
+    backend = await EtcdBackend.open(f"etcd://127.0.0.1:{dead},127.0.0.1:{etcd_server.port}/{fresh()}")
+    await backend.commit([], [Put("/a", b"1")])
+    assert await backend.get("/a") is not None
+    await backend.close()
+
+
+async def test_one_of_three_servers_may_die(tmp_path: Path) -> None:
+    with cluster(tmp_path) as servers:
+        hosts = ",".join(f"127.0.0.1:{server.port}" for server in servers)
+        backend = await EtcdBackend.open(f"etcd://{hosts}/{fresh()}")
+        lease = await backend.grant(30)
+        await backend.commit([], [Put("/mine", b"", lease)])
+        watch = backend.watch("/q")
+        async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
+            await first(watch, 1)
+            for server in servers[:1]:
+                server.program.kill()
+            written = 0
+            async with asyncio.timeout(30):
+                while written < 10:
+                    try:
+                        await backend.commit([], [Append("/q", str(written).encode())])
+                        written += 1
+                    except Unavailable:  # written or not: what is there says so
+                        written = len(await again(backend))
+                seen = 0
+                while seen < 10:
+                    seen += isinstance(await anext(watch), Changed)
+            values = [entry.value for entry in await again(backend)]
+            assert values == sorted(set(values)), "nothing twice, all in order"
+            await backend.keep_alive(lease)
+        await backend.close()
+
+
+async def again(backend: EtcdBackend) -> Sequence[Entry]:
+    while True:
+        try:
+            return await backend.list("/q")
+        except Unavailable:
+            await asyncio.sleep(0.1)
+
+
+# --- doors
+
+
+def etcdctl(endpoint: Sequence[str], *words: str) -> None:
+    """`endpoint`: where, and flags."""
+    command = ["etcdctl", f"--endpoints={endpoint[0]}", *endpoint[1:], *words]
+    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "ETCDCTL_API": "3"})
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory, files: Certificates) -> Iterator[Etcd]:
+    """TLS with client certificates, and a user of some keys."""
+    with etcd(tmp_path_factory.mktemp("strict"), files) as running:
+        flags = [f"https://127.0.0.1:{running.port}", f"--cacert={files.authority}"]
+        flags += [f"--cert={files.client}", f"--key={files.client}"]
+        for words in (
+            "user add root:secret",
+            "user grant-role root root",
+            "role add gate",
+            "role grant-permission gate readwrite --prefix=true /gate",
+            "user add gate:word",
+            "user grant-role gate gate",
+            "auth enable",
+        ):
+            etcdctl(flags, *words.split())
+        yield running
+
+
+def door(
+    server: Etcd, files: Certificates, login: str = "gate:word@", root: str = "/gate", own: Path | None = None
+) -> str:
+    tls = f"tls_ca={files.authority}&tls_cert={own or files.client}"
+    return f"etcd://{login}127.0.0.1:{server.port}{root}?{tls}"
+
+
+async def test_with_certificate_and_password_one_comes_in(strict: Etcd, files: Certificates) -> None:
+    backend = await EtcdBackend.open(door(strict, files))
+    lease = await backend.grant(5)
+    written = await backend.commit([], [Put("/a", b"1"), Put("/mine", b"2", lease)])
+    assert list(await backend.list("")) == written
+    watch = backend.watch("/a")
+    async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
+        await first(watch, 1)
+        await backend.commit([], [Put("/a", b"3")])
+        await first(watch, 1)
+    await backend.close()
+
+
+@pytest.mark.parametrize(
+    ("login", "root", "said"),
+    [
+        ("gate:wrong@", "/gate", "the user 'gate' or the password is wrong"),
+        ("gate:word@", "/elsewhere", "may use the keys below /elsewhere"),
+        ("", "/gate", "give a user"),
+    ],
+)
+async def test_who_may_not_come_in_is_told_why(
+    strict: Etcd, files: Certificates, login: str, root: str, said: str
+) -> None:
+    with pytest.raises(StoreError, match=said) as caught:
+        await EtcdBackend.open(door(strict, files, login, root))
+    assert "wrong@" not in str(caught.value)
+
+
+async def test_a_certificate_of_a_stranger_is_said_so(strict: Etcd, files: Certificates, impatient: None) -> None:
+    with pytest.raises(Unavailable, match="tls_cert"):
+        await EtcdBackend.open(door(strict, files, own=files.stranger))
+
+
+async def test_what_is_somebody_elses_is_left_alone(etcd_server: Etcd) -> None:
+    root = f"/{fresh()}"
+    etcdctl([f"127.0.0.1:{etcd_server.port}"], "put", f"{root}/theirs", "x")
+    with pytest.raises(StoreError, match="something else lives here"):
+        await EtcdBackend.open(f"etcd://127.0.0.1:{etcd_server.port}{root}")
+
+
+@pytest.mark.parametrize(
+    ("mark", "said"), [('{"headgate": 99}', "newer Headgate"), ("garbage", "not what Headgate writes")]
+)
+async def test_a_tree_of_another_format_is_left_alone(etcd_server: Etcd, mark: str, said: str) -> None:
+    root = f"/{fresh()}"
+    etcdctl([f"127.0.0.1:{etcd_server.port}"], "put", f"{root}~mark", mark)
+    with pytest.raises(StoreError, match=said):
+        await EtcdBackend.open(f"etcd://127.0.0.1:{etcd_server.port}{root}")
+
+
+async def test_what_was_compacted_away_is_read_anew(backend: EtcdBackend, line: Proxy, etcd_server: Etcd) -> None:
+    watch = backend.watch("/w")
+    async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
+        await first(watch, 1)
+        line.refuse()
+        other = await EtcdBackend.open(f"etcd://127.0.0.1:{etcd_server.port}{backend.address.root}")
+        for number in range(3):
+            (entry,) = await other.commit([], [Put("/w/a", str(number).encode())])
+        assert entry is not None
+        etcdctl([f"127.0.0.1:{etcd_server.port}"], "compact", str(entry.version))
+        line.restore()
+        assert await first(watch, 1) == [Snapshot((entry,))]
+        await other.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("etcd://h:x", "no host:port"),
+        ("etcd://h?tls=1", "unknown option 'tls'"),
+        ("etcd://u@h", "user:password"),
+        ("etcd://h/a//b", "not a store path"),
+        ("etcd://h?tls_cert=c", "tls_cert needs tls_ca"),
+    ],
+)
+def test_a_wrong_address_is_said_so(url: str, said: str) -> None:
+    with pytest.raises(StoreError, match=said):
+        parse(url)
+
+
+def test_files_that_are_none_are_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"tls_ca=.*/missing cannot be read"):
+        parse(f"etcd://h?tls_ca={tmp_path}/missing").tls()
