@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from headgate.adapters.messages.board import MessageBoard
 from headgate.adapters.messages.client import MessageClient
@@ -114,3 +115,24 @@ def test_a_tenant_of_any_name_has_a_queue_and_a_project_one_partition() -> None:
     assert queue_of("example") == "gate-example"
     assert len(queue_of("ein Mandant " * 20)) <= 50 and queue_of("a b") != queue_of("a-b")
     assert {partition_of(f"p{n}", 8) for n in range(200)} == set(range(1, 9))
+
+
+async def test_while_the_server_is_away_only_so_much_waits(
+    tmp_path: Path, repositories: Repositories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.services.context.NOTICES_MAX", 1)
+    backend = MemoryBackend()
+    async with gate(tmp_path, repositories.hub, backend, TENANTS, poster=Absent()) as running:
+        repositories.propose("code/lib", "one", {"a": "x\n"})
+        assert (await running.history.result_of("one", "check")).result == "SUCCESS"
+        assert len(backend.tree.under(running.context.map.notices.queue.path)) == 1
+
+
+class Absent:
+    """A server that never answers."""
+
+    async def create(self, queue: str, partitions: int = 1) -> None:
+        raise SourceDown("nobody there")
+
+    async def post_many(self, queue: str, messages: list[tuple[str, int | None]], key: str) -> None:
+        raise SourceDown("nobody there")

@@ -207,6 +207,27 @@ async def test_one_that_leaves_hands_over_at_once_what_it_is_not_busy_with(hands
     await leaving
 
 
+async def test_asked_twice_to_stop_it_gives_up_what_runs(hands: Crew) -> None:
+    await hands.source.create("q")
+    await hands.post("q", "x")
+    attempts: list[int] = []
+
+    async def job(message: Message, context: None) -> None:
+        attempts.append(message.attempt)
+        if len(attempts) == 1:
+            await asyncio.Event().wait()
+
+    first = hands.start(job)
+    await hands.until("it runs", lambda: attempts)
+    leaving = asyncio.ensure_future(hands.stop(first))
+    await asyncio.sleep(0)
+    first.abort.set()
+    async with asyncio.timeout(10):
+        await leaving
+    hands.start(job)
+    await hands.until("it runs again", lambda: attempts == [1, 2])
+
+
 async def test_new_queues_join_by_themselves_and_those_gone_leave(hands: Crew) -> None:
     log = Log()
     worker = hands.start(log)

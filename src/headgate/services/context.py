@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +15,11 @@ from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import RequestPlaces, Requests
 from headgate.store.store import Store
 from headgate.store.types import Op
+
+log = logging.getLogger("headgate.notices")
+
+NOTICES_MAX = 10_000
+"""Turns whose notices wait to be published."""
 
 
 @dataclass(slots=True)
@@ -33,8 +39,14 @@ class Context:
     _queues: dict[str, Requests] = field(default_factory=dict)
 
     def published(self, *notices: Notice) -> list[Op]:
-        """For the commit that makes them true."""
-        return self.map.notices.stream.append(Notices(notices)) if self.publishing and notices else []
+        """For the commit that makes them true.  None are kept while NOTICES_MAX wait for a server that is away."""
+        if not self.publishing or not notices:
+            return []
+        stream = self.map.notices.stream
+        if stream.length(self.mirror) >= NOTICES_MAX:
+            log.error("%s turns wait to be published; what happens now is not: %s", NOTICES_MAX, notices[0].kind)
+            return []
+        return stream.append(Notices(notices))
 
     @property
     def builds(self) -> Requests:
