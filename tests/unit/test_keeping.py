@@ -6,13 +6,16 @@ from msgspec.structs import replace
 
 from headgate.config.model import FrozenGraph, FrozenJob
 from headgate.gate.change import Change
-from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State
-from headgate.gate.work import MergeItem, RepoState
+from headgate.gate.model import Build, BuildSet, Item, Land, Phase, Queue, State
+from headgate.gate.work import LandRequest, MergeItem, RepoState
 from headgate.map.places import Map
+from headgate.recipes.mirror import Mirror
+from headgate.recipes.requests import Requests
 from headgate.services.scheduler.keeping import garbage, load, writes
-from headgate.services.scheduler.turn import Piece, packed
+from headgate.services.scheduler.turn import Piece, Turn, packed
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
+from headgate.store.types import Put
 
 PLACE = Map().tenant("a/b").pipeline("gate")
 
@@ -81,3 +84,22 @@ async def test_what_a_dying_writer_left_is_swept() -> None:
     entries = await store.list(PLACE.path)
     assert load(PLACE, entries) == State()
     assert {op.path for op in garbage(PLACE, entries, State())} == {entry.path for entry in entries}
+
+
+def test_what_asks_for_a_landing_goes_with_what_waits_for_it() -> None:
+    """A turn of many commits may end after any of them: who waits for an answer that was never asked for waits for
+    ever."""
+    map, store = Map(), Store(MemoryBackend())
+    before = state()
+    item = before.queues[0].items[0]
+    assert item.buildset is not None and item.buildset.state is not None
+    landing = replace(item, buildset=replace(item.buildset, landing=True))
+    after = replace(before, queues=(replace(before.queues[0], items=(landing, *before.queues[0].items[1:])),))
+    work = LandRequest(item.buildset.id, item.buildset.state, item.change, "1" * 40, "note")
+    requests = Requests(store, map.merger.places)
+    turn = Turn(map, "a/b", "gate", lambda job: requests, requests, {}, {}, Mirror(store, "/zuul"), 0)
+    pieces = turn.pieces(before, after, [Land("request", work, 200)], [])
+    record = PLACE.item("i1").buildset("b1").path
+    asked = f"{map.merger.places.requests}/request"
+    (together,) = [piece for piece in pieces if any(isinstance(op, Put) and op.path == asked for op in piece.ops)]
+    assert any(isinstance(op, Put) and op.path == record for op in together.ops)

@@ -63,9 +63,14 @@ class Turn:
         out = [Piece([op]) for op in diff.fresh]
         out += [Piece(self._build(ops, runs.get(id), id in cancelled)) for id, ops in diff.builds.items()]
         items = {id: Piece(ops) for id, ops in diff.items.items()}
+        of = {item.buildset.id: item.id for _, item in after.items() if item.buildset is not None}
         last = Piece(diff.queues)
         for action in asked:
-            self._add(action, items, last, cancelled)
+            if isinstance(action, Land):  # with the item that says it is landing, and waits for the answer
+                piece = items.setdefault(of.get(action.work.buildset, ""), Piece())
+                piece.ops += self._landing(action)
+            else:
+                self._add(action, items, last, cancelled)
         out += [*items.values()]
         last.ops += consumed
         out.append(last)
@@ -87,6 +92,11 @@ class Turn:
     def _request(self, id: str, precedence: int, meta: dict[str, str]) -> Request:
         return Request(id, precedence, meta={"tenant": self.tenant, "pipeline": self.pipeline, **meta})
 
+    def _landing(self, action: Land) -> list[Op]:
+        meta = {"buildset": action.work.buildset, "change": action.work.change.id}
+        request = self._request(action.id, action.precedence, meta)
+        return self.merges.submit(request, msgspec.json.encode(action.work))
+
     def _add(self, action: Action, items: dict[str, Piece], last: Piece, cancelled: set[str]) -> None:
         match action:
             case Run():
@@ -97,9 +107,8 @@ class Turn:
                     piece = items.setdefault(item or work.buildset, Piece())
                     request = self._request(id, precedence, {"item": item, "buildset": work.buildset})
                     piece.ops += self.merges.submit(request, msgspec.json.encode(work))
-            case Land(id, work, precedence):
-                request = self._request(id, precedence, {"buildset": work.buildset, "change": work.change.id})
-                last.ops += self.merges.submit(request, msgspec.json.encode(work))
+            case Land():
+                pass  # goes with its item
             case Report(id, work, precedence):
                 request = self._request(id, precedence, {"change": work.change.id})
                 last.ops += self.merges.submit(request, msgspec.json.encode(work))
