@@ -57,7 +57,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
     "merger": {
         "git_dir": Option("path", "", "Bare copies of repositories. Default: in state_dir."),
         "jobs": Option("integer:1,1000", "8", "Pieces of git work at a time."),
-        "git_user_name": Option("text", "Headgate", "Author and committer of merge commits."),
+        "git_user_name": Option("text", "Headgate", "Author and committer of merge commits; everywhere the same."),
         "git_user_email": Option("text", "headgate@localhost", "Their address."),
         "prometheus_port": Option("integer:0,65535", "", "Port of health and figures, 0: a free one. Default: none."),
         "prometheus_addr": Option("text", "127.0.0.1", "Address of that port."),

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.git.command import environment, git
+from headgate.adapters.git.engine import GitEngine
 from headgate.gate.work import CatAnswer, CatRequest
 from headgate.testing.repositories import Repositories, run_git
 
 from .conftest import LINES
-from .words import PROJECT, engine, item, merged, state_of
+from .words import PROJECT, connection, engine, item, merged, state_of
 
 MODES = ("merge", "squash-merge", "cherry-pick", "rebase")
 
@@ -250,3 +251,13 @@ async def test_configuration_is_read_of_the_default_branch_first(repositories: R
     found = await engine(repositories).do(CatRequest(PROJECT, "local", paths=("zuul.yaml", "zuul.d/", "none/")))
     assert isinstance(found, CatAnswer) and list(found.branches) == ["zebra", "master"]
     assert found.files == {"zebra": {"zuul.yaml": "- job: {name: x}\n", "zuul.d/deep/a.yaml": ""}, "master": {}}
+
+
+async def test_who_makes_the_commits_is_a_setting(repositories: Repositories) -> None:
+    commit = repositories.propose("code", "one", {"c": "x\n"})
+    git = GitEngine(repositories.root / "git", {"local": connection(repositories)}, b"Gate <gate@example.org>")
+    state = await state_of(git, item(commit, "one"))
+    path = git.mirror(PROJECT, "local").path
+    said = run_git("log", "-1", "--format=%an <%ae> %cn", state.merged[PROJECT]["master"], at=path)
+    assert said == "Gate <gate@example.org> Gate"
+    assert run_git("fsck", "--strict", "--no-dangling", at=path) == ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.adapters.git.objects.commits import commit, original, retold
+from headgate.adapters.git.objects.commits import IDENTITY, commit, identity, original, retold
 from headgate.adapters.git.objects.conflicts import SHOWN_MAX, conflicts
 
 OURS, THEIRS = "1" * 40, "2" * 40
@@ -47,3 +47,11 @@ def test_a_file_that_had_to_make_way_goes_by_its_own_name() -> None:
 def test_of_very_many_files_the_number_is_said() -> None:
     fields = [f"f{n:03}" for n in range(SHOWN_MAX + 7)]
     assert conflicts(fields, (OURS, THEIRS)).endswith(f"f{SHOWN_MAX - 1:03} and 7 more")
+
+
+def test_who_makes_the_commits_is_as_git_takes_it() -> None:
+    assert identity("Grün Gate", "gate@example.org") == "Grün Gate <gate@example.org>".encode()
+    assert identity("A <b>\nauthor evil", "x@y>") == b"A bauthor evil <x@y>"
+    assert identity("", "x@y") == identity("\n", "") == IDENTITY
+    made = commit("t", (), original(b"author " + AUTHOR + b"\n\nold"), 7, b"Gate <g@e>")
+    assert b"\ncommitter Gate <g@e> 7 +0000\n" in made and b"\nauthor " + AUTHOR in made

@@ -14,6 +14,7 @@ from headgate.adapters.git.command import GitError, RemoteError
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.landing import land, report
 from headgate.adapters.git.mirror import MirrorRepository
+from headgate.adapters.git.objects.commits import IDENTITY
 from headgate.adapters.git.objects.merging import Conflict
 from headgate.adapters.git.replay import Lost, expected, replay
 from headgate.adapters.git.worktree import work_tree
@@ -43,8 +44,9 @@ LOOKED_MAX = 300
 class GitEngine:
     """Does git work in bare copies under `root`; safe to use for many pieces of work at once."""
 
-    def __init__(self, root: Path, connections: Mapping[str, GitConnection]) -> None:
-        self._root, self._connections = root, connections
+    def __init__(self, root: Path, connections: Mapping[str, GitConnection], who: bytes = IDENTITY) -> None:
+        """`who` makes the commits; it must be the same in every process, as it is part of their ids."""
+        self._root, self._connections, self._who = root, connections, who
         self._mirrors: dict[str, MirrorRepository] = {}
         self._looked: OrderedDict[tuple[int, str], tuple[RepoState, asyncio.Future[dict[str, str]]]] = OrderedDict()
         """By state (which is kept, so that its identity is its own) and project: the heads it does not name."""
@@ -56,7 +58,7 @@ class GitEngine:
         known = self._mirrors.get(project)
         if known is None:
             path = self._root / f"{quote(project, safe='')}.git"
-            known = self._mirrors[project] = MirrorRepository(path, "")
+            known = self._mirrors[project] = MirrorRepository(path, "", self._who)
         known.remote.url = self._connections[connection].url(project)
         return known
 

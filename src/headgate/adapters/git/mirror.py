@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from headgate.adapters.git.command import GitError, git
 from headgate.adapters.git.exclusive import Exclusive
+from headgate.adapters.git.objects.commits import IDENTITY, original, signature
 from headgate.adapters.git.objects.commits import commit as commit_bytes
-from headgate.adapters.git.objects.commits import original, signature
 from headgate.adapters.git.objects.merging import Parts, merge
 from headgate.adapters.git.remote.fetching import fetch
 from headgate.adapters.git.remote.refs import Remote
@@ -38,8 +38,9 @@ NEAR_MAX = 50
 class MirrorRepository:
     """`exclusive` is held by whoever pushes; merging needs no lock, as objects only grow and nothing collects them."""
 
-    def __init__(self, path: Path, url: str) -> None:
-        self.path, self.remote = path, Remote(url)
+    def __init__(self, path: Path, url: str, who: bytes = IDENTITY) -> None:
+        """`who` makes the commits."""
+        self.path, self.remote, self._who = path, Remote(url), who
         self.exclusive = Exclusive(path.with_name(f"{path.name}.lock"))
         self.atomic = True
         """False once the remote was found not to take several refs in one step."""
@@ -159,8 +160,11 @@ class MirrorRepository:
 
     def write(self, tree: str, parents: tuple[str, ...], at_s: int, like: bytes | Parts) -> str:
         """A commit with this message, or one with message and author of another; its id."""
-        kept = like.original if isinstance(like, Parts) else original(b"author " + signature(at_s) + b"\n\n" + like)
-        return str(self.repository.write(pygit2.enums.ObjectType.COMMIT, commit_bytes(tree, parents, kept, at_s)))
+        author = b"author " + signature(at_s, self._who)
+        kept = like.original if isinstance(like, Parts) else original(author + b"\n\n" + like)
+        return str(
+            self.repository.write(pygit2.enums.ObjectType.COMMIT, commit_bytes(tree, parents, kept, at_s, self._who))
+        )
 
     def write_empty_tree(self) -> str:
         return str(self.repository.write(pygit2.enums.ObjectType.TREE, b""))

@@ -17,6 +17,7 @@ import httpx
 
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.forge import GitForge
+from headgate.adapters.git.objects.commits import identity
 from headgate.adapters.identity.tokens import authenticator
 from headgate.adapters.keys.keystore import KeyStore
 from headgate.adapters.metrics.figures import Figures
@@ -87,7 +88,9 @@ class Process:
     @property
     def engine(self) -> GitEngine:
         if self._engine is None:
-            self._engine = GitEngine(writable(self.settings, "merger", "git_dir", "git"), connections(self.settings))
+            copies = writable(self.settings, "merger", "git_dir", "git")
+            who = identity(*(self.settings.get("merger", f"git_user_{part}") for part in ("name", "email")))
+            self._engine = GitEngine(copies, connections(self.settings), who)
         return self._engine
 
     @property

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 IDENTITY = b"Headgate <headgate@localhost>"
+
+
+def identity(name: str, address: str) -> bytes:
+    """As commits have it, without what git would not take; Headgate's where nothing is left."""
+    clean = [re.sub(r"[<>\x00-\x1f]", "", text).strip() for text in (name, address)]
+    return f"{clean[0]} <{clean[1]}>".encode(errors="replace") if all(clean) else IDENTITY
 
 
 class Original(NamedTuple):
@@ -33,13 +40,13 @@ def retold(kept: Original, message: str) -> Original:
     return Original(author, b"", message.encode(errors="replace"))
 
 
-def signature(at_s: int) -> bytes:
-    return IDENTITY + b" %d +0000" % at_s
+def signature(at_s: int, who: bytes = IDENTITY) -> bytes:
+    return who + b" %d +0000" % at_s
 
 
-def commit(tree: str, parents: Sequence[str], kept: Original, at_s: int) -> bytes:
-    """The commit object; its committer is Headgate, at a given time: same input, same id."""
+def commit(tree: str, parents: Sequence[str], kept: Original, at_s: int, who: bytes = IDENTITY) -> bytes:
+    """The commit object; its committer is Headgate, or who it is to be, at a given time: same input, same id."""
     lines = [b"tree " + tree.encode(), *(b"parent " + parent.encode() for parent in parents)]
-    lines += [b"author " + kept.author, b"committer " + signature(at_s)]
+    lines += [b"author " + kept.author, b"committer " + signature(at_s, who)]
     lines += [b"encoding " + kept.encoding] if kept.encoding else []
     return b"\n".join(lines) + b"\n\n" + kept.message
