@@ -40,7 +40,7 @@ UNUSED = {
     "/zuul/components/fingergw": "a process of its own",
     "/zuul/executor/zones": "no executor has a zone here",
     "/zuul/nodepool": "no nodes are asked for here",
-    "/zuul/scheduler": "no timers and no statistics here",
+    "/zuul/scheduler/stats-election": "no statistics here",
 }
 """Prefixes of places that this run does not need, and why."""
 

@@ -119,3 +119,17 @@ async def test_a_global_semaphore_is_one_for_all_tenants(tmp_path: Path, reposit
         running.runner.hold.set()
         assert {(await running.history.result_of(name, "check")).result for name in ("here", "there")} == {"SUCCESS"}
         assert not running.context.mirror.under(running.context.map.semaphores("one").path)
+
+
+async def test_a_timer_puts_every_branch_that_has_jobs_into_its_pipeline(
+    tmp_path: Path, repositories: Repositories
+) -> None:
+    periodic = "- pipeline: {name: often, manager: independent, trigger: {timer: [{time: '* * * * * *'}]}}\n"
+    attached = "- project: {name: code/api, often: {jobs: [unit]}}\n"
+    repositories.create("timed", {"zuul.yaml": f"{PIPELINES}\n{periodic}{attached}", "jobs/unit": "#!/bin/sh\n"})
+    tenants = TENANTS.replace("- config\n", "- timed\n")
+    async with gate(tmp_path, repositories.hub, MemoryBackend(), tenants) as running:
+        finished = await running.history.result_of("", "often")
+        assert (finished.result, finished.change.ref) == ("SUCCESS", "refs/heads/master")
+        assert finished.change.commit == repositories.head("code/api")
+        assert {one.change.project for one in running.history.finished.values()} == {"git.example/code/api"}

@@ -29,10 +29,12 @@ from headgate.services.scheduler.pipeline import PipelineRunner
 from headgate.services.scheduler.standings import Standings
 from headgate.services.scheduler.sweeping import Sweeper, Unwanted
 from headgate.services.scheduler.tenant import TenantRunner
+from headgate.services.scheduler.timers import Timers
 from headgate.store.store import Session
 
 Work = tuple[str, ...]
-"""("connection", name), ("tenant", name), ("pipeline", tenant, name), or ("sweep", builds | merges | general)."""
+"""("connection", name), ("tenant", name), ("pipeline", tenant, name), ("sweep", builds | merges | general),
+or ("timers",)."""
 
 
 class Scheduler:
@@ -102,6 +104,8 @@ class Scheduler:
                 return Sweeper(self._context, lambda: [Unwanted(self._context)], cleanup.general.path, frozenset).run
             case ("pipeline", tenant, name):
                 return PipelineRunner(self._context, self.tenants[tenant], name, self._standings[tenant]).run
+            case ("timers",):
+                return Timers(self._context, self.tenants).run
             case _:
                 raise AssertionError(f"no such work: {work}")
 
@@ -112,7 +116,7 @@ class Scheduler:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _works(self) -> list[Work]:
-        works: list[Work] = [("sweep", "builds"), ("sweep", "merges"), ("sweep", "general")]
+        works: list[Work] = [("sweep", "builds"), ("sweep", "merges"), ("sweep", "general"), ("timers",)]
         works += [("connection", name) for name in self._forges]
         for name, configuration in self.tenants.items():
             works.append(("tenant", name))

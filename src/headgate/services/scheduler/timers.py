@@ -1,0 +1,103 @@
+"""Pipelines that a timer triggers: at the time they name, every branch that has jobs in them is put there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
+
+from headgate.base.ids import derived
+from headgate.config.timing import BadTime, next_after, put_off, schedule
+from headgate.gate.change import Change
+from headgate.gate.work import Enqueue
+from headgate.map.records import BranchCache, ForPipeline
+from headgate.recipes import blob
+from headgate.recipes.lock import lock
+from headgate.recipes.mirror import Part
+from headgate.services.configuration import Configuration
+from headgate.services.context import Context
+from headgate.services.scheduler.turn import Piece, packed
+from headgate.store.store import Session
+from headgate.store.types import At
+
+log = logging.getLogger("headgate.timers")
+
+
+class Due(NamedTuple):
+    at: datetime
+    tenant: str
+    pipeline: str
+
+
+class Timers:
+    """`run` fires while it is elected: one process does.  What was due while nobody ran is not made up for."""
+
+    def __init__(self, context: Context, tenants: Mapping[str, Configuration]) -> None:
+        self._context, self._tenants = context, tenants
+
+    async def run(self, session: Session) -> None:
+        context, map = self._context, self._context.map
+        election = lock(context.store, session, map.scheduler.timer_election.path)
+        async with election.hold() as guard:
+            with context.mirror.part(map.layout.path) as stirs:
+                after = self._now()
+                while True:
+                    after = await self._round(after, stirs, guard)
+
+    async def _round(self, after: datetime, stirs: Part, guard: At) -> datetime:
+        """Waits for the next time of all and fires, or for another layout; what is past now."""
+        seen, due = stirs.moves, self._due(after)
+        wait_s = max(0.0, (due[0].at - self._now()).total_seconds()) if due else None
+        try:
+            async with asyncio.timeout(wait_s):
+                await stirs.moved(seen)
+                return self._now()
+        except TimeoutError:
+            moment = due[0].at
+        pieces = [piece for one in due if one.at <= moment async for piece in self._pieces(one)]
+        for commit in packed(pieces):
+            await self._context.store.commit(commit.checks, commit.ops, guards=[guard])
+        return moment
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._context.now_ms() / 1000, UTC)
+
+    def _due(self, after: datetime) -> list[Due]:
+        """The next time of every timer, the soonest first."""
+        return sorted(due for name, one in self._tenants.items() for due in _timers(name, one, after))
+
+    async def _pieces(self, due: Due) -> AsyncIterator[Piece]:
+        map, layout = self._context.map, self._tenants[due.tenant].layouts.landed
+        stream = map.events.tenant(due.tenant).pipelines(due.pipeline).management.stream
+        heads: dict[str, dict[str, dict[str, str]]] = {}
+        for source in self._tenants[due.tenant].tenant.projects:
+            if source.connection not in heads:
+                path = map.cache.connection(source.connection).branches.data.path
+                kept = await blob.read(self._context.store, path)
+                heads[source.connection] = msgspec.json.decode(kept, type=BranchCache).projects if kept else {}
+            for branch in layout.branches.get(source.project, ()):
+                ref = f"refs/heads/{branch}"
+                commit = heads[source.connection].get(source.project, {}).get(ref, "")
+                if commit and layout.takes_part(due.pipeline, source.project, branch):
+                    change = Change(source.connection, source.project, branch, commit=commit, ref=ref)
+                    id = derived("timer", *due[1:], source.project, branch, due.at.isoformat())
+                    yield Piece(stream.append(ForPipeline(due.pipeline, Enqueue(change, id))))
+
+
+def _timers(tenant: str, configuration: Configuration, after: datetime) -> Iterator[Due]:
+    for name, pipeline in configuration.layouts.landed.pipelines.items():
+        for trigger in pipeline.triggers:
+            times = trigger.more.get("time", ())
+            for text in (times,) if isinstance(times, str) else times:
+                try:
+                    found = schedule(text)
+                except BadTime as bad:
+                    log.warning("tenant %s: pipeline %s has a timer that never goes off: %s", tenant, name, bad)
+                    continue
+                moment = next_after(found, after)
+                if moment is not None:
+                    yield Due(put_off(found, moment, f"{tenant} {name}"), tenant, name)
