@@ -20,10 +20,12 @@ from headgate.map.inventory import entries
 from headgate.map.inventory.places import InventoryMap
 from headgate.services.inventory.draft import Create
 from headgate.services.inventory.inventory import Inventory
+from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.sqlite import SqliteBackend
 from headgate.store.store import Store
 from headgate.store.types import OPS_MAX, Backend, Op, Put
 from headgate.store.zookeeper.backend import ZooKeeperBackend
+from headgate.testing.servers import etcd
 from headgate.testing.servers.zookeeper import chroot, installed
 from headgate.testing.servers.zookeeper import zookeeper as served
 
@@ -167,6 +169,14 @@ async def zookeeper() -> AsyncIterator[Backend]:
 
 
 @asynccontextmanager
+async def on_etcd() -> AsyncIterator[Backend]:
+    with tempfile.TemporaryDirectory() as name, etcd.etcd(Path(name)) as server:
+        backend = await EtcdBackend.open(f"etcd://127.0.0.1:{server.port}")
+        yield backend
+        await backend.close()
+
+
+@asynccontextmanager
 async def filled(backend: Backend, size: int) -> AsyncIterator[Measured]:
     store = Store(backend)
     inventory = Inventory(store, InventoryMap(), lambda: int(time.time() * 1000))
@@ -206,14 +216,18 @@ async def row(name: str, size: int) -> dict[str, str]:
         }
 
 
-STORES = {"sqlite": sqlite, **({"zookeeper": zookeeper} if installed() else {})}
+STORES = {
+    "sqlite": sqlite,
+    **({"etcd": on_etcd} if etcd.installed() else {}),
+    **({"zookeeper": zookeeper} if installed() else {}),
+}
 
 
 def measure(sizes: tuple[int, ...] = SIZES) -> list[dict[str, str]]:
     found = []
     for name in STORES:
         for size in sizes:
-            if name == "sqlite" or size <= LARGE:
+            if name != "zookeeper" or size <= LARGE:
                 found.append(asyncio.run(row(name, size)))
     return found
 
