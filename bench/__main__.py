@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.gate import gate_of, latency
+from bench.inventory import measure as inventory
 from bench.layouts import measure as layout_cost
 from bench.merge import measure
 from bench.queues.rebalance import rebalance
@@ -120,6 +121,14 @@ def layouts() -> Table:
     return table
 
 
+def inventories() -> Table:
+    rows = inventory()
+    table = Table(*rows[0], title="The inventory (aims: 5 reads; 100x at 100,000; create 1.5x of one transaction)")
+    for row in rows:
+        table.add_row(*row.values())
+    return table
+
+
 if __name__ == "__main__":
     console = Console()
     console.print(running())
@@ -132,3 +141,4 @@ if __name__ == "__main__":
     console.print(large())
     for queues in (queue_throughput, queue_latency, rebalance, queue_memory):
         console.print(queues())
+    console.print(inventories())
