@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
-import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from headgate.testing.repositories import Repositories
+from headgate.testing.servers.sshd import Lab
 from tests.integration.conftest import PIPELINES, TENANTS
 
 from .headgate import SETTINGS, Headgate, wait_for
@@ -44,47 +42,6 @@ PLAYBOOK = """
         touch {{ headgate_dir }}/trace
         echo {{ inventory_hostname }} is {{ headgate_machine }}
 """
-SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
-
-
-class Lab:
-    """Ssh servers of this user's own, on loopback."""
-
-    def __init__(self, root: Path) -> None:
-        self.root, self.key = root, root / "key"
-        root.mkdir()
-        for key in ("key", "host"):
-            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(root / key)], check=True)
-
-    @contextmanager
-    def server(self) -> Iterator[int]:
-        """Its port."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-        if os.geteuid() == 0:
-            Path("/run/sshd").mkdir(exist_ok=True)
-        said = {
-            "Port": port, "ListenAddress": "127.0.0.1", "HostKey": self.root / "host", "StrictModes": "no",
-            "AuthorizedKeysFile": self.root / "key.pub", "UsePAM": "no", "PidFile": "none",
-            "PasswordAuthentication": "no", "PermitRootLogin": "prohibit-password",
-        }  # fmt: skip
-        config = self.root / f"sshd-{port}"
-        config.write_text("".join(f"{name} {value}\n" for name, value in said.items()))
-        log = open(self.root / f"log-{port}", "w")  # noqa: SIM115
-        process = subprocess.Popen([SSHD, "-D", "-e", "-f", str(config)], stdout=log, stderr=log)
-        try:
-            wait_for("sshd listens", lambda: _listens(port))
-            yield port
-        finally:
-            process.terminate()
-            process.wait(10)
-            log.close()
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture
@@ -125,11 +82,9 @@ class Shell:
 
 
 def machine(name: str, port: int, lab: Lab, more: str) -> str:
-    return (
-        f"name: {name}\nproperties:\n  provider: racks\n  ansible_host: 127.0.0.1\n  ansible_port: {port}\n"
-        f"  ansible_user: {getpass.getuser()}\n  ansible_ssh_private_key_file: {lab.key}\n"
-        f"  ansible_python_interpreter: {sys.executable}\n{more}"
-    )
+    said = {"provider": "racks", **lab.properties(port)}
+    properties = "".join(f"  {key}: {value!r}\n" for key, value in said.items())
+    return f"name: {name}\nproperties:\n{properties}{more}"
 
 
 def test_a_job_runs_on_two_labelled_machines_and_leaves_them_clean(headgate: Headgate, lab: Lab) -> None:

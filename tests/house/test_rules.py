@@ -27,6 +27,7 @@ TASKS = {
     "adapters/process/workspace.py": "checkouts of one build in their group",
     "base/tasks.py": "this is where tasks get their parents",
     "cli/scenario/audience.py": "a server and a worker that end with the demo",
+    "cli/inventory/demo.py": "the gate beside its demonstration",
     "cli/scenario/command.py": "the gate and the play",
     "services/membership.py": "two things waited for at once",
     "services/executor.py": "the watch for a cancel ends with its build",

@@ -22,7 +22,11 @@ ENVIRONMENT = {
     "RUNM_PARTITION": "In which partition, by name or uuid.",
     "HEADGATE_TOKEN": "A bearer token that says who asks.",
 }
-LATER = {"serve": "headgate.cli.inventory.serve", "fsck": "headgate.cli.inventory.fsck"}
+LATER = {
+    "demo": "headgate.cli.inventory.demo",
+    "serve": "headgate.cli.inventory.serve",
+    "fsck": "headgate.cli.inventory.fsck",
+}
 """What needs the whole program, and is imported only when it is used."""
 _path = click.Path(path_type=Path)
 

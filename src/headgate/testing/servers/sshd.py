@@ -1,0 +1,69 @@
+"""Ssh servers of this user's own, on loopback.  Need Debian's package `openssh-server`."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headgate.testing.servers.program import Program, free_ports
+
+SBIN = "/usr/sbin/sshd"
+
+
+def program() -> str | None:
+    return shutil.which("sshd") or (SBIN if Path(SBIN).exists() else None)
+
+
+class Lab:
+    """Machines that are all this one; `key` opens them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.key = root, root / "key"
+        root.mkdir()
+        for key in ("key", "host"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(root / key)], check=True)
+
+    @contextmanager
+    def server(self) -> Iterator[int]:
+        """Its port, once it serves."""
+        (port,) = free_ports(1)
+        if os.geteuid() == 0:
+            Path("/run/sshd").mkdir(exist_ok=True)  # where it wants to live when it is root's
+        said = {
+            "Port": port, "ListenAddress": "127.0.0.1", "HostKey": self.root / "host", "StrictModes": "no",
+            "AuthorizedKeysFile": self.root / "key.pub", "UsePAM": "no", "PidFile": "none",
+            "PasswordAuthentication": "no", "PermitRootLogin": "prohibit-password",
+        }  # fmt: skip
+        directory = self.root / str(port)
+        directory.mkdir()
+        config = directory / "sshd_config"
+        config.write_text("".join(f"{name} {value}\n" for name, value in said.items()))
+        running = Program([program() or SBIN, "-D", "-e", "-f", str(config)], directory)
+        running.start()
+        try:
+            running.until(lambda: _listens(port))
+            yield port
+        finally:
+            running.kill()
+
+    def properties(self, port: int) -> dict[str, str]:
+        """Of a machine of the inventory that is reached at this port."""
+        return {
+            "ansible_host": "127.0.0.1",
+            "ansible_port": str(port),
+            "ansible_user": getpass.getuser(),
+            "ansible_ssh_private_key_file": str(self.key),
+            "ansible_python_interpreter": sys.executable,
+        }
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
