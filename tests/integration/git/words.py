@@ -23,7 +23,7 @@ from headgate.testing.repositories import Repositories, run_git
 
 HOST = "git.example"
 PROJECT = f"{HOST}/code"
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 def connection(repositories: Repositories, baseurl: str = "", poll_interval_s: float = 30.0) -> GitConnection:
