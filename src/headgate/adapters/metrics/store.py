@@ -13,8 +13,11 @@ log = logging.getLogger("headgate.store")
 
 T = TypeVar("T")
 
+SILENT_S = 2.0
+"""Without an answer for so long, a request that is given up was not answered because of the store."""
+
 Told = Callable[[str, str, float], None]
-"""(request, ok | conflict | unavailable | refused, seconds)"""
+"""(request, ok | conflict | refused | unavailable | given up, seconds)"""
 
 
 class MeasuredBackend:
@@ -27,9 +30,10 @@ class MeasuredBackend:
         self.away_why = ""
 
     async def _measured(self, name: str, request: Awaitable[T]) -> T:
-        began, outcome = time.perf_counter(), "ok"
+        began, outcome = time.perf_counter(), "given up"
         try:
             answer = await request
+            outcome = "ok"
         except Conflict:
             outcome = "conflict"
             raise
@@ -41,8 +45,11 @@ class MeasuredBackend:
             outcome = "refused"
             raise
         finally:
-            self._told(name, outcome, time.perf_counter() - began)
-            if outcome != "unavailable":
+            took_s = time.perf_counter() - began
+            self._told(name, outcome, took_s)
+            if outcome == "given up" and took_s > SILENT_S:
+                self._away(f"no answer within {took_s:.0f} s")
+            if outcome in ("ok", "conflict"):  # only these are answers: a lost lease may be known here
                 self._back()
         return answer
 
