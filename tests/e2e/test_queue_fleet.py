@@ -25,7 +25,7 @@ async def test_three_workers_and_whatever_comes_on_three_servers(tmp_path: Path)
         async def leader_dies() -> None:
             next(server for server in servers if server.leads).program.kill()
 
-        async with fleet(tmp_path, url, backend, queues=QUEUES, session_s=max(3.0, SESSION_LEAST_S)) as found:
+        async with fleet(tmp_path, url, backend, queues=QUEUES, session_s=max(5.0, SESSION_LEAST_S)) as found:
             for _ in range(3):
                 await found.start()
             await found.shared(3)
@@ -47,7 +47,7 @@ async def test_three_workers_and_whatever_comes_on_three_servers(tmp_path: Path)
 async def test_three_workers_and_whatever_comes_on_etcd(tmp_path: Path, etcd_server: Etcd) -> None:
     url = f"etcd://127.0.0.1:{etcd_server.port}/{fresh()}"
     backend = await EtcdBackend.open(url)
-    async with fleet(tmp_path, url, backend, queues=QUEUES, session_s=3.0) as found:
+    async with fleet(tmp_path, url, backend, queues=QUEUES, session_s=5.0) as found:
         for _ in range(3):
             await found.start()
         await found.shared(3)

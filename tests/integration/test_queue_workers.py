@@ -670,6 +670,33 @@ async def test_an_old_settings_file_works_and_sigterm_drains(board: MessageBoard
     assert seen.read_text() == "a\nslow\nslow has ended\nleft\n", "what ran has ended; the next was not begun"
 
 
+HUNGRY = """
+def process(message, context):
+    if message.body == "hungry":
+        bytearray(1 << 40)
+    open("seen", "a").write(message.body)
+"""
+
+
+async def test_a_job_that_wants_more_memory_than_there_is_for_it_fails_alone(
+    board: MessageBoard, tmp_path: Path
+) -> None:
+    text = OLD_FILE.replace("wait_interval = 5", "memory_max_mb = 16000").replace("job_context = jobs:context\n", "")
+    (tmp_path / "worker.conf").write_text(f"{text}\n[retry]\nattempts = 1\n")
+    (tmp_path / "jobs.py").write_text(HUNGRY)
+    seen = tmp_path / "seen"
+    async with serving(board) as url, crew(url, MemoryBackend()) as hands:
+        await hands.source.create("q")
+        await hands.post("q", "hungry", "next")
+        line = [str(Path(sys.executable).with_name("headgate")), "worker", "-c", "worker.conf"]
+        environment = {**os.environ, "QUEUEY": f"{url}/v1/sync/"}
+        process = await asyncio.create_subprocess_exec(*line, cwd=tmp_path, env=environment)
+        await hands.until("the next one is processed", lambda: seen.exists() and seen.read_text() == "next", 40)
+        process.terminate()
+        assert await process.wait() == 0
+        assert [letter.error for letter, _ in await dead_letters(hands)] == ["MemoryError: "]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
