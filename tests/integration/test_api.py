@@ -171,6 +171,7 @@ async def test_queues_of_messages_and_their_workers_are_shown(client: Client, ru
             Append(app.workers.path, app.workers.encode(WorkerRecord(("q",), "host-1")), None, "worker-"),
             app.progress(Lane("q")).put(done),
             app.progress(Lane("q", 2)).put(NEW),
+            Put(f"{app.workers.path}/worker-9999999999", b"not json"),
             Put(app.progress(Lane("bad")).path, b'{"last": "yesterday"}'),
             Put(app.owner(Lane("q")).path, b"worker-0000000000"),
             app.controls(Lane("q", 2)).put(Control(paused=True)),

@@ -591,6 +591,23 @@ async def test_progress_that_cannot_be_understood_is_left_alone(hands: Crew) -> 
     assert log.bodies == ["good"]
 
 
+async def test_what_others_have_garbled_in_the_store_stops_nobody(hands: Crew) -> None:
+    await hands.source.create("q")
+    await hands.post("q", "x")
+    garbled = {
+        f"{hands.app.workers.path}/worker-9999999999": b"not json",
+        hands.app.controls(Lane("other")).path: b"[",
+        hands.app.controls(Lane("q")).path: b'{"seek": "yesterday"}',
+        f"{hands.app.queues.path}/q/partitions/many": b"{}",
+    }
+    await hands.backend.commit([], [Put(path, value) for path, value in garbled.items()])
+    log = Log()
+    worker = hands.start(log)
+    await hands.until("it is processed", log.has(1))
+    await hands.stop(worker)
+    assert await hands.backend.get(hands.app.controls(Lane("q")).path) is None, "the wish nobody can fulfil is gone"
+
+
 async def test_a_worker_of_the_layout_is_seen_by_eye(hands: Crew) -> None:
     queue = "a4bb2fb6dcda4b68aad743a4746d7f58"
     await hands.source.create(queue)

@@ -9,6 +9,7 @@ from headgate.map.workers import Application, Control
 from headgate.queueing import progress as steps
 from headgate.queueing.lanes import Lane
 from headgate.queueing.progress import Progress
+from headgate.services.queueing.calling import log
 from headgate.store.store import GuardLost, Session, Store
 from headgate.store.types import At, Conflict, Delete, Entry, Op, Put, Unavailable
 
@@ -41,7 +42,11 @@ class Hold:
         wish = place.decode(entry.value) if entry is not None else Control()
         if entry is None or wish.seek is None:
             return None
-        there = steps.sought(progress, wish.seek)
+        try:
+            there = steps.sought(progress, wish.seek)
+        except ValueError as error:
+            log.error("%s: nobody can go on behind %r: %s", self.lane, wish.seek, error)
+            there = progress
         left = Control(paused=wish.paused)
         ops: list[Op] = [
             self.app.progress(self.lane).put(there),

@@ -15,7 +15,7 @@ from headgate.queueing.lanes import Lane
 from headgate.queueing.message import Message, Reject, RetryLater, StopWorker, Vanished
 from headgate.queueing.policy import Route
 from headgate.queueing.progress import PARKED_MAX, Parked, Progress
-from headgate.services.queueing.calling import Stuck, log
+from headgate.services.queueing.calling import JobExit, Stuck, log
 from headgate.services.queueing.desk import ERROR_MAX_CHARS, Desk
 from headgate.services.queueing.hold import Hold
 from headgate.store.store import GuardLost
@@ -57,7 +57,7 @@ class LaneRunner:
         except GuardLost:
             log.warning("%s: another worker has taken it; what was not recorded runs again there", self.lane)
             self._desk.figures.lost.inc()
-        except (StopWorker, Stuck):
+        except (StopWorker, JobExit, Stuck):
             await self.give_back()
             raise
 

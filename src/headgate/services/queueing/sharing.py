@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from msgspec.structs import replace
 
-from headgate.map.tree import Undecodable
+from headgate.map.tree import Address, Undecodable
 from headgate.map.workers import WORKER_PREFIX, Application, Control, WorkerRecord
 from headgate.queueing.assignment import share_out
 from headgate.queueing.lanes import RESERVED, Lane
@@ -23,9 +24,13 @@ from headgate.services.queueing.discovery import Turn
 from headgate.services.queueing.hold import take
 from headgate.services.queueing.lane import LaneRunner
 from headgate.store.store import Session, Store
-from headgate.store.types import Append, Put, StoreError, Unavailable
+from headgate.store.types import Append, Entry, Put, StoreError, Unavailable
+
+R = TypeVar("R")
 
 TROUBLE_S = 0.5
+AGAIN_S = 5.0
+"""After which a lane whose runner failed in a way nobody foresaw is taken up again."""
 REST_MIN_S = 0.005
 REST_FACTOR = 9.0
 """Looking takes at most a tenth of the time."""
@@ -43,16 +48,29 @@ class View:
 
 
 def view(app: Application, mirror: Mirror) -> View:
-    workers = {e.path.rpartition("/")[2]: app.workers.decode(e.value) for e in mirror.under(app.workers.path)}
+    """What cannot be read is as if it were not there."""
+    workers = {
+        entry.path.rpartition("/")[2]: record
+        for entry in mirror.under(app.workers.path)
+        if (record := _read(app.workers, entry)) is not None
+    }
     owners = {lane: e.value.decode() for e in mirror.under(app.owners.path) if (lane := app.lane_of(e.path))}
     controls, lanes = dict[Lane, Control](), set[Lane]()
     for entry in mirror.under(app.control.path):
-        if lane := app.lane_of(entry.path):
-            controls[lane] = app.controls(lane).decode(entry.value)
+        lane = app.lane_of(entry.path)
+        if lane is not None and (control := _read(app.controls(lane), entry)) is not None:
+            controls[lane] = control
     for entry in mirror.under(app.queues.path):
         if (lane := app.lane_of(entry.path)) and b'"gone_ms"' not in entry.value:
             lanes.add(lane)
     return View(workers, owners, frozenset(lanes), controls)
+
+
+def _read(place: Address[R], entry: Entry) -> R | None:
+    try:
+        return place.decode(entry.value)
+    except Undecodable:
+        return None
 
 
 @dataclass(slots=True)
@@ -86,6 +104,8 @@ class Sharing:
     _controls: Mapping[Lane, Control] = field(default_factory=dict)
     _seen: set[Lane] = field(default_factory=set)
     """Lanes whose owner we were seen to be."""
+    _failed: dict[Lane, float] = field(default_factory=dict)
+    """Until when each is left alone."""
     _shown: tuple[str, ...] = ()
     _unreadable: set[str] = field(default_factory=set)
     _stirred: asyncio.Event = field(default_factory=asyncio.Event)
@@ -122,7 +142,8 @@ class Sharing:
                 busy, seen = True, -1
                 await asyncio.sleep(TROUBLE_S)
             await asyncio.sleep(max(REST_MIN_S, REST_FACTOR * (loop.time() - began_s)) if busy else REST_MIN_S)
-            await self._stir(seen, still_s if still_s > 0 else self.desk.pace.idle_s)
+            patience_s = AGAIN_S if self._failed else self.desk.pace.idle_s
+            await self._stir(seen, still_s if still_s > 0 else patience_s)
 
     def ring(self, lanes: frozenset[Lane] | None) -> None:
         """Something was posted; None: perhaps anywhere."""
@@ -173,7 +194,9 @@ class Sharing:
         if settled:
             for lane in self._runners.keys() - share:
                 self._runners[lane][0].leave()
-        free = [lane for lane in sorted(share - self._runners.keys()) if now.owners.get(lane, self.name) == self.name]
+        rested = {lane for lane, until_s in self._failed.items() if until_s > asyncio.get_running_loop().time()}
+        wanted = sorted(share - self._runners.keys() - rested)
+        free = [lane for lane in wanted if now.owners.get(lane, self.name) == self.name]
         await asyncio.gather(*(self._take(lane) for lane in free))
         return bool(now.lanes)
 
@@ -232,6 +255,9 @@ class Sharing:
                 raise
             except StoreError as error:
                 log.warning("%s: not handed back properly: %s", lane, error)
+            except Exception:
+                log.exception("%s: this was not foreseen; it is taken up again in %s s", lane, AGAIN_S)
+                self._failed[lane] = asyncio.get_running_loop().time() + AGAIN_S
 
     async def _show(self) -> None:
         shown = tuple(str(lane) for lane in sorted(self._runners))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
 
+from headgate.map.tree import Undecodable
 from headgate.map.workers import Application, Control, WorkerRecord
 from headgate.queueing.ids import START, TICKS_A_SECOND, UNIX_EPOCH_TICKS
 from headgate.queueing.lanes import Lane
@@ -59,8 +61,13 @@ def standings(app: Application, entries: Iterable[Entry]) -> dict[Lane, Standing
 
 
 def workers(app: Application, entries: Iterable[Entry]) -> dict[str, WorkerRecord]:
-    under = f"{app.workers.path}/"
-    return {e.path.rpartition("/")[2]: app.workers.decode(e.value) for e in entries if e.path.startswith(under)}
+    """Those whose records can be read."""
+    under, found = f"{app.workers.path}/", dict[str, WorkerRecord]()
+    for entry in entries:
+        if entry.path.startswith(under):
+            with suppress(Undecodable):
+                found[entry.path.removeprefix(under)] = app.workers.decode(entry.value)
+    return found
 
 
 def shape(lane: Lane, standing: Standing | None, by: Mapping[str, WorkerRecord], *, known: bool) -> PartitionShape:
