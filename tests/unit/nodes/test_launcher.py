@@ -341,6 +341,12 @@ async def test_whoever_lost_the_lock_claims_nothing(site: Site) -> None:
     await other
 
 
+def test_an_executor_of_a_zone_has_the_labels_of_its_partition() -> None:
+    context = Context(Store(MemoryBackend()), Mirror(Store(MemoryBackend()), "/zuul"), lambda: 0)
+    assert Asking(context, lambda: {"t": TENANT}, zone="west").labels() == {"west"}
+    assert Asking(context, lambda: {"t": TENANT}).labels() == set()
+
+
 @pytest.mark.parametrize(
     ("wanted", "taken", "chosen"),
     [
