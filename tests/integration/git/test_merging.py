@@ -243,6 +243,28 @@ async def test_very_many_objects_are_packed_and_nothing_goes(
     assert run_git("rev-list", "--count", "--objects", state.merged[PROJECT]["master"], at=path) == "16"
 
 
+async def test_what_is_fetched_is_there_whole_or_not_at_all(repositories: Repositories) -> None:
+    """Unpacked one by one, a commit would be seen before its files, by whoever merges at that moment, or for ever when
+    the fetch is killed; git would merge what it misses as if it had been deleted."""
+    commits = [repositories.propose("code", f"t{n}", {f"f{n}": "x\n"}) for n in range(3)]
+    git = engine(repositories)
+    await state_of(git, *(item(commit, f"t{n}") for n, commit in enumerate(commits)))
+    objects = git.mirror(PROJECT, "local").path / "objects"
+    assert not [commit for commit in commits if (objects / commit[:2] / commit[2:]).exists()]
+
+
+async def test_many_fetches_leave_few_packs(repositories: Repositories, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.adapters.git.mirror.PACKS_MAX", 4)
+    monkeypatch.setattr("headgate.adapters.git.mirror.TIDIED_EVERY", 2)
+    git = engine(repositories)
+    for number in range(12):
+        commit = repositories.propose("code", f"t{number}", {f"f{number}": "x\n"})
+        state = await state_of(git, item(commit, f"t{number}"))
+    path = git.mirror(PROJECT, "local").path
+    assert len(list((path / "objects/pack").glob("*.pack"))) <= 6
+    assert run_git("fsck", "--no-dangling", state.merged[PROJECT]["master"], at=path) == ""
+
+
 async def test_configuration_is_read_of_the_default_branch_first(repositories: Repositories) -> None:
     work = repositories.work("code")
     repositories.propose("code", "one", {"zuul.yaml": "- job: {name: x}\n", "zuul.d/deep/a.yaml": "", "zuul.d/b": ""})

@@ -49,6 +49,7 @@ _PINS_ALONE = (
 """Same merge, same tree, whatever this git takes for its defaults."""
 _PINS_REMOTE = (
     "fetch.writeCommitGraph=true",  # makes merging quick
+    "fetch.unpackLimit=1",  # a commit appears with all of its files, or not at all
     "fetch.recurseSubmodules=false",
     "push.recurseSubmodules=no",
     "push.followTags=false",

@@ -27,7 +27,7 @@ log = logging.getLogger("headgate.git")
 
 MEMO_MAX = 5_000
 """Merges remembered."""
-TIDIED_EVERY, LOOSE_MAX = 500, 20_000
+TIDIED_EVERY, LOOSE_MAX, PACKS_MAX = 100, 20_000, 60
 """After so many merges it is looked whether there are that many objects in files of their own."""
 HERE_MAX = 200_000
 """Commits remembered to be here."""
@@ -189,11 +189,17 @@ class MirrorRepository:
     async def _tidy(self) -> None:
         """What is merged becomes files, one each; when they are many they are packed.  Nothing goes, as what has not
         landed has no ref."""
-        one_in_256 = self.path / "objects" / "17"
-        if await asyncio.to_thread(lambda: len(list(one_in_256.glob("*")))) * 256 < LOOSE_MAX:
+        objects = self.path / "objects"
+        loose, packs = await asyncio.to_thread(
+            lambda: (len(list(objects.glob("17/*"))) * 256, len(list(objects.glob("pack/*.pack"))))
+        )
+        if loose < LOOSE_MAX and packs < PACKS_MAX:
             return
         try:
             async with self._fetching.hold():
-                await git("maintenance", "run", "--quiet", "--task=loose-objects", at=self.path)
+                if loose >= LOOSE_MAX:
+                    await git("maintenance", "run", "--quiet", "--task=loose-objects", at=self.path)
+                if packs >= PACKS_MAX:
+                    await git("repack", "-q", "-d", "--geometric=2", at=self.path)
         except (GitError, OSError) as error:
             log.warning("%s: the objects could not be packed, which makes it slow in time: %s", self.path, error)
