@@ -212,13 +212,17 @@ async def test_a_paused_executor_takes_nothing_until_it_is_unpaused(tmp_path: Pa
         assert (await all.history.result_of("t1", "gate")).result == "SUCCESS"
 
 
-async def test_a_stopping_executor_ends_its_builds_first(tmp_path: Path, quiet: Repositories) -> None:
+@pytest.mark.parametrize("by", ["wish", "signal"])
+async def test_a_stopping_executor_ends_its_builds_first(tmp_path: Path, quiet: Repositories, by: str) -> None:
     async with cluster(tmp_path, quiet) as all:
         await all.scheduler("s"), await all.merger("m")
         one = await all.executor("e1", builds_max=1)
         await proposed(all, 2)
         await one.began(1)
-        await one.want("stopped")
+        if by == "wish":
+            await one.want("stopped")
+        else:
+            one.member.want("stopped")
         await one.until(lambda: one.state == "stopping")
         assert not one.task.done()
         two = await all.executor("e2")
