@@ -145,8 +145,8 @@ DECISIONS = (
     "A default parent that is not defined is a warning, told once: jobs that name no parent are in no graph.",
     "Dates, and other scalars of YAML that JSON does not have, are texts; keys are texts; whole numbers have 64 bits.",
     "Sections and providers may hold any other key, which is for the driver of their connection.",
-    "A timer puts the head a branch has at that moment into its pipeline; `dereference` changes nothing. All fields of a "
-    "time must fit, the day and the weekday too. What was due while nobody ran is not made up for.",
+    "A timer puts the head a branch has at that moment into its pipeline; `dereference` changes nothing. All fields of "
+    "a time must fit, the day and the weekday too. What was due while nobody ran is not made up for.",
     "Jobs of type reporter run when the change has left its queue: those behind do not wait for them, nor start anew.",
     "`galaxy` roles are accepted and not fetched; a role of a project that is not in the tenant is left out.",
 )
