@@ -156,14 +156,21 @@ async def test_what_a_killed_executor_left_is_swept(tmp_path: Path) -> None:
     (left / "work/locked").mkdir()
     (left / "work/locked/file").write_text("x")
     (left / "work/locked").chmod(0o500)
-    orphan = await asyncio.create_subprocess_exec(
-        "sleep", "300", env={"HEADGATE_BUILD": left.name, "PATH": "/usr/bin:/bin"}, start_new_session=True
-    )
+    same = {"HEADGATE_BUILD": left.name, "PATH": "/usr/bin:/bin"}
+    orphan, elsewhere = [
+        await asyncio.create_subprocess_exec(
+            "sleep", "300", env={**same, "HOME": str(home / "work" / "home")}, start_new_session=True
+        )
+        for home in (left, tmp_path / "of-another-executor" / left.name)
+    ]
     building = bench.start(run=(bench.script("run", "echo begun; sleep 300"),))
     await bench.says("begun")
     await bench.runner.sweep()
     async with asyncio.timeout(DEADLINE_S):
         assert await orphan.wait() == -signal.SIGKILL
+    assert elsewhere.returncode is None, "the same build, begun anew by another executor"
+    elsewhere.kill()
+    await elsewhere.wait()
     assert not left.exists() and bench.work.exists() and not building.done(), "what runs is left alone"
     building.cancel()
     await asyncio.gather(building, return_exceptions=True)

@@ -214,10 +214,11 @@ class _Output:
             self.ended.cancel()
 
 
-def kill_left(build: str) -> None:
-    """Ends every process that names the build in its environment: once, for what an earlier life left."""
+def kill_left(directory: Path) -> None:
+    """Ends every process that names the build, and places in its work directory, in its environment: once, for what an
+    earlier life left.  Another executor on this machine may have begun the same build anew."""
     for _ in range(5):  # one that forks while we look is found in the next round
-        found = processes_of(build)
+        found = processes_of(directory.name, directory)
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -225,9 +226,10 @@ def kill_left(build: str) -> None:
             return
 
 
-def processes_of(build: str) -> list[int]:
-    """Living processes whose environment names the build."""
+def processes_of(build: str, directory: Path | None = None) -> list[int]:
+    """Living processes whose environment names the build, and something in `directory`, if it is given."""
     wanted = f"{BUILD_VARIABLE}={build}".encode()
+    place = b"" if directory is None else f"={directory}/".encode()
     found = []
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -237,6 +239,6 @@ def processes_of(build: str) -> list[int]:
             state = Path(entry.path, "stat").read_text().rpartition(")")[2].split()[0]
         except (OSError, IndexError):
             continue
-        if state != "Z" and wanted in environment:
+        if state != "Z" and wanted in environment and any(place in one for one in environment):
             found.append(int(entry.name))
     return found

@@ -86,7 +86,7 @@ class ProcessRunner:
             return
         for left in self.root.iterdir():
             if left.name not in self._running:
-                await asyncio.to_thread(kill_left, left.name)
+                await asyncio.to_thread(kill_left, left)
                 await asyncio.to_thread(remove, left)
 
     def close(self) -> None:
