@@ -13,7 +13,7 @@ from headgate.recipes.mirror import Mirror, Part
 from headgate.recipes.requests import Claim, Open, Requests
 from headgate.services.sharing import Sharing
 from headgate.store.store import Session
-from headgate.store.types import Conflict, SessionLost, StoreError
+from headgate.store.types import StoreError
 
 log = logging.getLogger("headgate.worker")
 
@@ -147,13 +147,12 @@ class Worker:
             except StoreError as error:
                 log.info("request %s not handed back (%s); it is free once the session ends", id, error)
             raise
-        except (Conflict, SessionLost) as error:
-            log.warning("request %s: the answer was not taken: %s", id, error)
+        except StoreError as error:
+            log.warning("request %s is handed back: %s", id, error)
             await self._given_up(queue, claim)
         except Exception:
             log.exception("request %s failed in a way nobody foresaw; it is tried again in %s s", id, RETRY_S)
-            await asyncio.sleep(RETRY_S)
-            await queue.release(claim)
+            await self._given_up(queue, claim)
         finally:
             self._running.pop(id, None)
             self._free.set()
