@@ -256,3 +256,15 @@ def test_a_wrong_address_is_said_so(url: str, said: str) -> None:
 def test_files_that_are_none_are_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"tls_ca=.*/missing cannot be read"):
         parse(f"etcd://h?tls_ca={tmp_path}/missing").tls()
+
+
+@pytest.mark.parametrize("op", [Put("/a", b""), Append("/a", b"")])
+async def test_a_fence_that_is_not_what_it_was_taken_for_is_raised_anew(etcd_server: Etcd, op: Put | Append) -> None:
+    backend = await EtcdBackend.open(f"etcd://127.0.0.1:{etcd_server.port}/{fresh()}")
+    try:
+        await backend.commit([], [op])
+        backend._commits._fenced += 1  # as when the request that raised it arrived twice
+        (entry,) = await backend.commit([], [op])
+        assert entry is not None and await backend.get(entry.path) == entry
+    finally:
+        await backend.close()

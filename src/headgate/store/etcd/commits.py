@@ -73,6 +73,8 @@ class Commits:
                     for op, answer in zip(_named(ops, numbered), told.responses, strict=False)
                 ]
             self._refused(checks, parents, told)
+            if all(self._counters[parent] == numbered[parent] for parent in parents):
+                self._unsure = True  # nothing else was otherwise: our own fence is not what we took it for
         raise Unavailable(f"{self._link.address}: too many append to {', '.join(parents)} at once; nothing was written")
 
     async def _try(self, transaction: pb.TxnRequest) -> pb.TxnResponse:
