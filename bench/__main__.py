@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench.gate import gate_of, latency
+from bench.gate import COMPONENTS, apart, gate_of, latency
 from bench.inventory import measure as inventory
 from bench.layouts import measure as layout_cost
 from bench.merge import measure
@@ -17,7 +17,7 @@ from bench.queues.rebalance import rebalance
 from bench.queues.tables import latency as queue_latency
 from bench.queues.tables import memory as queue_memory
 from bench.queues.tables import throughput as queue_throughput
-from bench.store import items as zookeeper_items
+from bench.store import items as store_items
 from bench.store import raw
 from bench.tenant import REPOSITORIES
 from bench.tenant import measure as offline
@@ -53,12 +53,16 @@ def items() -> Table:
     return table
 
 
-def on_zookeeper() -> Table:
-    table = Table("jobs", "requests", "reference", "ratio", "kB both ways", title="One item on ZooKeeper, on the wire")
-    for jobs, (_, requests, size_bytes) in zookeeper_items(tuple(REFERENCE)).items():
-        reference = REFERENCE[jobs]
-        cells = (jobs, requests, reference, f"{requests / reference:.3f}", f"{size_bytes / 1000:,.0f}")
-        table.add_row(*(str(cell) for cell in cells))
+def on_servers() -> Table:
+    title = "One item over the network: requests, and kB both ways"
+    table = Table("jobs", "reference", "ZooKeeper", "ratio", "kB", "etcd", "ratio", "kB", title=title)
+    found = store_items(tuple(REFERENCE))
+    for jobs, reference in REFERENCE.items():
+        cells = [str(jobs), str(reference)]
+        for of_store in found.values():
+            _, requests, size_bytes = of_store[jobs]
+            cells += [str(requests), f"{requests / reference:.3f}", f"{size_bytes / 1000:,.0f}"]
+        table.add_row(*cells)
     return table
 
 
@@ -101,6 +105,15 @@ def growth() -> Table:
     return table
 
 
+def components() -> Table:
+    title = "CPU seconds a change, each component a process of its own, on etcd"
+    table = Table("changes x 5 jobs", *COMPONENTS, title=title)
+    for changes in (20, 60, 180):
+        used = apart(changes)
+        table.add_row(str(changes), *(f"{used[kind] / changes:.3f}" for kind in COMPONENTS))
+    return table
+
+
 def large() -> Table:
     table = Table("command", "seconds", "MB", title=f"A tenant of {REPOSITORIES:,} repositories with two branches each")
     for command, (seconds, size_mb) in offline().items():
@@ -133,8 +146,9 @@ if __name__ == "__main__":
     console = Console()
     console.print(running())
     console.print(growth())
+    console.print(components())
     console.print(items())
-    console.print(on_zookeeper())
+    console.print(on_servers())
     console.print(limit())
     console.print(merging())
     console.print(layouts())

@@ -14,6 +14,11 @@ import psutil
 
 from headgate.testing.measure import TENANTS, configuration
 from headgate.testing.repositories import Repositories
+from headgate.testing.servers.etcd import etcd
+from headgate.testing.servers.program import Program
+
+HEADGATE = str(Path(sys.executable).with_name("headgate"))
+COMPONENTS = ("scheduler", "merger", "executor")
 
 SETTINGS = """
 [scheduler]
@@ -30,17 +35,32 @@ sandbox = none
 """
 
 
+def prepare(root: Path, repositories: Repositories, jobs: int, store: str) -> None:
+    """The project `code` with `jobs` jobs a change that take no time, and the settings."""
+    repositories.create("config", {"zuul.yaml": configuration(jobs), "jobs/unit": "#!/bin/true\n"})
+    repositories.create("code", {"README": "x\n"})
+    (root / "headgate.conf").write_text(SETTINGS + (f"[store]\nurl = {store}\n" if store else ""))
+    (root / "tenants.yaml").write_text(TENANTS)
+
+
+def landed(repositories: Repositories, count: int, before: str, deadline_s: float = 900) -> None:
+    """Waits for it."""
+    end = time.monotonic() + deadline_s
+    words = ("git", "-C", str(repositories.hub / "code"), "rev-list", "--count", "--merges", f"{before}..master")
+    while time.monotonic() < end:
+        if int(subprocess.run(words, capture_output=True, text=True, check=True).stdout) >= count:
+            return
+        time.sleep(0.05)
+    raise TimeoutError(f"not {count} landed")
+
+
 class Running:
     """`headgate run` in a directory of its own, with `jobs` jobs a change that take no time."""
 
     def __init__(self, root: Path, jobs: int) -> None:
         self.root, self.repositories = root, Repositories(root)
-        files = {"zuul.yaml": configuration(jobs), "jobs/unit": "#!/bin/true\n"}
-        self.repositories.create("config", files)
-        self.repositories.create("code", {"README": "x\n"})
-        (root / "headgate.conf").write_text(SETTINGS)
-        (root / "tenants.yaml").write_text(TENANTS)
-        command = [str(Path(sys.executable).with_name("headgate")), "run", "--config", "headgate.conf"]
+        prepare(root, self.repositories, jobs, "")
+        command = [HEADGATE, "run", "--config", "headgate.conf"]
         self.log = root / "log"
         with open(self.log, "wb") as out:
             self.process = subprocess.Popen(command, cwd=root, stdout=out, stderr=out)
@@ -64,28 +84,6 @@ class Running:
     def cpu_s(self) -> float:
         used = self.stat.cpu_times()
         return used.user + used.system
-
-    def landed(self, count: int, before: str, deadline_s: float = 900) -> None:
-        end = time.monotonic() + deadline_s
-        while time.monotonic() < end:
-            out = subprocess.run(
-                [
-                    "git",
-                    "-C",
-                    str(self.repositories.hub / "code"),
-                    "rev-list",
-                    "--count",
-                    "--merges",
-                    f"{before}..master",
-                ],
-                capture_output=True,
-                text=True,
-                check=True,
-            ).stdout
-            if int(out) >= count:
-                return
-            time.sleep(0.05)
-        raise TimeoutError(f"not {count} landed")
 
     def stop(self) -> None:
         self.process.terminate()
@@ -125,9 +123,38 @@ def gate_of(changes: int, jobs: int = 5) -> dict[str, float]:
             for n in range(changes):
                 running.repositories.approve("code", f"t{n}")
             peak = running.memory_mb
-            running.landed(changes, before)
+            landed(running.repositories, changes, before)
             peak = max(peak, running.memory_mb)
             wall_s = time.monotonic() - begin
             return {"wall_s": wall_s, "cpu_s": running.cpu_s - cpu_s, "memory_mb": peak}
         finally:
             running.stop()
+
+
+def apart(changes: int, jobs: int = 5) -> dict[str, float]:
+    """CPU seconds that each component used for a gate of so many changes, each a process of its own, on etcd."""
+    with tempfile.TemporaryDirectory() as name, etcd(Path(name) / "etcd") as server:
+        root = Path(name)
+        repositories = Repositories(root)
+        prepare(root, repositories, jobs, f"etcd://127.0.0.1:{server.port}")
+        programs = {kind: Program([HEADGATE, kind, "--config", "../headgate.conf"], root / kind) for kind in COMPONENTS}
+        try:
+            for program in programs.values():
+                program.start()
+            for n in range(changes):
+                repositories.propose("code", f"t{n}", {f"f{n}": "x\n"})
+            before, used = repositories.head("code"), {kind: _cpu_s(program) for kind, program in programs.items()}
+            for n in range(changes):
+                repositories.approve("code", f"t{n}")
+            landed(repositories, changes, before)
+            return {kind: _cpu_s(program) - used[kind] for kind, program in programs.items()}
+        finally:
+            for program in programs.values():
+                program.stop()
+
+
+def _cpu_s(program: Program) -> float:
+    """Without its children."""
+    assert program.process is not None, "it was started"
+    used = psutil.Process(program.process.pid).cpu_times()
+    return used.user + used.system

@@ -8,6 +8,8 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from headgate.base.ids import fresh
+from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.store import Store
 from headgate.store.types import Put
 from headgate.store.zookeeper.address import parse
@@ -17,6 +19,7 @@ from headgate.store.zookeeper.wire import jute
 from headgate.store.zookeeper.wire.jute import OPEN_ACL, Do
 from headgate.store.zookeeper.wire.link import Identity, Link, Traffic
 from headgate.testing.measure import Cost, cost_of_item
+from headgate.testing.servers.etcd import Etcd, etcd
 from headgate.testing.servers.zookeeper import ZooKeeper, chroot, zookeeper
 
 COUNT, AT_ONCE, ROUNDS = 1_500, 64, 3
@@ -86,9 +89,16 @@ async def _compared(server: ZooKeeper) -> dict[str, tuple[float, float]]:
     return best
 
 
-async def _item(server: ZooKeeper, jobs: int) -> tuple[Cost, int, int]:
+async def _on_zookeeper(server: ZooKeeper, jobs: int) -> tuple[Cost, int, int]:
+    return await _item(await ZooKeeperBackend.open(f"zookeeper://127.0.0.1:{server.port}{await chroot(server)}"), jobs)
+
+
+async def _on_etcd(server: Etcd, jobs: int) -> tuple[Cost, int, int]:
+    return await _item(await EtcdBackend.open(f"etcd://127.0.0.1:{server.port}/{fresh()}"), jobs)
+
+
+async def _item(backend: ZooKeeperBackend | EtcdBackend, jobs: int) -> tuple[Cost, int, int]:
     """The cost, and what went over the wire."""
-    backend = await ZooKeeperBackend.open(f"zookeeper://127.0.0.1:{server.port}{await chroot(server)}")
     with tempfile.TemporaryDirectory() as name:
         seen = backend.traffic
 
@@ -107,7 +117,12 @@ def raw() -> dict[str, tuple[float, float]]:
         return asyncio.run(_compared(server))
 
 
-def items(counts: tuple[int, ...]) -> dict[int, tuple[Cost, int, int]]:
-    """Jobs -> the cost of an item, its requests on the wire, its bytes both ways; all components in one process."""
-    with tempfile.TemporaryDirectory() as name, zookeeper(Path(name)) as server:
-        return {jobs: asyncio.run(_item(server, jobs)) for jobs in counts}
+def items(counts: tuple[int, ...]) -> dict[str, dict[int, tuple[Cost, int, int]]]:
+    """Store -> jobs -> the cost of an item, its requests on the wire, its bytes both ways; all components in one
+    process."""
+    with tempfile.TemporaryDirectory() as name:
+        with zookeeper(Path(name) / "zookeeper") as zk:
+            on_zookeeper = {jobs: asyncio.run(_on_zookeeper(zk, jobs)) for jobs in counts}
+        with etcd(Path(name) / "etcd") as server:
+            on_etcd = {jobs: asyncio.run(_on_etcd(server, jobs)) for jobs in counts}
+    return {"ZooKeeper": on_zookeeper, "etcd": on_etcd}
