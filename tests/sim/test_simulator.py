@@ -16,7 +16,6 @@ from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Requests
 from headgate.services.scheduler import pipeline, turn
 from headgate.store.store import Store
-from headgate.store.tree import Staged
 from headgate.store.types import Snapshot, Unavailable
 from headgate.testing.sim.simulation import Simulation, simulate
 
@@ -104,15 +103,6 @@ def guards_left_out(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Store, "commit", unguarded)
 
 
-def guards_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    real = Staged.commit
-
-    def trusting(self: Staged, checks: Any, ops: Any) -> Any:
-        return real(self, [check for check in checks if "/locks/" not in check.path], ops)
-
-    patch.setattr(Staged, "commit", trusting)
-
-
 def a_watch_goes_on_without_a_snapshot(patch: pytest.MonkeyPatch) -> None:
     real = Mirror._apply
 
@@ -169,7 +159,6 @@ MUTANTS: tuple[Mutant, ...] = (
     claims_outlive_their_worker,
     locks_not_tied_to_a_lease,
     guards_left_out,
-    guards_not_looked_at,
     a_watch_goes_on_without_a_snapshot,
     cancelled_builds_go_on,
     nobody_sweeps,
@@ -177,7 +166,7 @@ MUTANTS: tuple[Mutant, ...] = (
     unknown_outcomes_are_repeated,
 )
 
-FIRST = {guards_not_looked_at: 90, what_ran_beside_a_lost_build_goes_on: 65, a_lost_pause_is_forgotten: 210}
+FIRST = {what_ran_beside_a_lost_build_goes_on: 65, a_lost_pause_is_forgotten: 210}
 """Seeds to begin with, where most find nothing."""
 
 

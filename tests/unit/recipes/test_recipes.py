@@ -17,6 +17,7 @@ from headgate.recipes.requests import Claim, Request, RequestPlaces, Requests
 from headgate.recipes.stream import Stream, consumed
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import GuardLost, Session, Store
+from headgate.store.tree import Staged
 from headgate.store.types import Conflict, Delete, Put, SessionLost
 from headgate.testing.loop import run_virtual
 
@@ -101,6 +102,13 @@ def test_a_holder_that_lost_its_session_is_stopped_and_its_guard_refused() -> No
         assert await store.get("/x") is None
 
     virtual(main())
+
+
+def test_a_store_that_does_not_look_at_guards_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Staged.commit
+    monkeypatch.setattr(Staged, "commit", lambda self, checks, ops: real(self, (), ops))
+    with pytest.raises(pytest.fail.Exception, match="GuardLost"):
+        test_a_holder_that_lost_its_session_is_stopped_and_its_guard_refused()
 
 
 @pytest.mark.parametrize("size", [0, 10, 5_000, 1_500_000])
