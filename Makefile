@@ -3,8 +3,9 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
 BIN := .venv/bin
 SIM_SEEDS ?= 1000
+SEEDS ?= 10000
 
-.PHONY: fuzz demo test check bench docs proto clean faults
+.PHONY: sim fuzz demo test check bench docs proto clean faults
 
 demo: .venv/.demo
 	$(BIN)/headgate demo
@@ -14,6 +15,9 @@ test: .venv/.dev check
 	scripts/debian-packages etcd-server:etcd etcd-client:etcdctl
 	scripts/debian-packages bubblewrap:bwrap chromium:chromium openssh-server:/usr/sbin/sshd openssh-client:ssh postgresql:pg_ctlcluster
 	SIM_SEEDS=$(SIM_SEEDS) $(BIN)/pytest -q -n auto --dist worksteal tests
+
+sim: .venv/.dev
+	$(BIN)/python -m headgate.testing.sim $(SEEDS)
 
 check: .venv/.dev
 	$(BIN)/ruff check src tests bench

@@ -1,0 +1,45 @@
+"""A long run: `python -m headgate.testing.sim SEEDS [FIRST]`, on all processors."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+
+from rich.console import Console
+from rich.progress import track
+
+from headgate.testing.sim.simulation import Simulation
+
+CHUNK = 20
+
+
+def broken(first: int, count: int) -> list[str]:
+    """What the seeds from `first` on found."""
+    logging.disable(logging.CRITICAL)
+    found = []
+    for seed in range(first, first + count):
+        try:
+            Simulation(seed).run()
+        except Exception as error:  # whatever breaks is a finding; the run goes on
+            found.append(
+                str(error) if f"seed {seed}" in str(error) else f"seed {seed}: {type(error).__name__}: {error}"
+            )
+    return found
+
+
+def main(seeds: int, first: int = 0) -> int:
+    console = Console()
+    with ProcessPoolExecutor(os.cpu_count()) as processes:
+        runs = processes.map(partial(broken, count=CHUNK), range(first, first + seeds, CHUNK))
+        found = [one for many in track(runs, "simulating", -(-seeds // CHUNK), console=console) for one in many]
+    for one in found:
+        console.print(one, highlight=False)
+    console.print(f"{seeds:,} seeds from {first}: {len(found)} broken")
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(int, sys.argv[1:3] or ["1000"])))
