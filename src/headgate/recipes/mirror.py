@@ -10,6 +10,8 @@ from headgate.store.tree import Tree
 from headgate.store.types import Changed, Entry, Gone, Snapshot, Unavailable
 
 RETRY_MAX_S = 10.0
+CHANGED_MAX = 1_000
+"""Paths remembered for who looks at a part only now and then."""
 
 
 class Part:
@@ -18,13 +20,26 @@ class Part:
     def __init__(self, prefixes: tuple[str, ...], parts: dict[str, set[Part]]) -> None:
         self.moves = 0
         """Grows with every change seen there."""
+        self._changed: set[str] | None = None
         self._prefixes, self._parts, self._moved = prefixes, parts, asyncio.Event()
         for prefix in prefixes:
             parts.setdefault(prefix, set()).add(self)
 
-    def stir(self) -> None:
+    def stir(self, path: str = "") -> None:
+        """Without a path: anything may have changed."""
         self.moves += 1
+        if not path:
+            self._changed = None
+        elif self._changed is not None and len(self._changed) < CHANGED_MAX:
+            self._changed.add(path)
+        else:
+            self._changed = None
         self._moved.set()
+
+    def changed(self) -> set[str] | None:
+        """The paths that changed since this was last asked; None: any may have."""
+        found, self._changed = self._changed, set()
+        return found
 
     async def moved(self, since: int) -> int:
         """Waits until more than `since` changes were seen; how many were."""
@@ -121,7 +136,8 @@ class Mirror:
 
     def _stir(self, path: str) -> None:
         """Whoever looks at the path, or at what it is under."""
-        while path:
-            for part in self._parts.get(path, ()):
-                part.stir()
-            path = path.rpartition("/")[0]
+        above = path
+        while above:
+            for part in self._parts.get(above, ()):
+                part.stir(path)
+            above = above.rpartition("/")[0]

@@ -152,12 +152,15 @@ class Requests:
 
     def open(self, mirror: Mirror) -> list[Open]:
         """Every request, oldest first."""
-        found = []
-        for entry in mirror.under(self.places.requests):
-            request = self._decode(entry)
-            locked = mirror.get(self._of(self.places.locks, request.id)) is not None
-            found.append(Open(entry, request, locked, self.places))
-        return found
+        return [self._open(entry, mirror) for entry in mirror.under(self.places.requests)]
+
+    def find(self, id: str, mirror: Mirror) -> Open | None:
+        entry = mirror.get(self._path(id))
+        return None if entry is None else self._open(entry, mirror)
+
+    def _open(self, entry: Entry, mirror: Mirror) -> Open:
+        request = self._decode(entry)
+        return Open(entry, request, mirror.get(self._of(self.places.locks, request.id)) is not None, self.places)
 
     def claimable(self, mirror: Mirror) -> list[Open]:
         """What nobody holds, most urgent first; a running one without a lock lost its worker."""

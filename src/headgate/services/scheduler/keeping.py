@@ -182,6 +182,9 @@ class _Entries:
     def __init__(self, entries: Iterable[Entry]) -> None:
         self.all = list(entries)
         self._by_path = {entry.path: entry for entry in self.all}
+        parents = ((entry.path.rpartition("/")[0], entry) for entry in self.all)
+        self._builds = {above: entry for above, entry in parents if above.endswith("/build")}
+        """The path above a job's one build -> it."""
 
     def get(self, address: Address[R]) -> R | None:
         """The record there; None when there is none.  Raises Undecodable."""
@@ -199,11 +202,8 @@ class _Entries:
 
     def build(self, job: JobPlace) -> Build | None:
         """The one build of a job."""
-        prefix = f"{job.path}/build/"
-        for path, entry in self._by_path.items():
-            if path.startswith(prefix) and "/" not in path.removeprefix(prefix):
-                return job.build(path.removeprefix(prefix)).record.decode(entry.value)
-        return None
+        entry = self._builds.get(f"{job.path}/build")
+        return None if entry is None else job.build("any").record.decode(entry.value)
 
 
 def load(place: PipelinePlace, entries: Iterable[Entry]) -> State:

@@ -25,6 +25,7 @@ from headgate.map.tree import Address
 from headgate.recipes import blob
 from headgate.recipes.codec import decode
 from headgate.recipes.lock import lock
+from headgate.recipes.requests import Open
 from headgate.recipes.stream import Waiting, consumed
 from headgate.services.asking import tell
 from headgate.services.configuration import Configuration
@@ -234,16 +235,20 @@ class PipelineRunner:
 
     async def _record(self, after: State, asked: list[Action], events: list[Waiting[Event]], guard: At) -> None:
         context = self._context
-        zones = context.zones() if asked else []
+        mirror = context.mirror
+
+        def asked_build(id: str) -> Open | None:
+            return next((found for queue in context.zones() if (found := queue.find(id, mirror)) is not None), None)
+
         turn = Turn(
             map=context.map,
             tenant=self.tenant,
             pipeline=self.name,
             builds=lambda job: context.zone(zone_of(job, executors(context))),
             merges=context.merges,
-            asked_builds={o.request.id: o for queue in zones for o in queue.open(context.mirror)},
-            asked_merges={o.request.id: o for o in context.merges.open(context.mirror)} if asked else {},
-            mirror=context.mirror,
+            asked_build=asked_build,
+            asked_merge=lambda id: context.merges.find(id, mirror),
+            mirror=mirror,
             now_ms=context.now_ms(),
         )
         end: list[Op] = consumed(events)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 
 from headgate.gate.change import Standing
-from headgate.map.places import Map
+from headgate.map.places import ConnectionCache, Map
 from headgate.map.records import CacheEntry
 from headgate.recipes.codec import decode, encode
 from headgate.recipes.mirror import Mirror
@@ -22,6 +22,8 @@ class Standings:
         self._seen = -1
         self._versions: dict[str, tuple[int, str]] = {}
         self._known: dict[str, Standing] = {}
+        self._bodiless: set[str] = set()
+        """Entries whose body has not been seen yet."""
         self.moves = 0
         """Grows whenever a standing changed."""
 
@@ -29,31 +31,44 @@ class Standings:
         """Change key -> standing."""
         if self._caches.moves != self._seen:
             self._seen = self._caches.moves
-            for connection in self._connections:
-                self._look(connection)
+            self._look(self._caches.changed())
         return self._known
 
     def counted(self) -> int:
         self.now()
         return self.moves
 
-    def _look(self, connection: str) -> None:
-        place = self._map.cache.connection(connection)
-        present = set()
-        for entry in self._mirror.under(place.cache.path):
-            present.add(entry.path)
-            if self._versions.get(entry.path, (-1, ""))[0] == entry.version:
-                continue
-            cached = place.cache.decode(entry.value)
-            data = self._mirror.get(f"{place.data.path}/{cached.data_uuid}")
-            if data is not None:
-                self._known[cached.key] = place.data.decode(data.value)
-                self._versions[entry.path] = (entry.version, cached.key)
+    def _look(self, changed: set[str] | None) -> None:
+        """At the entries that changed, or whose bodies came; None: at all."""
+        for connection in self._connections:
+            place = self._map.cache.connection(connection)
+            prefix = f"{place.cache.path}/"
+            if changed is None:
+                kept = (path for path in self._versions if path.startswith(prefix))
+                paths = {*kept, *(entry.path for entry in self._mirror.under(place.cache.path))}
+            else:
+                paths = {path for path in (*changed, *self._bodiless) if path.startswith(prefix)}
+            for path in paths:
+                self._take(path, place)
+
+    def _take(self, path: str, place: ConnectionCache) -> None:
+        entry = self._mirror.get(path)
+        self._bodiless.discard(path)
+        if entry is None:
+            if path in self._versions:
+                self._known.pop(self._versions.pop(path)[1], None)
                 self.moves += 1
-        prefix = place.cache.path + "/"
-        for path in [p for p in self._versions if p.startswith(prefix) and p not in present]:
-            self._known.pop(self._versions.pop(path)[1], None)
-            self.moves += 1
+            return
+        if self._versions.get(path, (-1, ""))[0] == entry.version:
+            return
+        cached = place.cache.decode(entry.value)
+        data = self._mirror.get(f"{place.data.path}/{cached.data_uuid}")
+        if data is None:
+            self._bodiless.add(path)
+            return
+        self._known[cached.key] = place.data.decode(data.value)
+        self._versions[path] = (entry.version, cached.key)
+        self.moves += 1
 
 
 def remember(map: Map, mirror: Mirror, standing: Standing, id: str) -> tuple[At, list[Op]]:

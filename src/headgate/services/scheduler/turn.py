@@ -48,9 +48,9 @@ class Turn:
     builds: Callable[[FrozenJob], Requests]
     """The queue for a job: that of its zone."""
     merges: Requests
-    asked_builds: dict[str, Open]
-    """Requests as the mirror shows them, by id: to cancel what is no longer wanted."""
-    asked_merges: dict[str, Open]
+    asked_build: Callable[[str], Open | None]
+    """The request with an id as the mirror shows it: to cancel what is no longer wanted."""
+    asked_merge: Callable[[str], Open | None]
     mirror: Mirror
     now_ms: int
 
@@ -121,7 +121,7 @@ class Turn:
                     last.checks.append(check)
                     last.ops += ops
             case Cancel(id, build):
-                found = (self.asked_builds if build else self.asked_merges).get(id)
+                found = self.asked_build(id) if build else self.asked_merge(id)
                 if found is not None:
                     checks, ops = Requests.cancel(found)
                     last.checks += checks
@@ -130,8 +130,9 @@ class Turn:
                 other = self.map.events.tenant(self.tenant).pipelines(pipeline).management
                 last.ops += other.stream.append(ForPipeline(pipeline, Dequeue(key)))
             case Resume(id):
-                if id in self.asked_builds:
-                    check, op = Requests.resume(self.asked_builds[id])
+                found = self.asked_build(id)
+                if found is not None:
+                    check, op = Requests.resume(found)
                     last.checks.append(check)
                     last.ops.append(op)
             case _:
