@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from headgate.testing.servers.etcd import Etcd, etcd
 from headgate.testing.servers.zookeeper import ZooKeeper, zookeeper
+
+settings.register_profile("here", deadline=None, derandomize=True)
+settings.load_profile("here")
 
 
 @pytest.fixture(scope="session")

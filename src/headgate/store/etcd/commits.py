@@ -29,13 +29,15 @@ class Commits:
         self._fence, self._fenced = keys.fence(uuid4().hex), 0
         """A key of this process, and the version that every commit of it expects."""
         self._unsure = False
+        self._settling = asyncio.Lock()
 
     async def settle(self) -> None:
         """Afterwards no earlier commit of unknown outcome can still take effect: all expected the fence as it was; what
         else is under way finds so, and is made again.  Raises Unavailable."""
-        if self._unsure:
-            told = await self._link.ask("KV/Put", pb.PutRequest(key=self._fence), pb.PutResponse)
-            self._fenced, self._unsure = told.header.revision, False
+        async with self._settling:
+            if self._unsure:
+                told = await self._link.ask("KV/Put", pb.PutRequest(key=self._fence), pb.PutResponse)
+                self._fenced, self._unsure = told.header.revision, False
 
     async def forget(self) -> None:
         """Takes the fence down, of a process that ends."""

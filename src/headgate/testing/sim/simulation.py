@@ -139,6 +139,8 @@ class Simulation:
         return world
 
     async def _idle(self) -> None:
+        if not self.idle_s:
+            return
         asked = self._asked()
         await asyncio.sleep(self.idle_s)
         if self._asked() != asked:
