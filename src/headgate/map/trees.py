@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 from headgate.map.inventory.places import InventoryMap
@@ -20,9 +21,14 @@ class Tree(NamedTuple):
     seed: bool = True
     """Part of the contract."""
 
-    def rows(self) -> list[Row]:
-        head = Row(self.root, None, self.dir.__doc__ or "", self.seed, UNGUARDED)
-        return [head, *render(self.dir, self.root, seed=self.seed)]
+    def rows(self) -> Sequence[Row]:
+        return _rows(self)
+
+
+@cache
+def _rows(tree: Tree) -> Sequence[Row]:
+    head = Row(tree.root, None, tree.dir.__doc__ or "", tree.seed, UNGUARDED)
+    return (head, *render(tree.dir, tree.root, seed=tree.seed))
 
 
 def trees(root: str = ROOT) -> tuple[Tree, ...]:

@@ -27,7 +27,7 @@ class Story:
 
     async def run(self) -> None:
         most = OFTEN_MAX if self._maybe(OFTEN) else CHANGES_MAX
-        for number in range(self.chance.randrange(2, most + 1)):
+        for number in range(self.chance.randrange(1, most + 1)):
             self._propose(number)
             await asyncio.sleep(self.chance.random() * PAUSE_MAX_S)
             self._disturb()
