@@ -163,11 +163,6 @@ class Layout:
         kind: str = queue.body.get("type", QUEUE_TYPES[0])
         return QUEUE_TYPES[1] if queue.body.get("per-branch") else kind
 
-    def queue_allows(self, name: str, key: str) -> bool:
-        """`key` is allow-circular-dependencies or dependencies-by-topic."""
-        queue = self.singles["queue"].get(name)
-        return queue is not None and bool(queue.body.get(key, False))
-
     def merge_mode(self, project: str, branch: str) -> str:
         """merge | cherry-pick | squash-merge | rebase"""
         found = (s.body.get("merge-mode") for s in self.stanzas(project))

@@ -35,7 +35,10 @@ def _visit(
 ) -> None:
     if change.key in path:
         circle = (*path[path.index(change.key) :], change.key)
-        problems.append(f"Depends-On goes in a circle: {' -> '.join(circle)}")
+        problems.append(
+            f"Depends-On goes in a circle: {' -> '.join(circle)}; changes that need each other are refused, whatever "
+            "their queue allows: make them one, or take one of the footers out"
+        )
         return
     if change.key in ordered:
         return

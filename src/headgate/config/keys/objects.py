@@ -70,12 +70,14 @@ PROJECT_PIPELINE: Keys = {
     "parameters": Key(many(inner(PARAMETER, "parameter")), "none", "the pipeline must say allow-parameters"),
 }
 
+CIRCLES = "accepted; changes that need each other are refused"
+TOPICS = "accepted; only Depends-On says what a change needs, not its topic"
 QUEUE: Keys = {
     "name": Key(text, required=True),
     "type": Key(one_of("all-branches", "per-branch", "branch-assigned"), "all-branches"),
     "per-branch": Key(flag, "false", "old; not together with type"),
-    "allow-circular-dependencies": Key(flag, "false"),
-    "dependencies-by-topic": Key(flag, "false", "needs allow-circular-dependencies"),
+    "allow-circular-dependencies": Key(flag, "false", CIRCLES),
+    "dependencies-by-topic": Key(flag, "false", f"{TOPICS}; needs allow-circular-dependencies"),
 }
 SEMAPHORE: Keys = {"name": Key(text, required=True), "max": Key(count(0), "1")}
 

@@ -50,7 +50,7 @@ def check_stanza(
         if key in body:
             raise Wrong(f"a provider has no {key}: it is that of its section", body.at(key))
     if kind == "queue":
-        _queue(body)
+        _queue(body, warnings)
     elif kind == "secret":
         _secret(body, project, opener)
     elif kind == "pipeline" and (body.get("window-ceiling") or body.get("window-floor", 3)) < body.get(
@@ -59,11 +59,14 @@ def check_stanza(
         raise Wrong("window-ceiling is below window-floor", body.at("window-ceiling"))
 
 
-def _queue(body: Table) -> None:
+def _queue(body: Table, warnings: list[Wrong]) -> None:
     if "type" in body and "per-branch" in body:
         raise Wrong("a queue has either type or, as of old, per-branch", body.at("per-branch"))
     if body.get("dependencies-by-topic") and not body.get("allow-circular-dependencies"):
         raise Wrong("dependencies-by-topic needs allow-circular-dependencies", body.at("dependencies-by-topic"))
+    for key, note in (("allow-circular-dependencies", objects.CIRCLES), ("dependencies-by-topic", objects.TOPICS)):
+        if body.get(key):
+            warnings.append(Wrong(f"{key} is {note}", body.at(key), MEANING, "warning"))
 
 
 def _secret(body: Table, project: str, opener: SecretOpener | None) -> None:

@@ -148,5 +148,6 @@ DECISIONS = (
     "A timer puts the head a branch has at that moment into its pipeline; `dereference` changes nothing. All fields of "
     "a time must fit, the day and the weekday too. What was due while nobody ran is not made up for.",
     "Jobs of type reporter run when the change has left its queue: those behind do not wait for them, nor start anew.",
+    "A queue may allow circular dependencies; changes that need each other are refused all the same, and told why.",
     "`galaxy` roles are accepted and not fetched; a role of a project that is not in the tenant is left out.",
 )
