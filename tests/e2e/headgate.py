@@ -44,11 +44,11 @@ def wait_for(what: str, holds: Callable[[], Any], deadline_s: float = DEADLINE_S
 
 
 class Headgate:
-    def __init__(self, repositories: Repositories, tenants: str, store: str = "") -> None:
-        """`store`: its URL; by default a file."""
+    def __init__(self, repositories: Repositories, tenants: str, store: str = "", settings: str = SETTINGS) -> None:
+        """`store`: its URL; by default a file.  `settings`: all but that."""
         self.root, self.repositories = repositories.root, repositories
         self.store = store or f"sqlite:///{self.root / 'state' / 'headgate.sqlite'}"
-        (self.root / "headgate.conf").write_text(f"{SETTINGS}[store]\nurl = {self.store}\n")
+        (self.root / "headgate.conf").write_text(f"[store]\nurl = {self.store}\n{settings}")
         (self.root / "tenants.yaml").write_text(tenants)
         self.log = self.root / "headgate.log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -69,7 +69,7 @@ class Headgate:
         self.url = wait_for("headgate run serves its pages", address)
 
     def kill(self) -> None:
-        assert self.process is not None
+        assert self.process is not None and self.process.poll() is None, self.log.read_text()
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 

@@ -55,7 +55,6 @@ def test_a_damaged_file_is_not_touched(tmp_path: Path, name: str) -> None:
 )
 def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path, settings: str, words: list[str]) -> None:
     (tmp_path / "file").write_text("no directory\n")
-    settings = settings.replace("[executor]\nbuilds = 8\n[", "[executor]\nbuilds = 8\n[")
     status, said = run(tmp_path, settings)
     assert status == 1 and all(word in said for word in words), said
 

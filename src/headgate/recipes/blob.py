@@ -86,12 +86,6 @@ async def taken(store: Store, path: str) -> tuple[bytes, list[Op]] | None:
     return assemble(entry, await store.list(path) if pieces else ()), [Delete(name) for name in (path, *pieces)]
 
 
-def is_piece(path: str, entry: Entry) -> bool:
-    """Does `entry` lie where the pieces of the value at `path` lie?"""
-    rest = entry.path.removeprefix(path + "/").split("/")
-    return len(rest) == 2 and len(rest[0]) == 32
-
-
 def _pointer(value: bytes) -> Pointer:
     count = -(-len(value) // PIECE_SIZE_BYTES)
     return Pointer(hashlib.sha256(value).hexdigest()[:32], count, len(value))

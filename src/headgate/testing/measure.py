@@ -39,8 +39,6 @@ class Cost:
     commits: int
     reads: int
     written_bytes: int
-    idle: int
-    """Requests while nothing happened for a while afterwards."""
 
     @property
     def requests(self) -> int:
@@ -76,7 +74,7 @@ async def cost_of_item(
         mark()
         after = (counts.commits, counts.reads, counts.written_bytes)
         commits, reads, written = (b - a for a, b in zip(before, after, strict=True))
-        return Cost(jobs, commits, reads, written, counts.requests - after[0] - after[1])
+        return Cost(jobs, commits, reads, written)
 
 
 def _waiting(entries: Sequence[Entry]) -> bool:

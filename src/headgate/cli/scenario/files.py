@@ -123,7 +123,7 @@ API = {
     ),
     "test_own_api.py": (
         "import ast\nimport unittest\n\n\nclass Own(unittest.TestCase):\n"
-        "    def test_it_is_python(self):\n        ast.parse(open('api.py').read())\n"
+        "    def test_it_is_python(self):\n        with open('api.py') as file:\n            ast.parse(file.read())\n"
     ),
 }
 APP = {
@@ -134,7 +134,7 @@ APP = {
     ),
     "test_own_app.py": (
         "import ast\nimport unittest\n\n\nclass Own(unittest.TestCase):\n"
-        "    def test_it_is_python(self):\n        ast.parse(open('app.py').read())\n"
+        "    def test_it_is_python(self):\n        with open('app.py') as file:\n            ast.parse(file.read())\n"
     ),
     "zuul.yaml": "- project:\n    gate:\n      jobs:\n        - announce\n",
 }
