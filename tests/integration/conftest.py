@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -72,3 +75,15 @@ def repositories(tmp_path: Path) -> Repositories:
     found.create("code/api", {"README": "api\n"})
     found.create("code/lib", {"README": "lib\n"})
     return found
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of four megabytes."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "headgate-test", str(place)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("only root may mount a small disk")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)

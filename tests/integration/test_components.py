@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import os
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +33,7 @@ from headgate.store.store import Store
 from headgate.store.types import Backend
 from headgate.testing.gate import FunctionRunner, Remembered
 from headgate.testing.repositories import Repositories
+from headgate.web.status import Configured, Status
 
 from .conftest import PIPELINES, TENANTS
 
@@ -78,6 +81,7 @@ class Cluster:
         self.root, self.repositories, self.backend = root, repositories, backend
         self.history = Remembered()
         self.parts: list[Part] = []
+        self.tenants: Mapping[str, Configured] = {}
         self._clock_ms = 0
 
     def _context(self, name: str) -> Context:
@@ -121,7 +125,7 @@ class Cluster:
         projects = {p.project: p for t in tenants.values() for p in t.projects}
         forge = GitForge(self._at, self._engine(name), projects)
         scheduler = Scheduler.of(context, TENANTS, tenants, "tenants.yaml", {"local": forge})
-        recorder = Recorder(context, self.history)
+        recorder, self.tenants = Recorder(context, self.history), scheduler.tenants
 
         async def body(session: object) -> None:
             await run_until(asyncio.Event(), scheduler.run(session), recorder.run(session))  # type: ignore[arg-type]  # a session
@@ -310,3 +314,34 @@ async def test_builds_go_to_the_zone_whose_machines_have_their_labels(
         assert (await all.history.result_of("t0", "gate")).result == "SUCCESS"
         assert [spec.job.name for spec in here.runner.ran] == ["unit"]
         assert [spec.job.name for spec in far.runner.ran] == ["onarm"]
+
+
+async def test_a_merger_whose_git_is_broken_rejects_nothing(
+    tmp_path: Path, quiet: Repositories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = broken_git(tmp_path / "bin", monkeypatch)
+    async with cluster(tmp_path, quiet) as all:
+        scheduler = await all.scheduler("s")
+        await all.merger("m")
+        release(await all.executor("e"))
+        await proposed(all, 2)
+        status = Status(scheduler.context, all.tenants)
+        await scheduler.until(lambda: bool(status.of("example").troubles))
+        (trouble,) = status.of("example").troubles
+        assert trouble.project == "code/api" and "cannot be worked on here: usage: git merge-tree" in trouble.text
+        broken.unlink()
+        for number in range(2):
+            assert (await all.history.result_of(f"t{number}", "gate")).result == "SUCCESS"
+        await scheduler.until(lambda: not status.of("example").troubles)
+
+
+def broken_git(at: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """First on the path, a git that cannot merge; it can once the file answered is gone."""
+    at.mkdir()
+    broken, real = at / "broken", shutil.which("git")
+    broken.touch()
+    broke = f'case "$*" in *merge-tree*) test -e {broken} && echo "usage: git merge-tree" >&2 && exit 129;; esac'
+    (at / "git").write_text(f'#!/bin/sh\n{broke}\nexec {real} "$@"\n')
+    (at / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{at}:{os.environ['PATH']}")
+    return broken

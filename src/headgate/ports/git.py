@@ -12,11 +12,13 @@ from headgate.gate.work import MergerAnswer, MergerWork
 
 
 class Unreachable(Exception):
-    """A repository cannot be reached now; asked again later the same work may be done.  The text says which and why."""
+    """Work on a repository cannot be done now, for no fault of the work: the repository cannot be reached, or whoever
+    does the work cannot (his disk is full, his git is broken).  Asked again later it may be done."""
 
     def __init__(self, project: str, why: str, answer: MergerAnswer) -> None:
-        super().__init__(f"{project} cannot be reached: {why}")
-        self.project, self.answer = project, answer
+        """`why`, for people: what is the matter with the project."""
+        super().__init__(f"{project} {why}")
+        self.project, self.why, self.answer = project, why, answer
         """The answer, for those who will not wait any longer."""
 
 

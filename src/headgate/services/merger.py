@@ -9,6 +9,7 @@ import random
 import msgspec
 
 from headgate.gate.work import CatAnswer, LandAnswer, MergeAnswer, MergerAnswer, MergerWork, ReportAnswer
+from headgate.map.records import Trouble
 from headgate.map.tree import union
 from headgate.ports.git import GitWork, Unreachable
 from headgate.ports.observer import Done
@@ -25,9 +26,11 @@ log = logging.getLogger("headgate.merger")
 
 JOBS_MAX = 8
 RETRY_MIN_S, RETRY_MAX_S = 0.25, 30.0
-"""Between tries to reach a repository, growing; by chance up to half of it less."""
+"""Between tries, growing; by chance up to half of it less."""
 UNREACHABLE_MAX_S = 3600.0
-"""How long work waits for a repository that cannot be reached; then that is the answer."""
+"""How long work waits for a repository that cannot be reached or worked on; then that is the answer."""
+TOLD_MAX = 1000
+"""Characters of a trouble that are shown."""
 
 
 class Merger:
@@ -35,8 +38,8 @@ class Merger:
 
     def __init__(self, context: Context, git: GitWork, *, jobs_max: int = JOBS_MAX) -> None:
         self._context, self._git, self._jobs_max = context, git, jobs_max
-        self._away: set[str] = set()
-        """Projects that cannot be reached; each is said once."""
+        self._away: dict[str, Trouble] = {}
+        """By project, that work on it waits; each is said once."""
         self.membership = Membership(context, "merger", {"places": jobs_max}, finishes=True)
 
     async def run(self, session: Session) -> None:
@@ -78,7 +81,7 @@ class Merger:
             await requests.complete(claim, self._answer(claim, answer))
 
     async def _patiently(self, claim: Claim, work: MergerWork, worker: Worker) -> MergerAnswer | None:
-        """The answer, once every repository can be reached; None when it is no longer wanted."""
+        """The answer, once the work can be done; None when it is no longer wanted."""
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + UNREACHABLE_MAX_S
         away: set[str] = set()
@@ -90,9 +93,7 @@ class Merger:
                 except Unreachable as unreachable:
                     if loop.time() > give_up_s:
                         return unreachable.answer
-                    if unreachable.project not in self._away:
-                        log.warning("%s; git work on it waits", unreachable)
-                    self._away.add(unreachable.project)
+                    self._waits(unreachable)
                     away.add(unreachable.project)
                 async with worker.parked():
                     longest_s: float = min(RETRY_MAX_S, RETRY_MIN_S * 2 ** min(attempt, 10))
@@ -100,7 +101,17 @@ class Merger:
                         return None
                 attempt += 1
         finally:
-            self._away -= away
+            for project in away & self._away.keys():
+                del self._away[project]
+            if away:
+                self.membership.say(troubles=msgspec.to_builtins(self._away))
+
+    def _waits(self, unreachable: Unreachable) -> None:
+        if unreachable.project not in self._away:
+            log.warning("%s; git work on it waits", unreachable)
+            text = f"git work on it waits: it {unreachable.why}"[:TOLD_MAX]
+            self._away[unreachable.project] = Trouble(self._context.now_ms(), text)
+            self.membership.say(troubles=msgspec.to_builtins(self._away))
 
     async def _pause(self, claim: Claim, pause_s: float) -> bool:
         """False, at once, when the work is no longer wanted."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from msgspec import convert
 from msgspec.structs import replace
 
 from headgate import __version__
@@ -17,6 +18,7 @@ from headgate.gate.change import Change
 from headgate.gate.graph import waiting_for
 from headgate.gate.model import Build, Item, Phase, Queue, State
 from headgate.gate.report import failing_reasons
+from headgate.map.records import Trouble
 from headgate.map.tree import Undecodable, unescape
 from headgate.recipes.requests import Request
 from headgate.services.context import Context
@@ -87,14 +89,20 @@ class Status:
         )
 
     def _troubles(self, tenant: Tenant) -> Iterator[TroubleShape]:
-        """Of the tenant's repositories."""
+        """Of the tenant's repositories: what is wrong with each, else why a merger cannot work on it."""
+        mergers = self._troubles_of_mergers()
         for connection in sorted({project.connection for project in tenant.projects}):
             place = self.context.map.cache.connection(connection).troubles
             entry = self.context.mirror.get(place.path)
-            known = place.decode(entry.value).projects if entry is not None else {}
+            known = {**mergers, **(place.decode(entry.value).projects if entry is not None else {})}
             for project in tenant.projects:
                 if project.connection == connection and (trouble := known.get(project.project)) is not None:
                     yield TroubleShape(project.name, trouble.text, trouble.since_ms)
+
+    def _troubles_of_mergers(self) -> dict[str, Trouble]:
+        place = self.context.map.components.merger
+        records = [place.decode(entry.value) for entry in self.context.mirror.under(place.path)]
+        return {p: t for r in records for p, t in convert(r.data.get("troubles", {}), dict[str, Trouble]).items()}
 
     def state(self, tenant: str, pipeline: str) -> State:
         """Raises Undecodable."""

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -174,18 +173,6 @@ async def test_what_a_killed_executor_left_is_swept(tmp_path: Path) -> None:
     assert not left.exists() and bench.work.exists() and not building.done(), "what runs is left alone"
     building.cancel()
     await asyncio.gather(building, return_exceptions=True)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of four megabytes."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "headgate-test", str(place)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("only root may mount a small disk")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 async def test_a_full_disk_in_the_work_directory_is_the_result(tmp_path: Path, small_disk: Path) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -10,10 +13,11 @@ import pytest
 from headgate.adapters.git.command import environment, git
 from headgate.adapters.git.engine import GitEngine
 from headgate.gate.work import CatAnswer, CatRequest
+from headgate.ports.git import Unreachable
 from headgate.testing.repositories import Repositories, run_git
 
 from .conftest import LINES
-from .words import PROJECT, connection, engine, item, merged, state_of
+from .words import PROJECT, change, connection, engine, item, landed, merged, state_of
 
 MODES = ("merge", "squash-merge", "cherry-pick", "rebase")
 
@@ -283,3 +287,65 @@ async def test_who_makes_the_commits_is_a_setting(repositories: Repositories) ->
     said = run_git("log", "-1", "--format=%an <%ae> %cn", state.merged[PROJECT]["master"], at=path)
     assert said == "Gate <gate@example.org> Gate"
     assert run_git("fsck", "--strict", "--no-dangling", at=path) == ""
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_git_that_is_broken_is_waited_for(
+    repositories: Repositories, mode: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    one = repositories.propose("code", "one", {"a": edited(l1="one")})
+    two = repositories.propose("code", "two", {"a": edited(l9="two")})
+    chain, git = (item(one, "one", mode), item(two, "two", mode)), engine(repositories)
+    for command in ("", "merge-tree"):
+        with failing(command, tmp_path / "bin", monkeypatch), pytest.raises(Unreachable, match="here: out of order"):
+            await merged(git, *chain)
+    state = await state_of(git, *chain)
+    other = engine(repositories, "other")
+    with failing("merge-tree", tmp_path / "bin", monkeypatch), pytest.raises(Unreachable, match="here: out of order"):
+        await landed(other, state, change(two, "two"))
+    assert state == await state_of(other, *chain)
+
+
+@contextmanager
+def failing(command: str, at: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """While inside, git fails where `command` is part of what it is told."""
+    real, fails = shutil.which("git"), f'case "$*" in *{command}*) echo out of order >&2; exit 129;; esac'
+    at.mkdir(exist_ok=True)
+    (at / "git").write_text(f'#!/bin/sh\n{fails}\nexec {real} "$@"\n')
+    (at / "git").chmod(0o755)
+    with monkeypatch.context() as there:
+        there.setenv("PATH", f"{at}:{os.environ['PATH']}")
+        yield
+
+
+async def test_histories_that_have_nothing_in_common_do_not_merge(repositories: Repositories) -> None:
+    work = begin(repositories)
+    run_git("checkout", "-q", "--orphan", "alone", at=work)
+    answer = await merged(engine(repositories), item(committed(repositories, "alone"), "alone"))
+    assert not answer.ok and "unrelated histories" in answer.error
+
+
+async def test_a_commit_that_is_gone_is_said_of_its_change(repositories: Repositories) -> None:
+    answer = await merged(engine(repositories), item("1" * 40, "gone"))
+    assert (answer.ok, answer.blame) == (False, "gone") and "is not in" in answer.error
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_full_disk_of_the_merger_is_waited_for(
+    repositories: Repositories, small_disk: Path, known: bool
+) -> None:
+    one = repositories.propose("code", "one", {"a": edited(l1="one")})
+    two = repositories.propose("code", "two", {"a": edited(l9="two")})
+    chain, git = (item(one, "one"), item(two, "two")), GitEngine(small_disk, {"local": connection(repositories)})
+    if known:  # what is to be merged is here, and only the merge is to be written
+        await git.mirror(PROJECT, "local").bring(
+            {"refs/heads/master": repositories.head("code"), **{i.ref: i.commit for i in chain}}
+        )
+    rest = small_disk / "rest"
+    with suppress(OSError), rest.open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+    with pytest.raises(Unreachable, match="No space left on device"):
+        await merged(git, *chain)
+    rest.unlink()
+    assert (await merged(git, *chain)).ok

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from headgate.base.errors import UserError
 
 TIMEOUT_S = 300.0
 GRACE_S = 5.0
 """How long a command that is no longer wanted may take to remove its lock files."""
+
+NEEDED = (2, 38)
+"""The first with `git merge-tree --write-tree`."""
+ANSWER_MAX_S = 30.0
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
@@ -71,6 +79,10 @@ class GitError(Exception):
         self.code, self.said, self.printed = code, said, printed
 
 
+class Impossible(GitError):
+    """What was asked cannot be done with these refs and commits, however often it is tried."""
+
+
 class RemoteError(GitError):
     """A remote repository could not be talked to; later it may answer."""
 
@@ -80,6 +92,21 @@ def environment(remote: bool, of: Mapping[str, str] = os.environ) -> dict[str, s
     kept = (*_KEPT, *_KEPT_CONFIG, *_KEPT_NUMBERED) if remote else ()
     names = [name for name in of if not name.startswith("GIT_") or name == "GIT_EXEC_PATH" or name.startswith(kept)]
     return {**{name: of[name] for name in names}, **_ENVIRONMENT, **({} if remote else _ALONE)}
+
+
+def check_git() -> None:
+    """Raises UserError when the git on the path cannot do what is asked of it."""
+    needed = ".".join(map(str, NEEDED))
+    mend = f"install git {needed} or newer, and see that it comes first on PATH"
+    try:
+        done = subprocess.run(["git", "--version"], capture_output=True, text=True, timeout=ANSWER_MAX_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UserError(f"git cannot be run: {error}; {mend}") from error
+    found = re.match(r"git version (\d+)\.(\d+)\S*", done.stdout)
+    if done.returncode or found is None:
+        raise UserError(f"`git --version` does not say its version: {(done.stderr or done.stdout).strip()!r}; {mend}")
+    if (int(found[1]), int(found[2])) < NEEDED:
+        raise UserError(f"this is {found[0]}, but git {needed} or newer is needed; {mend}")
 
 
 async def git(

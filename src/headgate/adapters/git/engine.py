@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import assert_never
 from urllib.parse import quote
 
-from headgate.adapters.git.command import GitError, RemoteError
+import pygit2
+
+from headgate.adapters.git.command import GitError, Impossible, RemoteError
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.landing import land, report
 from headgate.adapters.git.mirror import MirrorRepository
@@ -39,6 +41,8 @@ from headgate.ports.git import Unreachable
 log = logging.getLogger("headgate.git")
 
 LOOKED_MAX = 300
+_FAILURES = (GitError, OSError, pygit2.GitError)
+"""Of the world: where they are not Impossible, the same work may be done later."""
 
 
 class GitEngine:
@@ -83,15 +87,17 @@ class GitEngine:
         for project, connection in connections.items():
             try:
                 heads[project] = await self._now(project, connection, work.chain)
-            except (GitError, OSError) as error:
+            except _FAILURES as error:
                 blame = next((i.item for i in work.chain if i.project == project), own)
                 answer = MergeAnswer(work.buildset, False, blame, f"{project} cannot be fetched: {error}")
-                if isinstance(error, RemoteError):
-                    raise Unreachable(project, str(error), answer) from error
-                return answer
+                raise _later(project, error, answer) from error
         merged: dict[str, dict[str, str]] = {}
         for item in work.chain:
-            why = await self._merge_one(item, heads, merged)
+            try:
+                why = await self._merge_one(item, heads, merged)
+            except _FAILURES as error:
+                answer = MergeAnswer(work.buildset, False, item.item, _unmerged(item, error))
+                raise _later(item.project, error, answer) from error
             if why:
                 return MergeAnswer(work.buildset, False, item.item, why)
         state = RepoState(work.chain, heads, merged, connections)
@@ -111,7 +117,7 @@ class GitEngine:
     async def _merge_one(
         self, item: MergeItem, heads: dict[str, dict[str, str]], merged: dict[str, dict[str, str]]
     ) -> str:
-        """Why not; empty when it was merged."""
+        """Why that is impossible; empty when it was merged.  Raises GitError, OSError."""
         here = merged.setdefault(item.project, {})
         head = here.get(item.branch) or heads[item.project].get(f"refs/heads/{item.branch}")
         if head is None:
@@ -120,8 +126,8 @@ class GitEngine:
             here[item.branch] = await self.mirror(item.project, item.connection).merge(head, item)
         except Conflict as conflict:
             return f"{item.ref} of {item.project} does not merge into {item.branch}; conflicts in: {conflict}"
-        except GitError as error:
-            return f"{item.ref} of {item.project} cannot be merged into {item.branch}: {error}"
+        except Impossible as error:
+            return _unmerged(item, error)
         return ""
 
     async def _config(self, work: MergeRequest, state: RepoState) -> dict[str, dict[str, dict[str, str]]]:
@@ -158,10 +164,11 @@ class GitEngine:
             base = await expected(mirror, work.state, change, work.commit, head)
             moved = await land(mirror, change, base, work.commit, work.pipeline, work.note)
             return LandAnswer(work.buildset, not moved, moved=moved)
-        except RemoteError as error:
-            raise Unreachable(change.project, str(error), LandAnswer(work.buildset, False, error=str(error))) from error
-        except (GitError, OSError) as error:
-            return LandAnswer(work.buildset, False, error=str(error))
+        except _FAILURES as error:
+            answer = LandAnswer(work.buildset, False, error=str(error))
+            if isinstance(error, Impossible):
+                return answer
+            raise _later(change.project, error, answer) from error
 
     async def _report(self, work: ReportRequest) -> ReportAnswer:
         change = work.change
@@ -170,10 +177,10 @@ class GitEngine:
             if await mirror.bring({change.ref: change.commit}):
                 return ReportAnswer(False, f"commit {change.commit} is not in {mirror.remote.url}")
             await report(mirror, change.commit, work.pipeline, work.note)
-        except RemoteError as error:
-            raise Unreachable(change.project, str(error), ReportAnswer(False, str(error))) from error
-        except (GitError, OSError) as error:
-            return ReportAnswer(False, str(error))
+        except _FAILURES as error:
+            if isinstance(error, Impossible):
+                return ReportAnswer(False, str(error))
+            raise _later(change.project, error, ReportAnswer(False, str(error))) from error
         return ReportAnswer(True)
 
     async def branches(self, state: RepoState, project: str) -> Collection[str]:
@@ -252,3 +259,12 @@ async def _brought(mirror: MirrorRepository, heads: Mapping[str, str], branch: s
             raise
         return True
     return commit not in absent
+
+
+def _unmerged(item: MergeItem, error: Exception) -> str:
+    return f"{item.ref} of {item.project} cannot be merged into {item.branch}: {error}"
+
+
+def _later(project: str, error: Exception, answer: MergerAnswer) -> Unreachable:
+    what = "cannot be reached" if isinstance(error, RemoteError) else "cannot be worked on here"
+    return Unreachable(project, f"{what}: {error}", answer)

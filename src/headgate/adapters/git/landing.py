@@ -13,7 +13,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from headgate.adapters.git.command import GitError, RemoteError, git
+from headgate.adapters.git.command import Impossible, RemoteError, git
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, NotesMoved, annotate, landed_line
 from headgate.gate.change import Change
@@ -43,7 +43,7 @@ class _Late(Exception):
     """A ref was not where it was seen; the text is the remote's reason."""
 
 
-class _Refused(GitError):
+class _Refused(Impossible):
     """The remote does not want these refs to change."""
 
     def __init__(self, code: int, reasons: Mapping[str, str]) -> None:
@@ -75,12 +75,12 @@ async def land(mirror: MirrorRepository, change: Change, expected: str, commit: 
         refs = await mirror.remote.refs(branch, *_ours(change), NOTES)
         head = refs.get(branch)
         if head is None:
-            raise GitError(("push",), 1, f"the branch {change.branch} is gone")
+            raise Impossible(("push",), 1, f"the branch {change.branch} is gone")
         if await mirror.bring({branch: head}):
             raise _Late(f"{branch} moved")
         landed = mirror.has(commit) and await mirror.contains(head, commit)
         if not landed and refs.get(_ours(change)[0]) != change.commit:
-            raise GitError(("push",), 1, f"{_ours(change)[0]} was withdrawn or replaced while it was being landed")
+            raise Impossible(("push",), 1, f"{_ours(change)[0]} was withdrawn or replaced while it was being landed")
         if not landed and head != expected:
             return True
         steps = [] if landed else [[_Step(branch, head, commit)]]
@@ -126,7 +126,7 @@ async def _in_time(mirror: MirrorRepository, once: Callable[[], Awaitable[T]]) -
                 return await once()
             except (_Late, NotesMoved) as late:
                 why = str(late)
-    raise GitError(("push",), 1, f"{mirror.remote.url}: each of {ATTEMPTS_MAX} pushes was too late: {why}")
+    raise Impossible(("push",), 1, f"{mirror.remote.url}: each of {ATTEMPTS_MAX} pushes was too late: {why}")
 
 
 async def _push(mirror: MirrorRepository, groups: Sequence[Sequence[_Step]]) -> None:

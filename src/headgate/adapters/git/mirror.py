@@ -13,7 +13,7 @@ from pathlib import Path
 import pygit2
 from msgspec.structs import replace
 
-from headgate.adapters.git.command import GitError, git
+from headgate.adapters.git.command import GitError, Impossible, git
 from headgate.adapters.git.exclusive import Exclusive
 from headgate.adapters.git.objects.commits import IDENTITY, original, signature
 from headgate.adapters.git.objects.commits import commit as commit_bytes
@@ -112,9 +112,10 @@ class MirrorRepository:
         return await asyncio.to_thread(lambda: {c for c in unsure if not self.has(c)}) if unsure else set()
 
     def commit(self, commit: str) -> pygit2.Commit:
+        """Raises Impossible."""
         found = self.repository.get(commit)
         if not isinstance(found, pygit2.Commit):
-            raise GitError(("cat-file",), 1, f"commit {commit} is not in {self.remote.url}")
+            raise Impossible(("cat-file",), 1, f"commit {commit} is not in {self.remote.url}")
         return found
 
     async def contains(self, head: str, commit: str) -> bool:
@@ -153,7 +154,7 @@ class MirrorRepository:
         return await asyncio.to_thread(lambda: texts(self.commit(commit).tree, paths))
 
     def parts(self, commit: str) -> Parts:
-        """Raises GitError."""
+        """Raises Impossible."""
         found = self.commit(commit)
         raw = original(found.read_raw())
         return Parts(str(found.tree_id), tuple(str(parent) for parent in found.parent_ids), raw)

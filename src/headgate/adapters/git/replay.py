@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.adapters.git.command import GitError
+from headgate.adapters.git.command import Impossible
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, landed_as, read
 from headgate.adapters.git.objects.merging import Conflict
@@ -18,7 +18,7 @@ async def replay(mirror: MirrorRepository, state: RepoState, project: str, branc
     """The commit before the last item of this project and branch, and after it.  Raises Lost, Conflict, GitError."""
     head = state.heads[project].get(f"refs/heads/{branch}")
     if head is None:
-        raise GitError(("merge",), 1, f"{project} has no branch {branch}")
+        raise Impossible(("merge",), 1, f"{project} has no branch {branch}")
     items = [item for item in state.chain if item.project == project and item.branch == branch]
     gone = await mirror.bring({f"refs/heads/{branch}": head, **{item.ref: item.commit for item in items}})
     if head in gone:
@@ -42,13 +42,13 @@ async def _after(mirror: MirrorRepository, head: str, item: MergeItem, gone: boo
 async def expected(mirror: MirrorRepository, state: RepoState, change: Change, commit: str, head: str) -> str:
     """Where the branch, now at `head`, must be for `commit` to be landed: the commit it was tested on.
 
-    Empty: it is not where it was, or has `commit` already.  Raises GitError when `commit` cannot be had.
+    Empty: it is not where it was, or has `commit` already.  Raises Impossible when `commit` cannot be had.
     """
     if mirror.has(commit) and head and await mirror.contains(head, commit):
         return ""
     own = [item for item in state.chain if item.project == change.project and item.branch == change.branch][-1]
     if not mirror.has(own.commit):
-        raise GitError(("merge",), 1, f"{change.ref} was withdrawn or replaced while it was being landed")
+        raise Impossible(("merge",), 1, f"{change.ref} was withdrawn or replaced while it was being landed")
     try:
         if head and await mirror.merge(head, own) == commit:
             return head
@@ -56,5 +56,5 @@ async def expected(mirror: MirrorRepository, state: RepoState, change: Change, c
     except (Conflict, Lost):
         return ""
     if made != commit:
-        raise GitError(("merge",), 1, f"merging again gave {made}, not the tested {commit}")
+        raise Impossible(("merge",), 1, f"merging again gave {made}, not the tested {commit}")
     return before

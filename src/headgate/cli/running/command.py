@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from headgate.adapters.git.command import check_git
 from headgate.cli.running.components import (
     Process,
     add_everything,
@@ -33,6 +34,7 @@ Made = Callable[[Process], Coroutine[Any, Any, None]]
 @_verbose
 def command(config: str | None, verbose: bool) -> None:
     """Start Headgate: scheduler, merger, executor and web pages in one process, on an embedded store."""
+    check_git()
     _start(config, verbose, _everything)
 
 
@@ -41,6 +43,7 @@ def command(config: str | None, verbose: bool) -> None:
 @_verbose
 def scheduler(config: str | None, verbose: bool) -> None:
     """Start a scheduler: it reads the tenant file, watches the connections and decides.  Several share the work."""
+    check_git()
     _start(config, verbose, _one("scheduler", add_scheduler))
 
 
@@ -49,6 +52,7 @@ def scheduler(config: str | None, verbose: bool) -> None:
 @_verbose
 def merger(config: str | None, verbose: bool) -> None:
     """Start a merger: it does git work.  Several share it."""
+    check_git()
     _start(config, verbose, _one("merger", add_merger))
 
 
@@ -57,6 +61,7 @@ def merger(config: str | None, verbose: bool) -> None:
 @_verbose
 def executor(config: str | None, verbose: bool) -> None:
     """Start an executor: it runs builds, and serves their logs to the web.  Several share the builds, by load."""
+    check_git()
     _start(config, verbose, _one("executor", add_executor))
 
 

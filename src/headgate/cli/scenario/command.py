@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.live import Live
 
+from headgate.adapters.git.command import check_git
 from headgate.cli.board import board
 from headgate.cli.running.components import Process, add_everything, process
 from headgate.cli.scenario import files
@@ -29,6 +30,7 @@ REFRESH_S = 0.2
 @click.option("--directory", type=click.Path(file_okay=False, path_type=Path), help="Where to play; must be empty.")
 def command(keep: bool, directory: Path | None) -> None:
     """Play a scenario that shows why gating matters.  Exit status 0 only if all is as expected."""
+    check_git()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     with tempfile.TemporaryDirectory(prefix="headgate-demo-", ignore_cleanup_errors=True) as name:
         sys.exit(asyncio.run(_demo(directory or Path(name), keep)))

@@ -14,7 +14,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from headgate.adapters.git.command import GitError
+from headgate.adapters.git.command import GitError, check_git
 from headgate.adapters.git.directories import Directories
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.process.returning import parse
@@ -71,6 +71,7 @@ def command(
     The job is the one that their configuration makes, too.  Other repositories are as they landed, jobs it depends on
     are not run.  Exit status 0: it succeeded, 1: it did not.
     """
+    check_git()
     settings = read(find(config))
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     try:

@@ -14,7 +14,7 @@ import asyncio
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from headgate.adapters.git.command import EMPTY_TREE, GitError, git
+from headgate.adapters.git.command import EMPTY_TREE, GitError, Impossible, git
 from headgate.adapters.git.objects.commits import Original, retold
 from headgate.adapters.git.objects.conflicts import conflicts
 from headgate.gate.work import MergeItem
@@ -106,10 +106,16 @@ def _sides(objects: Objects, tree: str, name: str, picked: Parts) -> tuple[str, 
 
 async def _merge_tree(path: Path, ours: str, theirs: str) -> str:
     args = ("merge-tree", "--write-tree", "-z", "--name-only", ours, theirs)
-    code, out = await git(*args, at=path, ok=(0, 1))
-    tree, *fields = out.split("\0")
-    if len(tree) not in _OBJECT_ID_LENGTHS:  # 1 is also the status when something is no commit
-        raise GitError(args, code, out or "the two histories cannot be merged")
+    try:
+        code, out = await git(*args, at=path, ok=(0, 1))
+        tree, *fields = out.split("\0")
+        if len(tree) not in _OBJECT_ID_LENGTHS:  # 1 is also the status of a git that failed
+            raise GitError(args, code, out)
+    except GitError as error:
+        unrelated, _ = await git("merge-base", ours, theirs, at=path, ok=(0, 1))
+        if unrelated:
+            raise Impossible(args, error.code, error.said) from error
+        raise
     if code == 1:
         raise Conflict(conflicts(fields, (ours, theirs)))
     return tree
