@@ -1,11 +1,37 @@
-"""The reference page of the map is what the declarations say."""
+"""The reference page of the map is what the declarations say, and the program uses what is declared."""
 
+import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 from headgate.map.page import page
+from headgate.map.tree import Dir, declared, place
+from headgate.map.trees import trees
 
+SOURCE = Path(__file__).parents[2] / "src" / "headgate"
+BY_KIND = {"executor", "launcher", "merger", "scheduler", "web"}
+"""Below `components`: a process finds its own by the name of its kind."""
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "map.md"
 
 
 def test_the_page_is_not_stale():
     assert PAGE.read_text() == page(), "write it anew: python -m headgate.map > docs/reference/map.md"
+
+
+def _attributes(dir: type[Dir]) -> Iterator[tuple[str, bool]]:
+    """(attribute, is there a writer) of every place here and below."""
+    for owner in dir.__mro__:
+        for name, child in vars(owner).items():
+            if any(child is one for one in declared(dir)):
+                if isinstance(child, place):
+                    yield name, bool(child.by)
+                else:
+                    yield from _attributes(child.dir)
+
+
+def test_every_place_with_a_writer_is_used_by_the_program() -> None:
+    outside = [p for p in SOURCE.rglob("*.py") if p.relative_to(SOURCE).parts[0] not in ("map", "testing")]
+    outside += [SOURCE / "map" / "inventory" / "entries.py"]  # what is written for an object is put together there
+    used = {n.attr for p in outside for n in ast.walk(ast.parse(p.read_text())) if isinstance(n, ast.Attribute)}
+    written = {name for tree in trees() for name, writer in _attributes(tree.dir) if writer}
+    assert written - used - BY_KIND == set()

@@ -1,4 +1,8 @@
-"""The places.  Paths follow the seed map byte for byte; what the gate needs beyond it is marked as ours."""
+"""The places.  Paths follow the seed map byte for byte.
+
+`seed=False` marks what is ours, beyond that map; `own=True` is the value of the directory itself; `by=""` is a place
+of the seed that nobody here writes.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +57,7 @@ class Branches(Dir):
         by="scheduler",
         node="sharded",
     )
-    lock = place(Empty, "Readers and writers of the branch cache.", by="scheduler", node="lock")
+    lock = place(Empty, "Readers and writers of the branch cache; see the connection's election.", by="", node="lock")
 
 
 class ConnectionCache(Dir):
@@ -87,13 +91,11 @@ class Cleanup(Dir):
     """Locks that let only one scheduler at a time sweep."""
 
     build_requests = place(Empty, "Sweep of build requests.", by="scheduler", node="lock", name="build_requests")
-    connection = place(Empty, "Sweep of the change caches.", by="scheduler", node="lock")
+    connection = place(Empty, "Sweep of the change caches; standings take their old ones along.", by="", node="lock")
     general = place(Empty, "Everything else.", by="scheduler", node="lock")
     merge_requests = place(Empty, "Sweep of merge requests.", by="scheduler", node="lock", name="merge_requests")
-    node_request = place(Empty, "Sweep of node requests.", by="scheduler", node="lock", name="node_request")
-    sempahores = place(
-        Empty, "Sweep of semaphore holders; the spelling is part of the contract.", by="scheduler", node="lock"
-    )
+    node_request = place(Empty, "Sweep of node requests; ours are ephemeral.", by="", node="lock", name="node_request")
+    sempahores = place(Empty, "Sweep of semaphore holders; turns do it. Spelt so in the contract.", by="", node="lock")
 
 
 class Components(Dir):
@@ -103,7 +105,7 @@ class Components(Dir):
     launcher = place(
         ComponentRecord, "Claims machines for builds.", by="launcher", node="ephemeral sequence", seed=False
     )
-    fingergw = place(ComponentRecord, "Serves logs over finger.", by="fingergw", node="ephemeral sequence")
+    fingergw = place(ComponentRecord, "Serves logs over finger; ours are on the web.", by="", node="ephemeral sequence")
     merger = place(ComponentRecord, "Does git work.", by="merger", node="ephemeral sequence")
     scheduler = place(ComponentRecord, "Decides.", by="scheduler", node="ephemeral sequence")
     web = place(ComponentRecord, "Serves pages and the API.", by="web", node="ephemeral sequence")
@@ -208,7 +210,11 @@ class SchedulerPlace(Dir):
 
     timer_election = place(Empty, "Who fires the timers.", by="scheduler", node="lock", name="timer-election")
     stats_election = place(
-        Empty, "Who reports figures of the whole system.", by="scheduler", node="lock", name="stats-election"
+        Empty,
+        "Who reports figures of the whole; schedulers and webs all do.",
+        by="",
+        node="lock",
+        name="stats-election",
     )
 
 
@@ -375,7 +381,7 @@ class Map(Dir):
     wishes = place(
         Wish,
         "What a component is to be, by its kind and name, where that is not running; goes with it.",
-        by="web, cli, scheduler, merger, executor, launcher, fingergw",
+        by="web, cli, scheduler, merger, executor, launcher",
         node="keyed",
         seed=False,
     )

@@ -29,7 +29,8 @@ class _Law(NamedTuple):
 
     @property
     def writers(self) -> frozenset[str]:
-        named = frozenset(word.strip() for word in self.by.split(","))
+        """Nobody, of a place that is only kept for the contract."""
+        named = frozenset(word.strip() for word in self.by.split(",") if self.by)
         return named | WORKERS if "worker" in named else named
 
 
@@ -57,7 +58,7 @@ class Laws:
                 raise Unlawful(f"{', '.join(sorted(writers))}: {path} is written, which is not on the map")
             law = self.laws[match.lastindex - 1]
             if not writers & law.writers:
-                raise Unlawful(f"{path} is written by {', '.join(sorted(writers))}; the map names {law.by}")
+                raise Unlawful(f"{path} is written by {', '.join(sorted(writers))}; the map names {law.by or 'nobody'}")
             for needed in (law.under, law.taken_under if isinstance(op, Delete) else ""):
                 if needed and (lock := f"{self.root}/{self._filled(needed, law, path)}") not in held:
                     raise Unlawful(f"{path} is written without a guard under {lock}")

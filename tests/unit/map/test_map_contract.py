@@ -4,6 +4,8 @@ import pytest
 
 from headgate.map.places import Map
 from headgate.map.tree import render
+from headgate.store.types import Append
+from headgate.testing.lawful import Laws, Unlawful
 
 QUEUE = ["requests", "locks", "params", "result-data", "results", "waiters"]
 PIPELINE = "zuul/tenant/<tenant>/pipeline/<pipeline>"
@@ -91,3 +93,10 @@ def test_what_is_ours_is_marked():
     ours = {row.template for row in ROWS.values() if not row.seed}
     assert f"/{BUILDSET}/proposed" in ours and "/zuul/history/queue" in ours
     assert not {f"/{template}" for template in CONTRACT} & ours
+
+
+def test_what_is_only_kept_for_the_contract_may_be_written_by_nobody() -> None:
+    laws = Laws.of("/zuul")
+    laws.check({"scheduler"}, [], [Append("/zuul/cleanup/general", b"")])
+    with pytest.raises(Unlawful, match="the map names nobody"):
+        laws.check({"scheduler", "fingergw", ""}, [], [Append("/zuul/cleanup/connection", b"")])
