@@ -124,10 +124,6 @@ def _digest(settings: bytes, *parts: str) -> str:
     return digest.hexdigest()
 
 
-def parse_branch(project: TenantProject, branch: str, files: Mapping[str, str]) -> ParsedBranch:
-    return _parse(project, branch, files, "", None, OrderedDict())
-
-
 def parse_branches(project: TenantProject, found: Mapping[str, Mapping[str, str]]) -> dict[str, ParsedBranch]:
     """Several of one project; a file that is the same on all of them is parsed once."""
     contents: Contents = OrderedDict()

@@ -48,8 +48,8 @@ class TenantLock(Dir):
 
     lock = place(
         Empty,
-        "Written under while the configuration changes; read under while it is taken up.",
-        by="scheduler, web",
+        "Held while the configuration in effect changes; it is read without.",
+        by="scheduler",
         node="lock",
         own=True,
     )

@@ -1,6 +1,9 @@
 """Locks of every kind, from one idea: a fair line of ephemeral contenders, oldest first.
 
 Holding yields a guard; put it into every commit made under the lock, and the store itself refuses whoever lost it.
+
+`read_lock` and `write_lock` on one path are one read/write lock, and `semaphore` is the same line with more places. The
+gate takes the write side only, since it reads from its mirror, and its own semaphores are records that turns write.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 from headgate.config.keys.objects import KINDS
 from headgate.config.operator.file import parse_tenant_file
 from headgate.config.operator.model import ConfigErrors, TenantProject
-from headgate.config.parse import parse_branch
+from headgate.config.parse import ParseCache
 from headgate.config.reading.check import deep_plain
 from headgate.config.reading.document import load
 from headgate.config.reading.source import Wrong
@@ -44,7 +44,7 @@ def test_what_the_parser_takes_the_schema_takes():
     taken = 0
     for text in TEXTS:
         found = document(text)
-        if found is ... or parse_branch(ANYTHING, "master", {"zuul.yaml": text}).errors:
+        if found is ... or ParseCache().parse(ANYTHING, "master", {"zuul.yaml": text}).errors:
             continue
         assert [error.message for error in FILES.iter_errors(found)] == [], text
         taken += 1
@@ -54,7 +54,7 @@ def test_what_the_parser_takes_the_schema_takes():
 def test_what_has_the_wrong_form_the_schema_refuses():
     refused = 0
     for text in TEXTS:
-        errors = parse_branch(ANYTHING, "master", {"zuul.yaml": text}).errors
+        errors = ParseCache().parse(ANYTHING, "master", {"zuul.yaml": text}).errors
         if document(text) is not ... and any(" has no key " in e.text or " must be " in e.text for e in errors):
             refused += not FILES.is_valid(document(text))
     assert refused > 10
