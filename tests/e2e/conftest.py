@@ -18,6 +18,7 @@ UNIT = """#!/bin/sh
 echo "testing $ZUUL_PROJECT $ZUUL_CHANGE"
 sleep 0.2
 for i in 1 2 3; do echo "line $i"; done
+while test -e HOLD && test "$ZUUL_PIPELINE" = gate; do sleep 0.1; done
 test ! -e BROKEN
 """
 

@@ -1,0 +1,85 @@
+"""Commands that people give a running Headgate: what they do, and what they say when it cannot be done."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from .headgate import Headgate, wait_for
+
+HEADGATE = str(Path(sys.executable).with_name("headgate"))
+GATE = ("--tenant", "example", "--pipeline", "gate")
+Said = tuple[int, str]
+
+
+def say(headgate: Headgate, *words: str) -> Said:
+    """Exit status, and all that the command says."""
+    done = subprocess.run(
+        [HEADGATE, *words], cwd=headgate.root, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, done.stdout + done.stderr
+
+
+def proposed(headgate: Headgate, topic: str, *files: str) -> str:
+    """Its commit, once `check` has told of it."""
+    commit = headgate.repositories.propose("code/api", topic, dict.fromkeys(files, "x\n"))
+    wait_for(f"{topic} is checked", lambda: headgate.repositories.note("code/api", commit))
+    return commit
+
+
+def landed(headgate: Headgate, commit: str) -> bool:
+    return "Landed on master" in headgate.repositories.note("code/api", commit)
+
+
+def topics(headgate: Headgate) -> list[str]:
+    """In the gate, in order."""
+    return [item["refs"][0]["id"].partition(",")[0] for item in headgate.items("gate")]
+
+
+def test_an_approval_lands(headgate: Headgate) -> None:
+    commit = proposed(headgate, "one", "a")
+    assert say(headgate, "approve", "--project", "code/api", "one") == (0, f"Approved one of code/api: {commit}\n")
+    wait_for("it lands", lambda: landed(headgate, commit))
+    status, said = say(headgate, "approve", "--project", "code/nothing", "one")
+    assert (status, said) == (1, "headgate: no tenant has the project 'code/nothing'\n")
+    status, said = say(headgate, "approve", "--project", "code/api", "nothing")
+    assert status == 1 and "refs/for/master/nothing" in said
+
+
+def test_changes_are_put_in_moved_and_taken_out(headgate: Headgate) -> None:
+    def gate(verb: str, topic: str, project: str = "code/api") -> Said:
+        return say(headgate, verb, "--url", headgate.url, *GATE, "--project", project, topic)
+
+    def promote(topic: str) -> Said:
+        return say(headgate, "promote", "--url", headgate.url, *GATE, f"git.example/code/api/master/{topic}")
+
+    _, second, third = (proposed(headgate, *words) for words in (("first", "HOLD"), ("second", "b"), ("third", "c")))
+    for topic in ("first", "second", "third"):
+        assert gate("enqueue", topic) == (0, f"{topic} of code/api is in gate.\n")
+    status, said = say(headgate, "status", "--url", headgate.url, "--once")
+    assert status == 0 and "gate  dependent, 3 items" in said
+    assert said.index("first") < said.index("second") < said.index("third")
+    status, said = gate("enqueue", "first")
+    assert status == 1 and "is in the pipeline already" in said
+    assert promote("third") == (0, "At the head of gate now: git.example/code/api/master/third.\n")
+    wait_for("it lands before those it overtook", lambda: landed(headgate, third))
+    wait_for("the others are left", lambda: topics(headgate) == ["first", "second"])
+    assert not landed(headgate, second)
+    assert gate("dequeue", "first") == (0, "first of code/api was taken out of gate.\n")
+    wait_for("nobody is ahead any more", lambda: landed(headgate, second))
+    for status, said in (gate("dequeue", "first"), promote("first")):
+        assert status == 1 and "git.example/code/api/master/first" in said and "not in the pipeline" in said
+    for verb in ("enqueue", "dequeue"):
+        status, said = gate(verb, "first", "code/nothing")
+        assert status == 1 and said.endswith("tenant example has no project 'code/nothing'\n")
+
+
+def test_nobody_answers(headgate: Headgate) -> None:
+    assert headgate.stop() == 0
+    change = ("--project", "code/api", "one")
+    for words in (("enqueue", *GATE, *change), ("dequeue", *GATE, *change), ("promote", *GATE, "x"), ("status",)):
+        status, said = say(headgate, *words, "--url", headgate.url)
+        assert status == 1 and said.startswith(f"headgate: {headgate.url}/api/tenant"), said
+        assert "no Headgate answers there" in said and "is `headgate run` running?" in said
