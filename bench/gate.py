@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -30,36 +32,50 @@ canonical_hostname = git.example
 [web]
 port = 0
 [executor]
-builds = 8
 sandbox = none
 """
+EIGHT = "builds = 8\n"
+"""The last section of SETTINGS goes on: builds at a time."""
+WINDOW = 20
+NO_TIME = "#!/bin/true\n"
 
 
-def prepare(root: Path, repositories: Repositories, jobs: int, store: str) -> None:
-    """The project `code` with `jobs` jobs a change that take no time, and the settings."""
-    repositories.create("config", {"zuul.yaml": configuration(jobs), "jobs/unit": "#!/bin/true\n"})
+def prepare(
+    root: Path, repositories: Repositories, jobs: int, settings: str = EIGHT, window: int = WINDOW, job: str = NO_TIME
+) -> None:
+    """The project `code` with `jobs` jobs a change, and SETTINGS with `settings` after them."""
+    repositories.create("config", {"zuul.yaml": configuration(jobs, window), "jobs/unit": job})
     repositories.create("code", {"README": "x\n"})
-    (root / "headgate.conf").write_text(SETTINGS + (f"[store]\nurl = {store}\n" if store else ""))
+    (root / "headgate.conf").write_text(SETTINGS + settings)
     (root / "tenants.yaml").write_text(TENANTS)
 
 
-def landed(repositories: Repositories, count: int, before: str, deadline_s: float = 900) -> None:
-    """Waits for it."""
+def landed(
+    repositories: Repositories,
+    count: int,
+    before: str,
+    deadline_s: float = 900,
+    look: Callable[[], None] = lambda: None,
+) -> None:
+    """Waits for it, and calls `look` again and again meanwhile."""
     end = time.monotonic() + deadline_s
     words = ("git", "-C", str(repositories.hub / "code"), "rev-list", "--count", "--merges", f"{before}..master")
     while time.monotonic() < end:
         if int(subprocess.run(words, capture_output=True, text=True, check=True).stdout) >= count:
             return
+        look()
         time.sleep(0.05)
     raise TimeoutError(f"not {count} landed")
 
 
 class Running:
-    """`headgate run` in a directory of its own, with `jobs` jobs a change that take no time."""
+    """`headgate run` in a directory of its own, with what `prepare` made."""
 
-    def __init__(self, root: Path, jobs: int) -> None:
+    def __init__(self, root: Path, jobs: int, settings: str = EIGHT, window: int = WINDOW, job: str = NO_TIME) -> None:
         self.root, self.repositories = root, Repositories(root)
-        prepare(root, self.repositories, jobs, "")
+        prepare(root, self.repositories, jobs, settings, window, job)
+        self.peak_mb = 0.0
+        """The most that `look` saw."""
         command = [HEADGATE, "run", "--config", "headgate.conf"]
         self.log = root / "log"
         with open(self.log, "wb") as out:
@@ -67,18 +83,25 @@ class Running:
         self.until(r"pages are at")
         self.stat = psutil.Process(self.process.pid)
 
-    def until(self, pattern: str, count: int = 1, deadline_s: float = 600) -> float:
-        """When the log has matched so often; seconds of the monotonic clock."""
+    def until(
+        self, pattern: str, count: int = 1, deadline_s: float = 600, look: Callable[[], None] = lambda: None
+    ) -> float:
+        """When the log has matched so often; seconds of the monotonic clock.  Calls `look` as `landed` does."""
         end = time.monotonic() + deadline_s
         while time.monotonic() < end:
             if len(re.findall(pattern, self.log.read_text(errors="replace"))) >= count:
                 return time.monotonic()
+            look()
             time.sleep(0.005)
         raise TimeoutError(f"{pattern} x{count}: {self.log.read_text()[-2000:]}")
 
     @property
     def memory_mb(self) -> float:
         return self.stat.memory_info().rss / 1e6
+
+    def look(self) -> None:
+        """At the memory."""
+        self.peak_mb = max(self.peak_mb, self.memory_mb)
 
     @property
     def cpu_s(self) -> float:
@@ -90,7 +113,7 @@ class Running:
         self.process.wait(30)
 
 
-def latency(pushes: int = 20) -> dict[str, float]:
+def latency(pushes: int) -> dict[str, float]:
     """Seconds from the push of an approval to the first build's start, on an idle system; and idle memory."""
     with tempfile.TemporaryDirectory() as name:
         running = Running(Path(name), 1)
@@ -105,7 +128,7 @@ def latency(pushes: int = 20) -> dict[str, float]:
                 running.until(r"build \w+: SUCCESS", n + 1)
                 time.sleep(0.3)
             found.sort()
-            return {"p50_s": statistics.median(found), "p99_s": found[-1], "memory_mb": running.memory_mb}
+            return {"p50_s": statistics.median(found), "slowest_s": found[-1], "memory_mb": running.memory_mb}
         finally:
             running.stop()
 
@@ -122,11 +145,30 @@ def gate_of(changes: int, jobs: int = 5) -> dict[str, float]:
             begin = time.monotonic()
             for n in range(changes):
                 running.repositories.approve("code", f"t{n}")
-            peak = running.memory_mb
-            landed(running.repositories, changes, before)
-            peak = max(peak, running.memory_mb)
+            landed(running.repositories, changes, before, look=running.look)
             wall_s = time.monotonic() - begin
-            return {"wall_s": wall_s, "cpu_s": running.cpu_s - cpu_s, "memory_mb": peak}
+            return {"wall_s": wall_s, "cpu_s": running.cpu_s - cpu_s, "memory_mb": running.peak_mb}
+        finally:
+            running.stop()
+
+
+def in_flight(changes: int, jobs: int) -> float:
+    """The most memory in MB while the gate tests so many changes at once, every job of every one at work together,
+    and until all have landed."""
+    with tempfile.TemporaryDirectory() as name, open(Path(name) / "hold", "w") as hold:
+        fcntl.flock(hold, fcntl.LOCK_EX)
+        held = f"#!/bin/sh\nexec flock -s {hold.name} true\n"
+        running = Running(Path(name), jobs, f"builds = {changes * jobs}\n", window=changes + 20, job=held)
+        try:
+            before = running.repositories.head("code")
+            for n in range(changes):
+                running.repositories.propose("code", f"t{n}", {f"f{n}": "x\n"})
+            for n in range(changes):
+                running.repositories.approve("code", f"t{n}")
+            running.until(r"build \w+: job\d+ of gate", changes * jobs, look=running.look)
+            fcntl.flock(hold, fcntl.LOCK_UN)
+            landed(running.repositories, changes, before, look=running.look)
+            return running.peak_mb
         finally:
             running.stop()
 
@@ -136,7 +178,7 @@ def apart(changes: int, jobs: int = 5) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name, etcd(Path(name) / "etcd") as server:
         root = Path(name)
         repositories = Repositories(root)
-        prepare(root, repositories, jobs, f"etcd://127.0.0.1:{server.port}")
+        prepare(root, repositories, jobs, f"{EIGHT}[store]\nurl = etcd://127.0.0.1:{server.port}\n")
         programs = {kind: Program([HEADGATE, kind, "--config", "../headgate.conf"], root / kind) for kind in COMPONENTS}
         try:
             for program in programs.values():

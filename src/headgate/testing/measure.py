@@ -23,6 +23,7 @@ _CONFIG = """
 - pipeline:
     name: gate
     manager: dependent
+    window: WINDOW
     trigger: {local: [{event: change-approved}]}
     require: {local: {approved: true}}
     success: {local: {land: true}}
@@ -45,10 +46,12 @@ class Cost:
         return self.commits + self.reads
 
 
-def configuration(jobs: int) -> str:
+def configuration(jobs: int, window: int = 20) -> str:
+    """`window`: how many items of the queue are under test at a time."""
     names = [f"job{n}" for n in range(jobs)]
     defined = "".join(f"- job: {{name: {name}}}\n" for name in names)
-    return f"{_CONFIG}{defined}- project: {{name: code, gate: {{jobs: [{', '.join(names)}]}}}}\n"
+    pipeline = _CONFIG.replace("WINDOW", str(window))
+    return f"{pipeline}{defined}- project: {{name: code, gate: {{jobs: [{', '.join(names)}]}}}}\n"
 
 
 async def cost_of_item(
