@@ -16,7 +16,6 @@ from headgate.store.types import At, Entry, Op
 from headgate.testing.sim.world import UNSERVED, Broken, World
 from headgate.testing.through import Through
 
-PIPELINES = ("check", "gate")
 SEMAPHORE, SEMAPHORE_MAX = "one", 2
 
 
@@ -82,7 +81,7 @@ class Judge(Through):
     def left(self) -> list[str]:
         """What has no end yet, waits, or runs; empty: all is quiet."""
         ends = {(f.pipeline, f.change.key, f.change.commit) for f in self._notes.finished.values()}
-        wanted = [("check", standing) for standing in self._world.open.values()]
+        wanted = [("check", standing) for standing in self._world.open.values() if "check" in self._world.pipelines]
         wanted += [("gate", standing) for standing in self._world.open.values() if self._is_ready(standing)]
         endless = [(p, s.change.key, s.change.commit) for p, s in wanted]
         return [" ".join(end) for end in endless if end not in ends] or self._waiting()
@@ -95,7 +94,7 @@ class Judge(Through):
     def _waiting(self) -> list[str]:
         map = self._map
         busy = [map.events.path, map.history.queue.path, map.merger.path, map.executor.path, map.results.path]
-        busy += [f"{map.tenant('t').pipeline(name).path}/item" for name in PIPELINES]
+        busy += [f"{map.tenant('t').pipeline(name).path}/item" for name in self._world.pipelines]
         return [entry.path for path in busy for entry in self._tree.under(path) if "election" not in entry.path]
 
     def verify(self) -> None:

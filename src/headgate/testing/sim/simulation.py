@@ -52,13 +52,20 @@ TENANTS = """
         config-projects: [config]
         untrusted-projects: [a, b]
 """
-CONFIG = """
+CHECK = """
 - pipeline:
     name: check
     manager: independent
     trigger: {sim: [{event: change-proposed}]}
     success: {sim: {}}
     failure: {sim: {}}
+- project:
+    name: ^.*$
+    check: {jobs: [unit]}
+"""
+CHECKED_EVERY = 3
+"""Every so many seeds have it beside the gate."""
+CONFIG = """
 - pipeline:
     name: gate
     manager: dependent
@@ -75,7 +82,6 @@ CONFIG = """
 - project:
     name: ^.*$
     queue: shared
-    check: {jobs: [unit]}
     gate: {jobs: [unit, together]}
 """
 SERVED = (
@@ -120,8 +126,10 @@ class Simulation:
 
     async def _run(self) -> World:
         chance = random.Random(self.seed)
-        served = self.seed % SERVED_EVERY == 0
-        world, notes, stop = World(chance, SERVED if served else CONFIG), Notes(), asyncio.Event()
+        served, checked = self.seed % SERVED_EVERY == 0, self.seed % CHECKED_EVERY == 0
+        config = (SERVED if served else CONFIG) + CHECK * checked
+        world = World(chance, config, pipelines=("check", "gate") if checked else ("gate",))
+        notes, stop = Notes(), asyncio.Event()
         if served:
             world.served, world.returned = ("together",), {"much": "x" * (EVENT_DATA_MAX_BYTES + 1)}
         judge = Judge(MemoryBackend(), world, notes)

@@ -43,6 +43,7 @@ class World:
     chance: random.Random
     config: str
     """Of the config project, but for what its pushes added."""
+    pipelines: tuple[str, ...] = ("gate",)
     heads: dict[str, str] = field(default_factory=lambda: dict.fromkeys((*PROJECTS, CONFIG), "h"))
     """project -> head of its one branch"""
     open: dict[str, Standing] = field(default_factory=dict)
