@@ -41,7 +41,8 @@ async def _begin(link: Link, address: Address, root: Found | None) -> None:
         )
     (names,) = (await link.multi(Do.MULTI_READ, [jute.children(address.chroot or "/")])).answers
     names = names if isinstance(names, list) else []
-    if others := sorted(set(names) - {"zookeeper"} if not address.chroot else set(names)):
+    known = {OWN.removeprefix("/"), *(() if address.chroot else ("zookeeper",))}  # somebody may begin it just now
+    if others := sorted(set(names) - known):
         raise StoreError(
             f"{address}: something else lives here ({', '.join(others[:5])}{', …' if len(others) > 5 else ''}); "
             f"nothing was written. Choose an empty node: {address}/headgate"
