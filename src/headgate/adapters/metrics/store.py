@@ -28,6 +28,8 @@ class MeasuredBackend:
         self.away_since_ms: int | None = None
         """Since when no request was answered; None while the store can be reached."""
         self.away_why = ""
+        self._lost = 0.0
+        """When it was found away last."""
 
     async def _measured(self, name: str, request: Awaitable[T]) -> T:
         began, outcome = time.perf_counter(), "given up"
@@ -50,15 +52,19 @@ class MeasuredBackend:
             if outcome == "given up" and took_s > SILENT_S:
                 self._away(f"no answer within {took_s:.0f} s")
             if outcome in ("ok", "conflict"):  # only these are answers: a lost lease may be known here
-                self._back()
+                self._back(began)
         return answer
 
     def _away(self, why: str) -> None:
         if self.away_since_ms is None:
             log.warning("the store cannot be used, and is waited for: %s", why)
         self.away_since_ms, self.away_why = self.away_since_ms or self._now_ms(), why
+        self._lost = time.perf_counter()
 
-    def _back(self) -> None:
+    def _back(self, began: float) -> None:
+        """A request that `began` then was answered; what was asked before the store was lost says nothing of now."""
+        if began < self._lost:
+            return
         if self.away_since_ms is not None:
             log.info("the store can be used again, after %.1f s", (self._now_ms() - self.away_since_ms) / 1000)
         self.away_since_ms = None
@@ -73,9 +79,10 @@ class MeasuredBackend:
         return await self._measured("commit", self.inner.commit(checks, ops))
 
     async def watch(self, prefix: str) -> AsyncIterator[Change]:
+        began = time.perf_counter()
         try:
             async for change in self.inner.watch(prefix):
-                self._back()
+                self._back(began)
                 yield change
         except Unavailable as error:
             self._away(str(error))
