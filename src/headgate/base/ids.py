@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import secrets
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
+_BITS: ContextVar[Callable[[int], int]] = ContextVar("bits", default=secrets.randbits)
 _NAMESPACE = uuid.UUID("6f0c4d3e-0d5b-5a0e-9b39-1f1c8a7d2f10")
 
 
 def fresh() -> str:
     """A random id, 32 hex digits."""
-    return uuid.uuid4().hex
+    return uuid.UUID(int=_BITS.get()(128), version=4).hex
+
+
+@contextmanager
+def drawn_from(bits: Callable[[int], int]) -> Iterator[None]:
+    """Fresh ids are drawn from these (as `secrets.randbits`) within: a simulation is the same each time."""
+    token = _BITS.set(bits)
+    try:
+        yield
+    finally:
+        _BITS.reset(token)
 
 
 def derived(*parts: str) -> str:

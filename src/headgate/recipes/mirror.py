@@ -17,13 +17,13 @@ CHANGED_MAX = 1_000
 class Part:
     """What moves under some prefixes: who looks at one thing need not wake for all."""
 
-    def __init__(self, prefixes: tuple[str, ...], parts: dict[str, set[Part]]) -> None:
+    def __init__(self, prefixes: tuple[str, ...], parts: dict[str, dict[Part, None]]) -> None:
         self.moves = 0
         """Grows with every change seen there."""
         self._changed: set[str] | None = None
         self._prefixes, self._parts, self._moved = prefixes, parts, asyncio.Event()
         for prefix in prefixes:
-            parts.setdefault(prefix, set()).add(self)
+            parts.setdefault(prefix, {})[self] = None
 
     def stir(self, path: str = "") -> None:
         """Without a path: anything may have changed."""
@@ -53,7 +53,7 @@ class Part:
 
     def __exit__(self, *_: object) -> None:
         for prefix in self._prefixes:
-            self._parts[prefix].discard(self)
+            self._parts[prefix].pop(self, None)
             if not self._parts[prefix]:
                 del self._parts[prefix]
 
@@ -66,7 +66,7 @@ class Mirror:
         self._store = store
         self._tree = Tree()
         self._ready = asyncio.Event()
-        self._parts: dict[str, set[Part]] = {}
+        self._parts: dict[str, dict[Part, None]] = {}
         self._all = self.part(prefix)
 
     async def run(self) -> None:
@@ -125,7 +125,7 @@ class Mirror:
                 for entry in entries:
                     self._tree.put(entry)
                 self._ready.set()
-                for part in {part for parts in self._parts.values() for part in parts}:
+                for part in dict.fromkeys(part for parts in self._parts.values() for part in parts):
                     part.stir()
             case Changed(entry):
                 self._tree.put(entry)

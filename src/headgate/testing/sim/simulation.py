@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from headgate.base.ids import drawn_from
 from headgate.base.tasks import run_until
 from headgate.config.tenants import Connection, parse_tenants
 from headgate.map.places import Map
@@ -120,7 +121,8 @@ class Simulation:
     def run(self) -> World:
         """Raises Broken, naming the seed."""
         try:
-            return run_virtual(self._run())
+            with drawn_from(random.Random(f"ids {self.seed}").getrandbits):
+                return run_virtual(self._run())
         except Broken as broken:
             raise Broken(f"seed {self.seed}: {broken}") from broken
 
