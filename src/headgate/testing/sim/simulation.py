@@ -39,7 +39,7 @@ from headgate.testing.sim.world import HOST, Broken, World
 
 TIME_MAX_S = 400.0
 """Virtual; a run that is not quiet by then hangs."""
-LOOK_INTERVAL_S = 1.0
+LOOK_INTERVAL_S = 5.0
 DEATHS_MAX = 3
 TROUBLES_MAX = 3
 SKEW_MAX_S = 300.0
