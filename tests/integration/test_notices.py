@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from headgate.adapters.messages.board import MessageBoard
 from headgate.adapters.messages.client import MessageClient
+from headgate.adapters.metrics.figures import Figures
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
-from headgate.map.records import Notice
+from headgate.map.check import check
+from headgate.map.places import Map
+from headgate.map.records import Notice, QueueReport
+from headgate.map.trees import Tree
 from headgate.ports.messages import QueueGone, SourceDown
 from headgate.queueing.ids import START
 from headgate.queueing.lanes import Lane
-from headgate.services.notices import PARTITIONS, partition_of, queue_of
+from headgate.services.notices.naming import partition_of, queue_of
+from headgate.services.notices.publisher import PARTITIONS
 from headgate.store.memory import MemoryBackend
 from headgate.testing.gate import gate
 from headgate.testing.queues.crew import APP, KEY, serving
-from headgate.testing.repositories import Repositories
+from headgate.testing.repositories import Repositories, run_git
 
-from .conftest import TENANTS
+from .conftest import PIPELINES, TENANTS
 
 DEADLINE_S = 30.0
 
@@ -91,8 +96,13 @@ class Faltering:
     async def create(self, queue: str, partitions: int = 1) -> None:
         await self._client.create(queue, partitions)
 
-    async def post_many(self, queue: str, messages: list[tuple[str, int | None]], key: str) -> None:
-        await self._client.post_many(queue, messages, key)
+    async def partitions(self, queue: str) -> int:
+        return await self._client.partitions(queue)
+
+    async def post_many(
+        self, queue: str, messages: Sequence[tuple[str, int | None]], key: str, *, ttl_s: int | None = None
+    ) -> None:
+        await self._client.post_many(queue, messages, key, ttl_s=ttl_s)
         self._count += 1
         if self._count % 2:
             raise SourceDown("the answer was lost")
@@ -117,15 +127,20 @@ def test_a_tenant_of_any_name_has_a_queue_and_a_project_one_partition() -> None:
     assert {partition_of(f"p{n}", 8) for n in range(200)} == set(range(1, 9))
 
 
-async def test_while_the_server_is_away_only_so_much_waits(
-    tmp_path: Path, repositories: Repositories, monkeypatch: pytest.MonkeyPatch
+async def test_while_the_server_is_away_only_so_much_waits_and_the_rest_is_counted(
+    tmp_path: Path, repositories: Repositories
 ) -> None:
-    monkeypatch.setattr("headgate.services.context.NOTICES_MAX", 1)
-    backend = MemoryBackend()
+    backend, figures = MemoryBackend(), Figures()
     async with gate(tmp_path, repositories.hub, backend, TENANTS, poster=Absent()) as running:
+        running.context.waiting_max, running.context.observer = 1, figures
+        figures.look_at(running.context.map, running.context.mirror)
         repositories.propose("code/lib", "one", {"a": "x\n"})
         assert (await running.history.result_of("one", "check")).result == "SUCCESS"
         assert len(backend.tree.under(running.context.map.notices.queue.path)) == 1
+        said = figures.text().decode()
+    assert 'headgate_messages_waiting{to="notices"} 1.0' in said
+    untold = float(said.partition('headgate_messages_untold_total{to="notices"} ')[2].split("\n")[0])
+    assert untold >= 3, "the build, its end, and that of the item"
 
 
 class Absent:
@@ -134,5 +149,94 @@ class Absent:
     async def create(self, queue: str, partitions: int = 1) -> None:
         raise SourceDown("nobody there")
 
-    async def post_many(self, queue: str, messages: list[tuple[str, int | None]], key: str) -> None:
+    async def post_many(
+        self, queue: str, messages: Sequence[tuple[str, int | None]], key: str, *, ttl_s: int | None = None
+    ) -> None:
         raise SourceDown("nobody there")
+
+    async def partitions(self, queue: str) -> int:
+        raise SourceDown("nobody there")
+
+
+REPORTING = PIPELINES.replace(
+    """    success:
+      local: {}
+    failure:
+      local: {}
+""",
+    """    start:
+      bus:
+    success:
+      local: {}
+      bus:
+        queue: passed
+        ttl: 600
+    failure:
+      local: {}
+      bus:
+        - queue: broken
+        - {}
+    enqueue:
+      bus:
+        queue: passed
+""",
+    1,
+)
+
+
+def configured(repositories: Repositories, text: str) -> None:
+    repositories.write("config", {"zuul.yaml": text})
+    run_git("commit", "-q", "-m", "Report to queues", at=repositories.work("config"))
+    run_git("push", "-q", "origin", "master", at=repositories.work("config"))
+
+
+async def test_pipelines_report_to_the_queues_they_name(tmp_path: Path, repositories: Repositories) -> None:
+    configured(repositories, REPORTING)
+    board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
+    async with serving(board) as url, MessageClient.open([f"{url}/v1/{APP}/"], KEY) as client:
+        await client.create("broken", 2)
+        jobs = {"unit": fails_on_bad}
+        async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS, jobs, reporting={"bus": client}):
+            for topic in ("bad", "good"):
+                repositories.propose("code/api", topic, {topic: "x\n"})
+            usual, good = queue_of("example"), await reports(client, "passed", 3)
+            broken = [*await reports(client, "broken", 1), *await reports(client, usual, 3)]
+    began = [one for one in broken if one.report == "start"]
+    failed = [one for one in broken if one.report == "failure"]
+    of_good = [one.report for one in good if one.change.startswith("good")]
+    assert of_good == ["enqueue", "success"], "in order"
+    assert len(began) == 2 and len(failed) == 2, "the failure went to both queues, the starts to the tenant's"
+    assert {(one.kind, one.v, one.tenant, one.pipeline, one.project) for one in (*good, *broken)} == {
+        ("report", 1, "example", "check", "git.example/code/api")
+    }
+    told = good[-1].builds[0]
+    assert (told.job, told.result, told.voting, told.attempt) == ("unit", "SUCCESS", True, 1)
+    assert failed[0].result == "FAILURE" and "unit : FAILURE" in failed[0].message
+    assert "unit : SUCCESS" in good[-1].message and not any(one.result for one in began)
+    await board.close()
+
+
+async def reports(client: MessageClient, queue: str, count: int) -> list[QueueReport]:
+    """Of all partitions, in the order they were made; waits until there are so many."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            lanes = [lane for lane in await client.lanes() if lane.queue == queue]
+            bodies = [message.body for lane in lanes for message in await client.read(lane, START, 1000)]
+            if len(bodies) >= count:
+                found = [msgspec.json.decode(body, type=QueueReport) for body in bodies]
+                return sorted(found, key=lambda one: one.at_ms)
+
+
+async def test_a_server_that_is_away_holds_up_no_other(tmp_path: Path, repositories: Repositories) -> None:
+    configured(repositories, REPORTING.replace("    enqueue:\n", "    enqueue:\n      away:\n"))
+    board, backend = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}"), MemoryBackend()
+    async with serving(board) as url, MessageClient.open([f"{url}/v1/{APP}/"], KEY) as client:
+        to = {"bus": client, "away": Absent()}
+        async with gate(tmp_path, repositories.hub, backend, TENANTS, reporting=to) as running:
+            repositories.propose("code/lib", "one", {"a": "x\n"})
+            assert [one.report for one in await reports(client, "passed", 2)] == ["enqueue", "success"]
+            assert len(backend.tree.under(running.context.map.reports("away").queue.path)) == 1
+            entries = await backend.list("/zuul")
+    findings = check(entries, [Tree("/zuul", Map)])
+    assert not findings.unknown and not findings.undecodable, findings.text()
+    await board.close()

@@ -17,7 +17,8 @@ import aiohttp
 import pytest
 
 from headgate.adapters.messages.board import MessageBoard
-from headgate.adapters.messages.records import BATCH_MAX, BODY_MAX_BYTES, TTL_MAX_S
+from headgate.adapters.messages.records import BATCH_MAX, BODY_MAX_BYTES
+from headgate.queueing.lanes import TTL_MAX_S
 from headgate.testing.queues.crew import KEY, OTHER_KEY, serving
 
 AUTH = {"Authorization": f"Application {KEY}"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Mapping
 
 import click
 
@@ -29,20 +30,26 @@ def connections(settings: Settings) -> dict[str, GitConnection]:
             poll_interval_s=float(found.get("poll_delay", 30)),
         )
         for name, found in settings.connections.items()
+        if driver_of(found) == "git"
     }
+
+
+def driver_of(connection: Mapping[str, str]) -> str:
+    return connection.get("driver") or "git"
 
 
 def connection_shapes(settings: Settings) -> tuple[ConnectionShape, ...]:
     """As the API tells of them; passwords in URLs are for nobody else."""
+    sources = connections(settings)
     return tuple(
         ConnectionShape(
             name=name,
-            driver=found.get("driver", "git"),
-            baseurl=re.sub(r"(://)[^/@]*@", r"\1", found["baseurl"]),
-            canonical_hostname=connection.canonical_hostname,
+            driver=driver_of(found),
+            baseurl=re.sub(r"(://)[^/@]*@", r"\1", found.get("baseurl") or found["url"]),
+            canonical_hostname=sources[name].canonical_hostname if name in sources else "",
+            source=name in sources,
         )
-        for name, connection in connections(settings).items()
-        if (found := settings.connections[name])
+        for name, found in settings.connections.items()
     )
 
 
@@ -87,10 +94,10 @@ def tenant_text(settings: Settings) -> str:
 
 
 def known_connections(settings: Settings, at: dict[str, GitConnection]) -> dict[str, Connection]:
-    """As a tenant file names them."""
+    """As a tenant file and pipelines name them."""
     return {
-        name: Connection(name, c.canonical_hostname, settings.connections[name].get("driver", "git"))
-        for name, c in at.items()
+        name: Connection(name, at[name].canonical_hostname if name in at else "", driver_of(found))
+        for name, found in settings.connections.items()
     }
 
 

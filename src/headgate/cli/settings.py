@@ -49,10 +49,15 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "password": Option("text", "", "Encrypts the private keys of projects. Without it no job can have secrets."),
     },
     "connection *": {
-        "driver": Option("choice:git", "git", "The kind of the connection."),
-        "baseurl": Option("text", "", "Where its repositories are: a directory, or an ssh or https URL."),
+        "driver": Option(
+            "choice:git,queue", "git", "The kind of the connection; queue: reports are posted to queues of messages."
+        ),
+        "baseurl": Option("text", "", "git: where its repositories are: a directory, or an ssh or https URL."),
         "canonical_hostname": Option("text", "", "Host part of canonical project names. Default: the host of baseurl."),
         "poll_delay": Option("seconds", "30", "How often remote repositories are looked at; local ones are watched."),
+        "url": Option("text", "", "queue: where messages are posted, as `http://HOST:5000/v1/APP/`."),
+        "app_key": Option("text", "", "queue: a key of that application."),
+        "partitions": Option("integer:1,200", "8", "queue: of queues that are made; a project is always in one."),
     },
     "merger": {
         "git_dir": Option("path", "", "Bare copies of repositories. Default: in state_dir."),
@@ -152,6 +157,12 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "url": Option("text", "", "Where what happens is posted, as `http://HOST:5000/v1/APP/`. Default: nowhere."),
         "app_key": Option("text", "", "A key of that application."),
         "partitions": Option("integer:1,200", "8", "Of the queues, one of each tenant; a project is always in one."),
+        "waiting_max": Option(
+            "integer:1,1000000",
+            "10000",
+            "While a message server is away, so many turns of pipelines wait to be told to it; the same for each "
+            "connection that is a queue. What is not told then, is logged, and counted in `headgate_messages_untold`.",
+        ),
     },
     "messages": {
         "url": Option("text", "", "`sqlite:///FILE` or `postgresql://…`. Default: an SQLite file in state_dir."),
@@ -295,8 +306,11 @@ def _kind(section: str) -> str:
 
 _ANY = Option("text", "", "")
 """What stands in a section that takes any names."""
-_NEEDED = {"connection *": {"baseurl": "the directory or URL its repositories are in"}}
-"""What has no default."""
+_NEEDED = {
+    "git": ("baseurl", "the directory or URL its repositories are in"),
+    "queue": ("url", "where messages are posted, as http://HOST:5000/v1/APP/"),
+}
+"""Driver of a connection -> what has no default, and what it is."""
 
 
 def _check(ini: IniFile, section: str, kind: str, found: Mapping[str, str]) -> None:
@@ -312,9 +326,10 @@ def _check(ini: IniFile, section: str, kind: str, found: Mapping[str, str]) -> N
             )
         if value and (why := _wrong(OPTIONS[kind].get(name, _ANY).kind, value)):
             raise UserError(f"{ini.at(section, name)}: {name} {why}")
-    for name, what in _NEEDED.get(kind, {}).items():
-        if not found.get(name):
-            raise UserError(f"{ini.at(section)}: [{section}] needs a {name}: {what}")
+    if kind == "connection *":
+        needed, what = _NEEDED[found.get("driver") or "git"]
+        if not found.get(needed):
+            raise UserError(f"{ini.at(section)}: [{section}] needs a {needed}: {what}")
 
 
 def _near_section(section: str) -> str:

@@ -275,6 +275,8 @@ class Pipeline(msgspec.Struct, frozen=True, omit_defaults=True):
     """The same kinds -> connection -> what its driver is told, once or more often.  JSON."""
     lands: tuple[str, ...] = ()
     """Connections whose success reporter lands the change: `land` (git), `submit` (gerrit), `merge` (others)."""
+    posts: tuple[str, ...] = ()
+    """Connections whose reports are posted to queues of messages."""
     success_message: str = "Build succeeded."
     failure_message: str = "Build failed."
     start_message: str = "Starting {pipeline.name} jobs."

@@ -13,7 +13,7 @@ from headgate.gate.graph import dependents
 from headgate.gate.leave import leave
 from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Phase, Queue, State, World, with_item, with_queue
 from headgate.gate.needs import closed_because
-from headgate.gate.report import announces
+from headgate.gate.report import knows
 from headgate.gate.start import abandon, run
 from headgate.gate.work import (
     Answer,
@@ -78,9 +78,7 @@ def dequeued(state: State, key: str, world: World, asked: list[Action]) -> State
     queue, item = found
     if item.buildset is not None and item.buildset.landing:
         return state  # too late to say no: the answer to the landing decides
-    return with_queue(
-        state, leave(queue, item, "DEQUEUED", world, asked, told=item.started or announces(item.change, world))
-    )
+    return with_queue(state, leave(queue, item, "DEQUEUED", world, asked, told=knows(item, world)))
 
 
 def promoted(state: State, keys: tuple[str, ...], event: str, world: World, asked: list[Action]) -> State:

@@ -95,14 +95,12 @@ def _distinct(errors: tuple[ConfigError, ...]) -> tuple[ConfigError, ...]:
 
 def _announce(item: Item, world: World, asked: list[Action]) -> Item:
     told = () if world.disabled else world.pipeline.reporters.get("start", ())
-    if item.started or item.change.connection not in told or not item.change.is_change:
+    if item.started or not told or item.buildset is None or not item.buildset.jobs:
         return item
-    if item.buildset is None or not item.buildset.jobs:
-        return item
-    work = ReportRequest(
-        change=item.change, pipeline=world.pipeline.name, note=filled(world.pipeline.start_message, item, world)
-    )
-    asked.append(Report(derived(item.id, "start"), work, world.pipeline.precedence))
+    if item.change.connection in told and item.change.is_change:
+        note = filled(world.pipeline.start_message, item, world)
+        work = ReportRequest(change=item.change, pipeline=world.pipeline.name, note=note)
+        asked.append(Report(derived(item.id, "start"), work, world.pipeline.precedence))
     return replace(item, started=True)
 
 

@@ -11,7 +11,7 @@ from headgate.config.branches import content_of
 from headgate.config.model import Window
 from headgate.gate.model import Action, Item, Queue, Record, Report, Unfollowed, World
 from headgate.gate.needs import closed_because
-from headgate.gate.report import announces, reporters, text
+from headgate.gate.report import knows, reporters, text
 from headgate.gate.start import abandon
 from headgate.gate.work import ReportRequest
 
@@ -34,7 +34,7 @@ def dismiss(queue: Queue, item: Item, world: World, asked: list[Action]) -> Queu
     why = closed_because(item.change, world)
     if why:
         return leave(queue, replace(item, trouble=why), "MERGE_FAILURE", world, asked)
-    return leave(queue, item, "DEQUEUED", world, asked, told=item.started or announces(item.change, world))
+    return leave(queue, item, "DEQUEUED", world, asked, told=knows(item, world))
 
 
 def without(queue: Queue, item: Item, result: str, world: World) -> Queue:

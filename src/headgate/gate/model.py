@@ -123,7 +123,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     resets: int = 0
     """How often it was started on a base; makes each buildset id new."""
     started: bool = False
-    """The start was reported."""
+    """The start was reported to whom the pipeline names."""
     epilogue: bool = False
     """The change succeeded and left its queue; jobs of type reporter run for it, and nobody is told how they end."""
     trouble: str = ""

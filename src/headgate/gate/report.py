@@ -39,11 +39,14 @@ def result_of(item: Item) -> str:
     return "SUCCESS" if good and ran else "FAILURE"
 
 
+def kind_of(result: str, world: World) -> str:
+    """The pipeline's list of reporters for `result`."""
+    return "disabled" if world.disabled else REPORTER_OF[result]
+
+
 def reporters(result: str, world: World) -> tuple[str, ...]:
     """Connections that are told of `result`."""
-    if world.disabled:
-        return world.pipeline.reporters.get("disabled", ())
-    kind = REPORTER_OF[result]
+    kind = kind_of(result, world)
     told = world.pipeline.reporters.get(kind, ())
     if not told and kind in ("merge-conflict", "config-error"):
         return world.pipeline.reporters.get("failure", ())
@@ -168,6 +171,12 @@ def failing_reasons(item: Item) -> list[str]:
     if buildset.job_failed:
         reasons.append("at least one job failed")
     return reasons
+
+
+def knows(item: Item, world: World) -> bool:
+    """Was somebody told where the change comes from, or will be, that it came in or that its jobs began?"""
+    told = world.pipeline.reporters.get("start", ())
+    return (item.started and item.change.connection in told) or announces(item.change, world)
 
 
 def announces(change: Change, world: World) -> bool:

@@ -18,6 +18,8 @@ from headgate.map.queues import (
     ManagedQueue,
     ManagementQueue,
     MergerRequests,
+    NoticesQueue,
+    ReportsQueue,
     ResultQueue,
     TriggerQueue,
 )
@@ -32,7 +34,6 @@ from headgate.map.records import (
     ItemRecord,
     LayoutRecord,
     ManagementResult,
-    Notices,
     PipelineRecord,
     Proposed,
     QueueRecord,
@@ -334,18 +335,6 @@ class History(Dir):
         return Stream(self.queue.path, self.data.path, Finished)
 
 
-class NoticesPlace(Dir):
-    """What happened, on its way to the queues of messages it is published in."""
-
-    queue = place(StreamEntry, "Their order; each names its body.", by="scheduler", node="sequence", seed=False)
-    data = place(Notices, "What is to be published.", by="scheduler, executor", node="keyed", seed=False)
-    election = place(Empty, "Who publishes.", by="scheduler", node="lock", seed=False)
-
-    @property
-    def stream(self) -> Stream[Notices]:
-        return Stream(self.queue.path, self.data.path, Notices)
-
-
 class Map(Dir):
     """Everything.  Remove the whole tree to reset the system: open changes are found again in git."""
 
@@ -372,7 +361,8 @@ class Map(Dir):
         node="lock",
     )
     nodes = below(Nodes, seed=False)
-    notices = below(NoticesPlace, seed=False, taken_under="notices/election")
+    notices = below(NoticesQueue, seed=False, taken_under="notices/election")
+    reports = each(ReportsQueue, key="connection", seed=False, taken_under="reports/<connection>/election")
     results = below(Results)
     scheduler = below(SchedulerPlace)
     global_semaphores = below(SharedSemaphores, name="global-semaphores", seed=False)

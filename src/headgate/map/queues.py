@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.gate.change import TriggerEvent
 from headgate.gate.work import Answer, BuildSpec, MergerAnswer, MergerWork
-from headgate.map.records import Empty, ForPipeline, Management, Raw
+from headgate.map.records import Empty, ForPipeline, Management, Notices, Postings, Raw
 from headgate.map.tree import Dir, place, union
 from headgate.recipes.requests import Request, RequestPlaces
 from headgate.recipes.stream import Stream, StreamEntry
@@ -125,3 +125,27 @@ class MergerRequests(RequestQueue):
         node="keyed sharded",
         name="result-data",
     )
+
+
+class NoticesQueue(Dir):
+    """What happened, on its way to the queues of messages it is published in."""
+
+    queue = place(StreamEntry, "Their order; each names its body.", by="scheduler", node="sequence", seed=False)
+    data = place(Notices, "What is to be published.", by="scheduler, executor", node="keyed", seed=False)
+    election = place(Empty, "Who publishes.", by="scheduler", node="lock", seed=False)
+
+    @property
+    def stream(self) -> Stream[Notices]:
+        return Stream(self.queue.path, self.data.path, Notices)
+
+
+class ReportsQueue(Dir):
+    """What pipelines report to one connection, on its way to queues of messages."""
+
+    queue = place(StreamEntry, "Their order; each names its body.", by="scheduler", node="sequence", seed=False)
+    data = place(Postings, "What is to be posted, and where.", by="scheduler", node="keyed", seed=False)
+    election = place(Empty, "Who posts.", by="scheduler", node="lock", seed=False)
+
+    @property
+    def stream(self) -> Stream[Postings]:
+        return Stream(self.queue.path, self.data.path, Postings)

@@ -211,7 +211,7 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """1"""
     kind: str
     """change-enqueued | item-reset | build-started | build-finished | change-landed | change-rejected | change-passed
-    | change-dequeued"""
+    | change-dequeued; report, with the members of QueueReport"""
     id: str
     """The same for the same thing, however often it is told."""
     at_ms: int
@@ -247,3 +247,46 @@ class Notices(msgspec.Struct, frozen=True):
     """What one turn has to tell, in order."""
 
     notices: tuple[Notice, ...]
+
+
+class BuildTold(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One build, in a report."""
+
+    job: str
+    build: str
+    attempt: int
+    result: str = ""
+    """Empty: it has not ended."""
+    voting: bool = True
+    start_ms: int = 0
+    end_ms: int = 0
+    log_url: str = ""
+    error: str = ""
+
+
+class QueueReport(Notice, frozen=True, omit_defaults=True, kw_only=True):
+    """What a pipeline reports to a queue: a JSON object with the members of a notice of kind `report`, and these."""
+
+    report: str
+    """success | failure | merge-conflict | config-error | start | enqueue | no-jobs | disabled | dequeue: where the
+    pipeline names the connection."""
+    ref: str = ""
+    """Of what is no change: the ref that was updated."""
+    enqueued_ms: int = 0
+    builds: tuple[BuildTold, ...] = ()
+    """In the order of the job graph, as they are now."""
+
+
+class Posting(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A report on its way."""
+
+    queue: str
+    report: QueueReport
+    ttl_s: int | None = None
+    """None: as long as the server keeps messages."""
+
+
+class Postings(msgspec.Struct, frozen=True):
+    """What one turn reports to one connection, in order."""
+
+    postings: tuple[Posting, ...]

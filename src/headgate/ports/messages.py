@@ -56,13 +56,19 @@ class Letter:
 
 
 class Poster(Protocol):
-    """Where something is posted.  Both methods raise SourceDown."""
+    """Where something is posted.  Every method raises SourceDown."""
 
     async def create(self, queue: str, partitions: int = 1) -> None:
         """If it is not there."""
         ...
 
-    async def post_many(self, queue: str, messages: Sequence[tuple[str, int | None]], key: str) -> None:
+    async def partitions(self, queue: str) -> int:
+        """How many it has.  Raises QueueGone."""
+        ...
+
+    async def post_many(
+        self, queue: str, messages: Sequence[tuple[str, int | None]], key: str, *, ttl_s: int | None = None
+    ) -> None:
         """Bodies, each with its partition (None: any); all or none, once, in order.  Raises QueueGone, PostRefused."""
         ...
 

@@ -38,6 +38,10 @@ class Observer(Protocol):
         """A buildset is in the history now."""
         ...
 
+    def untold(self, to: str, messages: int) -> None:
+        """Messages for a server were given up: too many wait for it, or it refuses them."""
+        ...
+
 
 class Nobody:
     """Does not look."""
@@ -45,6 +49,7 @@ class Nobody:
     def turn(self, tenant: str, pipeline: str, events: int, took_s: float) -> None: ...
     def done(self, work: Done) -> None: ...
     def finished(self, finished: Finished) -> None: ...
+    def untold(self, to: str, messages: int) -> None: ...
 
 
 class Everybody:
@@ -64,3 +69,7 @@ class Everybody:
     def finished(self, finished: Finished) -> None:
         for one in self._observers:
             one.finished(finished)
+
+    def untold(self, to: str, messages: int) -> None:
+        for one in self._observers:
+            one.untold(to, messages)

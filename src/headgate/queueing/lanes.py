@@ -6,6 +6,8 @@ import re
 from typing import NamedTuple
 
 PARTITIONS_MAX = 200
+TTL_MAX_S = 1 << 25
+"""How long a message is kept at most: 388 days."""
 DEAD_LETTERS = "headgate_dead_letters"
 """The queue of the messages of an application that were given up."""
 RESERVED = (DEAD_LETTERS, "qdo_error", "qdo_status")

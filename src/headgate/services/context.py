@@ -6,20 +6,24 @@ import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from headgate.map.places import Map
-from headgate.map.records import Notice, Notices
+from headgate.map.records import Notice, Notices, Posting, Postings
 from headgate.map.tree import unescape
 from headgate.ports.observer import Nobody, Observer
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import RequestPlaces, Requests
+from headgate.recipes.stream import Stream
 from headgate.store.store import Store
 from headgate.store.types import Op
 
 log = logging.getLogger("headgate.notices")
 
-NOTICES_MAX = 10_000
-"""Turns whose notices wait to be published."""
+E = TypeVar("E")
+
+WAITING_MAX = 10_000
+"""Turns whose messages wait for one message server."""
 
 
 @dataclass(slots=True)
@@ -35,18 +39,26 @@ class Context:
     observer: Observer = field(default_factory=Nobody)
     publishing: bool = False
     """Whether what happens is told to queues of messages."""
+    waiting_max: int = WAITING_MAX
 
     _queues: dict[str, Requests] = field(default_factory=dict)
 
     def published(self, *notices: Notice) -> list[Op]:
-        """For the commit that makes them true.  None are kept while NOTICES_MAX wait for a server that is away."""
+        """For the commit that makes them true.  None are kept while `waiting_max` wait for a server that is away."""
         if not self.publishing or not notices:
             return []
-        stream = self.map.notices.stream
-        if stream.length(self.mirror) >= NOTICES_MAX:
-            log.error("%s turns wait to be published; what happens now is not: %s", NOTICES_MAX, notices[0].kind)
-            return []
-        return stream.append(Notices(notices))
+        return self._kept("notices", self.map.notices.stream, Notices(notices), len(notices))
+
+    def reported(self, connection: str, *postings: Posting) -> list[Op]:
+        """As `published`: reports of pipelines to the queues of one connection."""
+        return self._kept(connection, self.map.reports(connection).stream, Postings(postings), len(postings))
+
+    def _kept(self, to: str, stream: Stream[E], event: E, messages: int) -> list[Op]:
+        if stream.length(self.mirror) < self.waiting_max:
+            return stream.append(event)
+        log.error("%s: %s turns wait to be posted already; %s messages are not told", to, self.waiting_max, messages)
+        self.observer.untold(to, messages)
+        return []
 
     @property
     def builds(self) -> Requests:

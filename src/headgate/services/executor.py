@@ -24,7 +24,7 @@ from headgate.services.contact import Contact, apart, results
 from headgate.services.context import Context
 from headgate.services.membership import Membership
 from headgate.services.nodes.asking import Asking, NoNodes
-from headgate.services.notices import notice
+from headgate.services.notices.naming import notice
 from headgate.services.sharing import Sharing
 from headgate.services.worker import Worker
 from headgate.store.store import Session

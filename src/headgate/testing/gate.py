@@ -25,7 +25,7 @@ from headgate.services.context import Context
 from headgate.services.executor import Executor
 from headgate.services.membership import Body, serve
 from headgate.services.merger import Merger
-from headgate.services.notices import Publisher
+from headgate.services.notices.publisher import Publisher, notices_of, reports_to
 from headgate.services.recorder import Recorder
 from headgate.services.scheduler.scheduler import Scheduler
 from headgate.store.store import Store
@@ -104,14 +104,17 @@ async def gate(
     tenant_file: str,
     jobs: Mapping[str, Job] | None = None,
     poster: Poster | None = None,
+    reporting: Mapping[str, Poster] | None = None,
 ) -> AsyncIterator[Gate]:
     """Every component at work on the repositories below `hub`, under the connection name `local`.  What happens is
-    posted to `poster`."""
+    posted to `poster`; `reporting`: connections that pipelines report to, and who posts that."""
     store = Store(backend)
     context = Context(store, Mirror(store, "/zuul"), lambda: int(time.time() * 1000))
     at = {"local": GitConnection("local", str(hub), "git.example")}
     engine = GitEngine(root / "git", at)
-    tenants = parse_tenants(tenant_file, "tenants.yaml", {"local": Connection("local", "git.example")})
+    known = {"local": Connection("local", "git.example")}
+    known |= {name: Connection(name, "", "queue") for name in reporting or {}}
+    tenants = parse_tenants(tenant_file, "tenants.yaml", known)
     projects = {p.project: p for t in tenants.values() for p in t.projects}
     scheduler = Scheduler.of(
         context, tenant_file, tenants, "tenants.yaml", {"local": GitForge(at["local"], engine, projects)}
@@ -126,7 +129,9 @@ async def gate(
     works = [serve(context, kind, body, stop) for kind, body in bodies.items()]
     if poster is not None:
         context.publishing = True
-        works.append(serve(context, "web", Publisher(context, poster).run, stop))
+        works.append(serve(context, "web", Publisher(context, poster, notices_of(context)).run, stop))
+    for name, to in (reporting or {}).items():
+        works.append(serve(context, "web", Publisher(context, to, reports_to(context, name)).run, stop))
     task: asyncio.Future[object] = asyncio.ensure_future(run_until(stop, context.mirror.run(), *works))
     try:
         async with asyncio.timeout(DEADLINE_S):

@@ -40,6 +40,12 @@ def settings(tmp_path: Path, text: str) -> Path:
         ("[auth a]\nskew = long\n", r"headgate.conf:2: skew must be a number, not 'long'"),
         ("[executor]\nsandbox = maybe\n", r"headgate.conf:2: sandbox must be one of auto, bwrap, none"),
         ("[connection x]\ndriver = git\n", r"\[connection x\] needs a baseurl"),
+        (
+            "[connection x]\ndriver = queue\nbaseurl = here\n",
+            r"\[connection x\] needs a url: where",
+        ),
+        ("[connection x]\ndriver = kafka\n", r"driver must be one of git, queue, not 'kafka'"),
+        ("[notices]\nwaiting_max = 0\n", r"headgate.conf:2: waiting_max must be from 1"),
         ("port = 1\n", r"this is no settings file"),
     ],
 )

@@ -18,6 +18,7 @@ CONNECTIONS = {
     "review": Connection("review", "review.acme", "gerrit"),
     "hub": Connection("hub", "github.example", "github"),
     "mail": Connection("mail", "mail.example", "smtp"),
+    "bus": Connection("bus", "", "queue"),
 }
 TENANTS = """
 - tenant:

@@ -35,6 +35,14 @@ class _Answer(msgspec.Struct):
     oldest_waiting: str = ""
 
 
+class _Draft(msgspec.Struct, omit_defaults=True):
+    """One message of a batch."""
+
+    body: str
+    partition: int | msgspec.UnsetType = msgspec.UNSET
+    ttl: int | msgspec.UnsetType = msgspec.UNSET
+
+
 def ordered(urls: Sequence[str]) -> list[str]:
     """Those on this machine first.  Raises UserError."""
     for url in urls:
@@ -97,13 +105,19 @@ class MessageClient:
             headers["X-TTL"] = str(letter.ttl_s)
         await self._ask("POST", f"/{quote(letter.queue)}", data=letter.body.encode(), headers=headers)
 
-    async def post_many(self, queue: str, messages: Sequence[tuple[str, int | None]], key: str) -> None:
-        drafts = [
-            {"body": body, "partition": partition} if partition else {"body": body} for body, partition in messages
-        ]
+    async def post_many(
+        self, queue: str, messages: Sequence[tuple[str, int | None]], key: str, *, ttl_s: int | None = None
+    ) -> None:
+        drafts = [_Draft(body, partition or msgspec.UNSET, ttl_s or msgspec.UNSET) for body, partition in messages]
         data = msgspec.json.encode({"messages": drafts})
         headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
         await self._ask("POST", f"/{quote(queue)}", data=data, headers=headers)
+
+    async def partitions(self, queue: str) -> int:
+        page = (await self._ask("GET", "", {"details": "true", "limit": "1", "offset": queue})).queues
+        if not page or page[0]["queue_name"] != queue:
+            raise QueueGone(queue)
+        return int(page[0].get("partitions", 1))
 
     async def create(self, queue: str, partitions: int = 1) -> None:
         try:

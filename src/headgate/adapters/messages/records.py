@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-TTL_MAX_S = 1 << 25
 TTL_DEFAULT_S = 259_200
 BODY_MAX_BYTES = 1_048_576
 DEAD_LETTER_MAX_BYTES = BODY_MAX_BYTES + 65_536

@@ -67,6 +67,12 @@ class Figures:
             buckets=_LONG_S,
             registry=registry,
         )
+        self._untold = prometheus.Counter(
+            "headgate_messages_untold",
+            "Messages about the gate that were given up, by whom they were for.",
+            ("to",),
+            registry=registry,
+        )
 
     def store(self, request: str, outcome: str, took_s: float) -> None:
         self._store.labels(request, outcome).observe(took_s)
@@ -85,6 +91,9 @@ class Figures:
     def finished(self, finished: Finished) -> None:
         took_s = max(0, finished.ended_ms - finished.enqueued_ms) / 1000
         self._items.labels(finished.tenant, finished.pipeline, finished.result).observe(took_s)
+
+    def untold(self, to: str, messages: int) -> None:
+        self._untold.labels(to).inc(messages)
 
     def look_at(self, map: Map, mirror: Mirror) -> None:
         """Figures of the whole system are told from now on, too."""
@@ -108,6 +117,14 @@ class _Whole(Collector):
         yield _gauge("headgate_components", "Processes that take part.", names, self._components())
         waiting: dict[tuple[str, ...], int] = {(): len(self._mirror.under(self._map.history.queue.path))}
         yield _gauge("headgate_history_queue_length", "Buildsets on their way into the history.", (), waiting)
+        yield _gauge("headgate_messages_waiting", "Turns whose messages wait for a server.", ("to",), self._messages())
+
+    def _messages(self) -> Counter[tuple[str, ...]]:
+        map, mirror = self._map, self._mirror
+        found: Counter[tuple[str, ...]] = Counter({("notices",): len(mirror.under(map.notices.queue.path))})
+        for template, keys, _ in self._located(map.reports.path):
+            found[keys["connection"],] += template.endswith("/queue")
+        return found
 
     def _located(self, path: str) -> Iterator[tuple[str, dict[str, str], bytes]]:
         """(name of the place, its keys, value)"""

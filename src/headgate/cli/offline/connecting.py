@@ -45,12 +45,14 @@ def assumed(tenant_file: str, known: Mapping[str, Connection], *, given: bool) -
 
     Nobody has said what a name that is assumed stands for: a driver of that name, or any.  When no connections were
     `given`, pipelines may also report to what is named as a driver is (`smtp`)."""
-    named = {*_named(tenant_file), *(() if given else DRIVERS)} - {ANY}
-    return {**{name: Connection(name, name, _driver(name)) for name in sorted(named)}, **known}
+    sources = _named(tenant_file)
+    named = {*sources, *(() if given else DRIVERS)} - {ANY}
+    return {**{name: Connection(name, name, _driver(name, name in sources)) for name in sorted(named)}, **known}
 
 
-def _driver(name: str) -> str:
-    return name if name in DRIVERS else ANY
+def _driver(name: str, source: bool) -> str:
+    driver = DRIVERS.get(name)
+    return ANY if driver is None or (source and driver.posts) else name
 
 
 def _named(text: str) -> set[str]:

@@ -20,7 +20,7 @@ from headgate.base.errors import UserError
 from headgate.cli.offline.connecting import assumed, described
 from headgate.cli.offline.parallel import spread
 from headgate.cli.offline.repositories import Files, Unreadable, place_of, read
-from headgate.cli.process import connections, tenant_text
+from headgate.cli.process import connections, known_connections, tenant_text
 from headgate.cli.settings import find
 from headgate.cli.settings import read as read_settings
 from headgate.config.assembly.linking import Branches, exchanged
@@ -28,7 +28,7 @@ from headgate.config.branches import included
 from headgate.config.layout import Layout, build_layout
 from headgate.config.model import ConfigError
 from headgate.config.parse import ParsedBranch, parse_branches
-from headgate.config.tenants import ConfigErrors, Connection, Tenant, TenantFile, TenantProject, parse_tenant_file
+from headgate.config.tenants import ConfigErrors, Tenant, TenantFile, TenantProject, parse_tenant_file
 from headgate.gate.work import CatAnswer, CatRequest
 
 FETCHES_MAX = 8
@@ -144,11 +144,7 @@ class Given:
         settings = read_settings(find(self.config))
         at = connections(settings)
         path, text = self._tenant_file()
-        known = {
-            name: Connection(name, c.canonical_hostname, settings.connections[name].get("driver", "git"))
-            for name, c in at.items()
-        }
-        file = self._wanted(parse_tenant_file(text, str(path), known))
+        file = self._wanted(parse_tenant_file(text, str(path), known_connections(settings, at)))
         return _found(file, lambda tenant: asyncio.run(_fetched(tenant.projects, at)))
 
     def _wanted(self, file: TenantFile) -> TenantFile:

@@ -29,7 +29,7 @@ from headgate.adapters.sql.history import HistoryError, SqlHistory
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
 from headgate.cli.jobs import runner_settings
-from headgate.cli.process import connection_shapes, connections, known_connections, open_store, tenants
+from headgate.cli.process import connection_shapes, connections, driver_of, known_connections, open_store, tenants
 from headgate.cli.settings import FLAGS, Settings
 from headgate.config.operator.model import TenantFile
 from headgate.config.tenants import Tenant
@@ -42,7 +42,7 @@ from headgate.services.executor import Executor
 from headgate.services.membership import Membership
 from headgate.services.merger import Merger
 from headgate.services.nodes.asking import Asking
-from headgate.services.notices import Publisher
+from headgate.services.notices.publisher import PARTITIONS, Outbox, Publisher, notices_of, reports_to
 from headgate.services.recorder import Recorder
 from headgate.services.scheduler.scheduler import Scheduler
 from headgate.services.tenancy import Tenancy
@@ -162,6 +162,7 @@ async def process(settings: Settings, stop: asyncio.Event) -> AsyncIterator[Proc
         store = Store(backend, ttl_s=settings.number("store", "session_timeout"))
         context = Context(store, Mirror(store, Map().path), now_ms, root_url=settings.get("web", "root").rstrip("/"))
         context.publishing = bool(settings.get("notices", "url"))
+        context.waiting_max = int(settings.number("notices", "waiting_max"))
         context.hostname = settings.get("executor", "hostname") or context.hostname
         observers: list[Observer] = [figures]
         if FLAGS[settings.get("tracing", "enabled").lower()]:
@@ -181,19 +182,26 @@ def _traces(settings: Settings, context: Context, stack: AsyncExitStack) -> Obse
     return traces
 
 
-async def _publisher(process: Process) -> Publisher | None:
-    """None when nobody is told.  Raises UserError."""
-    get = process.settings.get
-    if not process.context.publishing:
-        return None
+async def _publishers(process: Process) -> list[Publisher[Any]]:
+    """Of what happens, and of what pipelines report to connections that are queues.  Raises UserError."""
+    settings, context = process.settings, process.context
+    told: list[tuple[Outbox[Any], Mapping[str, str]]] = [
+        (reports_to(context, name), found)
+        for name, found in settings.connections.items()
+        if driver_of(found) == "queue"
+    ]
+    if context.publishing:
+        names = ("url", "app_key", "partitions")
+        told.append((notices_of(context), {name: settings.get("notices", name) for name in names}))
+    if not told:
+        return []
     from headgate.adapters.messages.client import MessageClient  # large, and for few
 
-    client = MessageClient.open([get("notices", "url")], get("notices", "app_key"))
-    return Publisher(
-        process.context,
-        await process.stack.enter_async_context(client),
-        int(process.settings.number("notices", "partitions")),
-    )
+    found = []
+    for outbox, at in told:
+        poster = await process.stack.enter_async_context(MessageClient.open([at["url"]], at.get("app_key", "")))
+        found.append(Publisher(context, poster, outbox, int(at.get("partitions") or PARTITIONS)))
+    return found
 
 
 async def add_scheduler(process: Process) -> None:
@@ -209,11 +217,10 @@ async def add_scheduler(process: Process) -> None:
     scheduler = Scheduler.of(context, text, parsed, str(settings.tenant_config), forges)
     process.scheduler = scheduler
     recorder = Recorder(context, process.history)
-
-    publisher = await _publisher(process)
+    publishers = await _publishers(process)
 
     async def body(session: Session) -> None:
-        also = [publisher.run(session)] if publisher is not None else []
+        also = [publisher.run(session) for publisher in publishers]
         await run_until(asyncio.Event(), scheduler.run(session), recorder.run(session), *also)
 
     process.figures.look_at(context.map, context.mirror)

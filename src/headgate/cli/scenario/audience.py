@@ -13,7 +13,7 @@ import msgspec
 from headgate.adapters.messages.board import MessageBoard
 from headgate.adapters.messages.client import MessageClient
 from headgate.base.tasks import run_until
-from headgate.map.records import Notice
+from headgate.map.records import Notice, QueueReport
 from headgate.map.workers import QueueMap
 from headgate.queueing import Message, Policy, Route, Routes
 from headgate.services.queueing.calling import Caller
@@ -48,7 +48,11 @@ async def audience(directory: Path, say: Callable[[str], None]) -> AsyncIterator
 async def _listen(url: str, say: Callable[[str], None], stop: asyncio.Event) -> None:
     async def job(message: Message, context: None) -> None:
         notice = msgspec.json.decode(message.body, type=Notice)
-        if not notice.kind.startswith("build-"):
+        if notice.kind == "report":
+            report = msgspec.json.decode(message.body, type=QueueReport)
+            jobs = ", ".join(f"{build.job} {build.result}" for build in report.builds)
+            say(f"report of {report.pipeline}, {report.report}: {report.change} ({jobs})")
+        elif not notice.kind.startswith("build-"):
             say(f"{notice.kind}: {notice.project} {notice.change} in {notice.pipeline}")
 
     async with MessageClient.open([url], KEY) as source:

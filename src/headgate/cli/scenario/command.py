@@ -45,7 +45,9 @@ async def _demo(root: Path, keep: bool) -> int:
     await asyncio.to_thread(play.build)
     (root / "tenants.yaml").write_text(files.TENANTS)
     async with audience(root, lambda text: console.print(f"[dim]a worker is told: {text}[/]")) as url:
-        (root / "headgate.conf").write_text(f"{files.SETTINGS}\n[notices]\nurl = {url}\napp_key = {KEY}\n")
+        server = f"url = {url}\napp_key = {KEY}\n"
+        told = f"[notices]\n{server}[connection told]\ndriver = queue\n{server}"
+        (root / "headgate.conf").write_text(f"{files.SETTINGS}\n{told}")
         return await _gate(root, play, keep, console)
 
 

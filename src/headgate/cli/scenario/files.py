@@ -28,8 +28,10 @@ PIPELINES = """\
     success:
       local:
         land: true
+      told: {}
     failure:
       local: {}
+      told: {}
     window: 20
 
 - job:

@@ -26,6 +26,7 @@ from headgate.config.reading.check import (
     word,
 )
 from headgate.config.reading.source import Wrong
+from headgate.queueing.lanes import QUEUE_NAME, TTL_MAX_S
 
 
 class Driver(NamedTuple):
@@ -41,6 +42,8 @@ class Driver(NamedTuple):
     """Keys of a success reporter that land the change when they are true."""
     deprecated: tuple[str, ...] = ()
     """Keys of a trigger that have a better successor; they make a warning."""
+    posts: bool = False
+    """Its reports are posted to queues of messages, whatever connection the change is of."""
 
 
 _AGE = re.compile(r"\d+[smhdw]")
@@ -56,11 +59,21 @@ def _time_wrong(value: Any, spot: Spot) -> None:
         raise spot.wrong(f"must be 5 cron fields, or 6 with seconds, or 7 with jitter, not {show(value)}")
 
 
+def _queue_wrong(value: Any, spot: Spot) -> None:
+    if not isinstance(value, str) or not QUEUE_NAME.fullmatch(value):
+        raise spot.wrong(f"must be 1 to 50 letters, digits, dots, hyphens or underscores, not {show(value)}")
+
+
 _age = Check("number and one of s m h d w", _age_wrong, schema=lambda: {"type": "string", "pattern": r"^\d+[smhdw]$"})
 _time = Check(
     "cron fields: minute hour day month weekday, and optionally second and jitter",
     _time_wrong,
     schema=lambda: {"type": "string"},
+)
+_queue = Check(
+    "1 to 50 letters, digits, dots, hyphens or underscores",
+    _queue_wrong,
+    schema=lambda: {"type": "string", "pattern": f"^{QUEUE_NAME.pattern}$"},
 )
 _TEXTS = many(text)
 _PATTERNS = many(regex)
@@ -212,8 +225,20 @@ GIT = Driver(
 )
 """Plain git: changes are proposed and approved by pushing to refs/for and refs/approved."""
 
+QUEUE = Driver(
+    trigger=None,
+    require=None,
+    reporter={
+        "queue": Key(_queue, "gate-TENANT"),
+        "ttl": Key(count(1, TTL_MAX_S), "259200", "seconds for which it is kept"),
+    },
+    posts=True,
+)
+"""A server of messages: each report is a message of a queue (how-to/use-queues)."""
+
 DRIVERS: dict[str, Driver] = {
     "git": GIT,
+    "queue": QUEUE,
     "gerrit": Driver(
         trigger=GERRIT_TRIGGER,
         require=GERRIT_REQUIRE,

@@ -37,6 +37,7 @@ def pipeline(body: Table, tenant: Tenant, warnings: list[Wrong]) -> Pipeline:
         require_approved=tuple(name for name, wanted in require.items() if wanted.get("approved")),
         reporters={kind: told for kind, found in reports.items() if (told := _told(found))},
         reports=reports,
+        posts=tuple(dict.fromkeys(name for found in reports.values() for name in found if said.posts(name))),
         lands=tuple(name for name, found in reports.get("success", {}).items() if said.lands(name, found)),
         precedence=_PRECEDENCE[body.get("precedence", "normal")],
         post_review=body.get("post-review", False),
@@ -146,6 +147,10 @@ class _Said:
         if driver.free:
             keys = {**{key: Key(anything) for key in how}, **keys}
         table(how, keys, f"{kind} reporter of {connection}", self._warnings, line)
+
+    def posts(self, connection: str) -> bool:
+        driver = driver_named(self._tenant.driver(connection))
+        return driver is not None and driver.posts
 
     def lands(self, connection: str, found: tuple[Any, ...]) -> bool:
         driver = driver_named(self._tenant.driver(connection))

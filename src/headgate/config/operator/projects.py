@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from headgate.config.keys.drivers import DRIVERS
 from headgate.config.keys.objects import CONFIG_KINDS, NODEPOOL_KINDS
 from headgate.config.keys.tenant import CONFIG_PROJECT_KINDS, GROUP, PROJECT, SOURCE
 from headgate.config.operator.model import Connection, TenantProject
@@ -32,6 +33,8 @@ def tenant_projects(
         if name not in connections:
             text = f"the connection {name!r} is not configured{nearest(name, list(connections))}"
             raise Wrong(text, sources.at(name), "Unknown Connection")
+        if (driver := DRIVERS.get(connections[name].driver)) is not None and driver.posts:
+            raise Wrong(f"the connection {name!r} has no projects: it takes reports", sources.at(name))
         table(source, SOURCE, "source", warnings, sources.at(name))
         for key, trusted in (("config-projects", True), ("untrusted-projects", False)):
             reader = _Reader(connections[name], trusted, stanza, warnings)

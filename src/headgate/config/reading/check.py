@@ -83,9 +83,12 @@ null = _of("null", lambda v: v is None, {"type": "null"})
 anything = _of("anything", lambda v: True, {})
 
 
-def count(least: int = 0) -> Check:
-    schema = {"type": "integer", "minimum": least}
-    return _of(f"a whole number of at least {least}", lambda v: _is_int(v) and v >= least, schema)
+def count(least: int = 0, most: int | None = None) -> Check:
+    schema: Schema = {"type": "integer", "minimum": least}
+    if most is None:
+        return _of(f"a whole number of at least {least}", lambda v: _is_int(v) and v >= least, schema)
+    says = f"a whole number from {least} to {most}"
+    return _of(says, lambda v: _is_int(v) and least <= v <= most, {**schema, "maximum": most})
 
 
 def count_or_null(least: int = 0) -> Check:

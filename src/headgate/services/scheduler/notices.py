@@ -1,15 +1,19 @@
-"""What a turn has to tell others: the difference of two states, and what came of items."""
+"""What a turn has to tell others: the difference of two states, and what came of items.
+
+Notices tell everything that happens; reports what the pipeline says, to the connections it names.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from headgate.base.ids import derived
-from headgate.gate.model import Action, Item, Record, State
-from headgate.map.records import Notice
-from headgate.services.notices import notice
+from headgate.gate.model import Action, BuildSet, Item, Record, State, World
+from headgate.gate.report import build_url, filled, kind_of
+from headgate.map.records import BuildTold, Notice, Posting, QueueReport
+from headgate.services.notices.naming import notice, queue_of
 
 
 def notices(
@@ -70,3 +74,66 @@ def _end(action: Record) -> str:
         return "change-rejected"
     landing = action.item.buildset is not None and action.item.buildset.landing
     return "change-landed" if landing else "change-passed"
+
+
+def reports(before: State, after: State, asked: Sequence[Action], world: World) -> dict[str, list[Posting]]:
+    """Connection -> what it is told, in order; of the connections that are queues of messages."""
+    found: dict[str, list[Posting]] = {}
+    pipeline = world.pipeline
+    if not pipeline.posts:
+        return found
+    for kind, item, result, text in _said(before, after, asked, world):
+        for name, hows in pipeline.reports.get(kind, {}).items():
+            for how in hows if name in pipeline.posts else ():
+                report = _report(kind, item, result, text, world)
+                posting = Posting(how.get("queue") or queue_of(world.tenant), report, how.get("ttl"))
+                found.setdefault(name, []).append(posting)
+    return found
+
+
+def _said(before: State, after: State, asked: Sequence[Action], world: World) -> Iterator[tuple[str, Item, str, str]]:
+    """Kind of report, item, result, text."""
+    pipeline, earlier = world.pipeline, {item.id: item for _, item in before.items()}
+    ended = [action for action in asked if isinstance(action, Record) and not action.item.epilogue]
+    here = {item.id: item for _, item in after.items()}
+    now = () if world.disabled else (here | {action.item.id: action.item for action in ended}).values()
+    for item in now:
+        was = earlier.get(item.id)
+        if not item.live or item.epilogue:
+            continue
+        if was is None and item.id in here:
+            yield "enqueue", item, "", filled(pipeline.enqueue_message, item, world) or f"Enqueued in {pipeline.name}."
+        if item.started and not (was is not None and was.started):
+            yield "start", item, "", filled(pipeline.start_message, item, world)
+    for action in ended:
+        yield kind_of(action.result, world), action.item, action.result, action.message
+
+
+def _report(kind: str, item: Item, result: str, text: str, world: World) -> QueueReport:
+    about = notice("report", kind, world.tenant, world.pipeline.name, item.change, item.id, world.now_ms)
+    about = replace(about, result=result, message=text)
+    buildset = item.buildset
+    return QueueReport(
+        **asdict(replace(about, buildset=buildset.id) if buildset is not None else about),
+        report=kind,
+        ref=item.change.ref if not item.change.is_change else "",
+        enqueued_ms=item.enqueued_ms,
+        builds=tuple(_told(buildset, world)) if buildset is not None else (),
+    )
+
+
+def _told(buildset: BuildSet, world: World) -> Iterator[BuildTold]:
+    for job in buildset.jobs:
+        build = buildset.builds.get(job.name)
+        if build is not None:
+            yield BuildTold(
+                job=job.name,
+                build=build.id,
+                attempt=build.attempt,
+                result=build.result or "",
+                voting=build.voting,
+                start_ms=build.start_ms,
+                end_ms=build.end_ms,
+                log_url=build_url(build, world),
+                error=build.error,
+            )

@@ -31,7 +31,7 @@ from headgate.services.asking import tell
 from headgate.services.configuration import Configuration
 from headgate.services.context import Context
 from headgate.services.scheduler.keeping import garbage, load
-from headgate.services.scheduler.notices import notices
+from headgate.services.scheduler.notices import notices, reports
 from headgate.services.scheduler.standings import Standings
 from headgate.services.scheduler.turn import Piece, Turn, packed
 from headgate.services.scheduler.zones import executors, zone_of
@@ -114,7 +114,7 @@ class PipelineRunner:
             after = self._absorb(after, event.event, world, asked, outcomes)
         after = settle(concluded(self._state, settle(after, world, asked), asked, world), world, asked)
         try:
-            await self._record(after, asked, events, guard)
+            await self._record(after, asked, events, world, guard)
         except GuardLost:
             raise
         except Conflict as conflict:
@@ -233,7 +233,9 @@ class PipelineRunner:
             piece.ops.append(address.put(SemaphoreRecord(others + ours)))
         return piece
 
-    async def _record(self, after: State, asked: list[Action], events: list[Waiting[Event]], guard: At) -> None:
+    async def _record(
+        self, after: State, asked: list[Action], events: list[Waiting[Event]], world: World, guard: At
+    ) -> None:
         context = self._context
         mirror = context.mirror
 
@@ -254,6 +256,8 @@ class PipelineRunner:
         end: list[Op] = consumed(events)
         if context.publishing:
             end += context.published(*notices(self.tenant, self.name, self._state, after, asked, context.now_ms()))
+        for connection, postings in reports(self._state, after, asked, world).items():
+            end += context.reported(connection, *postings)
         pieces = [self._holding(after), *turn.pieces(self._state, after, asked, end)]
         for commit in packed(piece for piece in pieces if piece.ops):
             await context.store.commit(commit.checks, commit.ops, guards=[guard])

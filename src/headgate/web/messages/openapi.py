@@ -6,8 +6,8 @@ from html import escape
 from typing import Any
 
 from headgate import __version__
-from headgate.adapters.messages.records import BATCH_MAX, BODY_MAX_BYTES, READ_MAX, TTL_DEFAULT_S, TTL_MAX_S
-from headgate.queueing.lanes import PARTITIONS_MAX
+from headgate.adapters.messages.records import BATCH_MAX, BODY_MAX_BYTES, READ_MAX, TTL_DEFAULT_S
+from headgate.queueing.lanes import PARTITIONS_MAX, TTL_MAX_S
 from headgate.web.messages.parsing import LIMIT_DEFAULT, WAIT_MAX_S
 
 Json = dict[str, Any]  # a document

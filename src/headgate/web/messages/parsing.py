@@ -16,14 +16,13 @@ from headgate.adapters.messages.records import (
     DEAD_LETTER_MAX_BYTES,
     READ_MAX,
     TTL_DEFAULT_S,
-    TTL_MAX_S,
     Draft,
     Queue,
     Refused,
     wrong_with_body,
 )
 from headgate.queueing.ids import START, TICKS_MAX, Position, is_id, position_of, ticks_of_unix
-from headgate.queueing.lanes import DEAD_LETTERS, PARTITIONS_MAX, QUEUE_NAME
+from headgate.queueing.lanes import DEAD_LETTERS, PARTITIONS_MAX, QUEUE_NAME, TTL_MAX_S
 
 T = TypeVar("T")
 
