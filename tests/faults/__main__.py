@@ -1,8 +1,12 @@
-"""`make faults`: every fault, in turn, on one fleet; as a table."""
+"""`make faults`: every fault, in turn, on one fleet for each kind of store; as tables.
+
+`python -m tests.faults [etcd|zookeeper] [part of a fault's name…]` tries some.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,14 +14,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.faults.engines import zookeepers
+from tests.faults.engines import ENGINES
 from tests.faults.faults import FAULTS, Outcome, suffer
 from tests.faults.fleet import KINDS, fleet
 
 CHANGES = 30
 
 
-def table(outcomes: Sequence[Outcome]) -> Table:
+def table(engine: str, outcomes: Sequence[Outcome]) -> Table:
     kinds = ", ".join(f"{KINDS.count(kind)} {kind}s" for kind in dict.fromkeys(KINDS))
     found = Table(
         "fault",
@@ -26,7 +30,7 @@ def table(outcomes: Sequence[Outcome]) -> Table:
         "rejected",
         "all ended after",
         "nothing left after",
-        title=f"Three servers; {kinds}",
+        title=f"Three servers of {engine}; {kinds}",
     )
     for one in outcomes:
         cells = (one.fault, one.changes, one.landed, one.failed, f"{one.ended_s:.1f} s", f"{one.rest_s:.1f} s")
@@ -34,11 +38,19 @@ def table(outcomes: Sequence[Outcome]) -> Table:
     return found
 
 
-async def run(root: Path, names: Sequence[str], count: int) -> list[Outcome]:
-    async with zookeepers(root / "servers") as engine, fleet(root / "gate", engine) as found:
+async def run(root: Path, engine: str, names: Sequence[str], count: int) -> list[Outcome]:
+    async with ENGINES[engine](root / "servers") as servers, fleet(root / "gate", servers) as found:
         return [await suffer(found, name, count) for name in names]
 
 
+def main(asked: Sequence[str]) -> None:
+    engines = [name for name in ENGINES if name in asked] or list(ENGINES)
+    parts = [part for part in asked if part not in ENGINES] or [""]
+    names = [name for name in FAULTS if any(part in name for part in parts)]
+    for engine in engines:
+        with tempfile.TemporaryDirectory() as directory:
+            Console(width=120).print(table(engine, asyncio.run(run(Path(directory), engine, names, CHANGES))))
+
+
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as directory:
-        Console(width=120).print(table(asyncio.run(run(Path(directory), list(FAULTS), CHANGES))))
+    main(sys.argv[1:])

@@ -1,52 +1,74 @@
-"""The kinds of stores that the faults are tried on."""
+"""The kinds of stores that the faults are tried on: three real servers each."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headgate.base.ids import fresh
+from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.types import Backend
 from headgate.store.zookeeper.backend import ZooKeeperBackend
+from headgate.testing.servers.etcd import Etcd, cluster
 from headgate.testing.servers.zookeeper import ZooKeeper, chroot, ensemble
 
 
 @dataclass(slots=True)
-class ZooKeepers:
-    """Three servers."""
+class Engine:
+    """The store's servers, and what its address is made of."""
 
-    servers: list[ZooKeeper]
-    root: str
-    killed: list[ZooKeeper] = field(default_factory=list)
+    name: str
+    servers: Sequence[ZooKeeper | Etcd]
+    scheme: str
+    path: str
+    """From the slash on."""
+    killed: list[ZooKeeper | Etcd] = field(default_factory=list)
 
     @property
     def ports(self) -> Sequence[int]:
         return [server.port for server in self.servers]
 
     def url(self, ports: Sequence[int]) -> str:
-        return f"zookeeper://{','.join(f'127.0.0.1:{port}' for port in ports)}{self.root}?session_s=3"
+        return f"{self.scheme}://{','.join(f'127.0.0.1:{port}' for port in ports)}{self.path}"
 
     async def open(self) -> Backend:
-        return await ZooKeeperBackend.open(self.url(self.ports))
+        """Not through any proxy."""
+        opened = ZooKeeperBackend.open if self.scheme == "zookeeper" else EtcdBackend.open
+        return await opened(self.url(self.ports))
 
     async def kill_leader(self) -> None:
         for server in self.servers:
-            if await asyncio.to_thread(lambda: server.leads):  # noqa: B023 - awaited at once
+            if await asyncio.to_thread(_leads, server):
                 await asyncio.to_thread(server.program.kill)
                 self.killed.append(server)
                 return
         raise AssertionError("no server leads")
 
     async def mend(self) -> None:
+        """Starts what was killed."""
         while self.killed:
             server = self.killed.pop()
             server.start()
             await asyncio.to_thread(server.ready)
 
 
+def _leads(server: ZooKeeper | Etcd) -> bool:
+    return server.leads
+
+
 @asynccontextmanager
-async def zookeepers(directory: Path) -> AsyncIterator[ZooKeepers]:
+async def zookeepers(directory: Path) -> AsyncIterator[Engine]:
     with ensemble(directory) as servers:
-        yield ZooKeepers(servers, await chroot(servers[0]))
+        yield Engine("ZooKeeper", servers, "zookeeper", f"{await chroot(servers[0])}?session_s=3")
+
+
+@asynccontextmanager
+async def etcds(directory: Path) -> AsyncIterator[Engine]:
+    with cluster(directory) as servers:
+        yield Engine("etcd", servers, "etcd", f"/{fresh()}")
+
+
+ENGINES: dict[str, Callable[[Path], AbstractAsyncContextManager[Engine]]] = {"zookeeper": zookeepers, "etcd": etcds}

@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
-from headgate.store.types import Backend, Entry
+from headgate.store.types import Entry
 from headgate.testing.repositories import Repositories, run_git
 from headgate.testing.servers.program import Program
 from headgate.testing.servers.proxy import Proxy
+from tests.faults.engines import Engine
 
 KINDS = ("scheduler", "scheduler", "merger", "merger", "executor", "executor", "executor")
 SESSION_S = 5.0
@@ -80,22 +80,6 @@ LOCKS = {
     "executor": ("/zuul/executor/unzoned/locks",),
 }
 """Where the holder of the oldest lock is at work."""
-
-
-class Engine(Protocol):
-    """The store's servers."""
-
-    ports: Sequence[int]
-
-    def url(self, ports: Sequence[int]) -> str: ...
-    async def open(self) -> Backend:
-        """Not through any proxy."""
-        ...
-
-    async def kill_leader(self) -> None: ...
-    async def mend(self) -> None:
-        """Starts what was killed."""
-        ...
 
 
 @dataclass(slots=True)

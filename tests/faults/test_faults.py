@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from tests.faults.__main__ import run, table
+from tests.faults.engines import ENGINES
 from tests.faults.faults import SHORT
 
 
-async def test_what_happens_to_processes_and_servers_changes_nothing(tmp_path: Path) -> None:
-    outcomes = await run(tmp_path, SHORT, 8)
-    Console(width=120).print(table(outcomes))
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_what_happens_to_processes_and_servers_changes_nothing(tmp_path: Path, engine: str) -> None:
+    outcomes = await run(tmp_path, engine, SHORT, 8)
+    Console(width=120).print(table(engine, outcomes))
     assert [one.fault for one in outcomes] == list(SHORT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import socket
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,6 +63,11 @@ class Etcd:
         except OSError:
             return False
         return True
+
+    @property
+    def leads(self) -> bool:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as told:
+            return b"\netcd_server_is_leader 1\n" in told.read()
 
 
 @contextmanager
