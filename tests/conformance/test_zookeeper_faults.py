@@ -179,3 +179,23 @@ async def test_a_commit_and_its_reading_cost_one_request_each(ours: ZooKeeperBac
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
+
+
+@pytest.mark.parametrize("steps", range(5))
+async def test_who_is_cancelled_as_the_connection_comes_back_ends(
+    ours: ZooKeeperBackend, line: Proxy, steps: int
+) -> None:
+    line.refuse()
+    async with asyncio.timeout(DEADLINE_S):
+        while ours._session.present is not None:
+            await asyncio.sleep(0.01)
+        asking = asyncio.ensure_future(ours.get("/x"))
+        await asyncio.sleep(0.01)
+        line.restore()
+        while ours._session.present is None:
+            await asyncio.sleep(0)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        heard = asking.cancel()
+        await asyncio.wait({asking})
+    assert asking.cancelled() or not heard, "it would go on with what it holds no more"

@@ -66,7 +66,7 @@ async def _away(
 
 
 KIND_NAMES = ("scheduler", "merger", "executor")
-LONG_S = 2 * SESSION_S
+LONG_S = 1.5 * SESSION_S
 FAULTS: dict[str, Fault] = {
     "nothing": lambda fleet: asyncio.sleep(0),
     **{f"kill -9 of a {kind}": partial(_kill, kind) for kind in KIND_NAMES},

@@ -66,6 +66,11 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+def test_no_cancellation_can_be_lost() -> None:
+    """`asyncio.wait_for` of Python 3.11 swallows one that comes as the awaited thing ends; `asyncio.timeout` does not."""
+    assert not [name(path) for path in MODULES if "asyncio.wait_for(" in path.read_text()]
+
+
 def test_modules_have_at_most_400_lines() -> None:
     assert not [name(p) for p in MODULES if p.read_text().count("\n") > 400]
 

@@ -107,7 +107,8 @@ class Membership:
                 self.session = None
                 self.joined.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await stop.wait()
             wait_s = min(2 * wait_s, REJOIN_MAX_S)
 
     async def _join(self, session: Session) -> None:

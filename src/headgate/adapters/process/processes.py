@@ -129,7 +129,8 @@ class _Command:
             why = "" if answer.done() else "cancel" if cancelled.done() else "timeout"
             if why:
                 await self._say(b"e")
-            status = self._status(await asyncio.wait_for(asyncio.shield(answer), GRACE_S + KILL_TIMEOUT_S))
+            async with asyncio.timeout(GRACE_S + KILL_TIMEOUT_S):
+                status = self._status(await asyncio.shield(answer))
             await asyncio.wait({self._output.ended}, timeout=GRACE_S)
             self._output.check()
             return why or status

@@ -128,7 +128,8 @@ class Session:
         """The connection.  Raises Unavailable when there is none for PATIENCE_S: nothing was sent."""
         if self.present is None:
             try:
-                await asyncio.wait_for(self._ready.wait(), PATIENCE_S)
+                async with asyncio.timeout(PATIENCE_S):
+                    await self._ready.wait()
             except TimeoutError:
                 raise Unavailable(f"{self.address}: not connected: {self._why}") from None
         assert self._link is not None, "ready means connected"
