@@ -67,7 +67,7 @@ def tree(path: Path) -> ast.Module:
 
 
 def test_no_cancellation_can_be_lost() -> None:
-    """`asyncio.wait_for` of Python 3.11 swallows one that comes as the awaited thing ends; `asyncio.timeout` does not."""
+    """`asyncio.wait_for` of Python 3.11 swallows one that comes as what it waits for ends."""
     assert not [name(path) for path in MODULES if "asyncio.wait_for(" in path.read_text()]
 
 
