@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -185,7 +186,7 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
     """For people: `job project branch file:line` of every variant applied, in order."""
 
 
-class FrozenGraph(msgspec.Struct, frozen=True, omit_defaults=True):
+class FrozenGraph(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """The jobs of one item, in order; empty when its project takes no part in the pipeline."""
 
     jobs: tuple[FrozenJob, ...] = ()
@@ -198,6 +199,11 @@ class FrozenGraph(msgspec.Struct, frozen=True, omit_defaults=True):
     """Jobs of type reporter: run after success was reported, not with the others."""
     errors: tuple[ConfigError, ...] = ()
     """Blocking: the item reports a configuration error and runs nothing."""
+
+    @cached_property
+    def semaphores(self) -> frozenset[str]:
+        """Their names."""
+        return frozenset(s.name for job in self.jobs for s in job.semaphores)
 
 
 class ConfigError(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -49,11 +49,8 @@ class Permits:
 def holders(state: State) -> Iterator[tuple[str, str, str]]:
     """(semaphore, buildset, job) of every build under way."""
     for _, item in state.items():
-        buildset = item.buildset
-        for job in buildset.jobs if buildset else ():
-            build = buildset.builds.get(job.name) if buildset and job.semaphores else None
-            if buildset is not None and build is not None and build.result is None:
-                yield from ((s.name, buildset.id, job.name) for s in job.semaphores)
+        if item.buildset is not None and item.buildset.semaphores:
+            yield from ((semaphore, item.buildset.id, job) for semaphore, job in item.buildset.semaphores)
 
 
 def freeze(item: Item, base: Base, world: World, asked: list[Action]) -> Item:
@@ -85,8 +82,9 @@ def _beneath(errors: tuple[ConfigError, ...], base: Base, world: World) -> tuple
     ahead hears of its errors itself, and what is wrong on the branch is not told here."""
     if world.dependent:
         return ()
+    touched = base.config(world)
     why = "; this change depends on a change with invalid configuration"
-    return tuple(replace(e, text=e.text + why) for e in errors if e.project in base.config and e.severity == "error")
+    return tuple(replace(e, text=e.text + why) for e in errors if e.project in touched and e.severity == "error")
 
 
 def _distinct(errors: tuple[ConfigError, ...]) -> tuple[ConfigError, ...]:
@@ -128,7 +126,7 @@ def _begun(
 
 def _resumed(buildset: BuildSet, asked: list[Action]) -> BuildSet:
     """Paused builds go on once all that depends on them has ended."""
-    done = graph.done_for(buildset)
+    done = graph.done_for(buildset) if buildset.paused else []
     asked.extend(Resume(build.id) for build in done)
     builds = {**buildset.builds, **{build.job: replace(build, resumed=True) for build in done}}
     return replace(buildset, builds=builds) if done else buildset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import cached_property
 
 import msgspec
 
@@ -16,7 +17,7 @@ class EventKind(StrEnum):
     REF_UPDATED = "ref-updated"
 
 
-class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """One patchset of a proposed change, or one update of a ref (then `topic` is empty).
 
     `key` names the change over all its patchsets; `id` one patchset of it.
@@ -45,7 +46,7 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_change(self) -> bool:
         return bool(self.topic)
 
-    @property
+    @cached_property
     def key(self) -> str:
         return f"{self.project}/{self.branch}/{self.topic}" if self.topic else f"{self.project}@{self.ref}"
 

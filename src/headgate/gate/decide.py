@@ -16,7 +16,7 @@ from headgate.gate.leave import active, dismiss, leave
 from headgate.gate.model import Action, BuildSet, Item, Land, Phase, Queue, State, Unfollowed, World, with_queue
 from headgate.gate.needs import trouble, withdrawn
 from headgate.gate.report import result_of, text
-from headgate.gate.start import Base, abandon, merge_item, start, stopped
+from headgate.gate.start import Base, abandon, start, stopped
 from headgate.gate.work import LandRequest
 
 
@@ -45,7 +45,7 @@ def settle_queue(queue: Queue, permits: Permits, world: World, asked: list[Actio
                     queue = leave(queue, item, result_of(item), world, asked, told=not item.epilogue)
                     continue  # gone: those behind rest on what was ahead of it
                 item = _ask_to_land(item, world, asked)
-            _believe(item, base, permits, world)
+            _believe(item, base, permits)
         kept.append(item)
     return _tidy(queue, kept, world)
 
@@ -79,7 +79,7 @@ def rests_on(buildset: BuildSet, ahead: str | None, landed: tuple[str, ...]) -> 
 
 def _unblocked(buildset: BuildSet, base: Base) -> bool:
     """Is the change that kept it from merging no longer beneath it?"""
-    return buildset.merge is Phase.BLOCKED and all(item.item != buildset.blame for item in base.chain)
+    return buildset.merge is Phase.BLOCKED and all(item.id != buildset.blame for item in base.chain)
 
 
 def _finished(item: Item, base: Base) -> bool:
@@ -112,18 +112,15 @@ def _ask_to_land(item: Item, world: World, asked: list[Action]) -> Item:
     return replace(item, buildset=replace(buildset, landing=True))
 
 
-def _believe(item: Item, base: Base, permits: Permits, world: World) -> None:
+def _believe(item: Item, base: Base, permits: Permits) -> None:
     """Those behind bet that this one lands, unless it is failing."""
     base.keys.add(item.change.key)
     base.live += item.live
     if item.failing:
         base.failing.add(item.change.key)
         return
-    change = item.change
-    if change.is_change:
-        if world.layouts.landed.touches_config(change.project, change.files, change.branch):
-            base.config.add(change.project)
-        base.chain.append(merge_item(item, world))
+    if item.change.is_change:
+        base.chain.append(item)
     twin = permits.twin(item)
     if twin is not None:
         base.items.append(twin)

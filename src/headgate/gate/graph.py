@@ -69,8 +69,7 @@ def parents(jobs: Iterable[FrozenJob], job: FrozenJob) -> set[str]:
 
 def done_for(buildset: BuildSet) -> list[Build]:
     """Paused builds that nobody needs any more: every job that depends on them has ended."""
-    paused = [b for b in buildset.builds.values() if b.result is None and b.paused and not b.resumed]
-    return [b for b in paused if all(_ended(n, buildset) for n in dependents(buildset.jobs, b.job))]
+    return [b for b in buildset.paused if all(_ended(n, buildset) for n in dependents(buildset.jobs, b.job))]
 
 
 def _ended(job: str, buildset: BuildSet) -> bool:

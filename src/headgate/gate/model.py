@@ -1,10 +1,14 @@
-"""The state of a pipeline: queues of items, each with one buildset, its job graph and builds.  Frozen values."""
+"""The state of a pipeline: queues of items, each with one buildset, its job graph and builds.  Frozen values.
+
+A turn looks at every item, and most are as they were: what only follows from a value is computed once for it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Protocol
 
 import msgspec
@@ -56,7 +60,7 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.voting and self.result is not None and self.result not in FINAL_GOOD
 
 
-class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True):
+class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """One attempt to test an item on one speculative base.  A new base is a new buildset with a new id."""
 
     id: str
@@ -82,16 +86,16 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True):
     def jobs(self) -> tuple[FrozenJob, ...]:
         return self.graph.jobs if self.graph else ()
 
-    @property
+    @cached_property
     def job_failed(self) -> bool:
         return any(build.failed for build in self.builds.values())
 
-    @property
+    @cached_property
     def failing(self) -> bool:
         """Already known that this cannot land."""
         return self.merge is Phase.CONFLICT or bool(self.config_errors) or bool(self.landing_error) or self.job_failed
 
-    @property
+    @cached_property
     def complete(self) -> bool:
         """Nothing more will be learned from running jobs."""
         if self.merge is Phase.CONFLICT or self.config_errors or self.landing_error:
@@ -100,6 +104,17 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True):
             return False
         builds = self.builds
         return all((build := builds.get(job.name)) is not None and build.result is not None for job in self.jobs)
+
+    @cached_property
+    def paused(self) -> tuple[Build, ...]:
+        """Paused builds that were not yet asked to go on."""
+        return tuple(b for b in self.builds.values() if b.result is None and b.paused and not b.resumed)
+
+    @cached_property
+    def semaphores(self) -> tuple[tuple[str, str], ...]:
+        """(semaphore, job) of every build under way."""
+        under_way = {b.job for b in self.builds.values() if b.result is None}
+        return tuple((s.name, job.name) for job in self.jobs if job.name in under_way for s in job.semaphores)
 
 
 class Successor(msgspec.Struct, frozen=True, omit_defaults=True):

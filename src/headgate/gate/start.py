@@ -34,11 +34,10 @@ class Base:
 
     ahead: str | None = None
     """The nearest buildset we still believe in."""
-    chain: list[MergeItem] = field(default_factory=list)
+    chain: list[Item] = field(default_factory=list)
+    """The changes beneath, furthest first."""
     items: list[Item] = field(default_factory=list)
     """Where what is beneath is tested, furthest first; nothing for what is tested nowhere here."""
-    config: set[str] = field(default_factory=set)
-    """Projects whose configuration the chain touches."""
     unfollowed: Mapping[str, Unfollowed] = field(default_factory=dict)
     """Configuration beneath the chain that the layout does not know yet."""
     proposed: Texts = field(default_factory=dict)
@@ -48,6 +47,24 @@ class Base:
     failing: set[str] = field(default_factory=set)
     live: int = 0
     """Live items ahead."""
+    _merges: list[MergeItem] = field(default_factory=list)
+    """Of the chain, as far as anybody asked; and what `config` says of that."""
+    _config: set[str] = field(default_factory=set)
+
+    def merges(self, world: World) -> list[MergeItem]:
+        """The chain, as a merger is told of it."""
+        layout = world.layouts.landed
+        for item in self.chain[len(self._merges) :]:
+            change = item.change
+            self._merges.append(merge_item(item, world))
+            if layout.touches_config(change.project, change.files, change.branch):
+                self._config.add(change.project)
+        return self._merges
+
+    def config(self, world: World) -> set[str]:
+        """Projects whose configuration the chain touches."""
+        self.merges(world)
+        return self._config
 
 
 def merge_item(item: Item, world: World) -> MergeItem:
@@ -80,13 +97,13 @@ def _merge(buildset: str, item: Item, base: Base, world: World) -> MergeRequest:
     change = item.change
     projects = {change.project: change.connection}
     if not change.is_change:
-        return MergeRequest(buildset=buildset, chain=tuple(base.chain), projects=projects)
+        return MergeRequest(buildset=buildset, chain=tuple(base.merges(world)), projects=projects)
     unfollowed = base.unfollowed
-    looked_at = sorted({change.project, *unfollowed, *base.config})
+    looked_at = sorted({change.project, *unfollowed, *base.config(world)})
     paths = {project: world.layouts.landed.config_paths(project) for project in looked_at}
     return MergeRequest(
         buildset=buildset,
-        chain=(*base.chain, merge_item(item, world)),
+        chain=(*base.merges(world), merge_item(item, world)),
         projects={**{project: found.connection for project, found in unfollowed.items()}, **projects},
         config_paths=paths,
         config_heads={project: tuple(found.branches) for project, found in unfollowed.items()},

@@ -112,7 +112,8 @@ class PipelineRunner:
         outcomes: dict[str, ManagementResult] = {}
         for event in events:
             after = self._absorb(after, event.event, world, asked, outcomes)
-        after = settle(concluded(self._state, settle(after, world, asked), asked, world), world, asked)
+        settled = concluded(self._state, settle(after, world, asked), asked, world)
+        after = settled if settled is after else settle(settled, world, asked)
         try:
             await self._record(after, asked, events, world, guard)
         except GuardLost:
@@ -190,8 +191,8 @@ class PipelineRunner:
         return held
 
     def _semaphore_names(self, layouts: Layouts, state: State) -> set[str]:
-        jobs = (job for _, item in state.items() if item.buildset for job in item.buildset.jobs)
-        return {*layouts.landed.semaphores, *(s.name for job in jobs for s in job.semaphores)}
+        graphs = (item.buildset.graph for _, item in state.items() if item.buildset is not None)
+        return set(layouts.landed.semaphores).union(*(graph.semaphores for graph in graphs if graph is not None))
 
     def _semaphore(self, name: str) -> SemaphoreRecord:
         address = self._place_of(name)
@@ -215,12 +216,14 @@ class PipelineRunner:
         """The semaphores as this pipeline holds them after the turn; others' holders stay, and playbooks of builds
         that run."""
         piece = Piece()
-        before_of, after_of, running = _by_name(self._state), _by_name(after), _running(after)
+        before_of, after_of = _by_name(self._state), _by_name(after)
+        names = {*before_of, *after_of, *self._configuration.layouts.landed.semaphores}
+        running = _running(after) if names else set()
 
         def left(holder: Holder) -> bool:
             return self._is_ours(holder) and holder.build != "" and holder.build not in running
 
-        for name in sorted({*before_of, *after_of, *self._configuration.layouts.landed.semaphores}):
+        for name in sorted(names):
             if before_of.get(name) == after_of.get(name) and not any(map(left, self._semaphore(name).holders)):
                 continue
             address = self._place_of(name)
