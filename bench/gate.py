@@ -38,6 +38,14 @@ EIGHT = "builds = 8\n"
 """The last section of SETTINGS goes on: builds at a time."""
 WINDOW = 20
 NO_TIME = "#!/bin/true\n"
+CHANGES_MAX = 200
+
+
+def page(edited: int | None = None) -> dict[str, str]:
+    """The whole repository: one file in which each change edits a line of its own, so that a work tree costs the
+    same however many there are."""
+    lines = (f"{n}{' edited' if n == edited else ''}\n-\n-\n" for n in range(CHANGES_MAX))
+    return {"page": "".join(lines)}
 
 
 def prepare(
@@ -45,7 +53,7 @@ def prepare(
 ) -> None:
     """The project `code` with `jobs` jobs a change, and SETTINGS with `settings` after them."""
     repositories.create("config", {"zuul.yaml": configuration(jobs, window), "jobs/unit": job})
-    repositories.create("code", {"README": "x\n"})
+    repositories.create("code", page())
     (root / "headgate.conf").write_text(SETTINGS + settings)
     (root / "tenants.yaml").write_text(TENANTS)
 
@@ -120,7 +128,7 @@ def latency(pushes: int) -> dict[str, float]:
         try:
             found = []
             for n in range(pushes):
-                running.repositories.propose("code", f"t{n}", {f"f{n}": "x\n"})
+                running.repositories.propose("code", f"t{n}", page(n))
                 time.sleep(0.3)
                 begin = time.monotonic()
                 running.repositories.approve("code", f"t{n}")
@@ -140,7 +148,7 @@ def gate_of(changes: int, jobs: int = 5) -> dict[str, float]:
         try:
             before = running.repositories.head("code")
             for n in range(changes):
-                running.repositories.propose("code", f"t{n}", {f"f{n}": "x\n"})
+                running.repositories.propose("code", f"t{n}", page(n))
             cpu_s = running.cpu_s
             begin = time.monotonic()
             for n in range(changes):
@@ -162,7 +170,7 @@ def in_flight(changes: int, jobs: int) -> float:
         try:
             before = running.repositories.head("code")
             for n in range(changes):
-                running.repositories.propose("code", f"t{n}", {f"f{n}": "x\n"})
+                running.repositories.propose("code", f"t{n}", page(n))
             for n in range(changes):
                 running.repositories.approve("code", f"t{n}")
             running.until(r"build \w+: job\d+ of gate", changes * jobs, look=running.look)
@@ -184,7 +192,7 @@ def apart(changes: int, jobs: int = 5) -> dict[str, float]:
             for program in programs.values():
                 program.start()
             for n in range(changes):
-                repositories.propose("code", f"t{n}", {f"f{n}": "x\n"})
+                repositories.propose("code", f"t{n}", page(n))
             before, used = repositories.head("code"), {kind: _cpu_s(program) for kind, program in programs.items()}
             for n in range(changes):
                 repositories.approve("code", f"t{n}")

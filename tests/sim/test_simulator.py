@@ -12,6 +12,7 @@ import pytest
 
 from headgate.gate import absorb, decide
 from headgate.gate.model import BuildSet
+from headgate.recipes.backlog import Backlog
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Requests
 from headgate.services.scheduler import pipeline, turn
@@ -74,12 +75,12 @@ def requests_not_part_of_the_turns_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def claims_outlive_their_worker(patch: pytest.MonkeyPatch) -> None:
-    real = Requests.claimable
+    real = Backlog.__iter__
 
-    def only_fresh(self: Requests, mirror: Any) -> Any:
-        return [found for found in real(self, mirror) if found.request.state == "requested"]
+    def only_fresh(self: Backlog) -> Any:
+        return (found for found in real(self) if found.request.state == "requested")
 
-    patch.setattr(Requests, "claimable", only_fresh)
+    patch.setattr(Backlog, "__iter__", only_fresh)
 
 
 def locks_not_tied_to_a_lease(patch: pytest.MonkeyPatch) -> None:

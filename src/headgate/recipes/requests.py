@@ -162,12 +162,6 @@ class Requests:
         request = self._decode(entry)
         return Open(entry, request, mirror.get(self._of(self.places.locks, request.id)) is not None, self.places)
 
-    def claimable(self, mirror: Mirror) -> list[Open]:
-        """What nobody holds, most urgent first; a running one without a lock lost its worker."""
-        return sorted(
-            (o for o in self.open(mirror) if not o.locked), key=lambda o: (o.request.precedence, o.entry.born)
-        )
-
     def left(self, mirror: Mirror) -> dict[str, list[Entry]]:
         """Path of a result -> it and the parameters, where the request has ended and nobody waits."""
         found: dict[str, list[Entry]] = {}

@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.map.records import ComponentRecord
 from headgate.map.tree import Address
+from headgate.recipes.backlog import Backlog
 from headgate.recipes.codec import decode
-from headgate.recipes.requests import Open, Requests
+from headgate.recipes.requests import Open
 from headgate.services.membership import Membership
 
 YIELD_S = 0.5
@@ -25,14 +26,6 @@ YIELD_S = 0.5
 LOOK_AGAIN_S = 5.0
 """When a machine that bore no more is asked again."""
 SEEN_MAX = 10_000
-
-
-@dataclass(slots=True)
-class Peer:
-    """A component that takes requests of a queue."""
-
-    path: str
-    places: int
 
 
 Takes = Callable[[ComponentRecord, str], bool]
@@ -70,38 +63,54 @@ class Sharing:
         self._refused = (running, now + LOOK_AGAIN_S if why else 0.0)
         return LOOK_AGAIN_S if why else 0.0
 
-    def order(self, queues: Sequence[Requests], running: int) -> Callable[[Open], float]:
-        """Request -> seconds until it is ours to take, as things are now; `running` are ours, seen or not."""
-        context, now = self.membership.context, asyncio.get_running_loop().time()
-        session = self.membership.session
+    def order(self, backlogs: Iterable[Backlog], running: int) -> Order:
+        """As things are now; `running` are ours, seen or not."""
+        context, session = self.membership.context, self.membership.session
         me = session.name if session else ""
         address: Address[ComponentRecord] = getattr(context.map.components, self.membership.kind)
         records = {e.path: decode(e.value, ComponentRecord) for e in context.mirror.under(address.path)}
-        held = Counter(
-            str(o.request.owner.get("component", ""))
-            for queue in queues
-            for o in queue.open(context.mirror)
-            if o.locked
-        )
+        held = sum((backlog.held for backlog in backlogs), Counter[str]())
         held[me] = max(held[me], running)
+        peers = {path: record for path, record in records.items() if path == me or _free(record, held[path])}
+        if len(self._seen) > SEEN_MAX:
+            self._seen.clear()
+        return Order(me, peers, held, self.takes, self._seen, asyncio.get_running_loop().time())
 
-        def delay_s(found: Open) -> float:
-            peers = [
-                path
-                for path, record in records.items()
-                if path == me or (_free(record, held[path]) and self.takes(record, found.queue))
-            ]
-            better = sum(_rank(path, held, found) < _rank(me, held, found) for path in peers)
-            if len(self._seen) > SEEN_MAX:
-                self._seen.clear()
-            return self._seen.setdefault(found.request.id, now) + better * YIELD_S - now
 
-        return delay_s
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Whose turn it is to take what waits."""
+
+    me: str
+    peers: Mapping[str, ComponentRecord]
+    """Those that have a place free, and this one."""
+    held: Counter[str]
+    takes: Takes
+    seen: dict[str, float]
+    now: float
+
+    @property
+    def free(self) -> int:
+        """Places of all of them: what is further back in the line is nobody's turn yet."""
+        return max(1, sum(_places(record) - self.held[path] for path, record in self.peers.items()))
+
+    def delay_s(self, found: Open) -> float:
+        """Seconds until it is ours to take; not more than 0: it is."""
+        peers = (p for p, record in self.peers.items() if p == self.me or self.takes(record, found.queue))
+        mine = _rank(self.me, self.held, found)
+        better = sum(_rank(path, self.held, found) < mine for path in peers)
+        return self.seen.setdefault(found.request.id, self.now) + better * YIELD_S - self.now
 
 
 def _free(record: ComponentRecord, held: int) -> bool:
     data: dict[str, Any] = record.data  # JSON, as the component tells it
-    return record.state == "running" and data.get("accepting", True) and held < data.get("places", 1)
+    return record.state == "running" and data.get("accepting", True) and held < _places(record)
+
+
+def _places(record: ComponentRecord) -> int:
+    data: dict[str, Any] = record.data
+    places: int = data.get("places", 1)
+    return places
 
 
 def _rank(path: str, held: Counter[str], found: Open) -> tuple[int, bytes]:

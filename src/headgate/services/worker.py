@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from heapq import merge
+from itertools import chain, islice
 from typing import Any
 
 from headgate.base.subject import about
+from headgate.recipes.backlog import Backlog
 from headgate.recipes.mirror import Mirror, Part
 from headgate.recipes.requests import Claim, Open, Requests
 from headgate.services.sharing import Sharing
@@ -47,6 +50,7 @@ class Worker:
         self._jobs_max, self._owner, self._sharing = jobs_max, owner, sharing
         self._looked_at = looked_at
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._backlogs: dict[str, Backlog] = {}
         self._free = asyncio.Event()
         self._parked = 0
 
@@ -75,6 +79,8 @@ class Worker:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            for backlog in self._backlogs.values():
+                backlog.close()
 
     async def _wait(self, stirs: Part, seen: int, wait_s: float | None) -> None:
         """For the requests or the components to move, a place to become free, or the time to pass."""
@@ -89,29 +95,43 @@ class Worker:
     async def _claim(self) -> float | None:
         """Takes what is ours to take, the most urgent first, as much as there is place for.  Seconds until something
         that waits may become ours; None: nothing will unless something moves."""
-        taken = True
-        while taken:
+        while True:
             running = len(self._running) - self._parked
             if running >= self._jobs_max:
                 return None  # before looking at what waits, which may be much
-            queues = self._queues()
-            waiting = [f for q in queues for f in q.claimable(self._mirror) if f.request.id not in self._running]
-            if not waiting:
+            backlogs = self._looked_over()
+            waiting = self._waiting(backlogs)
+            if (first := next(waiting, None)) is None:
                 return None
             if wait_s := self._sharing.accepting(running):
                 return wait_s
-            taken, soonest_s = False, None
-            delay_s = self._sharing.order(queues, running)
-            for found in sorted(waiting, key=_urgency):
-                left_s = delay_s(found)
+            order, soonest_s = self._sharing.order(backlogs, running), None
+            for found in islice(chain([first], waiting), order.free):
+                left_s = order.delay_s(found)
                 if left_s > 0:
                     soonest_s = left_s if soonest_s is None else min(left_s, soonest_s)
-                elif taken := await self._take(found):
+                elif await self._take(found):
                     break
-        return soonest_s
+            else:
+                return soonest_s
+
+    def _looked_over(self) -> list[Backlog]:
+        """Of the queues it takes requests of, as the mirror has them now."""
+        queues = self._queues()
+        for requests in queues:
+            if requests.places.requests not in self._backlogs:
+                self._backlogs[requests.places.requests] = Backlog(requests, self._mirror)
+        backlogs = [self._backlogs[requests.places.requests] for requests in queues]
+        for backlog in backlogs:
+            backlog.look()
+        return backlogs
+
+    def _waiting(self, backlogs: Sequence[Backlog]) -> Iterator[Open]:
+        """The most urgent first."""
+        return (f for f in merge(*backlogs, key=_urgency) if f.request.id not in self._running)
 
     async def _take(self, found: Open) -> bool:
-        queue = next(q for q in self._queues() if q.places == found.places)
+        queue = self._backlogs[found.queue].requests
         claim = await self._try(queue, found)
         if claim is not None:
             self._running[claim.request.id] = asyncio.ensure_future(self._work(queue, claim))

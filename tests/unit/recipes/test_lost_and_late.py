@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from headgate.recipes.backlog import Backlog
 from headgate.recipes.codec import decode
 from headgate.recipes.lock import Line, lock
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import Request, RequestPlaces, Requests
+from headgate.recipes.requests import Open, Request, RequestPlaces, Requests
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session, Store
 from headgate.store.types import At, Entry, Op, Put, Unavailable
@@ -19,6 +20,12 @@ from headgate.testing.loop import run_virtual
 from headgate.testing.through import Through
 
 PLACES = RequestPlaces("/q/requests", "/q/locks", "/q/params", "/q/result-data", "/q/results", "/q/waiters")
+
+
+def waiting(requests: Requests, mirror: Mirror) -> list[Open]:
+    backlog = Backlog(requests, mirror)
+    backlog.look()
+    return list(backlog)
 
 
 class Slow(Through):
@@ -104,7 +111,7 @@ def test_a_claim_whose_answer_is_lost_is_made_once() -> None:
                 keep = asyncio.ensure_future(mirror.run())
                 await mirror.reached("/q/requests/one")
                 backend.fates = fates
-                claim = await requests.claim(requests.claimable(mirror)[0], session, {})
+                claim = await requests.claim(waiting(requests, mirror)[0], session, {})
                 assert claim is not None and await requests.complete(claim, []), fates
                 keep.cancel()
             assert not await store.list("/q"), fates
@@ -120,9 +127,9 @@ def test_nobody_gets_a_result_that_nobody_waits_for() -> None:
             keep = asyncio.ensure_future(mirror.run())
             caller = asyncio.ensure_future(requests.call(session, b"{}", precedence=1, meta={}))
             await mirror.ready()
-            while not requests.claimable(mirror):
+            while not waiting(requests, mirror):
                 await mirror.moved(mirror.moves)
-            claim = await requests.claim(requests.claimable(mirror)[0], session, {})
+            claim = await requests.claim(waiting(requests, mirror)[0], session, {})
             assert claim is not None
             caller.cancel()
             await asyncio.gather(caller, return_exceptions=True)

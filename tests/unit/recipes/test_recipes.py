@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from headgate.recipes import blob
+from headgate.recipes.backlog import Backlog
 from headgate.recipes.codec import decode, encode
 from headgate.recipes.lock import lock, read_lock, semaphore, write_lock
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import Claim, Request, RequestPlaces, Requests
+from headgate.recipes.requests import Claim, Open, Request, RequestPlaces, Requests
 from headgate.recipes.stream import Stream, consumed
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import GuardLost, Session, Store
@@ -22,6 +23,12 @@ from headgate.store.types import Conflict, Delete, Put, SessionLost
 from headgate.testing.loop import run_virtual
 
 PLACES = RequestPlaces("/q/requests", "/q/locks", "/q/params", "/q/result-data", "/q/results", "/q/waiters")
+
+
+def waiting(requests: Requests, mirror: Mirror) -> list[Open]:
+    backlog = Backlog(requests, mirror)
+    backlog.look()
+    return list(backlog)
 
 
 def virtual(main: Coroutine[Any, Any, None]) -> None:
@@ -165,7 +172,7 @@ def test_the_most_urgent_request_goes_to_one_worker() -> None:
         await office.submit("later")
         await office.submit("urgent", 100)
         async with office.store.session("one") as one, office.store.session("two") as two:
-            found = office.requests.claimable(office.mirror)[0]
+            found = waiting(office.requests, office.mirror)[0]
             claims = [await office.requests.claim(found, session, {}) for session in (one, two)]
             assert found.request.id == "urgent" and claims[0] is not None and claims[1] is None
             assert await office.requests.params(claims[0]) == b'"params"'
@@ -181,13 +188,13 @@ def test_a_dead_workers_request_is_free_again_and_its_late_answer_refused() -> N
         office = Office()
         await office.submit("r")
         lease = await office.backend.grant(5)
-        dead = await office.requests.claim(office.requests.claimable(office.mirror)[0], Session(lease, "dead"), {})
+        dead = await office.requests.claim(waiting(office.requests, office.mirror)[0], Session(lease, "dead"), {})
         assert dead is not None
         await office.mirror.reached(f"{PLACES.locks}/r")
         await office.backend.revoke(lease)
         await office.mirror.gone(f"{PLACES.locks}/r")
         async with office.store.session("alive") as session:
-            claim = await office.requests.claim(office.requests.claimable(office.mirror)[0], session, {})
+            claim = await office.requests.claim(waiting(office.requests, office.mirror)[0], session, {})
             assert claim is not None
             with pytest.raises(Conflict):
                 await office.requests.complete(dead, [Put("/answer", b"late")])
@@ -224,7 +231,7 @@ def test_what_is_cancelled_is_withdrawn_or_its_worker_sees_it() -> None:
 
 async def paused(office: Office, session: Session) -> Claim:
     await office.submit("r")
-    claim = await office.requests.claim(office.requests.claimable(office.mirror)[0], session, {})
+    claim = await office.requests.claim(waiting(office.requests, office.mirror)[0], session, {})
     assert claim is not None
     await office.mirror.reached(f"{PLACES.locks}/r")
     assert await office.requests.pause(claim, [Put("/word", b"")]) == "run" and await office.store.get("/word")
@@ -260,7 +267,7 @@ def test_who_takes_a_paused_request_whose_worker_is_gone_can_tell(way: str) -> N
                 await office.requests.release(claim)
         await office.mirror.gone(f"{PLACES.locks}/r")
         async with office.store.session("two") as session:
-            taken = await office.requests.claim(office.requests.claimable(office.mirror)[0], session, {})
+            taken = await office.requests.claim(waiting(office.requests, office.mirror)[0], session, {})
             assert taken is not None and taken.request.state == "paused"
         office.task.cancel()
 
@@ -272,7 +279,7 @@ def test_a_caller_gets_the_result_and_leaves_nothing() -> None:
         office = Office()
 
         async def work(session: Session) -> None:
-            while not (found := office.requests.claimable(office.mirror)):
+            while not (found := waiting(office.requests, office.mirror)):
                 await office.mirror.moved(office.mirror.moves)
             claim = await office.requests.claim(found[0], session, {})
             assert claim is not None
@@ -297,7 +304,7 @@ def test_large_parameters_and_results_leave_nothing_either() -> None:
             await office.store.commit([], [piece])
         await office.mirror.reached(f"{PLACES.requests}/r")
         async with office.store.session("one") as session:
-            claim = await office.requests.claim(office.requests.claimable(office.mirror)[0], session, {})
+            claim = await office.requests.claim(waiting(office.requests, office.mirror)[0], session, {})
             assert claim is not None and await office.requests.params(claim) == large
             assert await office.requests.complete(claim, [Put("/event", b"names r")], large)
         assert {e.path.split("/")[2] for e in await office.store.list("/q")} == {"result-data"}

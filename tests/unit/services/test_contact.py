@@ -33,7 +33,8 @@ class Shop:
         builds = self.context.builds
         await self.store.commit([], builds.submit(Request(id, meta=META), b"{}"))
         await self.context.mirror.reached(f"{builds.places.requests}/{id}")
-        found = next(o for o in builds.claimable(self.context.mirror) if o.request.id == id)
+        found = builds.find(id, self.context.mirror)
+        assert found is not None
         claim = await builds.claim(found, session, {})
         assert claim is not None
         return Contact(self.context, claim, asyncio.Event(), {"printer": 1}, lambda data, build: data)

@@ -52,7 +52,8 @@ class Place:
 
     async def claimed(self, session: Session, id: str) -> Claim:
         await self.context.mirror.reached(f"{self.requests.places.requests}/{id}")
-        found = next(o for o in self.requests.claimable(self.context.mirror) if o.request.id == id)
+        found = self.requests.find(id, self.context.mirror)
+        assert found is not None
         claim = await self.requests.claim(found, session, {})
         assert claim is not None
         return claim
