@@ -54,6 +54,9 @@ def _look(
     item: Item, landed: tuple[str, ...], base: Base, works: bool, permits: Permits, world: World, asked: list[Action]
 ) -> Item:
     """The item after everything that can be done for it on this base."""
+    buildset = item.buildset
+    if buildset is not None and buildset.begun and rests_on(buildset, base.ahead, landed) and _alone(item):
+        return item  # as nearly all are at nearly every look
     if not item.live or (item.buildset is not None and item.buildset.landing):
         return item
     why = "" if item.epilogue else trouble(item.change, base.keys, base.failing, world)
@@ -70,6 +73,11 @@ def _look(
         frozen = item if buildset.graph else freeze(item, base, world, asked)
         item = advance_jobs(frozen, base.items, permits, world, asked)
     return item
+
+
+def _alone(item: Item) -> bool:
+    """Needs it no other change?"""
+    return not (item.trouble or item.change.needs)
 
 
 def rests_on(buildset: BuildSet, ahead: str | None, landed: tuple[str, ...]) -> bool:

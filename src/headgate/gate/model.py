@@ -106,6 +106,14 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return all((build := builds.get(job.name)) is not None and build.result is not None for job in self.jobs)
 
     @cached_property
+    def begun(self) -> bool:
+        """Every job has, and none is at its pause: on this base only results move it on."""
+        graph = self.graph
+        if graph is None or graph.fail_fast or self.merge is not Phase.MERGED or self.config_errors:
+            return False
+        return len(self.builds) == len(graph.jobs) and not self.paused
+
+    @cached_property
     def paused(self) -> tuple[Build, ...]:
         """Paused builds that were not yet asked to go on."""
         return tuple(b for b in self.builds.values() if b.result is None and b.paused and not b.resumed)

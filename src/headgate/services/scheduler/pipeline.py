@@ -67,6 +67,8 @@ class PipelineRunner:
         """Prefixes of all that a turn may rest on."""
         self._looked: tuple[object, ...] = ()
         self._layout: Layouts | None = None
+        self._torn = False
+        """Was some of the last turn recorded before the rest was refused?"""
 
     async def run(self, session: Session) -> None:
         """Until cancelled, or until the lock is lost."""
@@ -120,7 +122,8 @@ class PipelineRunner:
             raise
         except Conflict as conflict:
             log.info("%s/%s: %s; deciding again", self.tenant, self.name, conflict)
-            await self._take_over(guard)
+            if self._torn:
+                await self._take_over(guard)
             await self._context.mirror.moved(seen)  # what it did not show stood against it
             return
         self._state, self._looked, self._layout = after, facts, layouts
@@ -262,8 +265,10 @@ class PipelineRunner:
         for connection, postings in reports(self._state, after, asked, world).items():
             end += context.reported(connection, *postings)
         pieces = [self._holding(after), *turn.pieces(self._state, after, asked, end)]
+        self._torn = False
         for commit in packed(piece for piece in pieces if piece.ops):
             await context.store.commit(commit.checks, commit.ops, guards=[guard])
+            self._torn = True
 
 
 def tell_of(asked: list[Action]) -> None:
