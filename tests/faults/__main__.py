@@ -33,6 +33,9 @@ def table(engine: str, outcomes: Sequence[Outcome]) -> Table:
         title=f"Three servers of {engine}; {kinds}",
     )
     for one in outcomes:
+        if one.untried:
+            found.add_row(one.fault, f"not tried: {one.untried}")
+            continue
         cells = (one.fault, one.changes, one.landed, one.failed, f"{one.ended_s:.1f} s", f"{one.rest_s:.1f} s")
         found.add_row(*(str(cell) for cell in cells))
     return found

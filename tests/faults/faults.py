@@ -57,6 +57,18 @@ async def _freeze(kind: str, seconds: float, fleet: Fleet) -> None:
     await _away(await fleet.busy(kind), Component.freeze, Component.thaw, seconds)
 
 
+async def _full_disk(fleet: Fleet) -> None:
+    """Of an executor: it says that it takes no more, the others do its work; and that it does again."""
+    victim = fleet.components[-1]
+    assert victim.disk is not None, fleet.no_disk
+    await asyncio.to_thread(victim.disk.fill)
+    why = await fleet.accepts(victim, False)
+    assert "disk" in why, why
+    await asyncio.sleep(2)
+    victim.disk.empty()
+    assert await fleet.accepts(victim, True) == ""
+
+
 async def _away(
     victim: Component, begin: Callable[[Component], None], end: Callable[[Component], None], seconds: float
 ) -> None:
@@ -75,6 +87,7 @@ FAULTS: dict[str, Fault] = {
     **{f"{kind} cut off for 2 s": partial(_cut, kind, 2.0) for kind in KIND_NAMES},
     **{f"{kind} cut off past its session": partial(_cut, kind, LONG_S) for kind in KIND_NAMES},
     **{f"{kind} stopped past its session": partial(_freeze, kind, LONG_S) for kind in KIND_NAMES},
+    "full disk on an executor": _full_disk,
     "packets of a scheduler lost past its session": partial(_stall, "scheduler", LONG_S),
 }  # fmt: skip
 SHORT = (
@@ -82,6 +95,7 @@ SHORT = (
     "kill -9 of a executor",
     "kill -9 of the store's leader",
     "scheduler stopped past its session",
+    "full disk on an executor",
 )
 
 
@@ -95,10 +109,14 @@ class Outcome:
     """From the last approval until the last change had its end."""
     rest_s: float
     """From then on until nothing was left of the work."""
+    untried: str = ""
+    """Why it was not tried."""
 
 
 async def suffer(fleet: Fleet, name: str, count: int) -> Outcome:
     """A gate of so many changes, with the fault in the middle of it.  Raises AssertionError for what must not be."""
+    if fleet.no_disk and FAULTS[name] is _full_disk:
+        return Outcome(name, 0, 0, 0, 0.0, 0.0, fleet.no_disk)
     merged = {project: len(fleet.merges(project)) for project in PROJECTS}
     changes = await fleet.propose(name.replace(" ", "-").replace("'", ""), count)
     begun_s = time.monotonic()

@@ -13,13 +13,16 @@ from pathlib import Path
 
 from headgate.store.types import Entry
 from headgate.testing.repositories import Repositories, run_git
+from headgate.testing.servers.disk import Disk
 from headgate.testing.servers.program import Program
 from headgate.testing.servers.proxy import Proxy
 from tests.faults.engines import Engine
 
 KINDS = ("scheduler", "scheduler", "merger", "merger", "executor", "executor", "executor")
-SESSION_S = 5.0
+SESSION_S = 4.0
 LOOK_S = 0.2
+ENVIRONMENT = {"PYTHONUNBUFFERED": "1"}
+DISK_BYTES = 64_000_000
 
 CONFIG = """
 - pipeline:
@@ -90,6 +93,8 @@ class Component:
     kind: str
     program: Program
     lines: list[Proxy]
+    disk: Disk | None = None
+    """Of its own; else it works on that of the machine."""
 
     @property
     def pid(self) -> int:
@@ -145,6 +150,8 @@ class Fleet:
     repositories: Repositories
     components: list[Component] = field(default_factory=list)
     rounds: int = 0
+    no_disk: str = ""
+    """Why no component has a disk of its own."""
 
     def of(self, kind: str) -> list[Component]:
         return [component for component in self.components if component.kind == kind]
@@ -212,7 +219,21 @@ class Fleet:
 
     def directories(self) -> list[str]:
         """Work directories of builds."""
-        return [str(path) for one in self.of("executor") for path in one.program.directory.glob("state/builds/*")]
+        states = [one.disk.path if one.disk else one.program.directory / "state" for one in self.of("executor")]
+        return [str(path) for state in states for path in state.glob("builds/*")]
+
+    async def accepts(self, component: Component, accepting: bool) -> str:
+        """Waits until it says so; why."""
+        backend = await self.engine.open()
+        try:
+            while True:
+                for entry in await backend.list(f"/zuul/components/{component.kind}"):
+                    record = json.loads(entry.value)
+                    if record["pid"] == component.pid and record["data"]["accepting"] is accepting:
+                        return str(record["data"]["why"])
+                await asyncio.sleep(LOOK_S)
+        finally:
+            await backend.close()
 
 
 def left_over(entries: Sequence[Entry]) -> list[str]:
@@ -234,6 +255,7 @@ async def fleet(root: Path, engine: Engine) -> AsyncIterator[Fleet]:
     try:
         for number, kind in enumerate(KINDS):
             found.components.append(await _component(root, engine, f"{kind}{number}", kind))
+        _on_small_disk(found)
         for component in found.components:
             component.start()
         yield found
@@ -243,6 +265,20 @@ async def fleet(root: Path, engine: Engine) -> AsyncIterator[Fleet]:
             await component.kill()
             for line in component.lines:
                 await line.stop()
+            if component.disk:
+                component.disk.close()
+
+
+def _on_small_disk(fleet: Fleet) -> None:
+    """The last one."""
+    component = fleet.components[-1]
+    program = component.program
+    try:
+        disk = Disk(program.directory / "disk", program.directory / "state", DISK_BYTES)
+    except RuntimeError as error:
+        fleet.no_disk = f"no small disk can be made here: {str(error).strip().splitlines()[-1]}"
+        return
+    component.disk, component.program = disk, Program(disk.inside(program.command), program.directory, ENVIRONMENT)
 
 
 async def _component(root: Path, engine: Engine, name: str, kind: str) -> Component:
@@ -254,5 +290,5 @@ async def _component(root: Path, engine: Engine, name: str, kind: str) -> Compon
     directory.mkdir(parents=True)
     settings = SETTINGS.format(root=root, url=url, session_s=SESSION_S)
     (directory / "headgate.conf").write_text(settings)
-    command = [str(Path(sys.executable).with_name("headgate")), kind, "--config", "headgate.conf"]
-    return Component(name, kind, Program(command, directory, {"PYTHONUNBUFFERED": "1"}), lines)
+    command = [str(Path(sys.executable).with_name("headgate")), kind, "--config", str(directory / "headgate.conf")]
+    return Component(name, kind, Program(command, directory, ENVIRONMENT), lines)

@@ -17,3 +17,5 @@ async def test_what_happens_to_processes_and_servers_changes_nothing(tmp_path: P
     outcomes = await run(tmp_path, engine, SHORT, 8)
     Console(width=120).print(table(engine, outcomes))
     assert [one.fault for one in outcomes] == list(SHORT)
+    if untried := [one.untried for one in outcomes if one.untried]:
+        pytest.skip("; ".join(untried))

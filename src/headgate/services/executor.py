@@ -80,7 +80,15 @@ class Executor:
             sharing=sharing,
             looked_at=(context.map.executor.path, context.map.components.path, context.map.wishes.path),
         )
-        await worker.run()
+        if isinstance(self._load, Boundless):
+            await worker.run()
+            return
+        looking = asyncio.ensure_future(sharing.look())
+        try:
+            await worker.run()
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
 
     def _queues(self) -> list[Requests]:
         return [self._context.zone(zone) for zone in dict.fromkeys(("",) * self._unzoned + (self._zone,))]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from headgate.recipes.backlog import Backlog
 from headgate.recipes.codec import decode
 from headgate.recipes.requests import Open
 from headgate.services.membership import Membership
+
+log = logging.getLogger("headgate")
 
 YIELD_S = 0.5
 """What a request waits for each better taker."""
@@ -43,8 +46,10 @@ class Sharing:
     refuses: Callable[[int], str] = lambda running: ""
     _seen: dict[str, float] = field(default_factory=dict)
     """Request -> when it was first seen to wait, loop seconds."""
+    _ran: int = 0
+    """How many ran when it was last looked at."""
     _refused: tuple[int, float] = (0, 0.0)
-    """How many ran when it was last refused, and until when that holds."""
+    """How many ran when it was last refused, and until when that holds; (…, 0) when it was not."""
 
     @property
     def stopping(self) -> bool:
@@ -54,14 +59,22 @@ class Sharing:
         """0 when another request may be taken, else seconds until that is looked at again."""
         if self.membership.wanted != "running":
             return LOOK_AGAIN_S
-        now = asyncio.get_running_loop().time()
+        now, self._ran = asyncio.get_running_loop().time(), running
         ran, until = self._refused
         if running >= ran and now < until:
             return until - now
         why = self.refuses(running)
+        if bool(why) != bool(until):
+            log.warning("%s takes %s", self.membership.kind, f"nothing more: {why}" if why else "work again")
         self.membership.say(accepting=not why, why=why)
         self._refused = (running, now + LOOK_AGAIN_S if why else 0.0)
         return LOOK_AGAIN_S if why else 0.0
+
+    async def look(self) -> None:
+        """Until cancelled: says whether another request may be taken, also while none waits."""
+        while True:
+            await asyncio.sleep(LOOK_AGAIN_S)
+            self.accepting(self._ran)
 
     def order(self, backlogs: Iterable[Backlog], running: int) -> Order:
         """As things are now; `running` are ours, seen or not."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate.adapters.metrics.room import SHY_S, Room
 from headgate.adapters.process.processes import processes_of
 from headgate.config.model import Playbook
 
@@ -175,23 +176,38 @@ async def test_what_a_killed_executor_left_is_swept(tmp_path: Path) -> None:
     await asyncio.gather(building, return_exceptions=True)
 
 
-async def test_a_full_disk_in_the_work_directory_is_the_result(tmp_path: Path, small_disk: Path) -> None:
+async def test_a_full_disk_in_the_work_directory_is_tried_again_and_then_the_result(
+    tmp_path: Path, small_disk: Path
+) -> None:
     bench = Bench(tmp_path, disk=small_disk)
     fills = bench.script("run", "echo begun; dd if=/dev/zero of=big bs=1M count=8")
     outcome = await bench.build(run=(fills,))
+    assert outcome.result is None and "no space is left on the executor's disk" in outcome.error
+    outcome = await bench.build(run=(fills,), attempt=3)
     assert outcome.result == "DISK_FULL" and "no space is left on the executor's disk" in outcome.error
     assert "No space left on device" in bench.log and "RESULT: DISK_FULL" in bench.log
     assert not any(bench.runner.root.iterdir()), "and the space is free again"
     (bench.source / "large").write_bytes(b"x" * 5_000_000)
-    assert (await bench.build(run=(fills,))).result == "DISK_FULL", "not even the checkout fits"
+    assert (await bench.build(run=(fills,), attempt=3)).result == "DISK_FULL", "not even the checkout fits"
     (bench.source / "large").unlink()
     assert (await bench.build(run=(bench.script("run", "echo fine"),))).result == "SUCCESS"
+
+
+async def test_what_fails_beside_a_build_that_fills_the_disk_is_tried_again(tmp_path: Path, small_disk: Path) -> None:
+    bench = Bench(tmp_path, disk=small_disk)
+    beside = bench.start(run=(bench.script("beside", f"until test -e {tmp_path}/filled; do sleep 0.05; done; exit 1"),))
+    await bench.build(run=(bench.script("run", "dd if=/dev/zero of=big bs=1M count=8"),))
+    (tmp_path / "filled").touch()
+    outcome = await beside
+    assert outcome.result is None and "no space" in outcome.error, "the space is free again, but it was not"
+    assert (await bench.build(run=(bench.script("run", "exit 1"),))).result == "FAILURE", "which began afterwards"
 
 
 async def test_a_full_disk_for_the_log_is_the_result(tmp_path: Path, small_disk: Path) -> None:
     bench = Bench(tmp_path)
     bench.runner.log_root = small_disk / "logs"
-    outcome = await bench.build(run=(bench.script("run", "yes 0123456789abcdef | head -c 8000000; sleep 300"),))
+    noisy = bench.script("run", "yes 0123456789abcdef | head -c 8000000; sleep 300")
+    outcome = await bench.build(run=(noisy,), attempt=3)
     assert outcome.result == "DISK_FULL" and not processes_of(bench.id)
 
 
@@ -205,8 +221,22 @@ async def test_no_space_for_the_repositories_is_said(tmp_path: Path) -> None:
 
     bench = Bench(tmp_path)
     bench.runner._checkout = Full()
-    outcome = await bench.build(run=(Playbook(PROJECT, "local", "master", "run"),))
+    said = (Playbook(PROJECT, "local", "master", "run"),)
+    outcome = await bench.build(run=said, attempt=3)
     assert outcome.result == "DISK_FULL" and "src/big" in outcome.error
+    assert (await bench.build(run=said)).result is None, "elsewhere there may be some"
+
+
+async def test_no_build_is_begun_where_there_is_no_space(tmp_path: Path, small_disk: Path) -> None:
+    now_s = 1_000.0
+    room = Room(lambda: (tmp_path, small_disk, tmp_path / "not yet"), now_s=lambda: now_s)
+    assert f"{small_disk} is full" in room.refuses()
+    elsewhere = Room(lambda: (tmp_path,), now_s=lambda: now_s)
+    assert elsewhere.refuses() == "" and not elsewhere.gone(now_s)
+    assert elsewhere.gone(now_s, "error: write error: No space left on device")
+    assert "a moment ago" in elsewhere.refuses()
+    now_s += SHY_S
+    assert elsewhere.refuses() == "" and not elsewhere.gone(now_s)
 
 
 async def test_no_place_to_work_in_is_tried_again_elsewhere(tmp_path: Path) -> None:

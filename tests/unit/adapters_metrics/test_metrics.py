@@ -147,4 +147,5 @@ def test_a_machine_without_room_refuses(tmp_path: Path) -> None:
     assert "load average" in MachineLoad(tmp_path, -1, 0, 0).refuses(1)
     assert MachineLoad(tmp_path, -1, 0, 0).refuses(0) == "", "the load is not ours to wait for"
     assert "memory" in MachineLoad(tmp_path, 1e9, 101, 0).refuses(0)
+    assert MachineLoad(tmp_path, 1e9, 0, 0, lambda: "no space").refuses(0) == "no space"
     assert "disk" in MachineLoad(tmp_path / "none" / "yet", 1e9, 0, 101).refuses(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,8 @@ class MachineLoad:
     """Load average per processor beyond which nothing is begun."""
     memory_min_percent: float = 5.0
     disk_min_percent: float = 5.0
+    room: Callable[[], str] = lambda: ""
+    """Why there is no space for another build; empty when there is."""
 
     def refuses(self, running: int) -> str:
         """A machine that runs no build of ours takes one whatever its load: the load is not ours to wait for."""
@@ -31,7 +34,7 @@ class MachineLoad:
         disk = 100 - psutil.disk_usage(str(_that_is(self.job_dir))).percent
         if disk < self.disk_min_percent:
             return f"{disk:.1f} % of the disk of {self.job_dir} is free, less than {self.disk_min_percent:.1f} %"
-        return ""
+        return self.room()
 
 
 def _that_is(path: Path) -> Path:

@@ -62,9 +62,3 @@ def remove(tree: Path) -> None:
 
     if tree.exists():
         shutil.rmtree(tree, onerror=resist)
-
-
-def free_bytes(place: Path) -> int:
-    """Of the disk that `place` is on, for us."""
-    found = os.statvfs(place)
-    return found.f_bavail * found.f_frsize

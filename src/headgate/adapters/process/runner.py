@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import time
 from collections.abc import Mapping
@@ -14,9 +13,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from headgate.adapters.metrics.room import Room
 from headgate.adapters.nodes.machines import Machine, Machines, NoNode
 from headgate.adapters.process.ansible import Hosts, Playbooks
-from headgate.adapters.process.collecting import collect, free_bytes, remove
+from headgate.adapters.process.collecting import collect, remove
 from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.phases import Limits, Phases, Verdict
 from headgate.adapters.process.processes import Keeper, kill_left
@@ -31,8 +31,6 @@ from headgate.ports.secrets import Secrets
 
 log = logging.getLogger("headgate.executor")
 
-FREE_MIN_BYTES = 1_000_000
-"""With less left on a disk, what failed there failed for want of space."""
 ERROR_SIZE_MAX = 2_000
 
 
@@ -63,6 +61,8 @@ class Work:
     state: RepoState
     cancel: asyncio.Event
     contact: Contact
+    begun_s: float
+    """Of the monotonic clock."""
 
 
 class ProcessRunner:
@@ -78,6 +78,7 @@ class ProcessRunner:
         )
         self._keeper = Keeper(limits=settings.resources, cgroup=not self.sandbox.usable)
         self._machines = Machines(settings.machines)
+        self.room = Room(lambda: (self.root, self.log_root))
         self._running: set[str] = set()
 
     async def sweep(self) -> None:
@@ -98,7 +99,7 @@ class ProcessRunner:
         logs = self.log_root / spec.build
         self._running.add(spec.build)
         try:
-            outcome = await self._logged(Work(spec, state, cancel, contact), logs)
+            outcome = await self._logged(Work(spec, state, cancel, contact, time.monotonic()), logs)
         finally:
             self._running.discard(spec.build)
             if not self.settings.keep_work_dir:
@@ -117,13 +118,13 @@ class ProcessRunner:
             joblog = JobLog(logs / "job-output.txt", size_max_bytes=self.settings.log_size_max_bytes)
         except OSError as error:
             log.error("build %s has no place to work in: %s", spec.build, error)
-            return self._failed_by(spec, error)
+            return self._failed_by(work, error)
         try:
             outcome = await self._cancellable(work, joblog)
             joblog.say(f"RESULT: {outcome.result or 'none: it will be tried again'}{_colon(outcome.error)}")
             return outcome
         except OSError as error:
-            return self._failed_by(spec, error)
+            return self._failed_by(work, error)
         finally:
             try:
                 joblog.close()
@@ -143,7 +144,7 @@ class ProcessRunner:
             return await self._whole(workspace, work, joblog)
         except CheckoutError as missing:
             joblog.say(f"The repositories cannot be prepared: {missing}")
-            if self._full():
+            if self.room.gone(work.begun_s, str(missing)):
                 return self._disk_full(spec, str(missing))
             return _again(spec, "MERGE_CONFLICT" if missing.conflict else None, str(missing))
         except Unusable as unusable:
@@ -153,7 +154,7 @@ class ProcessRunner:
             joblog.say(str(none))
             return BuildOutcome(build=spec.build, result="NODE_FAILURE", error=str(none))
         except OSError as error:
-            outcome = self._failed_by(spec, error)
+            outcome = self._failed_by(work, error)
             joblog.say(outcome.error)
             return outcome
         except Exception as error:
@@ -180,9 +181,9 @@ class ProcessRunner:
                 self.settings.limits, self._keys,
             )  # fmt: skip
             verdict = await phases.whole()
-        return await self._outcome(workspace, verdict, joblog)
+        return await self._outcome(workspace, work, verdict, joblog)
 
-    async def _outcome(self, workspace: Workspace, verdict: Verdict, joblog: JobLog) -> BuildOutcome:
+    async def _outcome(self, workspace: Workspace, work: Work, verdict: Verdict, joblog: JobLog) -> BuildOutcome:
         spec = workspace.spec
         result, error = verdict.result, verdict.error
         data: dict[str, Any] = {}  # JSON
@@ -197,24 +198,23 @@ class ProcessRunner:
         kept = self.settings.files_size_max_bytes
         for line in await asyncio.to_thread(collect, workspace.work / "logs", workspace.logs, kept):
             joblog.say(line)
-        if result in ("FAILURE", "POST_FAILURE", None) and self._full():
+        if result in ("FAILURE", "POST_FAILURE", None) and self.room.gone(work.begun_s):
             return replace(self._disk_full(spec, error), data=data)
         zuul = data.get("zuul")
         if result is None and isinstance(zuul, dict) and zuul.get("retry") is False:
             result = "FAILURE"
         return replace(_again(spec, result, error), data=data)
 
-    def _failed_by(self, spec: BuildSpec, error: OSError) -> BuildOutcome:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT) or self._full():
-            return self._disk_full(spec, str(error.filename or ""))
-        return _again(spec, None, str(error) or type(error).__name__)
-
-    def _full(self) -> bool:
-        return any(place.is_dir() and free_bytes(place) < FREE_MIN_BYTES for place in (self.root, self.log_root))
+    def _failed_by(self, work: Work, error: OSError) -> BuildOutcome:
+        if self.room.gone(work.begun_s, error):
+            return self._disk_full(work.spec, str(error.filename or ""))
+        return _again(work.spec, None, str(error) or type(error).__name__)
 
     def _disk_full(self, spec: BuildSpec, what: str) -> BuildOutcome:
+        """Tried again, where there is space; the last try says what was amiss."""
         text = f"no space is left on the executor's disk ({self.root} or {self.log_root})"
-        return BuildOutcome(build=spec.build, result="DISK_FULL", error=f"{text}{_colon(what)}")
+        result = "DISK_FULL" if spec.attempt >= spec.job.attempts_max else None
+        return BuildOutcome(build=spec.build, result=result, error=f"{text}{_colon(what)}")
 
 
 def _again(spec: BuildSpec, result: str | None, error: str) -> BuildOutcome:

@@ -245,6 +245,7 @@ async def add_executor(process: Process) -> None:
         number("executor", "load_multiplier", math.inf if process.scheduler else LOAD_MULTIPLIER),
         number("executor", "min_avail_mem"),
         number("executor", "min_avail_hdd"),
+        runner.room.refuses,
     )
     executor = Executor(
         context,

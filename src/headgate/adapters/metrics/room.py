@@ -1,0 +1,51 @@
+"""Space on the disks that builds need.  Once it was gone, it counts as gone for a while: what failed for want of it is
+tried elsewhere first."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+FREE_MIN_BYTES = 1_000_000
+"""With less left on a disk, what failed there failed for want of space."""
+ROOM_BYTES = 16_000_000
+"""With less left, no build is begun."""
+SHY_S = 10.0
+WORDS = "No space left on device"
+"""As programs say it."""
+
+
+class Room:
+    def __init__(self, places: Callable[[], Sequence[Path]], *, now_s: Callable[[], float] = time.monotonic) -> None:
+        """`places`: directories on those disks; some may not be there yet."""
+        self._places, self._now_s = places, now_s
+        self._gone_s = -math.inf
+
+    def gone(self, since_s: float, why: OSError | str = "") -> bool:
+        """Whether there is none now, there was none at some moment since (of the monotonic clock), or `why` says so."""
+        said = why.errno in (errno.ENOSPC, errno.EDQUOT) if isinstance(why, OSError) else WORDS in why
+        if said or self._less_than(FREE_MIN_BYTES) is not None:
+            self._gone_s = self._now_s()
+        return self._gone_s >= since_s
+
+    def refuses(self) -> str:
+        """Why no build should be begun, for people; empty when one may."""
+        place = self._less_than(ROOM_BYTES)
+        if place is not None:
+            return f"the disk of {place} is full: less than {ROOM_BYTES // 1_000_000} MB are free"
+        if self._now_s() < self._gone_s + SHY_S:
+            return "a disk of builds was full a moment ago"
+        return ""
+
+    def _less_than(self, size_bytes: int) -> Path | None:
+        return next((p for p in self._places() if p.is_dir() and _free_bytes(p) < size_bytes), None)
+
+
+def _free_bytes(place: Path) -> int:
+    """Of the disk that `place` is on, for us."""
+    found = os.statvfs(place)
+    return found.f_bavail * found.f_frsize

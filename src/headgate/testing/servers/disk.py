@@ -1,0 +1,49 @@
+"""A small disk for a program alone.  Needs namespaces of users and mounts, and no other rights."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from headgate.testing.servers.program import Program
+
+MOUNT = 'mount -t tmpfs -o "size=$1" disk "$2" && echo mounted && exec sleep infinity'
+PIECE = bytes(1 << 16)
+
+
+class Disk:
+    """`place` is one, for who runs `inside`; what is on it stays until `close`."""
+
+    def __init__(self, directory: Path, place: Path, size_bytes: int) -> None:
+        """Raises RuntimeError with the reason when none can be made here."""
+        place.mkdir(parents=True, exist_ok=True)
+        shell = ["sh", "-c", MOUNT, "sh", str(size_bytes), str(place)]
+        self._keeper = Program(["unshare", "--user", "--map-root-user", "--mount", *shell], directory)
+        self._keeper.start()
+        self._keeper.until(lambda: "mounted" in self._keeper.log.read_text())
+        assert self._keeper.process is not None, "it was started"
+        self._pid = self._keeper.process.pid
+        self.path = Path(f"/proc/{self._pid}/root{place}")
+        """Where others see it."""
+
+    def inside(self, command: list[str]) -> list[str]:
+        """The command that runs this one there."""
+        enter = ["nsenter", f"--target={self._pid}", "--user", "--mount", "--preserve-credentials"]
+        return [*enter, "setpriv", "--pdeathsig", "KILL", *command]
+
+    def fill(self) -> None:
+        """To the last byte."""
+        try:
+            with open(self.path / "filler", "ab", buffering=0) as filler:
+                while True:
+                    filler.write(PIECE)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+
+    def empty(self) -> None:
+        """As before it was filled."""
+        (self.path / "filler").unlink(missing_ok=True)
+
+    def close(self) -> None:
+        self._keeper.kill()
