@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 UNIX_EPOCH_TICKS = 122_192_928_000_000_000
 TICKS_A_SECOND = 10_000_000
@@ -48,7 +49,9 @@ def ticks_of(id: str) -> int:
     return int(id[12:16], 16) % 0x1000 << 48 | int(id[8:12], 16) << 32 | int(id[:8], 16)
 
 
+@lru_cache(4096)
 def position_of(id: str) -> Position:
+    """Raises ValueError when it is no id."""
     return Position(ticks_of(id), id)
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from headgate.adapters.messages import queues
 from headgate.adapters.messages.bell import Bell
 from headgate.adapters.messages.database import Database, DatabaseDown, Open, opener
-from headgate.adapters.messages.posting import Post, post_group
+from headgate.adapters.messages.posting import Post, digest_of, post_group
 from headgate.adapters.messages.reading import backlog, read, read_ids
 from headgate.adapters.messages.records import Backlog, Draft, Posted, Queue, Stored
 from headgate.adapters.messages.writing import Put, delete_ids, purge, put_ids
@@ -30,6 +30,8 @@ PURGE_MAX = 1_000
 """Expired messages removed in one transaction."""
 PURGE_INTERVAL_S = 30.0
 WRITES_WAITING_MAX = 10_000
+INLINE_MAX_CHARS = 50_000
+"""More is digested in a thread."""
 
 
 class Overloaded(OSError):
@@ -110,7 +112,11 @@ class MessageBoard:
 
     async def post(self, app: str, queue: str, drafts: Sequence[Draft], *, key: str = "") -> tuple[list[Posted], bool]:
         """Durable when it returns.  True: this was posted before under the same key.  Raises KeyReused, Refused."""
-        posted, replayed = await self._write(Post(app, queue, tuple(drafts), key))
+        digest = ""
+        if key:
+            large = sum(len(draft.body) for draft in drafts) > INLINE_MAX_CHARS
+            digest = await asyncio.to_thread(digest_of, drafts) if large else digest_of(drafts)
+        posted, replayed = await self._write(Post(app, queue, tuple(drafts), key, digest))
         for lane in {Lane(queue, one.partition) for one in posted}:
             self.bell.ring(app, lane)
         return posted, replayed

@@ -15,6 +15,9 @@ CONNECT_TIMEOUT_S = 5
 _SCHEMA_LOCK = 7_215_873
 """Advisory: two processes that start together do not make the tables at once."""
 
+_LZ4 = "select 1 from pg_settings where name = 'default_toast_compression' and 'lz4' = any(enumvals)"
+"""Whether the server was built with it: large bodies take half the time of the usual compression."""
+
 
 class PostgresDatabase:
     def __init__(self, url: str) -> None:
@@ -24,11 +27,11 @@ class PostgresDatabase:
             connection = self._connected()
             with connection.transaction():
                 connection.execute("select pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
-                connection.execute(
-                    SCHEMA.format(
-                        serial="bigint generated always as identity primary key", rowless="", binary='collate "C"'
-                    ).encode()
-                )
+                serial = "bigint generated always as identity primary key"
+                quick = connection.execute(_LZ4).fetchone()
+                packed = "compression lz4" if quick is not None else ""
+                schema = SCHEMA.format(serial=serial, rowless="", binary='collate "C"', packed=packed)
+                connection.execute(schema.encode())
         except psycopg.Error as error:
             raise UserError(f"{shown(url)}: cannot be used for messages ({str(error).strip()})") from error
 

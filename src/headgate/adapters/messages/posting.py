@@ -26,10 +26,18 @@ class Post:
     queue: str
     drafts: tuple[Draft, ...]
     key: str = ""
+    digest: str = ""
+    """Of the drafts, where there is a key."""
 
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256(msgspec.json.encode(self.drafts)).hexdigest()
+
+def digest_of(drafts: Sequence[Draft]) -> str:
+    """The same for the same drafts in the same order."""
+    found = hashlib.blake2b(digest_size=24)
+    for draft in drafts:
+        body = draft.body.encode()
+        found.update(f"{draft.ttl_s} {draft.partition} {len(body)}\n".encode())
+        found.update(body)
+    return found.hexdigest()
 
 
 def post_group(

@@ -87,7 +87,7 @@ def wrong_with_body(body: str, most_bytes: int = BODY_MAX_BYTES) -> str:
         return "a message must not be empty"
     if "\x00" in body:
         return "a message is text, without NUL characters"
-    size_bytes = len(body.encode())
+    size_bytes = len(body) if body.isascii() else len(body.encode())
     if size_bytes > most_bytes:
         return f"a message has at most {most_bytes} bytes, not {size_bytes}"
     return ""

@@ -38,6 +38,8 @@ class LaneRunner:
         self._not_before_ms = 0
         self._verdict: tuple[str, BaseException] | None = None
         self._since_commit, self._committed_s = 0, self._time()
+        self._done = desk.figures.done.labels(self.lane.queue)
+        self._job_s = desk.figures.job_s.labels(self.lane.queue)
 
     def ring(self) -> None:
         """Something was posted, or is wanted of the lane."""
@@ -225,8 +227,8 @@ class LaneRunner:
             figures.failures.labels(queue).inc()
             log.info("%s: try %s of message %s failed: %r", self.lane, attempt, messages[0].message_id, error)
             return error
-        figures.job_s.labels(queue).observe(self._time() - began_s)
-        figures.done.labels(queue).inc(len(batch))
+        self._job_s.observe(self._time() - began_s)
+        self._done.inc(len(batch))
         return None
 
     def _why(self, id: str) -> BaseException:

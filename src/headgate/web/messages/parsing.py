@@ -47,6 +47,8 @@ def form(body: bytes) -> dict[str, str]:
 def whole(fields: Mapping[str, Any], name: str, low: int, high: int, default: T) -> int | T:
     """A whole number, or the default when it is not given."""
     value = fields.get(name)
+    if type(value) is int and low <= value <= high:
+        return value
     if value is None or value == "":
         return default
     if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,10}", str(value)) or not low <= int(value) <= high:
