@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from msgspec.structs import replace
 
 import pytest
 from hypothesis import Phase, settings

@@ -72,7 +72,7 @@ async def test_every_place_the_gate_needs_is_written_and_reads_back(
     repositories.create("semaphored", {"zuul.yaml": text, "jobs/unit": "#!/bin/sh\n"})
     tenants = TENANTS.replace("- config\n", "- semaphored\n")
     witness = Witness(backend)
-    lawful = LawfulBackend(witness, Laws.of("/zuul"), EVERYBODY)
+    lawful = LawfulBackend(witness, Laws("/zuul"), EVERYBODY)
     jobs = {"unit": lambda spec, state: BuildOutcome(build=spec.build, result="SUCCESS", data={"much": "x" * 20_000})}
     async with gate(tmp_path, repositories.hub, lawful, tenants, jobs) as running:
         repositories.propose("code/api", "greet", {"hello": "hi\n"})

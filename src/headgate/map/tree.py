@@ -44,8 +44,7 @@ def union(form: object) -> type[Any]:
     return form  # type: ignore[return-value]  # msgspec takes unions; the type system has no word for them
 
 
-@dataclass(frozen=True, slots=True)
-class Address(Generic[R]):
+class Address(msgspec.Struct, Generic[R], frozen=True):
     """A path, together with what is stored there."""
 
     path: str
@@ -161,8 +160,7 @@ class below(Generic[D]):
         return self if here is None else self.dir(f"{here.path}/{self.name}")
 
 
-@dataclass(frozen=True, slots=True)
-class Each(Generic[D]):
+class Each(msgspec.Struct, Generic[D], frozen=True):
     path: str
     dir: type[D]
 

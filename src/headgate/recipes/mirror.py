@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from headgate.store.model import ancestors
 from headgate.store.store import Store
 from headgate.store.tree import Tree
 from headgate.store.types import Changed, Entry, Gone, Snapshot, Unavailable
@@ -136,8 +137,8 @@ class Mirror:
 
     def _stir(self, path: str) -> None:
         """Whoever looks at the path, or at what it is under."""
-        above = path
-        while above:
-            for part in self._parts.get(above, ()):
-                part.stir(path)
-            above = above.rpartition("/")[0]
+        parts = self._parts
+        for place in (path, *ancestors(path)):
+            if place in parts:
+                for part in parts[place]:
+                    part.stir(path)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import assert_never
 
 from headgate.store.types import (
@@ -27,6 +28,7 @@ _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]|/(~|\.\.?(/
 """Control and private characters, the components `.` and `..`, and `~…`, which is the backends' own."""
 
 
+@lru_cache(maxsize=10_000)
 def check_path(path: str) -> None:
     """Absolute, no empty component, no trailing slash, nothing that some backend cannot name."""
     if not path.startswith("/") or path.endswith("/") or "//" in path or _UNFIT.search(path):
@@ -41,25 +43,37 @@ def check_commit(checks: Sequence[At], ops: Sequence[Op]) -> None:
     if len(checks) > OPS_MAX or len(ops) > OPS_MAX:
         raise TooLarge(f"a commit has at most {OPS_MAX} checks and {OPS_MAX} operations, not {len(checks)}, {len(ops)}")
     named: set[str] = set()
-    size_bytes = sum(len(check.path.encode()) for check in checks)
-    leases = {op.lease for op in ops if not isinstance(op, Delete) and op.lease is not None}
-    if len(leases) > 1:
-        raise ValueError("a commit is made under one lease at most")
-    parents = {op.parent for op in ops if isinstance(op, Append)}
-    if len(parents) > PARENTS_MAX:
-        raise TooLarge(f"a commit appends to at most {PARENTS_MAX} parents, not {len(parents)}")
+    parents: set[str] = set()
+    leases: set[Lease] = set()
+    size_bytes = 0
     for op in ops:
-        path = op.parent if isinstance(op, Append) else op.path
-        check_path(path)
-        if not isinstance(op, Append):
+        if isinstance(op, Append):
+            path = op.parent
+            parents.add(path)
+        else:
+            path = op.path
             if path in named:
                 raise ValueError(f"a commit names each path once; {path} is named twice")
             named.add(path)
-        size_bytes += len(path.encode()) + (0 if isinstance(op, Delete) else len(op.value))
+        check_path(path)
+        size_bytes += _size_bytes(path)
+        if not isinstance(op, Delete):
+            size_bytes += len(op.value)
+            if op.lease is not None:
+                leases.add(op.lease)
     for check in checks:
         check_path(check.path)
+        size_bytes += _size_bytes(check.path)
+    if len(leases) > 1:
+        raise ValueError("a commit is made under one lease at most")
+    if len(parents) > PARENTS_MAX:
+        raise TooLarge(f"a commit appends to at most {PARENTS_MAX} parents, not {len(parents)}")
     if size_bytes > COMMIT_SIZE_MAX_BYTES:
         raise TooLarge(f"a commit has at most {COMMIT_SIZE_MAX_BYTES} bytes, not {size_bytes}; store it as a blob")
+
+
+def _size_bytes(path: str) -> int:
+    return len(path) if path.isascii() else len(path.encode())
 
 
 def check_leased(ops: Sequence[Op], leased: Callable[[str], bool], above: Callable[[str], bool]) -> None:
@@ -73,10 +87,13 @@ def check_leased(ops: Sequence[Op], leased: Callable[[str], bool], above: Callab
             raise ValueError(f"{path}: an entry with a lease has nothing below it")
 
 
-def ancestors(path: str) -> Iterator[str]:
+@lru_cache(maxsize=10_000)
+def ancestors(path: str) -> tuple[str, ...]:
     """The places above, nearest first, without the root."""
-    while (path := path.rpartition("/")[0]) != "":
-        yield path
+    found = []
+    while path := path.rpartition("/")[0]:
+        found.append(path)
+    return tuple(found)
 
 
 def inside(path: str, prefix: str) -> bool:

@@ -162,10 +162,9 @@ class Store:
                 raise GuardLost(conflict.check) from None
             raise
 
-    async def watch(self, prefix: str) -> AsyncIterator[Change]:
+    def watch(self, prefix: str) -> AsyncIterator[Change]:
         self.counts.watches += 1
-        async for change in self.backend.watch(prefix):
-            yield change
+        return self.backend.watch(prefix)
 
     async def transact(self, body: Callable[[Txn], Awaitable[T]], *, guards: Sequence[At] = ()) -> T:
         """Runs `body` until what it read and wrote commits as one step.

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from headgate.store.model import check_commit, check_leased, inside, order
+from headgate.store.model import check_commit, check_leased, order
 from headgate.store.types import (
     NAME_DIGITS,
     Append,
@@ -58,8 +58,10 @@ class Staged:
 
     def _above(self, path: str) -> bool:
         """Is anything below `path`?"""
-        below = {entry.path for entry in self.tree.under(path)} | set(self.entries)
-        return any(p.startswith(path + "/") and self.get(p) is not None for p in below)
+        begin = path + "/"
+        return any(p.startswith(begin) and entry is not None for p, entry in self.entries.items()) or any(
+            entry.path != path and self.get(entry.path) is not None for entry in self.tree.under(path)
+        )
 
     def _stage(self, op: Op) -> Entry | None:
         now = self.revision
@@ -84,7 +86,7 @@ class Watcher:
     """Changes under one prefix, in order, for one reader."""
 
     def __init__(self, tree: Tree, prefix: str) -> None:
-        self.tree, self.prefix = tree, prefix
+        self.tree, self.prefix, self._below = tree, prefix, f"{prefix}/"
         self._changes: deque[Change] = deque()
         self._some = asyncio.Event()
         self.gap()
@@ -96,7 +98,7 @@ class Watcher:
         self._some.set()
 
     def tell(self, change: Change, path: str) -> None:
-        if self._whole or not inside(path, self.prefix):
+        if self._whole or not (path == self.prefix or path.startswith(self._below)):
             return
         if len(self._changes) >= BACKLOG_MAX:
             self.gap()
@@ -153,10 +155,15 @@ class Tree:
     def under(self, prefix: str) -> tuple[Entry, ...]:
         """The subtree at `prefix`, oldest born first; costs what it holds, not what the tree holds."""
         low, high = bisect_left(self._paths, prefix + "/"), bisect_left(self._paths, prefix + "0")
+        own = self.entries.get(prefix)
+        if low == high:
+            return () if own is None else (own,)
         found = [self.entries[path] for path in self._paths[low:high]]
-        if (own := self.entries.get(prefix)) is not None:
+        if own is not None:
             found.append(own)
-        return tuple(sorted(found, key=order))
+        if len(found) > 1:
+            found.sort(key=order)
+        return tuple(found)
 
     def scan(self, directory: str, begins: str, after: str, limit: int) -> list[Entry]:
         """The first entries below `directory`, by path, whose path in it begins so and comes after."""

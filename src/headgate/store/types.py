@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from typing import NewType, Protocol, runtime_checkable
+
+import msgspec
 
 Lease = NewType("Lease", str)
 
@@ -46,8 +47,7 @@ class Corrupt(StoreError):
     """What is stored cannot be read back.  The message names the file or path and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One node as it was at `version`, which changes with every write and never comes back, even after deletion.
 
     `born` is the commit in which it was created.  Put at a place that already had something below it, or under
@@ -61,16 +61,14 @@ class Entry:
     lease: Lease | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class At:
+class At(msgspec.Struct, frozen=True, gc=False):
     """Check: `path` is at exactly `version`; None means absent.  The guard of a lock is one of these."""
 
     path: str
     version: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(msgspec.Struct, frozen=True, gc=False):
     """Create or replace.  With a lease, the entry goes when the lease goes."""
 
     path: str
@@ -78,8 +76,7 @@ class Put:
     lease: Lease | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(msgspec.Struct, frozen=True, gc=False):
     """Create `<parent>/<prefix><ten digits>`; the number is greater than any that was appended to `parent` before,
     and none comes back.  Numbers need not be consecutive."""
 
@@ -89,8 +86,7 @@ class Append:
     prefix: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(msgspec.Struct, frozen=True, gc=False):
     """Remove one entry (not what is below it); removing what is absent is no error."""
 
     path: str
@@ -99,20 +95,17 @@ class Delete:
 Op = Put | Append | Delete
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True, gc=False):
     """The whole subtree, oldest first.  The first message of a watch, and again after any gap."""
 
     entries: tuple[Entry, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(msgspec.Struct, frozen=True, gc=False):
     entry: Entry
 
 
-@dataclass(frozen=True, slots=True)
-class Gone:
+class Gone(msgspec.Struct, frozen=True, gc=False):
     path: str
 
 

@@ -4,8 +4,7 @@ that the map says it is written under."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from headgate.map.places import Map
@@ -15,6 +14,8 @@ from headgate.testing.through import Through
 
 _KEY = re.compile(r"<([^>]+)>")
 WORKERS = frozenset({"executor", "merger"})
+KNOWN_MAX = 10_000
+"""Paths whose law is kept."""
 
 
 class Unlawful(AssertionError):
@@ -22,51 +23,61 @@ class Unlawful(AssertionError):
 
 
 class _Law(NamedTuple):
-    under: str
-    taken_under: str
+    """What holds at one path."""
+
+    writers: frozenset[str]
     by: str
-    template: str
-
-    @property
-    def writers(self) -> frozenset[str]:
-        """Nobody, of a place that is only kept for the contract."""
-        named = frozenset(word.strip() for word in self.by.split(",") if self.by)
-        return named | WORKERS if "worker" in named else named
+    under: tuple[str, ...]
+    """Locks that whoever writes must hold."""
+    taken_under: tuple[str, ...]
+    """Those that whoever deletes must hold beside."""
 
 
-@dataclass(frozen=True, slots=True)
 class Laws:
     """The rules of every place below `root`, as one expression to match paths with."""
 
-    root: str
-    pattern: re.Pattern[str]
-    laws: tuple[_Law, ...]
-
-    @classmethod
-    def of(cls, root: str) -> Laws:
+    def __init__(self, root: str) -> None:
         rows = [row for row in render(Map, root) if row.place is not None]
         rows.sort(key=lambda row: (-row.template.count("/"), row.template))
-        return cls(root, re.compile("|".join(f"({_expression(row)})" for row in rows)), tuple(map(_law, rows)))
+        self._root, self._rows = root, rows
+        self._pattern = re.compile("|".join(f"({_expression(row)})" for row in rows))
+        self._known: dict[str, _Law] = {}
 
     def check(self, writers: Set[str], checks: Sequence[At], ops: Sequence[Op]) -> None:
         """Raises Unlawful."""
         held = {check.path.rpartition("/")[0] for check in checks if check.version is not None}
         for op in ops:
             path = f"{op.parent}/{op.prefix}0000000000" if isinstance(op, Append) else op.path
-            match = self.pattern.fullmatch(path)
-            if match is None or match.lastindex is None:
+            law = self._known.get(path) or self._find(path)
+            if law is None:
                 raise Unlawful(f"{', '.join(sorted(writers))}: {path} is written, which is not on the map")
-            law = self.laws[match.lastindex - 1]
-            if not writers & law.writers:
+            if writers.isdisjoint(law.writers):
                 raise Unlawful(f"{path} is written by {', '.join(sorted(writers))}; the map names {law.by or 'nobody'}")
-            for needed in (law.under, law.taken_under if isinstance(op, Delete) else ""):
-                if needed and (lock := f"{self.root}/{self._filled(needed, law, path)}") not in held:
+            for lock in law.under + law.taken_under if isinstance(op, Delete) else law.under:
+                if lock not in held:
                     raise Unlawful(f"{path} is written without a guard under {lock}")
 
-    @staticmethod
-    def _filled(lock: str, law: _Law, path: str) -> str:
-        parts = dict(zip(law.template.split("/"), path.split("/"), strict=False))
-        return _KEY.sub(lambda key: parts[key.group()], lock)
+    def _find(self, path: str) -> _Law | None:
+        match = self._pattern.fullmatch(path)
+        if match is None or match.lastindex is None:
+            return None
+        if len(self._known) >= KNOWN_MAX:
+            self._known.clear()
+        law = self._known[path] = self._law(self._rows[match.lastindex - 1], path)
+        return law
+
+    def _law(self, row: Row, path: str) -> _Law:
+        assert row.place is not None, "only places have laws"
+        by = row.place.by
+        named = frozenset(word.strip() for word in by.split(",") if by)
+        keys = dict(zip(row.template.split("/"), path.split("/"), strict=False))
+        locks = ("", "") if row.place.node == "lock" else row.locks
+        under, taken_under = ((f"{self._root}/{_filled(lock, keys)}",) if lock else () for lock in locks)
+        return _Law(named | WORKERS if "worker" in named else named, by, under, taken_under)
+
+
+def _filled(lock: str, keys: Mapping[str, str]) -> str:
+    return _KEY.sub(lambda key: keys[key.group()], lock)
 
 
 def _expression(row: Row) -> str:
@@ -76,12 +87,6 @@ def _expression(row: Row) -> str:
     below = {"persistent": "", "lock": "/[^/]+", "sequence": "/[^/]+", "keyed": "/[^/]+"}
     kind = row.place.node.removeprefix("ephemeral ")
     return fixed + below.get(kind, "(?:/[^/]+){0,3}")
-
-
-def _law(row: Row) -> _Law:
-    assert row.place is not None, "only places have laws"
-    under, taken_under = ("", "") if row.place.node == "lock" else row.locks
-    return _Law(under, taken_under, row.place.by, row.template)
 
 
 class LawfulBackend(Through):

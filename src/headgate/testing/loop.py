@@ -1,41 +1,113 @@
-"""An event loop whose clock jumps to the next timer: hours pass in milliseconds, and always the same way."""
+"""An event loop whose clock jumps to the next timer: hours pass in milliseconds, and always the same way.
+
+It knows neither files nor signals, so it has nothing to ask the system about: what is left is a queue and a heap.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import selectors
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context, copy_context
+from heapq import heappop, heappush
+from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+THREAD_WAIT_MAX_S = 60.0
+"""Real time that a loop without anything to do waits for a thread to bring something."""
 
 
-LOOK_EVERY = 16
+class _Call(asyncio.TimerHandle):
+    """A callback that is to run, without what asyncio keeps beside one for its debug mode."""
+
+    __slots__ = ("args", "call", "due_s", "inside", "off")
+
+    def __init__(self, call: Callable[..., object], args: tuple[Any, ...], inside: Context, due_s: float) -> None:
+        self.call, self.args, self.inside, self.due_s, self.off = call, args, inside, due_s, False
+
+    def __repr__(self) -> str:
+        return f"<{self.call} at {self.due_s} s>"
+
+    def cancel(self) -> None:
+        self.off, self.args = True, ()
+
+    def cancelled(self) -> bool:
+        return self.off
+
+    def when(self) -> float:
+        return self.due_s
 
 
-class _Selector(selectors.SelectSelector):
-    """Never waits: a wait is a jump of the clock."""
-
+class VirtualLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
-        self.now_s = 0.0
-        self._looks = 0
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Files are looked at now and then: nothing here waits for one."""
-        if timeout:
-            self.now_s += timeout
-        self._looks += 1
-        return super().select(0) if self._looks % LOOK_EVERY == 0 else []
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    def __init__(self) -> None:
-        self._virtual = _Selector()
-        super().__init__(self._virtual)
+        self._now_s = 0.0
+        self._soon: deque[_Call] = deque()
+        self._later: list[tuple[float, int, _Call]] = []
+        self._count = 0
+        """Of timers: those of one moment go off in the order they were set."""
+        self._told = threading.Event()
 
     def time(self) -> float:
-        return self._virtual.now_s
+        return self._now_s
+
+    def call_soon(
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        call = _Call(callback, args, context if context is not None else copy_context(), self._now_s)
+        self._soon.append(call)
+        return call
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        call = self.call_soon(callback, *args, context=context)
+        self._told.set()
+        return call
+
+    def call_later(
+        self, delay: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        call = _Call(callback, args, context if context is not None else copy_context(), when)
+        self._count += 1
+        heappush(self._later, (when, self._count, call))
+        return call
+
+    def _run_once(self) -> None:
+        """What was to run when this began; what that asks for runs the next time."""
+        soon, later = self._soon, self._later
+        while later and later[0][2].off:
+            heappop(later)
+        if not soon:
+            self._jump()
+        while later and later[0][0] <= self._now_s:
+            soon.append(heappop(later)[2])
+        for _ in range(len(soon)):
+            call = soon.popleft()
+            if call.off:
+                continue
+            try:
+                call.inside.run(call.call, *call.args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                self.call_exception_handler({"message": f"{call.call} failed", "exception": error, "handle": call})
+
+    def _jump(self) -> None:
+        """To the next timer; without one, only a thread can bring something."""
+        if self._later:
+            self._now_s = max(self._now_s, self._later[0][0])
+        elif not self._told.wait(THREAD_WAIT_MAX_S):
+            raise RuntimeError("nothing is left to do, and no timer is set: everybody waits for ever")
+        self._told.clear()
 
 
 def run_virtual(main: Coroutine[Any, Any, T]) -> T:

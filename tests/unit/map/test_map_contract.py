@@ -96,7 +96,7 @@ def test_what_is_ours_is_marked():
 
 
 def test_what_is_only_kept_for_the_contract_may_be_written_by_nobody() -> None:
-    laws = Laws.of("/zuul")
+    laws = Laws("/zuul")
     laws.check({"scheduler"}, [], [Append("/zuul/cleanup/general", b"")])
     with pytest.raises(Unlawful, match="the map names nobody"):
         laws.check({"scheduler", "fingergw", ""}, [], [Append("/zuul/cleanup/connection", b"")])

@@ -12,7 +12,7 @@ from headgate.map.records import Finished
 from headgate.recipes.codec import decode
 from headgate.recipes.requests import Request
 from headgate.store.memory import MemoryBackend
-from headgate.store.types import At, Entry, Op
+from headgate.store.types import At, Delete, Entry, Op
 from headgate.testing.sim.world import UNSERVED, Broken, World
 from headgate.testing.through import Through
 
@@ -39,42 +39,62 @@ class Judge(Through):
         super().__init__(store)
         self._tree, self._world, self._notes = store.tree, world, notes
         self._map = Map()
-        self._gate = self._map.tenant("t").pipeline("gate")
-        self._pipelines = self._map.tenant("t").path + "/"
+        self._pipelines = {name: self._map.tenant("t").pipeline(name) for name in world.pipelines}
+        self._requests = self._map.executor.unzoned.requests.path + "/"
+        self._queues = self._map.tenant("t").pipeline("gate").path + "/queue/"
+        self._semaphore = self._map.semaphores("t").semaphore(SEMAPHORE).record
         self._queued: dict[str, int] = {}
         """Item of the gate -> its place among all that ever stood there."""
+        self._builds: dict[str, str] = {}
+        """Build that is to run -> the request for it; both are paths."""
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
         written = await self.inner.commit(checks, ops)
         try:
-            self._judge(written)
+            self._judge(ops, written)
         except Broken as broken:
             self._world.broken = self._world.broken or broken
         return written
 
-    def _judge(self, written: Sequence[Entry | None]) -> None:
-        if any(entry is not None and entry.path.startswith(self._pipelines) for entry in written):
-            self._no_build_for_an_abandoned_base()
-        for entry in written:
+    def _judge(self, ops: Sequence[Op], written: Sequence[Entry | None]) -> None:
+        """Looks at what the commit changed, no more."""
+        suspects = list[str]()
+        for op, entry in zip(ops, written, strict=True):
+            if entry is None:
+                suspects += [op.path] if isinstance(op, Delete) and op.path in self._builds else []
+            elif entry.path.startswith(self._requests):
+                suspects.append(self._build_of(entry))
+            elif entry.path.startswith(self._queues):
+                for item in self._pipelines["gate"].queue("any").record.decode(entry.value).items:
+                    self._queued.setdefault(item, len(self._queued))
+            elif entry.path == self._semaphore.path:
+                self._no_more_than_may_hold(entry)
+        self._no_build_for_an_abandoned_base(suspects)
+
+    def _no_more_than_may_hold(self, semaphore: Entry) -> None:
+        if len(self._semaphore.decode(semaphore.value).holders) > SEMAPHORE_MAX:
+            raise Broken(f"{semaphore.value!r}: more than {SEMAPHORE_MAX}")
+
+    def _build_of(self, request: Entry) -> str:
+        """Where the record is of the build that a request is for."""
+        asked = decode(request.value, Request)
+        meta = asked.meta
+        buildset = self._pipelines[meta["pipeline"]].item(meta["item"]).buildset(meta["buildset"])
+        build = buildset.job(meta["job"]).build(asked.id).record.path
+        self._builds[build] = request.path
+        return build
+
+    def _no_build_for_an_abandoned_base(self, builds: Sequence[str]) -> None:
+        there = self._tree.entries
+        for build in builds:
+            entry = there.get(self._builds[build])
             if entry is None:
                 continue
-            if entry.path.startswith(f"{self._gate.path}/queue/"):
-                for item in self._gate.queue("any").record.decode(entry.value).items:
-                    self._queued.setdefault(item, len(self._queued))
-            semaphore = self._map.semaphores("t").semaphore(SEMAPHORE).record
-            if entry.path == semaphore.path and len(semaphore.decode(entry.value).holders) > SEMAPHORE_MAX:
-                raise Broken(f"{entry.value!r}: more than {SEMAPHORE_MAX}")
-
-    def _no_build_for_an_abandoned_base(self) -> None:
-        for entry in self._tree.under(self._map.executor.unzoned.requests.path):
             request = decode(entry.value, Request)
-            meta = request.meta
-            buildset = self._map.tenant("t").pipeline(meta["pipeline"]).item(meta["item"]).buildset(meta["buildset"])
-            if (
-                request.wanted == "run"
-                and buildset.job(meta["job"]).build(request.id).record.path not in self._tree.entries
-            ):
-                raise Broken(f"{meta['job']} of {meta['change']} is to run for a buildset that is no more")
+            if request.wanted == "run" and build not in there:
+                raise Broken(
+                    f"{request.meta['job']} of {request.meta['change']} is to run for a buildset that is no more"
+                )
 
     # --- at the end
 

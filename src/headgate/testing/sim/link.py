@@ -38,6 +38,8 @@ class Link(Through):
         super().__init__(inner)
         self._chance, self._troubles = chance, troubles
         self._count, self._breaks = 0, 0
+        self._troubled = False
+        """Whether anything ever happened to it: what is well is quick."""
         self._cut_until_s = self._stalled_until_s = 0.0
         self.died = asyncio.Event()
 
@@ -65,10 +67,12 @@ class Link(Through):
         """Breaks with the network; late now and then."""
         await self._reached()
         breaks = self._breaks
+        chance = self._chance.random
         async for change in self.inner.watch(prefix):
-            if self._chance.random() < LAG_CHANCE:
+            if chance() < LAG_CHANCE:
                 await asyncio.sleep(self._chance.random() * LAG_MAX_S)
-            await self._reached()
+            if self._troubled:
+                await self._reached()
             if breaks != self._breaks:
                 raise Unavailable("the connection of this watch broke")
             yield change
@@ -77,8 +81,9 @@ class Link(Through):
         return None
 
     async def _request(self, ask: Callable[[], Awaitable[T]]) -> T:
-        await self._reached()
-        for _ in range(self._chance.randrange(3)):
+        if self._troubled:
+            await self._reached()
+        for _ in range(int(self._chance.random() * 3)):
             await asyncio.sleep(0)
         self._count += 1
         trouble = self._troubles.get(self._count)
@@ -87,7 +92,7 @@ class Link(Through):
         return await self._meet(trouble, ask)
 
     async def _meet(self, trouble: Trouble, ask: Callable[[], Awaitable[T]]) -> T:
-        now_s = asyncio.get_running_loop().time()
+        now_s, self._troubled = asyncio.get_running_loop().time(), True
         if trouble in (Trouble.PAUSE, Trouble.STALL):
             self._stalled_until_s = now_s + (SHORT_S if trouble is Trouble.PAUSE else LONG_S)
             # the request is on its way: it arrives whatever becomes of who sent it

@@ -104,7 +104,7 @@ WRITERS = {
 
 @cache
 def _laws() -> Laws:
-    return Laws.of(Map().path)
+    return Laws(Map().path)
 
 
 @dataclass(slots=True)
