@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from headgate.gate.change import TriggerEvent
 from headgate.gate.work import Answer, BuildSpec, MergerAnswer, MergerWork
 from headgate.map.records import Empty, ForPipeline, Management, Notices, Postings, Raw
@@ -22,7 +24,7 @@ class ConnectionQueue(Dir):
         node="lock",
     )
 
-    @property
+    @cached_property
     def stream(self) -> Stream[TriggerEvent]:
         return Stream(self.queue.path, self.data.path, TriggerEvent)
 
@@ -33,7 +35,7 @@ class ManagementQueue(Dir):
     queue = place(StreamEntry, "The order of events; each names its body.", by="web, cli, scheduler", node="sequence")
     data = place(union(Management), "Bodies of events.", by="web, cli, scheduler", node="keyed")
 
-    @property
+    @cached_property
     def stream(self) -> Stream[Management]:
         return Stream(self.queue.path, self.data.path, union(Management))
 
@@ -44,7 +46,7 @@ class TriggerQueue(Dir):
     queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler", node="sequence")
     data = place(TriggerEvent, "Bodies of events.", by="scheduler", node="keyed")
 
-    @property
+    @cached_property
     def stream(self) -> Stream[TriggerEvent]:
         return Stream(self.queue.path, self.data.path, TriggerEvent)
 
@@ -55,7 +57,7 @@ class ManagedQueue(Dir):
     queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler", node="sequence")
     data = place(ForPipeline, "Bodies of events.", by="scheduler", node="keyed")
 
-    @property
+    @cached_property
     def stream(self) -> Stream[ForPipeline]:
         return Stream(self.queue.path, self.data.path, ForPipeline)
 
@@ -68,7 +70,7 @@ class ResultQueue(Dir):
     )
     data = place(union(Answer), "Bodies of events.", by="merger, executor, scheduler", node="keyed")
 
-    @property
+    @cached_property
     def stream(self) -> Stream[Answer]:
         return Stream(self.queue.path, self.data.path, union(Answer))
 
@@ -83,7 +85,7 @@ class RequestQueue(Dir):
     results = place(Raw, "The result is complete; the submitter watches this.", by="worker, scheduler", node="keyed")
     waiters = place(Raw, "The submitter still wants the result.", by="scheduler", node="ephemeral keyed")
 
-    @property
+    @cached_property
     def places(self) -> RequestPlaces:
         return RequestPlaces(
             self.requests.path,
@@ -134,7 +136,7 @@ class NoticesQueue(Dir):
     data = place(Notices, "What is to be published.", by="scheduler, executor", node="keyed", seed=False)
     election = place(Empty, "Who publishes.", by="scheduler", node="lock", seed=False)
 
-    @property
+    @cached_property
     def stream(self) -> Stream[Notices]:
         return Stream(self.queue.path, self.data.path, Notices)
 
@@ -146,6 +148,6 @@ class ReportsQueue(Dir):
     data = place(Postings, "What is to be posted, and where.", by="scheduler", node="keyed", seed=False)
     election = place(Empty, "Who posts.", by="scheduler", node="lock", seed=False)
 
-    @property
+    @cached_property
     def stream(self) -> Stream[Postings]:
         return Stream(self.queue.path, self.data.path, Postings)

@@ -77,7 +77,8 @@ def encode_plain(record: object) -> bytes:
 
 
 class Dir:
-    """A place with places in it; the class docstring says what it is for."""
+    """A place with places in it; the class docstring says what it is for.  What is declared in it is made once, when it
+    is first asked for, and kept beside its path."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -128,7 +129,7 @@ class place(Generic[R]):
         self.locks = Guarded(under, taken_under)
 
     def __set_name__(self, owner: type[Dir], name: str) -> None:
-        self.name = "" if self.own else self.name or name.replace("_", "-")
+        self.attribute, self.name = name, "" if self.own else self.name or name.replace("_", "-")
 
     @overload
     def __get__(self, here: None, owner: type[Dir]) -> place[R]: ...
@@ -137,7 +138,9 @@ class place(Generic[R]):
     def __get__(self, here: Dir | None, owner: type[Dir]) -> place[R] | Address[R]:
         if here is None:
             return self
-        return Address(here.path if self.own else f"{here.path}/{self.name}", self.type)
+        found = Address(here.path if self.own else f"{here.path}/{self.name}", self.type)
+        vars(here)[self.attribute] = found
+        return found
 
 
 class below(Generic[D]):
@@ -150,14 +153,18 @@ class below(Generic[D]):
         self.locks = Guarded(under, taken_under)
 
     def __set_name__(self, owner: type[Dir], name: str) -> None:
-        self.name = self.name or name.replace("_", "-")
+        self.attribute, self.name = name, self.name or name.replace("_", "-")
 
     @overload
     def __get__(self, here: None, owner: type[Dir]) -> below[D]: ...
     @overload
     def __get__(self, here: Dir, owner: type[Dir]) -> D: ...
     def __get__(self, here: Dir | None, owner: type[Dir]) -> below[D] | D:
-        return self if here is None else self.dir(f"{here.path}/{self.name}")
+        if here is None:
+            return self
+        found = self.dir(f"{here.path}/{self.name}")
+        vars(here)[self.attribute] = found
+        return found
 
 
 class Each(msgspec.Struct, Generic[D], frozen=True):
@@ -190,7 +197,7 @@ class each(Generic[D]):
         self.locks = Guarded(under, taken_under)
 
     def __set_name__(self, owner: type[Dir], name: str) -> None:
-        self.name = "" if self.bare else self.name or name.replace("_", "-")
+        self.attribute, self.name = name, "" if self.bare else self.name or name.replace("_", "-")
 
     @overload
     def __get__(self, here: None, owner: type[Dir]) -> each[D]: ...
@@ -199,7 +206,9 @@ class each(Generic[D]):
     def __get__(self, here: Dir | None, owner: type[Dir]) -> each[D] | Each[D]:
         if here is None:
             return self
-        return Each(here.path if self.bare else f"{here.path}/{self.name}", self.dir)
+        found = Each(here.path if self.bare else f"{here.path}/{self.name}", self.dir)
+        vars(here)[self.attribute] = found
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from headgate.store.model import ancestors
 from headgate.store.store import Store
 from headgate.store.tree import Tree
-from headgate.store.types import Changed, Entry, Gone, Snapshot, Unavailable
+from headgate.store.types import Change, Changed, Entry, Gone, Unavailable
 
 RETRY_MAX_S = 10.0
 CHANGED_MAX = 1_000
@@ -22,6 +22,7 @@ class Part:
         self.moves = 0
         """Grows with every change seen there."""
         self._changed: set[str] | None = None
+        self._sleepers = 0
         self._prefixes, self._parts, self._moved = prefixes, parts, asyncio.Event()
         for prefix in prefixes:
             parts.setdefault(prefix, {})[self] = None
@@ -35,7 +36,8 @@ class Part:
             self._changed.add(path)
         else:
             self._changed = None
-        self._moved.set()
+        if self._sleepers:
+            self._moved.set()
 
     def changed(self) -> set[str] | None:
         """The paths that changed since this was last asked; None: any may have."""
@@ -46,7 +48,11 @@ class Part:
         """Waits until more than `since` changes were seen; how many were."""
         while self.moves <= since:
             self._moved.clear()
-            await self._moved.wait()
+            self._sleepers += 1
+            try:
+                await self._moved.wait()
+            finally:
+                self._sleepers -= 1
         return self.moves
 
     def __enter__(self) -> Part:
@@ -119,26 +125,25 @@ class Mirror:
         """The subtree, oldest born first."""
         return self._tree.under(prefix)
 
-    def _apply(self, change: Snapshot | Changed | Gone) -> None:
-        match change:
-            case Snapshot(entries):
-                self._tree = Tree()
-                for entry in entries:
-                    self._tree.put(entry)
-                self._ready.set()
-                for part in dict.fromkeys(part for parts in self._parts.values() for part in parts):
-                    part.stir()
-            case Changed(entry):
-                self._tree.put(entry)
-                self._stir(entry.path)
-            case Gone(path):
-                self._tree.remove(path)
-                self._stir(path)
+    def _apply(self, change: Change) -> None:
+        if isinstance(change, Changed):
+            self._tree.put(change.entry)
+            self._stir(change.entry.path)
+        elif isinstance(change, Gone):
+            self._tree.remove(change.path)
+            self._stir(change.path)
+        else:
+            self._tree = Tree(change.entries)
+            self._ready.set()
+            for part in dict.fromkeys(part for parts in self._parts.values() for part in parts):
+                part.stir()
 
     def _stir(self, path: str) -> None:
         """Whoever looks at the path, or at what it is under."""
         parts = self._parts
-        for place in (path, *ancestors(path)):
-            if place in parts:
-                for part in parts[place]:
+        for part in parts.get(path, ()):
+            part.stir(path)
+        for above in ancestors(path):
+            if above in parts:
+                for part in parts[above]:
                     part.stir(path)

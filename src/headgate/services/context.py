@@ -82,4 +82,7 @@ class Context:
         return self._queue(self.map.merger.places)
 
     def _queue(self, places: RequestPlaces) -> Requests:
-        return self._queues.setdefault(places.requests, Requests(self.store, places))
+        found = self._queues.get(places.requests)
+        if found is None:
+            found = self._queues[places.requests] = Requests(self.store, places)
+        return found

@@ -106,10 +106,18 @@ class Watcher:
         self._changes.append(change)
         self._some.set()
 
-    async def next(self) -> Change:
-        while not (self._changes or self._whole):
+    @property
+    def waits(self) -> bool:
+        """Nothing is there to take."""
+        return not (self._changes or self._whole)
+
+    async def some(self) -> None:
+        """Until there is something to take."""
+        while self.waits:
             self._some.clear()
             await self._some.wait()
+
+    def take(self) -> Change:
         if self._whole:
             self._whole = False
             return Snapshot(self.tree.under(self.prefix))
@@ -145,12 +153,14 @@ class Tree:
         if entry.path not in self.entries:
             insort(self._paths, entry.path)
         self.entries[entry.path] = entry
-        self._tell(Changed(entry), entry.path)
+        if self._watchers:
+            self._tell(Changed(entry), entry.path)
 
     def remove(self, path: str) -> None:
         if self.entries.pop(path, None) is not None:
             del self._paths[bisect_left(self._paths, path)]
-            self._tell(Gone(path), path)
+            if self._watchers:
+                self._tell(Gone(path), path)
 
     def under(self, prefix: str) -> tuple[Entry, ...]:
         """The subtree at `prefix`, oldest born first; costs what it holds, not what the tree holds."""
@@ -181,7 +191,9 @@ class Tree:
         self._watchers.append(watcher)
         try:
             while True:
-                yield await watcher.next()
+                if watcher.waits:
+                    await watcher.some()
+                yield watcher.take()
         finally:
             self._watchers.remove(watcher)
 

@@ -41,10 +41,16 @@ class Scheduler:
     """`run` is the body of the component."""
 
     def __init__(
-        self, context: Context, tenants: dict[str, Tenant], forges: dict[str, Forge], conf: SystemConf
+        self,
+        context: Context,
+        tenants: dict[str, Tenant],
+        forges: dict[str, Forge],
+        conf: SystemConf,
+        cache: ParseCache | None = None,
     ) -> None:
+        """`cache`: of what was parsed before, in this process."""
         self._context, self._forges, self._conf = context, forges, conf
-        cache = ParseCache()
+        cache = cache or ParseCache()
         self.tenants = {name: Configuration(context, tenant, cache) for name, tenant in tenants.items()}
         self._readings = {project: Reading(tuple(found)) for project, found in readers(tenants.values()).items()}
         self._standings = {
@@ -55,10 +61,16 @@ class Scheduler:
 
     @classmethod
     def of(
-        cls, context: Context, text: str, tenants: dict[str, Tenant], path: str, forges: dict[str, Forge]
+        cls,
+        context: Context,
+        text: str,
+        tenants: dict[str, Tenant],
+        path: str,
+        forges: dict[str, Forge],
+        cache: ParseCache | None = None,
     ) -> Scheduler:
         """`text` is the tenant file that `tenants` were read from."""
-        return cls(context, tenants, forges, SystemConf(text, path, hashlib.sha256(text.encode()).hexdigest()))
+        return cls(context, tenants, forges, SystemConf(text, path, hashlib.sha256(text.encode()).hexdigest()), cache)
 
     async def run(self, session: Session) -> None:
         await self._publish(session)

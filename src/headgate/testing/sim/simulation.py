@@ -17,7 +17,8 @@ from typing import Any
 
 from headgate.base.ids import drawn_from
 from headgate.base.tasks import run_until
-from headgate.config.tenants import Connection, parse_tenants
+from headgate.config.parse import ParseCache
+from headgate.config.tenants import Connection, Tenant, parse_tenants
 from headgate.map.places import Map
 from headgate.recipes.mirror import Mirror
 from headgate.services.contact import EVENT_DATA_MAX_BYTES
@@ -105,6 +106,15 @@ WRITERS = {
 @cache
 def _laws() -> Laws:
     return Laws(Map().path)
+
+
+@cache
+def _tenants() -> dict[str, Tenant]:
+    return parse_tenants(TENANTS, "tenants.yaml", {"sim": Connection("sim", HOST)})
+
+
+_PARSED = ParseCache()
+"""Same content, same meaning, whichever world it is of."""
 
 
 @dataclass(slots=True)
@@ -236,8 +246,7 @@ class _Processes:
 
 
 def _scheduler(context: Context, world: World) -> Scheduler:
-    tenants = parse_tenants(TENANTS, "tenants.yaml", {"sim": Connection("sim", HOST)})
-    return Scheduler.of(context, TENANTS, tenants, "tenants.yaml", {"sim": SimForge(world)})
+    return Scheduler.of(context, TENANTS, _tenants(), "tenants.yaml", {"sim": SimForge(world)}, _PARSED)
 
 
 def simulate(first: int, count: int, progress: Callable[[int], None] = lambda seed: None) -> int:
