@@ -167,7 +167,7 @@ MUTANTS: tuple[Mutant, ...] = (
     unknown_outcomes_are_repeated,
 )
 
-FIRST = {semaphores_are_written_blindly: 126, what_ran_beside_a_lost_build_goes_on: 65, a_lost_pause_is_forgotten: 210}
+FIRST = {semaphores_are_written_blindly: 45, what_ran_beside_a_lost_build_goes_on: 65, a_lost_pause_is_forgotten: 210}
 """Seeds to begin with, where most find nothing."""
 
 
