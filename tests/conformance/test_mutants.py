@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
-from msgspec.structs import replace
 
 import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
+from msgspec.structs import replace
 
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import At, Backend, Change, Conflict, Delete, Entry, Gone, Lease, Op, Put, Snapshot

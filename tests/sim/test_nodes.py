@@ -63,5 +63,5 @@ def test_a_launcher_that_does_not_clean_is_found() -> None:
 
 def test_a_launcher_that_checks_nothing_is_found() -> None:
     with pytest.raises(Broken):
-        for seed in range(216, 300):  # one of the first of these finds it
+        for seed in range(15, 145):  # one of the first of these finds it
             Simulation(seed, unguarded).run()
