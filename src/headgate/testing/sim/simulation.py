@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -249,12 +249,11 @@ def _scheduler(context: Context, world: World) -> Scheduler:
     return Scheduler.of(context, TENANTS, _tenants(), "tenants.yaml", {"sim": SimForge(world)}, _PARSED)
 
 
-def simulate(first: int, count: int, progress: Callable[[int], None] = lambda seed: None) -> int:
-    """Runs seeds `first` … `first + count - 1`; how many deaths there were in all.  Raises Broken."""
+def simulate(seeds: Iterable[int]) -> int:
+    """Runs them all; how many deaths there were.  Raises Broken."""
     deaths = 0
-    for seed in range(first, first + count):
+    for seed in seeds:
         simulation = Simulation(seed)
         simulation.run()
         deaths += simulation.deaths
-        progress(seed)
     return deaths
