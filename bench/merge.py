@@ -10,18 +10,24 @@ from headgate.adapters.git.mirror import MirrorRepository
 from headgate.gate.work import MergeItem
 from headgate.testing.repositories import Repositories, run_git
 
-FILES, MERGES = 2_500, 20
+MERGES, FILES_EACH = 20, 3
+HERE = Path(__file__).parent.parent
+"""This project's own repository is the one that is measured; it must be a clone."""
 
 
 def _repository(root: Path) -> tuple[Repositories, list[str]]:
-    """A tree of FILES files, and MERGES changes of three files each, proposed on the same head."""
+    """A clone with all its history, and MERGES changes of FILES_EACH of its files each, proposed on the same head."""
     repositories = Repositories(root)
-    files = {f"dir{n % 50}/file{n}.txt": f"line {n}\n" * 20 for n in range(FILES)}
-    repositories.create("big", files)
-    commits = []
+    bare, work = repositories.hub / "own", repositories.work("own")
+    run_git("clone", "-q", "--bare", "--no-local", str(HERE), str(bare), at=root)
+    run_git("update-ref", "refs/heads/master", "HEAD", at=bare)
+    run_git("clone", "-q", "-b", "master", str(bare), str(work), at=root)
+    modules = [path for path in run_git("ls-files", at=work).splitlines() if path.endswith(".py")]
+    step, commits = len(modules) // (MERGES * FILES_EACH), []
     for n in range(MERGES):
-        changed = {f"dir{(n + k) % 50}/file{n + k * 50}.txt": f"changed {n}\n" for k in range(3)}
-        commits.append(repositories.propose("big", f"t{n}", changed))
+        mine = modules[n * step :: MERGES * step][:FILES_EACH]
+        changed = {path: (work / path).read_text() + f"# change {n}\n" for path in mine}
+        commits.append(repositories.propose("own", f"t{n}", changed))
     return repositories, commits
 
 
@@ -29,16 +35,16 @@ async def measure() -> dict[str, float]:
     """Seconds for the whole chain, each way; the trees at the end are the same."""
     with tempfile.TemporaryDirectory() as name:
         repositories, commits = _repository(Path(name))
-        mirror = MirrorRepository(Path(name) / "mirror.git", str(repositories.hub / "big"))
+        mirror = MirrorRepository(Path(name) / "mirror.git", str(repositories.hub / "own"))
         refs = await mirror.remote.refs()
         await mirror.bring(refs)
         head = refs["refs/heads/master"]
         begin = time.perf_counter()
         for n, commit in enumerate(commits):
-            item = MergeItem(f"i{n}", "big", "local", "master", f"refs/for/master/t{n}", commit, at_s=n)
+            item = MergeItem(f"i{n}", "own", "local", "master", f"refs/for/master/t{n}", commit, at_s=n)
             head = await mirror.merge(head, item)
         headgate_s = time.perf_counter() - begin
-        work = repositories.work("big")
+        work = repositories.work("own")
         run_git("checkout", "-q", "-B", "chain", "origin/master", at=work)
         begin = time.perf_counter()
         for commit in commits:

@@ -121,6 +121,53 @@ async def test_without_the_token_nothing_is_done(client: Client) -> None:
     assert answer.status_code == 404 and "no open change 'x'" in answer.json()["detail"]
 
 
+STATUS = {
+    "": "zuul_version state trigger_event_queue management_event_queue connection_event_queues last_reconfigured "
+    "pipelines",
+    "pipeline": "name description state manager triggers trigger_events result_events management_events change_queues",
+    "queue": "name branch window heads",
+    "item": "id active live refs zuul_ref item_ahead items_behind failing_reasons enqueue_time remaining_time jobs",
+    "ref": "id ref url project project_canonical owner",
+    "job": "name dependencies url report_url result voting uuid tries queued waiting_status elapsed_time "
+    "remaining_time execute_time start_time end_time estimated_time pipeline canceled paused pre_fail retry "
+    "snapshotting",
+}
+"""What clients of the status look for, by level."""
+
+
+async def test_status_has_the_fields_that_clients_look_for(
+    client: Client, running: Gate, repositories: Repositories
+) -> None:
+    running.runner.hold = hold = asyncio.Event()
+    for topic in ("one", "two"):
+        repositories.propose("code/api", topic, {topic: "1\n"})
+        await seen(running, topic)
+        body = {"pipeline": "gate", "change": topic}
+        assert (await client.post(f"{TENANT}/project/code/api/enqueue", json=body, headers=TOKEN)).status_code == 200
+    job: dict[str, Any] = {}
+    async with asyncio.timeout(20):
+        while not job.get("running"):
+            await asyncio.sleep(0.05)
+            status = (await client.get(f"{TENANT}/status")).json()
+            pipeline = next(p for p in status["pipelines"] if p["name"] == "gate")
+            (queue,) = (q for q in pipeline["change_queues"] if q["heads"])
+            ((one, two),) = queue["heads"]
+            job = next(iter(one["jobs"]), {})
+    levels = {"": status, "pipeline": pipeline, "queue": queue, "item": one, "ref": one["refs"][0], "job": job}
+    lacking = {level: set(words.split()) - set(levels[level]) for level, words in STATUS.items()}
+    assert not any(lacking.values()), lacking
+    assert status["connection_event_queues"] == {"local": {"length": 0}} and status["state"] == "running"
+    assert (pipeline["state"], pipeline["manager"]) == ("normal", "dependent")
+    assert {t["driver"] for t in pipeline["triggers"]} == {"git"} and queue["window"] >= 2
+    assert (one["item_ahead"], two["item_ahead"]) == (None, one["id"])
+    assert (one["items_behind"], two["items_behind"]) == ([two["id"]], [])
+    assert one["live"] and one["active"] and one["failing_reasons"] == [] and one["enqueue_time"] > 1.6e12
+    assert one["refs"][0]["project_canonical"] == "git.example/code/api" and one["refs"][0]["project"] == "code/api"
+    assert job["result"] is None and job["tries"] == 1 and not job["queued"] and job["start_time"] > 1.6e9
+    assert job["elapsed_time"] >= 0 and job["uuid"] in job["url"] and job["voting"] and job["pipeline"] == "gate"
+    hold.set()
+
+
 async def test_status_has_an_etag(client: Client) -> None:
     answer = await client.get(f"{TENANT}/status")
     names = [pipeline["name"] for pipeline in answer.json()["pipelines"]]

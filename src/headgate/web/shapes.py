@@ -41,6 +41,8 @@ class JobShape(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool = False
     pre_fail: bool = False
     retry: bool = False
+    snapshotting: bool = False
+    """Never: no images are made here.  Clients of Zuul's API look for it."""
 
 
 class RefShape(msgspec.Struct, frozen=True, kw_only=True):

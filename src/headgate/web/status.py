@@ -80,7 +80,10 @@ class Status:
             state="running" if configured.loaded.is_set() else "loading",
             trigger_event_queue=Length(own.trigger.stream.length(mirror)),
             management_event_queue=Length(own.management.stream.length(mirror)),
-            connection_event_queues={},
+            connection_event_queues={
+                name: Length(self.context.map.events.connection(name).events.stream.length(mirror))
+                for name in sorted({project.connection for project in configured.tenant.projects})
+            },
             last_reconfigured=address.decode(layout.value).at_ms if layout else None,
             pipelines=tuple(
                 self._pipeline(tenant, name, running, estimate) for name in configured.layouts.landed.pipelines
@@ -126,7 +129,8 @@ class Status:
                     yield pipeline, item, build
 
     def _pipeline(self, tenant: str, name: str, running: Mapping[str, Request], estimate: Estimate) -> PipelineShape:
-        pipeline = self.tenants[tenant].layouts.landed.pipelines[name]
+        configured = self.tenants[tenant]
+        pipeline = configured.layouts.landed.pipelines[name]
         events, mirror = self.context.map.events.tenant(tenant).pipelines(name), self.context.mirror
         try:
             state, word = self.state(tenant, name), "normal"
@@ -138,7 +142,9 @@ class Status:
             description=pipeline.description,
             state=word,
             manager=pipeline.manager,
-            triggers=tuple(TriggerShape(t.connection, "git") for t in pipeline.triggers),
+            triggers=tuple(
+                TriggerShape(t.connection, configured.tenant.driver(t.connection)) for t in pipeline.triggers
+            ),
             trigger_events=events.trigger.stream.length(mirror),
             result_events=events.result.stream.length(mirror),
             management_events=events.management.stream.length(mirror),
