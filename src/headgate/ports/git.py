@@ -40,6 +40,9 @@ class Sighting(msgspec.Struct, frozen=True):
     events: tuple[TriggerEvent, ...] = ()
     heads: dict[str, dict[str, str]] = {}
     """project -> ref -> commit, of every project whose branch heads moved."""
+    lingering: dict[str, frozenset[str]] = {}
+    """project -> keys of closed changes whose refs are still there, of every project looked at: to be remembered, or
+    they would seem to be proposed anew."""
     troubles: dict[str, str] = {}
     """project -> what is wrong with its repository now, for people; empty: nothing any more."""
 

@@ -116,6 +116,7 @@ async def test_what_has_landed_is_not_proposed_again_though_its_ref_stays(reposi
         repositories.propose("code", "two", {"d": "x\n"})
         assert (await seen.until(EventKind.PROPOSED)).topic == "two"
         assert seen.known[one.key].landed
+        assert seen.lingering == {PROJECT: {one.key}}
     assert "refs/for/master/one" in run_git("for-each-ref", at=repositories.hub / "code")
 
 

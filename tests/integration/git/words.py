@@ -87,6 +87,7 @@ class Watch:
     known: dict[str, Standing] = field(default_factory=dict)
     heads: dict[str, dict[str, str]] = field(default_factory=dict)
     troubles: dict[str, str] = field(default_factory=dict)
+    lingering: dict[str, frozenset[str]] = field(default_factory=dict)
     events: list[TriggerEvent] = field(default_factory=list)
 
     async def next(self) -> Sighting:
@@ -95,6 +96,7 @@ class Watch:
         self.known.update({standing.change.key: standing for standing in sighting.standings})
         self.heads.update(sighting.heads)
         self.troubles.update(sighting.troubles)
+        self.lingering.update(sighting.lingering)
         self.events += sighting.events
         return sighting
 

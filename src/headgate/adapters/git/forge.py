@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pygit2
+from msgspec.structs import replace
 
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.connection import GitConnection
@@ -195,5 +196,4 @@ def _with_trouble(sighting: Sighting | None, one: _Followed, trouble: str) -> Si
     if trouble == one.trouble:
         return sighting
     one.trouble = trouble
-    found = sighting or Sighting()
-    return Sighting(found.standings, found.events, found.heads, {one.project: trouble})
+    return replace(sighting or Sighting(), troubles={one.project: trouble})

@@ -17,7 +17,7 @@ from headgate.recipes import blob
 from headgate.recipes.lock import lock
 from headgate.recipes.stream import consumed
 from headgate.services.context import Context
-from headgate.services.scheduler.standings import Standings, remember
+from headgate.services.scheduler.standings import Standings, forgotten, remember
 from headgate.services.scheduler.turn import Piece, packed
 from headgate.store.store import GuardLost, Session
 from headgate.store.types import At, Conflict, Op
@@ -27,17 +27,22 @@ log = logging.getLogger("headgate.connection")
 EVENTS_MAX = 15
 """Events moved on in one commit."""
 ATTEMPTS_MAX = 10
+CLOSED_MAX = 5_000
+"""Changes that landed or were given up that are remembered; older ones nobody can depend on."""
 
 
 class ConnectionRunner:
     """`run` is driven by one process at a time: whoever leads the connection's election."""
 
-    def __init__(self, context: Context, forge: Forge, tenants: Mapping[str, frozenset[str]]) -> None:
+    def __init__(
+        self, context: Context, forge: Forge, tenants: Mapping[str, frozenset[str]], closed_max: int = CLOSED_MAX
+    ) -> None:
         """`tenants`: name -> canonical names of its projects."""
-        self._context, self._forge, self._tenants = context, forge, tenants
+        self._context, self._forge, self._tenants, self._closed_max = context, forge, tenants, closed_max
         self._standings = Standings(context.map, context.mirror, (forge.name,))
         self._events = context.map.events.connection(forge.name).events
         self._heads: dict[str, dict[str, str]] = {}
+        self._lingering: dict[str, frozenset[str]] = {}
         self._troubles: dict[str, Trouble] = {}
         self._storing = asyncio.Lock()
 
@@ -65,6 +70,24 @@ class ConnectionRunner:
         known = _Known(self._standings)
         async for sighting in self._forge.sightings(known, self._heads):
             await self._store(sighting, guard)
+            self._lingering.update(sighting.lingering)
+            await self._forget(guard)
+
+    async def _forget(self, guard: At) -> None:
+        """The changes that closed long ago, a tenth of them at once."""
+        known = self._standings.now()
+        if len(known) <= self._closed_max * 1.1 or sum(not s.open for s in known.values()) <= self._closed_max * 1.1:
+            return
+        map, mirror = self._context.map, self._context.mirror
+        found = forgotten(map, mirror, self._forge.name, known, self._lingering, self._closed_max)
+        for commit in packed(Piece(ops, [check]) for check, ops in found):
+            try:
+                await self._context.store.commit(commit.checks, commit.ops, guards=[guard])
+            except GuardLost:
+                raise
+            except Conflict as moved:
+                log.info("%s; what closed long ago is forgotten after the next change", moved)
+                return
 
     async def _store(self, sighting: Sighting, guard: At) -> None:
         """A change and what happened to it in one commit; everything seen in as few as possible.  Nothing is moved on

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from headgate.gate.change import Standing
 from headgate.map.places import ConnectionCache, Map
@@ -84,3 +84,27 @@ def remember(map: Map, mirror: Mirror, standing: Standing, id: str) -> tuple[At,
     if old is not None:
         ops.append(Delete(f"{place.data.path}/{decode(old.value, CacheEntry).data_uuid}"))
     return At(path, old.version if old else None), ops
+
+
+def forgotten(
+    map: Map,
+    mirror: Mirror,
+    connection: str,
+    known: Mapping[str, Standing],
+    lingering: Mapping[str, Collection[str]],
+    closed_max: int,
+) -> list[tuple[At, list[Op]]]:
+    """What to commit, of each under its check, so that of the closed changes only so many stay: those that closed last,
+    those that an open one names in its footers, and those whose refs may still be there (`ports.git.Sighting`)."""
+    place = map.cache.connection(connection)
+    needed = {key for standing in known.values() if standing.open for key in standing.change.needs}
+    closed = list[tuple[int, At, list[Op]]]()
+    for entry in mirror.under(place.cache.path):
+        cached = place.cache.decode(entry.value)
+        standing, body = known.get(cached.key), mirror.get(f"{place.data.path}/{cached.data_uuid}")
+        if standing is None or body is None or standing.open or cached.key in needed:
+            continue
+        if cached.key not in lingering.get(standing.change.project, (cached.key,)):
+            closed.append((body.born, At(entry.path, entry.version), [Delete(entry.path), Delete(body.path)]))
+    closed.sort(key=lambda one: one[0])
+    return [(check, ops) for _, check, ops in closed[: max(0, len(closed) - closed_max)]]

@@ -76,7 +76,11 @@ class Look:
         if not (self._standings or self._events or moved):
             return None
         heads = {self._project: self._heads} if moved else {}
-        return Sighting(tuple(self._standings), tuple(self._events), heads)
+        return Sighting(tuple(self._standings), tuple(self._events), heads, {self._project: self._lingering()})
+
+    def _lingering(self) -> frozenset[str]:
+        known = ((key, self._known.get(key)) for key in map(self._key, self._proposed))
+        return frozenset(key for key, standing in known if standing is not None and not standing.open)
 
     # --- what is proposed
 

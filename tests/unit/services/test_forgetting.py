@@ -1,0 +1,99 @@
+"""Changes that closed long ago are forgotten; what somebody may still ask for is not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from headgate.gate.change import Change, Standing
+from headgate.map.places import Map
+from headgate.ports.git import Sighting
+from headgate.recipes.mirror import Mirror
+from headgate.services.context import Context
+from headgate.services.scheduler.connection import ConnectionRunner
+from headgate.services.scheduler.standings import Standings
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+from headgate.testing.loop import run_virtual
+
+PROJECT = "git.example/code"
+
+
+def change(topic: str, *needs: str) -> Change:
+    ref = f"refs/for/master/{topic}"
+    return Change("local", PROJECT, "master", topic, commit=topic * 8, ref=ref, needs=tuple(map(key, needs)))
+
+
+def key(topic: str) -> str:
+    return f"{PROJECT}/master/{topic}"
+
+
+@dataclass
+class Scripted:
+    """A connection that sees what it is told to."""
+
+    sightings_: list[Sighting]
+    name: str = "local"
+    seen: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def sightings(
+        self, known: Mapping[str, Standing], heads: Mapping[str, Mapping[str, str]]
+    ) -> AsyncIterator[Sighting]:
+        for sighting in self.sightings_:
+            yield sighting
+        self.seen.set()
+        await asyncio.Event().wait()
+
+
+def left_after(closing: Sighting, closed_max: int) -> set[str]:
+    """Topics that are remembered: `a` to `d` and `e`, which needs `a`, were open; then this was seen."""
+
+    async def play() -> set[str]:
+        store = Store(MemoryBackend())
+        context = Context(store, Mirror(store, Map().path), lambda: 0)
+        opening = Sighting((*map(Standing, map(change, "abcd")), Standing(change("e", "a"))))
+        forge = Scripted([opening, closing])
+        keeping = asyncio.ensure_future(context.mirror.run())
+        await context.mirror.ready()
+        async with store.session("scheduler") as session:
+            runner = ConnectionRunner(context, forge, {"example": frozenset({PROJECT})}, closed_max)
+            running = asyncio.ensure_future(runner.run(session))
+            await forge.seen.wait()
+            await asyncio.sleep(1)
+            running.cancel()
+        keeping.cancel()
+        place = context.map.cache.connection("local")
+        known = Standings(context.map, context.mirror, ("local",)).now()
+        assert len(await store.list(place.data.path)) == len(known), "no body without its entry"
+        return {standing.change.topic for standing in known.values()}
+
+    return run_virtual(play())
+
+
+CLOSING = Sighting(
+    tuple(Standing(change(topic), open=False, landed=True) for topic in "abcd"), lingering={PROJECT: frozenset()}
+)
+
+
+def test_the_oldest_of_the_closed_are_forgotten_but_not_what_an_open_change_needs() -> None:
+    assert left_after(CLOSING, closed_max=1) == {"a", "d", "e"}
+
+
+def test_what_is_still_proposed_is_remembered_or_it_would_be_proposed_anew() -> None:
+    assert left_after(replace(CLOSING, lingering={PROJECT: frozenset({key("b")})}), closed_max=1) == {
+        "a",
+        "b",
+        "d",
+        "e",
+    }
+
+
+def test_of_a_project_not_seen_yet_nothing_is_forgotten() -> None:
+    assert left_after(replace(CLOSING, lingering={}), closed_max=1) == set("abcde")
+
+
+def test_few_are_all_remembered() -> None:
+    assert left_after(CLOSING, closed_max=4) == set("abcde")
