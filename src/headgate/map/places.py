@@ -92,7 +92,7 @@ class Cleanup(Dir):
     """Locks that let only one scheduler at a time sweep."""
 
     build_requests = place(Empty, "Sweep of build requests.", by="scheduler", node="lock", name="build_requests")
-    connection = place(Empty, "Sweep of the change caches; standings take their old ones along.", by="", node="lock")
+    connection = place(Empty, "Sweep of the change caches; who watches the connection does it.", by="", node="lock")
     general = place(Empty, "Everything else.", by="scheduler", node="lock")
     merge_requests = place(Empty, "Sweep of merge requests.", by="scheduler", node="lock", name="merge_requests")
     node_request = place(Empty, "Sweep of node requests; ours are ephemeral.", by="", node="lock", name="node_request")
