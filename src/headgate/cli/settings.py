@@ -68,6 +68,12 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "prometheus_addr": Option("text", "127.0.0.1", "Address of that port."),
     },
     "launcher": {
+        "host_keys": Option(
+            "choice:learn,require",
+            "learn",
+            "Of machines without the property `host-key`. learn: the key seen first is recorded there, and they are "
+            "held to it. require: they are not used.",
+        ),
         "prometheus_port": Option("integer:0,65535", "", "Port of health and figures, 0: a free one. Default: none."),
         "prometheus_addr": Option("text", "127.0.0.1", "Address of that port."),
     },
@@ -132,7 +138,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
             "verify: tokens of an `[auth NAME]`, or client certificates. trust: whoever callers say they are. "
             "Default: verify if there is something to verify with, trust on a loopback address.",
         ),
-        "cert_path": Option("path", "", "Certificate of the service, PEM. Default: no TLS."),
+        "cert_path": Option("path", "", "Certificate of the service, gRPC and HTTP, PEM. Default: no TLS."),
         "key_path": Option("path", "", "Its key."),
         "client_ca_path": Option("path", "", "Callers need a certificate of this authority. Default: they need none."),
         "service_name": Option("text", "runmachine-metadata", "Under which it is found in etcd."),

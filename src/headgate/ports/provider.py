@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+HOST_KEY_VARIABLE = "headgate_host_key"
+"""Of a host: the public keys by which it is known, one a line."""
+
 
 class Unusable(Exception):
     """The machine cannot be used now; the text says why."""
@@ -27,7 +30,10 @@ class Provider(Protocol):
     """Of one kind of machines.  Both may be called again for the same machine and request."""
 
     async def prepare(self, machine: Machine) -> dict[str, Any]:
-        """How a build reaches it, in Ansible's variables (JSON).  Raises Unusable."""
+        """How a build reaches it, in Ansible's variables (JSON).  Raises Unusable.
+
+        With HOST_KEY_VARIABLE, also when it was not known before, the machine is held to that key from then on.
+        """
         ...
 
     async def clean(self, machine: Machine) -> None:

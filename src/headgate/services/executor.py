@@ -64,7 +64,6 @@ class Executor:
     async def run(self, session: Session) -> None:
         context = self._context
         self.membership.session = session
-        self.membership.say(labels=sorted({*self._labels, *self._nodes.labels()}))
 
         def owner() -> dict[str, object]:
             return {"hostname": context.hostname, "component": session.name, "start_ms": context.now_ms()}
@@ -74,21 +73,30 @@ class Executor:
             self._queues,
             context.mirror,
             session,
-            self._do,
+            lambda claim: self._do(claim, worker),
             jobs_max=self._builds_max,
             owner=owner,
             sharing=sharing,
             looked_at=(context.map.executor.path, context.map.components.path, context.map.wishes.path),
         )
-        if isinstance(self._load, Boundless):
-            await worker.run()
-            return
-        looking = asyncio.ensure_future(sharing.look())
+        besides = [self._tell_labels()]
+        if not isinstance(self._load, Boundless):
+            besides.append(sharing.look())
+        tasks = [asyncio.ensure_future(one) for one in besides]
         try:
             await worker.run()
         finally:
-            looking.cancel()
-            await asyncio.gather(looking, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _tell_labels(self) -> None:
+        """Until cancelled: those of our machines and of our zone's, as the tenants have them now."""
+        with self._context.mirror.part(self._context.map.system.conf.path) as conf:
+            while True:
+                seen = conf.moves
+                self.membership.say(labels=sorted({*self._labels, *self._nodes.labels()}))
+                await conf.moved(seen)
 
     def _queues(self) -> list[Requests]:
         return [self._context.zone(zone) for zone in dict.fromkeys(("",) * self._unzoned + (self._zone,))]
@@ -99,13 +107,13 @@ class Executor:
             return not zone or bool(record.data.get("unzoned"))
         return queue == self._context.zone(zone).places.requests
 
-    async def _do(self, claim: Claim) -> None:
+    async def _do(self, claim: Claim, worker: Worker) -> None:
         with about(build=claim.request.id):
-            await self._run_and_answer(claim)
+            await self._run_and_answer(claim, worker)
 
-    async def _run_and_answer(self, claim: Claim) -> None:
+    async def _run_and_answer(self, claim: Claim, worker: Worker) -> None:
         requests, meta = self._context.builds, claim.request.meta
-        outcome = await self._outcome(claim)
+        outcome = await self._outcome(claim, worker)
         outcome = replace(outcome, data=self._told(outcome.data, claim))
         said = ": ".join(text for text in (outcome.result or "to be tried again", outcome.error) if text)
         log.info("build %s: %s", outcome.build, said)
@@ -133,7 +141,7 @@ class Executor:
             )
         )
 
-    async def _outcome(self, claim: Claim) -> BuildOutcome:
+    async def _outcome(self, claim: Claim, worker: Worker) -> BuildOutcome:
         """Of a build that cannot be read, too.  Raises StoreError when the store does not answer."""
         id = claim.request.id
         if claim.request.state == "paused":
@@ -141,7 +149,7 @@ class Executor:
         try:
             spec = decode(await self._context.builds.params(claim), BuildSpec)
             log.info("build %s: %s of %s for %s", spec.build, spec.job.name, spec.pipeline, spec.change.id)
-            return await self._run(claim, spec)
+            return await self._run(claim, spec, worker)
         except ValueError as error:
             return BuildOutcome(build=id, result="ERROR", error=f"what is to be run cannot be read: {error}")
         except StoreError:
@@ -162,7 +170,7 @@ class Executor:
         joined = [{**artifact, "url": urljoin(f"{str(base).rstrip('/')}/", artifact["url"])} for artifact in known]
         return {**data, "zuul": {**zuul, "artifacts": joined}}
 
-    async def _run(self, claim: Claim, spec: BuildSpec) -> BuildOutcome:
+    async def _run(self, claim: Claim, spec: BuildSpec, worker: Worker) -> BuildOutcome:
         """Raises StoreError."""
         cancel = asyncio.Event()
         contact = Contact(self._context, claim, cancel, spec.semaphores, self._told, spec.shared)
@@ -171,7 +179,10 @@ class Executor:
             state = spec.state or await self._state(spec.repo_state)
             if state is None:
                 return BuildOutcome(build=spec.build, result="CANCELED", error="the buildset is gone")
-            async with self._nodes.take(claim.session, spec, cancel) as ready:
+            nodes = self._nodes.take(
+                claim.session, spec, cancel, precedence=claim.request.precedence, waiting=worker.parked
+            )
+            async with nodes as ready:
                 if ready is None:
                     return BuildOutcome(build=spec.build, result="CANCELED")
                 await self._tell_of_start(spec)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from heapq import merge
@@ -21,7 +22,7 @@ from headgate.store.types import StoreError
 log = logging.getLogger("headgate.worker")
 
 RETRY_S = 5.0
-PARKED_MAX = 100
+PARKED_MAX = 1_000
 """Pieces of work that wait and take no place."""
 
 Do = Callable[[Claim], Awaitable[None]]
@@ -53,17 +54,40 @@ class Worker:
         self._backlogs: dict[str, Backlog] = {}
         self._free = asyncio.Event()
         self._parked = 0
+        self._back: deque[asyncio.Future[None]] = deque()
+        """What has waited and is to go on, once there is a place."""
 
     @asynccontextmanager
     async def parked(self) -> AsyncIterator[None]:
-        """While a piece of work only waits: another one may be done in its place, unless too many wait."""
-        counts = self._parked < PARKED_MAX
-        self._parked += counts
-        self._free.set()
+        """While a piece of work only waits: another one may be done in its place, unless too many wait.
+
+        Afterwards it waits for a place, before anything new gets one.
+        """
+        if self._parked >= PARKED_MAX:
+            yield
+            return
+        self._parked += 1
+        self._freed()
         try:
             yield
         finally:
-            self._parked -= counts
+            self._parked -= 1
+        back = asyncio.get_running_loop().create_future()
+        self._back.append(back)
+        self._freed()
+        try:
+            await back
+        finally:
+            if back in self._back:
+                self._back.remove(back)
+
+    def _freed(self) -> None:
+        """There may be a place: for what has waited, else for something new."""
+        while self._back and len(self._running) - self._parked - len(self._back) < self._jobs_max:
+            back = self._back.popleft()
+            if not back.done():
+                back.set_result(None)
+        self._free.set()
 
     async def run(self) -> None:
         try:
@@ -175,7 +199,7 @@ class Worker:
             await self._given_up(queue, claim)
         finally:
             self._running.pop(id, None)
-            self._free.set()
+            self._freed()
 
 
 def _urgency(found: Open) -> tuple[int, int]:

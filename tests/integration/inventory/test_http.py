@@ -4,28 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
+import pytest
+
+from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
 from headgate.map.inventory.places import InventoryMap
 from headgate.services.inventory.inventory import Inventory
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.web.inventory.http import ROUTES, create_app
-from headgate.web.inventory.identity import Sessions, Trusting
+from headgate.web.inventory.identity import Identity, Sessions, Trusting, Verifying
 from headgate.web.inventory.server import V1, v1_parts
-from headgate.web.serve import serve
+from headgate.web.serve import Tls, serve
+from tests.integration.inventory.authority import Authority
 
 HEADERS = {"headgate-user": "alice", "headgate-project": "blue", "headgate-partition": "site"}
 
 
 class Web:
-    def __init__(self, port: int) -> None:
-        self._root = f"http://127.0.0.1:{port}"
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
+        self._root, self._tls = f"{'https' if tls else 'http'}://127.0.0.1:{port}", tls
+
+    def with_tls(self, tls: ssl.SSLContext) -> Web:
+        return Web(int(self._root.rpartition(":")[2]), tls)
 
     async def __call__(self, verb: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
         return await asyncio.to_thread(self._ask, verb, path, body, {**HEADERS, **headers})
@@ -33,7 +42,9 @@ class Web:
     def _ask(self, verb: str, path: str, body: object, headers: dict[str, str]) -> tuple[int, Any]:
         data = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else None
         try:
-            with urlopen(Request(self._root + path, data, headers, method=verb), timeout=10) as answer:
+            with urlopen(
+                Request(self._root + path, data, headers, method=verb), timeout=10, context=self._tls
+            ) as answer:
                 return answer.status, json.load(answer)
         except HTTPError as refused:
             return refused.code, json.load(refused)
@@ -46,12 +57,12 @@ class Web:
 
 
 @asynccontextmanager
-async def served() -> AsyncIterator[Web]:
+async def served(identity: Identity | None = None, tls: Tls | None = None) -> AsyncIterator[Web]:
     inventory = Inventory(Store(MemoryBackend()), InventoryMap(), lambda: 1_000)
     await inventory.begin()
-    app = create_app(v1_parts(Sessions(Trusting(), inventory), inventory))
+    app = create_app(v1_parts(Sessions(identity or Trusting(), inventory), inventory))
     stop, port = asyncio.Event(), asyncio.get_running_loop().create_future()
-    web = serve(app, "127.0.0.1", 0, stop, port.set_result)
+    web = serve(app, "127.0.0.1", 0, stop, port.set_result, tls=tls)
     running = asyncio.ensure_future(run_until(stop, inventory.journal.run(), web))
     try:
         yield Web(await port)
@@ -123,3 +134,39 @@ async def test_the_openapi_tells_of_every_method() -> None:
             assert f"#/components/schemas/{name}" in text
         references = {one.split('"')[0] for one in text.split("#/components/schemas/")[1:]}
         assert references == set(found["components"]["schemas"])
+
+
+async def test_a_client_certificate_says_who_calls_over_https(tmp_path: Path) -> None:
+    authority = Authority()
+    certificates = {"server": authority.issue("localhost"), "alice": authority.issue("alice", project="blue")}
+    certificates["root"] = authority.issue("root", project="blue", role="operator")
+    for name, (certificate, key) in certificates.items():
+        (tmp_path / f"{name}.pem").write_bytes(certificate + key)
+    (tmp_path / "ca.pem").write_bytes(authority.pem)
+
+    def shown(name: str) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=tmp_path / "ca.pem")
+        context.check_hostname = False
+        if name:
+            context.load_cert_chain(tmp_path / f"{name}.pem")
+        return context
+
+    tls = Tls(tmp_path / "server.pem", tmp_path / "server.pem", tmp_path / "ca.pem")
+    async with served(Verifying(), tls) as web:
+        alice, root = web.with_tls(shown("alice")), web.with_tls(shown("root"))
+        site = {"partition": {"name": "site"}}
+        assert (await root("PUT", "/v1/partitions", site, **{"headgate-user": "root"}))[0] == 200
+        assert (await alice("PUT", "/v1/partitions", site))[0] == 403
+        assert (await alice("POST", "/v1/objects/apply", {"steps": [machine("m")]}))[0] == 200
+        assert (await alice("POST", "/v1/objects/search", {}, **{"headgate-user": "bob"}))[0] == 403
+        with pytest.raises((URLError, OSError)):
+            await web.with_tls(shown(""))("GET", "/v1/partitions")
+        with pytest.raises((URLError, OSError)):
+            await web("GET", "/v1/partitions")
+
+
+async def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "empty.pem").write_bytes(b"")
+    tls = Tls(tmp_path / "empty.pem", tmp_path / "empty.pem")
+    with pytest.raises(UserError, match="cannot be used"):
+        await serve(None, "127.0.0.1", 0, asyncio.Event(), lambda port: None, tls=tls)

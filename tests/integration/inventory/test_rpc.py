@@ -11,10 +11,6 @@ from typing import Any
 import grpc
 import jwt
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
@@ -23,7 +19,9 @@ from headgate.inventory.wire import inventory_pb2 as pb
 from headgate.inventory.wire import runm_pb2
 from headgate.testing.inventory.calls import fuzz
 from headgate.web.inventory.identity import Verifying
-from headgate.web.inventory.server import RUNM, V1, Tls
+from headgate.web.inventory.server import RUNM, V1
+from headgate.web.serve import Tls
+from tests.integration.inventory.authority import Authority
 from tests.integration.inventory.served import Client, served
 
 SECRET = "only the tests know this secret, nobody else"
@@ -218,40 +216,6 @@ async def test_a_client_certificate_says_who_calls(tmp_path: Path) -> None:
     nobody = grpc.ssl_channel_credentials(authority.pem)
     async with served(Verifying(), tls=tls, credentials=nobody) as client:
         assert await refusal(client.Search()) == "UNAVAILABLE"
-
-
-class Authority:
-    """Issues certificates."""
-
-    def __init__(self) -> None:
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tests")])
-        made = self._builder(self._name, self._key).add_extension(x509.BasicConstraints(True, None), True)
-        self.pem = made.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-
-    def issue(self, name: str, *, project: str = "", role: str = "") -> tuple[bytes, bytes]:
-        key = ec.generate_private_key(ec.SECP256R1())
-        said = [(NameOID.COMMON_NAME, name), (NameOID.ORGANIZATION_NAME, project)]
-        said.append((NameOID.ORGANIZATIONAL_UNIT_NAME, role))
-        subject = x509.Name([x509.NameAttribute(oid, value) for oid, value in said if value])
-        made = self._builder(subject, key).add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), False)
-        plain = serialization.NoEncryption()
-        return (
-            made.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM),
-            key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain),
-        )
-
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-        now = datetime.datetime.now(datetime.UTC)
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self._name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1))
-            .not_valid_after(now + datetime.timedelta(days=1))
-        )
 
 
 async def test_many_callers_at_once() -> None:

@@ -14,7 +14,7 @@ from headgate.base.tasks import run_until
 from headgate.config.model import FrozenJob, Node, Nodeset
 from headgate.config.operator.model import Label, Tenant
 from headgate.gate.change import Change
-from headgate.gate.work import BuildSpec
+from headgate.gate.work import BuildSpec, RepoState
 from headgate.inventory.choosing import choose
 from headgate.inventory.model import ADMIN, Caller, Object, Partition
 from headgate.map.check import check
@@ -107,11 +107,15 @@ def _uuid(name: str) -> str:
     return name.encode().hex().ljust(32, "0")
 
 
-def a_build(*labels: str, project: str = "p", **job: Any) -> BuildSpec:
+def a_build(
+    *labels: str, project: str = "p", build: str = "b", state: RepoState | None = None, **job: Any
+) -> BuildSpec:
     nodes = tuple(Node((f"n{number}",), label) for number, label in enumerate(labels))
     change = Change(connection="c", project=project, branch="m")
     frozen = FrozenJob(name="j", nodeset=Nodeset(nodes=nodes), **job)
-    return BuildSpec(build="b", buildset="s", tenant="t", pipeline="p", item="i", job=frozen, change=change)
+    return BuildSpec(
+        build=build, buildset="s", tenant="t", pipeline="p", item="i", job=frozen, change=change, state=state
+    )
 
 
 def on_site(story: Callable[[Site], Awaitable[None]]) -> Callable[[], None]:

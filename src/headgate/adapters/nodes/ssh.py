@@ -1,52 +1,81 @@
 """Machines that are there, reached over ssh.
 
 A build has a directory of its own on the machine, which is removed after it.  Properties of the machine: Ansible's
-(`ansible_host`, `ansible_user`, `ansible_port`, `ansible_ssh_private_key_file`…), and `prepare` and `clean`,
-commands of a shell run there before and after, which the provider may have for all its machines.
+(`ansible_host`, `ansible_user`, `ansible_port`, `ansible_ssh_private_key_file`…); `host-key`, the public keys by which
+it is known, one a line; and `prepare` and `clean`, commands of a shell run there before and after, which the provider
+may have for all its machines.
 """
 
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from headgate.ports.provider import Machine, Unusable
+from headgate.inventory.model import HOST_KEY
+from headgate.ports.provider import HOST_KEY_VARIABLE, Machine, Unusable
 
 COMMAND_MAX_S = 120.0
 CONNECT_MAX_S = 15
 ERROR_SIZE_MAX_CHARS = 300
 DIRECTORY = "headgate-builds"
 """Below the home directory."""
+_ALIAS = "machine"
+"""What it is called in the file of known keys, whatever its address."""
+_UNKNOWN = "Host key verification failed"
 
 
 class SshProvider:
     """See `ports.provider.Provider`."""
 
-    def __init__(self, program: str = "ssh") -> None:
-        self._program = program
+    def __init__(self, program: str = "ssh", *, learns: bool = True) -> None:
+        """`learns`: a machine whose key is not known is believed the first time; else it is not used."""
+        self._program, self._learns = program, learns
 
     async def prepare(self, machine: Machine) -> dict[str, Any]:
         """Also what Ansible needs, as the properties say it."""
         own = f"{DIRECTORY}/{machine.request}"
-        where = await self._run(machine, f"mkdir -p {own} && cd {own} && pwd && {_command(machine, 'prepare')}")
+        with self._known(machine) as known:
+            where = await self._run(
+                machine, f"mkdir -p {own} && cd {own} && pwd && {_command(machine, 'prepare')}", known
+            )
+            keys = [line.partition(" ")[2] for line in known.read_text().splitlines()]
         reach = {key: value for key, value in machine.reach.items() if key.startswith("ansible_")}
         return {
             "ansible_connection": "ssh",
             "ansible_host": machine.name,
             **reach,
+            HOST_KEY_VARIABLE: "\n".join(keys),
             "headgate_dir": where.split("\n")[0],
         }
 
     async def clean(self, machine: Machine) -> None:
         own = f"{DIRECTORY}/{machine.request}"
-        await self._run(machine, f"if cd {own} 2>/dev/null; then {_command(machine, 'clean')}; fi; cd && rm -rf {own}")
+        command = f"if cd {own} 2>/dev/null; then {_command(machine, 'clean')}; fi; cd && rm -rf {own}"
+        with self._known(machine) as known:
+            await self._run(machine, command, known)
 
-    async def _run(self, machine: Machine, command: str) -> str:
+    @contextmanager
+    def _known(self, machine: Machine) -> Iterator[Path]:
+        """A file with the keys of the machine; empty where they are to be learned.  Raises Unusable."""
+        keys = machine.reach.get(HOST_KEY, "").split("\n")
+        lines = [f"{_ALIAS} {key.strip()}\n" for key in keys if key.strip()]
+        if not lines and not self._learns:
+            raise Unusable(f"{machine.name} has no property {HOST_KEY}, and machines that nobody knows are not used")
+        with tempfile.TemporaryDirectory(prefix="headgate-ssh-") as name:
+            known = Path(name) / "known_hosts"
+            known.write_text("".join(lines))
+            yield known
+
+    async def _run(self, machine: Machine, command: str, known: Path) -> str:
         """What it said.  Raises Unusable."""
         try:
             process = await asyncio.create_subprocess_exec(
-                *self._arguments(machine), command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
+                *self._arguments(machine, known), command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
             )
         except OSError as error:
             raise Unusable(f"{self._program} cannot be run: {error.strerror}; install openssh-client") from error
@@ -58,17 +87,26 @@ class SshProvider:
         finally:
             await _ended(process)
         if process.returncode:
-            why = wrong.decode(errors="replace").strip()[-ERROR_SIZE_MAX_CHARS:]
-            raise Unusable(f"{machine.name}: ssh ended with {process.returncode}: {why}")
+            why = wrong.decode(errors="replace").strip()
+            if _UNKNOWN in why:
+                raise Unusable(
+                    f"{machine.name}: what answers there does not have its key; if the machine was made anew, "
+                    f"take its property {HOST_KEY} away"
+                )
+            raise Unusable(f"{machine.name}: ssh ended with {process.returncode}: {why[-ERROR_SIZE_MAX_CHARS:]}")
         return said.decode(errors="replace")
 
-    def _arguments(self, machine: Machine) -> list[str]:
+    def _arguments(self, machine: Machine, known: Path) -> list[str]:
         reach = machine.reach
         options = {
             "BatchMode": "yes",
             "ConnectTimeout": str(CONNECT_MAX_S),
-            "StrictHostKeyChecking": "no",
-            "UserKnownHostsFile": "/dev/null",
+            "StrictHostKeyChecking": "yes" if known.stat().st_size else "accept-new",
+            "UserKnownHostsFile": str(known),
+            "GlobalKnownHostsFile": "/dev/null",
+            "HostKeyAlias": _ALIAS,
+            "HashKnownHosts": "no",
+            "UpdateHostKeys": "no",
             "LogLevel": "ERROR",
         }
         said = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]

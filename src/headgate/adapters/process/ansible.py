@@ -11,6 +11,7 @@ from typing import Any
 
 from headgate.adapters.keys.clear import Clear, for_ansible, write_private
 from headgate.adapters.process.workspace import Workspace
+from headgate.ports.provider import HOST_KEY_VARIABLE
 
 PLUGINS = Path(__file__).parent / "ansible_plugins"
 MISSING = "this playbook needs Ansible, which is not installed; install it with: pip install 'headgate[ansible]'"
@@ -48,10 +49,12 @@ class Playbooks:
         here.mkdir(parents=True, exist_ok=True)
         inventory, extra, config = workspace.root / "inventory.json", here / "vars.json", here / "ansible.cfg"
         inventory.write_text(json.dumps(self._inventory()))
+        known = workspace.root / "known_hosts"
+        known.write_text("".join(_known(name, host) for name, host in self._hosts.items()))
         extra.write_text(
             json.dumps({**workspace.spec.job.extra_vars, **workspace.site, **said, "zuul": workspace.zuul()})
         )
-        config.write_text(_config(inventory, roles or [here], workspace.work))
+        config.write_text(_config(inventory, roles or [here], workspace.work, known))
         self._unreachable.unlink(missing_ok=True)
         environment = {
             "ANSIBLE_CONFIG": str(config),
@@ -98,7 +101,15 @@ _ELSEWHERE = {"ansible_remote_tmp": "~/.ansible/tmp", "ansible_async_dir": "~/.a
 def _host(found: Mapping[str, Any]) -> dict[str, Any]:
     """On this machine Python is our own and the work directory is where Ansible keeps its things."""
     local = found.get("ansible_connection") == "local"
-    return {**({"ansible_python_interpreter": sys.executable} if local else _ELSEWHERE), **found}
+    held = {"ansible_ssh_host_key_checking": True} if found.get(HOST_KEY_VARIABLE) else {}
+    return {**({"ansible_python_interpreter": sys.executable} if local else _ELSEWHERE), **held, **found}
+
+
+def _known(name: str, found: Mapping[str, Any]) -> str:
+    """Lines of ssh's known hosts: the keys that the host must have, if that is known."""
+    host, port = found.get("ansible_host") or name, str(found.get("ansible_port") or 22)
+    where = host if port == "22" else f"[{host}]:{port}"
+    return "".join(f"{where} {key}\n" for key in str(found.get(HOST_KEY_VARIABLE, "")).split("\n") if key)
 
 
 def _sockets(work: Path) -> Path:
@@ -107,7 +118,7 @@ def _sockets(work: Path) -> Path:
     return near if len(str(near)) <= SOCKET_DIRECTORY_SIZE_MAX else Path("/tmp", f"headgate-{work.parent.name[:12]}")
 
 
-def _config(inventory: Path, roles: Sequence[Path], work: Path) -> str:
+def _config(inventory: Path, roles: Sequence[Path], work: Path, known: Path) -> str:
     return (
         "[defaults]\n"
         f"inventory = {inventory}\nroles_path = {':'.join(str(role) for role in roles)}\n"
@@ -118,6 +129,7 @@ def _config(inventory: Path, roles: Sequence[Path], work: Path) -> str:
         "interpreter_python = auto_silent\ngathering = smart\ntimeout = 30\n"
         "[ssh_connection]\n"
         f"pipelining = True\ncontrol_path_dir = {_sockets(work)}\n"
-        f"ssh_args = -o ControlMaster=auto -o ControlPersist=60s -o UserKnownHostsFile={work}/home/.ssh/known_hosts\n"
+        f"ssh_args = -o ControlMaster=auto -o ControlPersist=60s -o GlobalKnownHostsFile={known} "
+        f"-o UserKnownHostsFile={work}/home/.ssh/known_hosts\n"
         "retries = 3\n"
     )

@@ -29,7 +29,8 @@ from headgate.store.etcd.address import SCHEME as ETCD
 from headgate.store.store import Store
 from headgate.web.inventory.http import create_app
 from headgate.web.inventory.identity import Identity, Sessions, Trusting, Verifying
-from headgate.web.inventory.server import Tls, serve, v1_parts
+from headgate.web.inventory.server import serve, v1_parts
+from headgate.web.serve import Tls
 from headgate.web.serve import serve as serve_web
 
 log = logging.getLogger("headgate.inventory")
@@ -53,12 +54,14 @@ def _faces(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> lis
         _announce("gRPC", host)(number)
         served.set_result(number)
 
-    works = [serve(inventory, sessions, _joined(host, port), _tls(settings), stop, bound)]
+    tls = _tls(settings)
+    works = [serve(inventory, sessions, _joined(host, port), tls, stop, bound)]
     if settings.store_url.startswith(ETCD):
         works.append(_be_found(settings, inventory, host, served))
     if http_port := settings.get("inventory", "http_port"):
         app = create_app(v1_parts(sessions, inventory))
-        works.append(serve_web(app, host, int(http_port), stop, _announce("JSON over HTTP", host)))
+        announce = _announce("JSON over HTTPS" if tls else "JSON over HTTP", host)
+        works.append(serve_web(app, host, int(http_port), stop, announce, "[inventory]", "http_port", tls))
     return works
 
 
@@ -70,7 +73,7 @@ async def _be_found(settings: Settings, inventory: Inventory, host: str, served:
     await found_at(inventory.facts.store, path)
 
 
-async def make_launcher(context: Context, inventory: Inventory, tenants: Tenants) -> Launcher:
+async def make_launcher(settings: Settings, context: Context, inventory: Inventory, tenants: Tenants) -> Launcher:
     """Raises UserError for a label that is none."""
     for tenant in tenants().values():
         for name, label in tenant.labels.items():
@@ -79,7 +82,8 @@ async def make_launcher(context: Context, inventory: Inventory, tenants: Tenants
             except Invalid as error:
                 raise UserError(f"tenant {tenant.name}: label {name}: {error}") from error
     await inventory.begin()
-    return Launcher(context, inventory, tenants, {STATIC: SshProvider(), LOCAL: LocalProvider()})
+    ssh = SshProvider(learns=settings.get("launcher", "host_keys") == "learn")
+    return Launcher(context, inventory, tenants, {STATIC: ssh, LOCAL: LocalProvider()})
 
 
 def make_inventory(settings: Settings, store: Store) -> Inventory:

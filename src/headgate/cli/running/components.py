@@ -273,7 +273,7 @@ async def add_launcher(process: Process, *, always: bool = True) -> None:
     inventory = make_inventory(settings, context.store)
     process.servers.append(run_inventory(settings, inventory, process.stop, serving=serving))
     if launching:
-        launcher = await make_launcher(context, inventory, process.tenants)
+        launcher = await make_launcher(settings, context, inventory, process.tenants)
         process.join(Membership(context, "launcher"), launcher.run)
 
 

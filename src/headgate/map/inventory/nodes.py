@@ -7,7 +7,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from headgate.inventory.model import HOST_KEY
 from headgate.map.tree import Dir, each, place
+
+PRECEDENCE = 200
 
 
 class NodeRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -24,7 +27,7 @@ class NodeRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Host of the one that runs the build."""
     zone: str = ""
     """Of the executor: only machines in the partition of this name."""
-    precedence: int = 200
+    precedence: int = PRECEDENCE
     """Lower goes first."""
 
 
@@ -48,8 +51,10 @@ class NodeClaim(msgspec.Struct, frozen=True, omit_defaults=True):
     state: str = "claimed"
     """claimed | ready | cleaning"""
 
-    def now(self, state: str) -> NodeClaim:
-        return replace(self, state=state)
+    def now(self, state: str, host_key: str = "") -> NodeClaim:
+        """With the key it is known by, if it was learned."""
+        known = {HOST_KEY: host_key} if host_key else {}
+        return replace(self, state=state, reach={**known, **self.reach})
 
 
 class NodeAnswer(msgspec.Struct, frozen=True, omit_defaults=True):

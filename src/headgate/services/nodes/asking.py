@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 
 from msgspec.structs import replace
 
@@ -13,7 +13,7 @@ from headgate.base.tasks import unless
 from headgate.config.model import Nodeset
 from headgate.config.tenants import Tenant
 from headgate.gate.work import BuildSpec
-from headgate.map.inventory.nodes import NodeAnswer, NodeRequest
+from headgate.map.inventory.nodes import PRECEDENCE, NodeAnswer, NodeRequest
 from headgate.recipes.codec import encode
 from headgate.recipes.patience import answered
 from headgate.services.context import Context
@@ -22,6 +22,8 @@ from headgate.store.types import Delete, Put, StoreError
 
 Tenants = Callable[[], Mapping[str, Tenant]]
 """As they are configured now."""
+Waiting = Callable[[], AbstractAsyncContextManager[None]]
+"""Entered while there is nothing to do but to wait."""
 
 
 class NoNodes(Exception):
@@ -40,7 +42,15 @@ class Asking:
         return {name for labels in every for name, one in labels.items() if self._zone and one.partition == self._zone}
 
     @asynccontextmanager
-    async def take(self, session: Session, spec: BuildSpec, cancel: asyncio.Event) -> AsyncIterator[BuildSpec | None]:
+    async def take(
+        self,
+        session: Session,
+        spec: BuildSpec,
+        cancel: asyncio.Event,
+        *,
+        precedence: int = PRECEDENCE,
+        waiting: Waiting = nullcontext,
+    ) -> AsyncIterator[BuildSpec | None]:
         """The build with its hosts; None when it was cancelled before it had them.  Raises NoNodes."""
         tenant = self._tenants().get(spec.tenant)
         if tenant is None or not tenant.labels or not spec.job.nodeset.nodes:
@@ -48,8 +58,8 @@ class Asking:
             return
         wrong = []
         for nodeset in (spec.job.nodeset, *spec.job.nodeset_alternatives):
-            async with self._asked(session, spec, nodeset) as request:
-                answer = await unless(cancel, self._answer(request))
+            async with self._asked(session, spec, nodeset, precedence) as request:
+                answer = await unless(cancel, self._answer(request, waiting))
                 if answer is None:
                     yield None
                     return
@@ -60,7 +70,9 @@ class Asking:
         raise NoNodes("; ".join(wrong))
 
     @asynccontextmanager
-    async def _asked(self, session: Session, spec: BuildSpec, nodeset: Nodeset) -> AsyncIterator[NodeRequest]:
+    async def _asked(
+        self, session: Session, spec: BuildSpec, nodeset: Nodeset, precedence: int
+    ) -> AsyncIterator[NodeRequest]:
         """While it is there, what is claimed for it is ours; it ends with the session, too."""
         nodes = tuple((name, node.label) for node in nodeset.nodes for name in node.name)
         request = NodeRequest(
@@ -72,6 +84,7 @@ class Asking:
             nodes=nodes,
             executor=self._context.hostname,
             zone=self._zone,
+            precedence=precedence,
         )
         path, store = self._context.map.nodes.requests(request.id).record.path, self._context.store
         put = Put(path, encode(request), session.lease)
@@ -82,11 +95,10 @@ class Asking:
             with suppress(StoreError):
                 await answered(session, lambda: store.commit([], [Delete(path)]))
 
-    async def _answer(self, request: NodeRequest) -> NodeAnswer:
+    async def _answer(self, request: NodeRequest, waiting: Waiting) -> NodeAnswer:
         address, mirror = self._context.map.nodes.answers(request.id).record, self._context.mirror
-        while True:
-            seen = mirror.moves
-            entry = mirror.get(address.path)
-            if entry is not None:
-                return address.decode(entry.value)
-            await mirror.moved(seen)
+        async with waiting():
+            with mirror.part(address.path) as own:
+                while (entry := mirror.get(address.path)) is None:
+                    await own.moved(own.moves)
+        return address.decode(entry.value)

@@ -10,11 +10,16 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
 
-from headgate.inventory.model import ProviderType
+from msgspec.structs import replace
+
+from headgate.inventory.model import HOST_KEY, ProviderType
+from headgate.inventory.names import Invalid
 from headgate.map.inventory.nodes import NodeAnswer, NodeClaim
-from headgate.ports.provider import Machine, Provider, Unusable
+from headgate.ports.provider import HOST_KEY_VARIABLE, Machine, Provider, Unusable
 from headgate.recipes.lock import lock
 from headgate.services.context import Context
+from headgate.services.inventory.draft import Update
+from headgate.services.inventory.errors import NotFound, Refused
 from headgate.services.inventory.inventory import Inventory
 from headgate.services.nodes.asking import Tenants
 from headgate.services.nodes.assigning import Assigned, Assigning, Refusal
@@ -51,10 +56,10 @@ class Launcher:
             if kind not in known:
                 await self.inventory.admin.set_provider_type(LAUNCHER, ProviderType(kind, what))
         async with lock(self.context.store, session, self.context.map.nodepool.path).hold() as guard:
-            await _Term(self, guard).run()
+            await Term(self, guard).run()
 
 
-class _Term:
+class Term:
     """For as long as we are the one."""
 
     def __init__(self, launcher: Launcher, guard: At) -> None:
@@ -131,7 +136,7 @@ class _Term:
     async def _prepare(self, waiting: Waiting) -> None:
         request = waiting.request
         found = await asyncio.gather(*(self._prepared(one.claim) for one in waiting.claims), return_exceptions=True)
-        hosts, wrong = {}, []
+        hosts, wrong, keys = {}, list[str](), dict[str, str]()
         for one, answer in zip(waiting.claims, found, strict=True):
             if isinstance(answer, Unusable):
                 wrong.append(str(answer))
@@ -140,24 +145,39 @@ class _Term:
                 raise answer
             else:
                 hosts[one.claim.node] = answer
+                keys[one.claim.machine] = str(answer.get(HOST_KEY_VARIABLE, ""))
         if not wrong:
-            await self._answer(waiting, NodeAnswer(request.id, hosts), self._marked(waiting, "ready"))
+            await self._answer(waiting, NodeAnswer(request.id, hosts), self._marked(waiting, "ready", keys))
             return
         log.warning("request %s: %s", request.id, "; ".join(wrong))
         self._attempts[request.id] = self._attempts.get(request.id, 0) + 1
-        back = self._marked(waiting, "cleaning")
+        back = self._marked(waiting, "cleaning", keys)
         if self._attempts[request.id] >= ATTEMPTS_MAX:
             await self._answer(waiting, NodeAnswer(request.id, error="; ".join(wrong)), back)
         else:
             await self._commit([one.at for one in waiting.claims], back)
 
     async def _prepared(self, claim: NodeClaim) -> dict[str, object]:
-        """What a build is told of the machine.  Raises Unusable."""
+        """What a build is told of the machine, whose key is recorded if it is new.  Raises Unusable."""
         provider = self._launcher.providers.get(claim.provider.get("kind", ""))
         if provider is None:
             raise Unusable(f"there is no provider for machine {claim.name}")
         known = {"label": claim.label, "provider": claim.reach.get("provider", ""), "external_id": claim.machine}
-        return {**await provider.prepare(_machine(claim)), "headgate_machine": claim.name, "nodepool": known}
+        prepared = await provider.prepare(_machine(claim))
+        key = str(prepared.get(HOST_KEY_VARIABLE, ""))
+        if key and not claim.reach.get(HOST_KEY):
+            await self._learn(claim, key)
+        return {**prepared, "headgate_machine": claim.name, "nodepool": known}
+
+    async def _learn(self, claim: NodeClaim, key: str) -> None:
+        """From now on the machine is known by its key.  Raises Unusable."""
+        caller = replace(LAUNCHER, partition=claim.partition)
+        try:
+            await self._inventory.apply(caller, [Update(claim.machine, set_properties={HOST_KEY: key})])
+        except NotFound:
+            pass  # deleted meanwhile: this build is its last
+        except (Refused, Invalid) as error:
+            raise Unusable(f"{claim.name}: its key cannot be recorded as {HOST_KEY}: {error}") from error
 
     async def _clean(self, claim: NodeClaim, at: At) -> None:
         provider = self._launcher.providers.get(claim.provider.get("kind", ""))
@@ -170,10 +190,10 @@ class _Term:
             return
         await self._commit([at], [self._context.map.nodes.claims(claim.machine).record.delete()])
 
-    def _marked(self, waiting: Waiting, state: str) -> list[Op]:
-        return [
-            self._context.map.nodes.claims(one.claim.machine).record.put(one.claim.now(state)) for one in waiting.claims
-        ]
+    def _marked(self, waiting: Waiting, state: str, keys: Mapping[str, str]) -> list[Op]:
+        """`keys`: those by which the machines were just known."""
+        claims = [one.claim.now(state, keys.get(one.claim.machine, "")) for one in waiting.claims]
+        return [self._context.map.nodes.claims(claim.machine).record.put(claim) for claim in claims]
 
     async def _answer(self, waiting: Waiting, answer: NodeAnswer, more: list[Op]) -> None:
         put = self._context.map.nodes.answers(waiting.request.id).record.put(answer)

@@ -1,8 +1,9 @@
 """Machines claimed under random schedules and deaths: same seed, same run.
 
 Executors and launchers die at random requests to the store; machines fail to be prepared or cleaned.  What is checked:
-no machine serves two builds at a time, none is handed over that is not clean, no project has more than its quota,
-every build ends, and in the end nothing is claimed, asked or answered any more.
+no machine serves two builds at a time, none is handed over that is not clean, no project has more than its quota, no
+executor has more builds at work than places, every build is answered once, and in the end nothing is claimed or asked
+any more.
 """
 
 from __future__ import annotations
@@ -19,20 +20,24 @@ from headgate.base.tasks import run_until
 from headgate.config.model import FrozenJob, Node, Nodeset
 from headgate.config.operator.model import Label, Tenant
 from headgate.gate.change import Change
-from headgate.gate.work import BuildSpec
+from headgate.gate.work import BuildEnded, BuildOutcome, BuildSpec, RepoState
 from headgate.inventory.model import ADMIN, Caller, Object, Partition
 from headgate.map.inventory.places import InventoryMap
 from headgate.map.places import Map
 from headgate.ports.provider import Machine, Provider, Unusable
+from headgate.ports.runner import Contact
+from headgate.recipes.codec import decode, encode
 from headgate.recipes.mirror import Mirror
+from headgate.recipes.requests import Request
 from headgate.services.context import Context
+from headgate.services.executor import Executor
 from headgate.services.inventory.draft import Create
 from headgate.services.inventory.inventory import Inventory
-from headgate.services.membership import Body, serve
-from headgate.services.nodes.asking import Asking, NoNodes
+from headgate.services.membership import serve
+from headgate.services.nodes.asking import Asking
 from headgate.services.nodes.launcher import Launcher
 from headgate.store.memory import MemoryBackend
-from headgate.store.store import Session, Store
+from headgate.store.store import Store
 from headgate.store.types import Backend
 from headgate.testing.loop import run_virtual
 from headgate.testing.sim.link import Link, Trouble
@@ -41,11 +46,15 @@ TIME_MAX_S = 3_000.0
 """Virtual; a run that is not quiet by then hangs."""
 LOOK_INTERVAL_S = 5.0
 DEATHS_MAX = 3
-TROUBLES = 2
+TROUBLES = 3
 """Of each life, besides its death."""
 SURVIVED = tuple(trouble for trouble in Trouble if trouble is not Trouble.DEATH)
+STALLS = (Trouble.STALL, *SURVIVED)
+"""Of launchers: who is late with a claim is who could claim what is taken."""
 PARTITION = "a" * 32
 QUOTA = 3
+PLACES = 2
+"""Of each executor."""
 LABELS = {"small": Label("size=small"), "any": Label("size"), "fast": Label("tag:fast")}
 TENANTS = {"t": Tenant("t", (), labels=LABELS, max_nodes_per_project=QUOTA)}
 
@@ -65,44 +74,69 @@ class Yard:
     """Machine -> whose traces are on it."""
     busy: dict[str, str] = field(default_factory=dict)
     """Machine -> the build on it."""
-    ended: set[str] = field(default_factory=set)
-    refused: list[str] = field(default_factory=list)
+    at_work: Counter[str] = field(default_factory=Counter)
+    """Executor -> builds."""
+    wrong: list[Broken] = field(default_factory=list)
+    """What must never be, and was: whoever met it may have died of something else meanwhile."""
+
+    def _broken(self, what: str) -> Broken:
+        self.wrong.append(Broken(what))
+        return self.wrong[-1]
 
     async def prepare(self, machine: Machine) -> dict[str, Any]:
         await asyncio.sleep(self.chance.random())
         if self.chance.random() < self.faults:
             raise Unusable(f"{machine.name} does not boot")
         if self.dirty.get(machine.name, machine.request) != machine.request:
-            raise Broken(f"{machine.name} is given to {machine.request} with traces of {self.dirty[machine.name]}")
+            raise self._broken(
+                f"{machine.name} is given to {machine.request} with traces of {self.dirty[machine.name]}"
+            )
         self.dirty[machine.name] = machine.request
         return {}
 
     async def clean(self, machine: Machine) -> None:
         if self.busy.get(machine.name):
-            raise Broken(f"{machine.name} is cleaned under build {self.busy[machine.name]}")
+            raise self._broken(f"{machine.name} is cleaned under build {self.busy[machine.name]}")
         await asyncio.sleep(self.chance.random())
         if self.chance.random() < self.faults:
             raise Unusable(f"{machine.name} does not answer")
         self.dirty.pop(machine.name, None)
 
     @asynccontextmanager
-    async def at_work(self, spec: BuildSpec) -> AsyncIterator[None]:
-        """A build has its machines for itself."""
+    async def build(self, spec: BuildSpec, executor: str) -> AsyncIterator[None]:
+        """It has its machines, and its place, for itself."""
         names = [str(found["headgate_machine"]) for found in spec.hosts.values()]
         for name in names:
             if name in self.busy:
-                raise Broken(f"{name} is given to {spec.build} while {self.busy[name]} has it")
+                raise self._broken(f"{name} is given to {spec.build} while {self.busy[name]} has it")
             self.busy[name] = spec.build
         if len(set(names)) != len(spec.job.nodeset.nodes):
-            raise Broken(f"{spec.build} wanted {len(spec.job.nodeset.nodes)} nodes and has {names}")
+            raise self._broken(f"{spec.build} wanted {len(spec.job.nodeset.nodes)} nodes and has {names}")
         used = Counter(build.partition("-")[0] for build in self.busy.values())
-        if max(used.values()) > QUOTA:
-            raise Broken(f"a project has more than {QUOTA} nodes: {used}")
+        if max(used.values(), default=0) > QUOTA:
+            raise self._broken(f"a project has more than {QUOTA} nodes: {used}")
+        self.at_work[executor] += 1
+        if self.at_work[executor] > PLACES:
+            raise self._broken(f"{executor} has {self.at_work[executor]} builds at work, and {PLACES} places")
         try:
             yield
         finally:
+            self.at_work[executor] -= 1
             for name in names:
                 del self.busy[name]
+
+
+@dataclass(slots=True)
+class Building:
+    """A runner: what a build does with its machines."""
+
+    yard: Yard
+    executor: str
+
+    async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome:
+        async with self.yard.build(spec, self.executor):
+            await asyncio.sleep(self.yard.chance.random() * 20)
+        return BuildOutcome(build=spec.build, result="SUCCESS")
 
 
 MakeLauncher = Callable[[Context, Inventory, Mapping[str, Provider]], Launcher]
@@ -118,45 +152,45 @@ class Simulation:
     launcher: MakeLauncher = a_launcher
     deaths: int = 0
 
-    def run(self) -> Yard:
-        """Raises Broken, naming the seed."""
+    def run(self) -> dict[str, str]:
+        """Build -> result.  Raises Broken, naming the seed."""
         try:
             return run_virtual(self._run())
         except Broken as broken:
             raise Broken(f"seed {self.seed}: {broken}") from broken
 
-    async def _run(self) -> Yard:
+    async def _run(self) -> dict[str, str]:
         chance = random.Random(self.seed)
         yard = Yard(chance, chance.choice((0.0, 0.2)))
         backend, stop = MemoryBackend(), asyncio.Event()
         await _furnish(backend, chance)
-        builds = [_spec(number, chance) for number in range(chance.randrange(3, 9))]
-        left = {spec.build: spec for spec in builds}
+        builds = {spec.build: spec for spec in (_spec(number, chance) for number in range(chance.randrange(3, 9)))}
+        await _ask(backend, list(builds.values()), chance)
         processes = [
-            self._process(kind, yard, backend, chance, stop, left)
+            self._process(kind, yard, backend, chance, stop)
             for kind in ("launcher", "launcher", "executor1", "executor2")
         ]
         running = asyncio.ensure_future(run_until(stop, *processes))
         try:
-            await _until_quiet(yard, backend, left, running)
+            await self._until_quiet(yard, backend, running)
         finally:
             stop.set()
             await asyncio.gather(running, return_exceptions=True)
-        return yard
+        return _results(backend, builds)
 
     async def _process(
-        self, kind: str, yard: Yard, inner: MemoryBackend, chance: random.Random, stop: asyncio.Event,
-        left: dict[str, BuildSpec],
-    ) -> None:  # fmt: skip
+        self, kind: str, yard: Yard, inner: MemoryBackend, chance: random.Random, stop: asyncio.Event
+    ) -> None:
         """Lives, meets troubles, dies, is started again, a few times."""
         lives = chance.randrange(DEATHS_MAX + 1)
         while not stop.is_set():
-            troubles: dict[int, Trouble] = {chance.randrange(3, 200): chance.choice(SURVIVED) for _ in range(TROUBLES)}
+            trouble = STALLS if kind == "launcher" else SURVIVED
+            troubles: dict[int, Trouble] = {chance.randrange(3, 60): chance.choice(trouble) for _ in range(TROUBLES)}
             if lives > 0:
                 troubles[chance.randrange(3, 80)] = Trouble.DEATH
             lives -= 1
             backend = Link(inner, chance, troubles)
-            life = asyncio.ensure_future(self._life(kind, yard, backend, stop, left))
+            life = asyncio.ensure_future(self._life(kind, yard, backend, stop))
             death = asyncio.ensure_future(backend.died.wait())
             await asyncio.wait([life, death], return_when=asyncio.FIRST_COMPLETED)
             if not backend.died.is_set():
@@ -165,14 +199,9 @@ class Simulation:
                 return
             self.deaths += 1
             life.cancel()
-            (end,) = await asyncio.gather(life, return_exceptions=True)
-            if isinstance(end, Broken):
-                raise end
+            await asyncio.gather(life, return_exceptions=True)
 
-    async def _life(
-        self, kind: str, yard: Yard, backend: Backend, stop: asyncio.Event,
-        left: dict[str, BuildSpec],
-    ) -> None:  # fmt: skip
+    async def _life(self, kind: str, yard: Yard, backend: Backend, stop: asyncio.Event) -> None:
         loop, store = asyncio.get_running_loop(), Store(backend)
         context = Context(store, Mirror(store, Map().path), lambda: int(loop.time() * 1000), hostname=kind)
         works = [context.mirror.run()]
@@ -181,31 +210,27 @@ class Simulation:
             launcher = self.launcher(context, inventory, {"static": yard})
             works += [inventory.journal.run(), serve(context, "launcher", launcher.run, stop)]
         else:
-            works.append(serve(context, "executor", _building(context, yard, left, kind), stop))
+            runner = Building(yard, kind)
+            executor = Executor(context, runner, builds_max=PLACES, nodes=Asking(context, lambda: TENANTS))
+            works.append(executor.membership.serve(executor.run, stop))
         await run_until(stop, *works)
 
-
-def _building(context: Context, yard: Yard, left: dict[str, BuildSpec], kind: str) -> Body:
-    """An executor that runs the builds that are its own, each until it has ended once."""
-    asking = Asking(context, lambda: TENANTS)
-
-    async def one(session: Session, spec: BuildSpec) -> None:
-        try:
-            async with asking.take(session, spec, asyncio.Event()) as ready:
-                assert ready is not None, "nothing cancels it"
-                async with yard.at_work(ready):
-                    await asyncio.sleep(yard.chance.random() * 20)
-        except NoNodes as none:
-            yard.refused.append(str(none))
-        left.pop(spec.build, None)
-        yard.ended.add(spec.build)
-
-    async def body(session: Session) -> None:
-        own = [spec for build, spec in left.items() if int(build[-1]) % 2 == int(kind[-1]) % 2]
-        await run_until(asyncio.Event(), *(one(session, spec) for spec in own))
-        await asyncio.Event().wait()
-
-    return body
+    @staticmethod
+    async def _until_quiet(yard: Yard, backend: MemoryBackend, running: asyncio.Future[None]) -> None:
+        loop, map = asyncio.get_running_loop(), Map()
+        while backend.tree.under(map.executor.path) or backend.tree.under(map.nodes.path):
+            await asyncio.sleep(LOOK_INTERVAL_S)
+            if yard.wrong:
+                raise yard.wrong[0]
+            if running.done():
+                await running
+            if loop.time() > TIME_MAX_S:
+                left = [*backend.tree.under(map.executor.path), *backend.tree.under(map.nodes.path)]
+                raise Broken(f"not quiet after {TIME_MAX_S:.0f} s: {sorted(entry.path for entry in left)[:6]}")
+        if yard.wrong:
+            raise yard.wrong[0]
+        if yard.dirty:
+            raise Broken(f"traces are left on machines: {yard.dirty}")
 
 
 async def _furnish(backend: MemoryBackend, chance: random.Random) -> None:
@@ -227,25 +252,37 @@ async def _furnish(backend: MemoryBackend, chance: random.Random) -> None:
 
 def _spec(number: int, chance: random.Random) -> BuildSpec:
     project = chance.choice(("red", "blue"))
-    labels = [chance.choice(sorted(LABELS)) for _ in range(chance.randrange(1, 4))]
+    labels = [chance.choice(sorted(LABELS)) for _ in range(chance.randrange(4))]
     nodes = tuple(Node((f"n{place}",), label) for place, label in enumerate(labels))
     change = Change(connection="sim", project=project, branch="m", topic="t", commit="c", ref="r")
     job = FrozenJob(name="j", nodeset=Nodeset(nodes=nodes))
     return BuildSpec(
-        build=f"{project}-{number}", buildset="s", tenant="t", pipeline="p", item="i", job=job, change=change
+        build=f"{project}-{number}",
+        buildset="s",
+        tenant="t",
+        pipeline="p",
+        item="i",
+        job=job,
+        change=change,
+        state=RepoState(),
     )
 
 
-async def _until_quiet(
-    yard: Yard, backend: MemoryBackend, left: dict[str, BuildSpec], running: asyncio.Future[None]
-) -> None:
-    loop = asyncio.get_running_loop()
-    while left or backend.tree.under(Map().nodes.path):
-        await asyncio.sleep(LOOK_INTERVAL_S)
-        if running.done():
-            await running
-        if loop.time() > TIME_MAX_S:
-            paths = sorted(entry.path for entry in backend.tree.under(Map().nodes.path))
-            raise Broken(f"not quiet after {TIME_MAX_S:.0f} s: {sorted(left)} {paths[:6]}")
-    if yard.dirty:
-        raise Broken(f"traces are left on machines: {yard.dirty}")
+async def _ask(backend: MemoryBackend, builds: list[BuildSpec], chance: random.Random) -> None:
+    """As a pipeline would."""
+    store = Store(backend)
+    requests = Context(store, Mirror(store, Map().path), lambda: 0).builds
+    for spec in builds:
+        meta = {"tenant": spec.tenant, "pipeline": spec.pipeline, "buildset": spec.buildset, "job": spec.build}
+        request = Request(id=spec.build, precedence=chance.choice((100, 200)), meta=meta)
+        await store.commit([], requests.submit(request, encode(spec)))
+
+
+def _results(backend: MemoryBackend, builds: dict[str, BuildSpec]) -> dict[str, str]:
+    """Of all, each answered once.  Raises Broken."""
+    answers = Map().events.tenant("t").pipelines("p").result.stream
+    told = [decode(entry.value, BuildEnded) for entry in backend.tree.under(answers.data)]
+    found = {one.outcome.build: one.outcome.result or "" for one in told}
+    if len(told) != len(builds) or found.keys() != builds.keys():
+        raise Broken(f"of {sorted(builds)} these were answered: {sorted(one.outcome.build for one in told)}")
+    return found

@@ -30,6 +30,11 @@ class Lab:
         for key in ("key", "host"):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(root / key)], check=True)
 
+    @property
+    def host_key(self) -> str:
+        """Of all of them."""
+        return " ".join((self.root / "host.pub").read_text().split()[:2])
+
     @contextmanager
     def server(self) -> Iterator[int]:
         """Its port, once it serves."""

@@ -23,6 +23,7 @@ from headgate.web.inventory.openapi import document
 from headgate.web.inventory.rpc import CALL_MAX_S, methods
 from headgate.web.inventory.server import REQUEST_SIZE_MAX_BYTES, V1
 from headgate.web.inventory.status import Status, status
+from headgate.web.serve import CLIENT_CERTIFICATE
 
 HttpRequest = Request[Any, Any, State]  # neither users nor tokens are Litestar's business here
 
@@ -98,7 +99,8 @@ def _handler(route: Route, method: MethodDescriptor, answer: Callable[..., Any])
 
     async def handle(request: HttpRequest) -> Response[Any]:
         try:
-            call = Call({key.lower(): value for key, value in request.headers.items()})
+            headers = {key.lower(): value for key, value in request.headers.items()}
+            call = Call(headers, request.scope["state"].get(CLIENT_CERTIFICATE, b""))
             message = await _read(route, request, made())
             if method.server_streaming:
                 return await _stream(answer(call, message))

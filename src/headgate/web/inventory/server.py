@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -21,6 +19,7 @@ from headgate.web.inventory.partitions import RunmPartitions, RunmTypes
 from headgate.web.inventory.rpc import calls
 from headgate.web.inventory.v1 import Additions
 from headgate.web.inventory.v1admin import Administration
+from headgate.web.serve import Tls
 
 CONCURRENT_CALLS_MAX = 1_000
 REQUEST_SIZE_MAX_BYTES = 4_000_000
@@ -30,22 +29,14 @@ RUNM = runm_pb2.DESCRIPTOR.services_by_name["RunmMetadata"]
 V1 = inventory_pb2.DESCRIPTOR.services_by_name["Inventory"]
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """PEM files.  With `client_ca`, clients show a certificate of that authority."""
-
-    certificate: Path
-    key: Path
-    client_ca: Path | None = None
-
-    def credentials(self) -> grpc.ServerCredentials:
-        """Raises UserError."""
-        try:
-            pair = (self.key.read_bytes(), self.certificate.read_bytes())
-            roots = self.client_ca.read_bytes() if self.client_ca else None
-        except OSError as error:
-            raise UserError(f"{error.filename}: cannot be read: {error.strerror}") from error
-        return grpc.ssl_server_credentials([pair], roots, require_client_auth=roots is not None)
+def credentials(tls: Tls) -> grpc.ServerCredentials:
+    """Raises UserError."""
+    try:
+        pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
+        roots = tls.client_ca.read_bytes() if tls.client_ca else None
+    except OSError as error:
+        raise UserError(f"{error.filename}: cannot be read: {error.strerror}") from error
+    return grpc.ssl_server_credentials([pair], roots, require_client_auth=roots is not None)
 
 
 def runm_parts(sessions: Sessions, inventory: Inventory) -> Sequence[object]:
@@ -84,7 +75,7 @@ async def serve(
     names = [RUNM.full_name, V1.full_name]
     reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
     try:
-        port = server.add_secure_port(address, tls.credentials()) if tls else server.add_insecure_port(address)
+        port = server.add_secure_port(address, credentials(tls)) if tls else server.add_insecure_port(address)
     except RuntimeError as error:
         raise UserError(f"{address} cannot be listened on: {error}; choose another address or port") from error
     await server.start()
