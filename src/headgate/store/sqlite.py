@@ -1,7 +1,7 @@
 """A store in one SQLite file: durable when `commit` returns, readable by other processes while it runs.
 
-One process owns the file and writes; its reads and watches come from memory.  Commits that arrive while the disk
-is busy go into the next transaction together.
+One process owns the file and writes; it reads from pages, and its watches come from what it writes.  Commits that
+arrive while the disk is busy go into the next transaction together.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import IO
 import apsw
 
 from headgate.store.leases import Leases
+from headgate.store.pages import Pages, entries
 from headgate.store.tree import Staged, Tree
 from headgate.store.types import (
     At,
@@ -93,17 +94,20 @@ def _format(connection: apsw.Connection, path: Path) -> int:
 
 
 def _load(connection: apsw.Connection) -> Tree:
-    rows = connection.execute("select path, value, version, born, lease from entry")
-    entries = [Entry(p, v, n, b, None if e is None else Lease(e)) for p, v, n, b, e in rows]
+    return Tree(entries(connection.execute("select path, value, version, born, lease from entry")))
+
+
+def _pages(path: Path) -> Pages:
+    connection = _connect(path, read_only=True)
     appended = {parent: count for parent, count in connection.execute("select parent, count from appended")}
     revision = next(connection.execute("select value from meta where name = 'revision'"), (0,))[0]
-    return Tree(entries, appended, revision)
+    return Pages(connection, appended, revision)
 
 
 class SqliteBackend:
     """Use `await SqliteBackend.open(path)`."""
 
-    def __init__(self, path: Path, lock: IO[str], connection: apsw.Connection, tree: Tree) -> None:
+    def __init__(self, path: Path, lock: IO[str], connection: apsw.Connection, tree: Pages) -> None:
         self.path, self.tree = path, tree
         self._lock, self._connection = lock, connection
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
@@ -129,16 +133,16 @@ class SqliteBackend:
             if _format(connection, file) == 0:
                 connection.execute(f"begin immediate; {_SCHEMA} pragma user_version = {FORMAT}; commit")
             connection.execute("delete from entry where lease is not null")  # their owners are gone
-            return cls(file, lock, connection, _load(connection))
+            return cls(file, lock, connection, _pages(file))
 
     async def get(self, path: str) -> Entry | None:
-        return self.tree.entries.get(path)
+        return self.tree.get(path)
 
     async def list(self, prefix: str) -> Sequence[Entry]:
         return self.tree.under(prefix)
 
     async def get_many(self, paths: Sequence[str]) -> Sequence[Entry | None]:
-        return [self.tree.entries.get(path) for path in paths]
+        return [self.tree.get(path) for path in paths]
 
     async def scan(self, directory: str, *, begins: str, after: str, limit: int) -> Sequence[Entry]:
         return self.tree.scan(directory, begins, after, limit)
@@ -166,7 +170,7 @@ class SqliteBackend:
 
     async def revoke(self, lease: Lease) -> None:
         self._leases.revoke(lease)
-        held = [Delete(p) for p, e in self.tree.entries.items() if e.lease == lease]
+        held = [Delete(path) for path in self.tree.held(lease)]
         for start in range(0, len(held), 100):
             await self.commit([], held[start : start + 100])
 
@@ -177,13 +181,14 @@ class SqliteBackend:
         self._closed = True
         if self._writer is not None:
             await self._writer
+        self.tree.close()
         await asyncio.get_running_loop().run_in_executor(self._thread, self._connection.close)
         self._thread.shutdown()
         self._lock.close()
 
     def _expired(self, lease: Lease) -> None:
         """On the loop's timer: the deletion is queued like any commit."""
-        held = [Delete(p) for p, e in self.tree.entries.items() if e.lease == lease]
+        held = [Delete(path) for path in self.tree.held(lease)]
         loop = asyncio.get_running_loop()
         for start in range(0, len(held), 100):
             self._waiting.append(_Waiting([], held[start : start + 100], loop.create_future()))
@@ -198,11 +203,13 @@ class SqliteBackend:
             staged, good, refused = self._stage(batch)
             try:
                 if good:
+                    self.tree.writing()
                     await loop.run_in_executor(self._thread, self._persist, staged)
                     self.tree.apply(staged)
             except (apsw.Error, OSError) as error:
                 refused += [(waiting, Unavailable(f"{self.path}: not written: {_why(error)}")) for waiting, _ in good]
                 good = []
+                self.tree.dropped()
             for waiting, written in good:
                 if not waiting.done.done():
                     waiting.done.set_result(written)
@@ -210,6 +217,7 @@ class SqliteBackend:
                 if not waiting.done.done():
                     waiting.done.set_exception(why)
                     waiting.done.exception()  # its caller may be gone: that is no fault
+            await asyncio.sleep(0)  # who waits for the tree to settle looks at it now
 
     def _stage(self, batch: _Queue) -> tuple[Staged, _Staged, _Refused]:
         staged = self.tree.stage()

@@ -1,8 +1,9 @@
-"""The entries in memory: quick to look up, to list by subtree, and to watch.  Memory and SQLite stand on it."""
+"""Entries that can be looked up, listed by subtree, and watched; and such a tree in memory."""
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -33,13 +34,15 @@ BACKLOG_MAX = 10_000
 class Staged:
     """What commits not yet applied would leave: an overlay on the tree."""
 
-    tree: Tree
+    tree: Watched
     revision: int
     entries: dict[str, Entry | None] = field(default_factory=dict)
     appended: dict[str, int] = field(default_factory=dict)
+    removed: set[str] = field(default_factory=set)
+    """What the tree has, and a commit deleted."""
 
     def get(self, path: str) -> Entry | None:
-        return self.entries[path] if path in self.entries else self.tree.entries.get(path)
+        return self.entries[path] if path in self.entries else self.tree.get(path)
 
     def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> tuple[Entry | None, ...]:
         """Stages it all, or raises Conflict and stages nothing.  Entries written, one per op."""
@@ -75,6 +78,8 @@ class Staged:
                 entry = Entry(f"{parent}/{prefix}{count:0{NAME_DIGITS}d}", value, now, now, lease)
             case Delete(path):
                 self.entries[path] = None
+                if self.tree.get(path) is not None:
+                    self.removed.add(path)
                 return None
             case _:
                 assert_never(op)
@@ -85,7 +90,7 @@ class Staged:
 class Watcher:
     """Changes under one prefix, in order, for one reader."""
 
-    def __init__(self, tree: Tree, prefix: str) -> None:
+    def __init__(self, tree: Watched, prefix: str) -> None:
         self.tree, self.prefix, self._below = tree, prefix, f"{prefix}/"
         self._changes: deque[Change] = deque()
         self._some = asyncio.Event()
@@ -94,11 +99,11 @@ class Watcher:
     def gap(self) -> None:
         """Start over with a snapshot at the next read."""
         self._changes.clear()
-        self._whole = True
+        self.whole = True
         self._some.set()
 
     def tell(self, change: Change, path: str) -> None:
-        if self._whole or not (path == self.prefix or path.startswith(self._below)):
+        if self.whole or not (path == self.prefix or path.startswith(self._below)):
             return
         if len(self._changes) >= BACKLOG_MAX:
             self.gap()
@@ -109,7 +114,7 @@ class Watcher:
     @property
     def waits(self) -> bool:
         """Nothing is there to take."""
-        return not (self._changes or self._whole)
+        return not (self._changes or self.whole)
 
     async def some(self) -> None:
         """Until there is something to take."""
@@ -118,26 +123,76 @@ class Watcher:
             await self._some.wait()
 
     def take(self) -> Change:
-        if self._whole:
-            self._whole = False
+        if self.whole:
+            self.whole = False
             return Snapshot(self.tree.under(self.prefix))
         return self._changes.popleft()
 
 
-class Tree:
-    """Entries by path.  Commits are staged, made durable by whoever owns the tree, then applied."""
+class Watched(ABC):
+    """Entries by path, wherever they are kept.  Commits are staged, made durable by whoever owns it, then applied."""
+
+    def __init__(self, appended: Mapping[str, int], revision: int) -> None:
+        self.appended, self.revision = dict(appended), revision
+        self._watchers: list[Watcher] = []
+
+    @abstractmethod
+    def get(self, path: str) -> Entry | None: ...
+
+    @abstractmethod
+    def under(self, prefix: str) -> tuple[Entry, ...]:
+        """The subtree at `prefix`, oldest born first; costs what it holds, not what the tree holds."""
+
+    async def settled(self) -> None:
+        """Until what can be read is what watchers were told."""
+        return None
+
+    def stage(self) -> Staged:
+        return Staged(self, self.revision)
+
+    async def watch(self, prefix: str) -> AsyncIterator[Change]:
+        watcher = Watcher(self, prefix)
+        self._watchers.append(watcher)
+        try:
+            while True:
+                if watcher.waits:
+                    await watcher.some()
+                if watcher.whole:
+                    await self.settled()
+                yield watcher.take()
+        finally:
+            self._watchers.remove(watcher)
+
+    def gap(self) -> None:
+        """Every watcher starts over: changes may have been missed."""
+        for watcher in self._watchers:
+            watcher.gap()
+
+    def _tell_of(self, entry: Entry) -> None:
+        if self._watchers:
+            self._tell(Changed(entry), entry.path)
+
+    def _tell_of_end(self, path: str) -> None:
+        if self._watchers:
+            self._tell(Gone(path), path)
+
+    def _tell(self, change: Change, path: str) -> None:
+        for watcher in self._watchers:
+            watcher.tell(change, path)
+
+
+class Tree(Watched):
+    """In memory."""
 
     def __init__(
         self, entries: Iterable[Entry] = (), appended: Mapping[str, int] | None = None, revision: int = 0
     ) -> None:
+        super().__init__(appended or {}, revision)
         self.entries = {entry.path: entry for entry in entries}
-        self.appended = dict(appended or {})
-        self.revision = revision
         self._paths = sorted(self.entries)
-        self._watchers: list[Watcher] = []
 
-    def stage(self) -> Staged:
-        return Staged(self, self.revision)
+    def get(self, path: str) -> Entry | None:
+        return self.entries.get(path)
 
     def apply(self, staged: Staged) -> None:
         """Makes what was staged visible, and tells the watchers."""
@@ -153,17 +208,14 @@ class Tree:
         if entry.path not in self.entries:
             insort(self._paths, entry.path)
         self.entries[entry.path] = entry
-        if self._watchers:
-            self._tell(Changed(entry), entry.path)
+        self._tell_of(entry)
 
     def remove(self, path: str) -> None:
         if self.entries.pop(path, None) is not None:
             del self._paths[bisect_left(self._paths, path)]
-            if self._watchers:
-                self._tell(Gone(path), path)
+            self._tell_of_end(path)
 
     def under(self, prefix: str) -> tuple[Entry, ...]:
-        """The subtree at `prefix`, oldest born first; costs what it holds, not what the tree holds."""
         low, high = bisect_left(self._paths, prefix + "/"), bisect_left(self._paths, prefix + "0")
         own = self.entries.get(prefix)
         if low == high:
@@ -185,23 +237,3 @@ class Tree:
                 break
             found.append(self.entries[path])
         return found
-
-    async def watch(self, prefix: str) -> AsyncIterator[Change]:
-        watcher = Watcher(self, prefix)
-        self._watchers.append(watcher)
-        try:
-            while True:
-                if watcher.waits:
-                    await watcher.some()
-                yield watcher.take()
-        finally:
-            self._watchers.remove(watcher)
-
-    def gap(self) -> None:
-        """Every watcher starts over: changes may have been missed."""
-        for watcher in self._watchers:
-            watcher.gap()
-
-    def _tell(self, change: Change, path: str) -> None:
-        for watcher in self._watchers:
-            watcher.tell(change, path)

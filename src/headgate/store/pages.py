@@ -1,0 +1,101 @@
+"""Entries in the pages of an SQLite file: what is in memory does not grow with them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import apsw
+
+from headgate.store.model import order
+from headgate.store.tree import Staged, Watched
+from headgate.store.types import Entry, Lease
+
+KEPT_MAX, KEPT_SIZE_MAX_BYTES = 10_000, 4_000
+"""Entries remembered as they were last read or written, and their values, at most."""
+PAGES_KIB = 8_000
+"""Of the file, kept by SQLite for reading."""
+_COLUMNS = "select path, value, version, born, lease from entry"
+
+
+class Pages(Watched):
+    """`connection` is for reading; who writes begins with `writing` and ends with `apply` or `dropped`."""
+
+    def __init__(self, connection: apsw.Connection, appended: Mapping[str, int], revision: int) -> None:
+        super().__init__(appended, revision)
+        connection.execute(f"pragma cache_size = -{PAGES_KIB}")
+        self._connection = connection
+        self._kept: dict[str, Entry | None] = {}
+        self._leased: dict[str, Lease] = {}
+        self._settled = asyncio.Event()
+        self._settled.set()
+
+    def get(self, path: str) -> Entry | None:
+        if path in self._kept:
+            return self._kept[path]
+        found = next(iter(self._read(f"{_COLUMNS} where path = ?", (path,))), None)
+        self._keep(path, found)
+        return found
+
+    def under(self, prefix: str) -> tuple[Entry, ...]:
+        below = self._read(f"{_COLUMNS} where path > ? and path < ?", (f"{prefix}/", f"{prefix}0"))
+        own = self.get(prefix)
+        return tuple(sorted(below if own is None else [*below, own], key=order))
+
+    def scan(self, directory: str, begins: str, after: str, limit: int) -> Sequence[Entry]:
+        """The first entries below `directory`, by path, whose path in it begins so and comes after."""
+        base = f"{directory}/"
+        least, start = (">", after) if after >= begins else (">=", begins)
+        found = self._read(f"{_COLUMNS} where path {least} ? order by path limit ?", (base + start, limit))
+        return [entry for entry in found if entry.path.startswith(base + begins)]
+
+    def held(self, lease: Lease) -> list[str]:
+        """Paths of the entries that go with it."""
+        return [path for path, of in self._leased.items() if of == lease]
+
+    async def settled(self) -> None:
+        while not self._settled.is_set():
+            await self._settled.wait()
+
+    def writing(self) -> None:
+        """From now on what is read may be newer than what watchers were told."""
+        self._settled.clear()
+
+    def dropped(self) -> None:
+        """Nothing was written after all."""
+        self._kept.clear()
+        self._settled.set()
+
+    def apply(self, staged: Staged) -> None:
+        """What was staged is in the file: tells the watchers."""
+        self.revision = staged.revision
+        self.appended |= staged.appended
+        for path, entry in staged.entries.items():
+            self._leased.pop(path, None)
+            self._keep(path, entry)
+            if entry is not None:
+                if entry.lease is not None:
+                    self._leased[path] = entry.lease
+                self._tell_of(entry)
+            elif path in staged.removed:
+                self._tell_of_end(path)
+        self._settled.set()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _keep(self, path: str, entry: Entry | None) -> None:
+        if entry is not None and len(entry.value) > KEPT_SIZE_MAX_BYTES:
+            self._kept.pop(path, None)
+            return
+        if len(self._kept) >= KEPT_MAX:
+            self._kept.clear()
+        self._kept[path] = entry
+
+    def _read(self, statement: str, values: tuple[Any, ...]) -> list[Entry]:  # what SQLite takes
+        return entries(self._connection.execute(statement, values))
+
+
+def entries(rows: Iterable[Any]) -> list[Entry]:  # of SQLite
+    return [Entry(p, v, n, b, None if lease is None else Lease(lease)) for p, v, n, b, lease in rows]
