@@ -34,7 +34,8 @@ class LaneRunner:
         self.lane = hold.lane
         self.now = hold.stored
         self._wake = asyncio.Event()
-        self._leaving = False
+        self.leaving = False
+        """It hands the lane back."""
         self._not_before_ms = 0
         self._verdict: tuple[str, BaseException] | None = None
         self._since_commit, self._committed_s = 0, self._time()
@@ -47,7 +48,7 @@ class LaneRunner:
 
     def leave(self) -> None:
         """Hand the lane back once the job that runs has ended."""
-        self._leaving = True
+        self.leaving = True
         self._wake.set()
 
     async def run(self) -> None:
@@ -73,7 +74,7 @@ class LaneRunner:
     async def _until_left(self) -> bool:
         """True: the queue is no more."""
         trouble_s = 0.1
-        while not self._leaving:
+        while not self.leaving:
             self._wake.clear()
             try:
                 if not await self._step():
@@ -108,7 +109,7 @@ class LaneRunner:
     async def _page(self) -> bool:
         size = self._policy.batch if self._policy.attempts == 1 else max(self._desk.pace.page, self._policy.batch)
         page = await self._desk.source.read(self.lane, steps.position(self.now), size)
-        if not page or self._leaving:
+        if not page or self.leaving:
             return False
         await self._commit(steps.begun(self.now, page[-1].message_id))
         for first in range(0, len(page), self._policy.batch):
@@ -262,7 +263,7 @@ class LaneRunner:
         control = self._control(self.lane)
         now_ms = self._desk.now_ms()
         due = any(one.due_ms <= now_ms for one in self.now.parked)
-        return self._leaving or control.paused or control.seek is not None or due
+        return self.leaving or control.paused or control.seek is not None or due
 
     def _patience_s(self) -> float:
         pace = self._desk.pace

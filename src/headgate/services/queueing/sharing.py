@@ -201,10 +201,13 @@ class Sharing:
         return bool(now.lanes)
 
     def _notice(self, now: View) -> None:
-        """What we were seen to own, and own no more, is stopped: its next commit would be refused."""
+        """What we were seen to own, and own no more, is stopped: its next commit would be refused.  A runner that hands
+        its lane back is seen to have done so before it has ended."""
         ours = {lane for lane in self._runners if now.owners.get(lane) == self.name}
         for lane in (self._seen & self._runners.keys()) - ours:
-            self._runners[lane][1].cancel()
+            runner, task = self._runners[lane]
+            if lane in now.owners or not runner.leaving:
+                task.cancel()
         self._seen = ours
 
     def _share(self, now: View) -> frozenset[Lane]:
