@@ -756,6 +756,12 @@ def test_a_chroot_is_the_namespace_and_without_one_it_is_the_layouts(tmp_path: P
     for connection, root in (("zk1:2181,zk2:2181/mozilla-qdo", "/mozilla-qdo"), ("zk1:2181", ROOT)):
         (tmp_path / "worker.conf").write_text(f"[zookeeper]\nconnection = {connection}\n")
         file = read_worker_file(tmp_path / "worker.conf", {})
-        assert file.app.path == f"{root}/queuey"
-        assert file.store_url == f"zookeeper://{connection.partition('/')[0]}"
+        assert file.store_url == f"zookeeper://{connection.partition('/')[0]}{root}?adopt=yes"
+        assert file.app.path == "/queuey", "below the namespace"
         assert not file.choice.manual
+
+
+def test_in_a_store_that_is_shared_with_a_gate_the_namespace_is_a_path_of_it(tmp_path: Path) -> None:
+    (tmp_path / "worker.conf").write_text("[store]\nurl = zookeeper://zk1:2181/headgate\n")
+    file = read_worker_file(tmp_path / "worker.conf", {})
+    assert (file.store_url, file.app.path) == ("zookeeper://zk1:2181/headgate", f"{ROOT}/queuey")

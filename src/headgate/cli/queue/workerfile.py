@@ -53,7 +53,8 @@ class WorkerFile:
     urls: tuple[str, ...] = ("http://127.0.0.1:5000/v1/queuey/",)
     key: str = ""
     app_name: str = "queuey"
-    namespace: str = ROOT
+    root: str = ROOT
+    """Of the tree in the store."""
     store_url: str = ""
     job: str = ""
     context: str = ""
@@ -73,7 +74,7 @@ class WorkerFile:
 
     @property
     def app(self) -> Application:
-        return QueueMap(self.namespace).app(self.app_name)
+        return QueueMap(self.root).app(self.app_name)
 
     def routes(self) -> Routes:
         """Raises UserError when a hook cannot be had."""
@@ -107,7 +108,12 @@ def read_worker_file(path: Path, environment: Mapping[str, str] = os.environ) ->
     connection, chroot = _split(get.text("zookeeper", "connection", ""))
     urls = tuple(get.listed("queuey", "connection", "http://127.0.0.1:5000/v1/queuey/"))
     policy = get.policy("retry", Policy())
-    store = f"zookeeper://{connection}" if connection else "sqlite:///qdo-worker.sqlite"
+    namespace = get.text(WORKER, "namespace", chroot or ROOT).rstrip("/")
+    store = get.text("store", "url", "")
+    if connection and not store:  # of a ZooKeeper that others use, too, nothing is touched but the namespace
+        store, root = f"zookeeper://{connection}{namespace}?adopt=yes", ""
+    else:
+        store, root = store or "sqlite:///qdo-worker.sqlite", namespace
     wait_s = get.number(WORKER, "wait_interval", 30.0)
     usual = Pace()
     pace = Pace(
@@ -124,8 +130,8 @@ def read_worker_file(path: Path, environment: Mapping[str, str] = os.environ) ->
         urls,
         get.text("queuey", "app_key", ""),
         get.text(WORKER, "app", urlsplit(urls[0]).path.strip("/").rpartition("/")[2]),
-        get.text(WORKER, "namespace", chroot or ROOT).rstrip("/"),
-        _placed(path, get.text("store", "url", store)),
+        root,
+        _placed(path, store),
         job=get.text(WORKER, "job", ""),
         context=get.text(WORKER, "job_context", ""),
         failure=get.text(WORKER, "job_failure", ""),

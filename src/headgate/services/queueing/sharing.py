@@ -48,12 +48,15 @@ class View:
 
 
 def view(app: Application, mirror: Mirror) -> View:
-    """What cannot be read is as if it were not there."""
-    workers = {
+    """What cannot be read is as if it were not there.  A worker of another program has no name and takes no locks: it
+    has no part in the sharing out, and what it says it handles is left to it for as long as it lives."""
+    everybody = {
         entry.path.rpartition("/")[2]: record
         for entry in mirror.under(app.workers.path)
         if (record := _read(app.workers, entry)) is not None
     }
+    workers = {name: record for name, record in everybody.items() if record.name}
+    others = {text for record in everybody.values() if not record.name for text in record.queues}
     owners = {lane: e.value.decode() for e in mirror.under(app.owners.path) if (lane := app.lane_of(e.path))}
     controls, lanes = dict[Lane, Control](), set[Lane]()
     for entry in mirror.under(app.control.path):
@@ -61,7 +64,7 @@ def view(app: Application, mirror: Mirror) -> View:
         if lane is not None and (control := _read(app.controls(lane), entry)) is not None:
             controls[lane] = control
     for entry in mirror.under(app.queues.path):
-        if (lane := app.lane_of(entry.path)) and b'"gone_ms"' not in entry.value:
+        if (lane := app.lane_of(entry.path)) and b'"gone_ms"' not in entry.value and str(lane) not in others:
             lanes.add(lane)
     return View(workers, owners, frozenset(lanes), controls)
 

@@ -12,7 +12,7 @@ from headgate.store.types import StoreError
 SCHEME = "zookeeper://"
 PORT = 2181
 SESSION_S = 10.0
-OPTIONS = ("tls_ca", "tls_cert", "tls_key", "session_s")
+OPTIONS = ("tls_ca", "tls_cert", "tls_key", "session_s", "adopt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,8 @@ class Address:
     tls_key: str = ""
     session_s: float = SESSION_S
     """After how long without an answer a server is given up, and another asked."""
+    adopt: bool = False
+    """The tree begins even where something is already, which then is part of it; the node is made if need be."""
 
     def __str__(self) -> str:
         """Without the password."""
@@ -81,6 +83,7 @@ def parse(url: str) -> Address:
         options.get("tls_cert", ""),
         options.get("tls_key", ""),
         _seconds(options.get("session_s", str(SESSION_S)), shown),
+        options.get("adopt", "no") == "yes",
     )
 
 

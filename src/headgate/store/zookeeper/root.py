@@ -23,6 +23,9 @@ async def claim(link: Link, address: Address, facts: Facts) -> None:
     """Begins a tree in an empty place; in one of ours, reads the counters.  Raises StoreError for anything else."""
     found = await read(link, address.chroot, [OWN, "", *_COUNTERS])
     if found[OWN] is None:
+        if found[""] is None and address.adopt:
+            await _made(link, address)
+            found = await read(link, address.chroot, [""])
         await _begin(link, address, found[""])
         found = await read(link, address.chroot, [OWN, "", *_COUNTERS])
     _known(found[OWN], address)
@@ -42,7 +45,7 @@ async def _begin(link: Link, address: Address, root: Found | None) -> None:
     (names,) = (await link.multi(Do.MULTI_READ, [jute.children(address.chroot or "/")])).answers
     names = names if isinstance(names, list) else []
     known = {OWN.removeprefix("/"), *(() if address.chroot else ("zookeeper",))}  # somebody may begin it just now
-    if others := sorted(set(names) - known):
+    if not address.adopt and (others := sorted(set(names) - known)):
         raise StoreError(
             f"{address}: something else lives here ({', '.join(others[:5])}{', …' if len(others) > 5 else ''}); "
             f"nothing was written. Choose an empty node: {address}/headgate"
@@ -53,6 +56,16 @@ async def _begin(link: Link, address: Address, root: Found | None) -> None:
     ]
     if Code.NO_AUTH in (await link.multi(Do.MULTI, parts)).answers:
         raise StoreError(f"{address}: we may not write here; the ACL of {address.chroot or '/'} is for somebody else")
+
+
+async def _made(link: Link, address: Address) -> None:
+    """The node of the tree and those above it."""
+    names = address.chroot.removeprefix("/").split("/")
+    for depth in range(len(names)):
+        path = "/" + "/".join(names[: depth + 1])
+        (code,) = (await link.multi(Do.MULTI, [jute.create(path, None, 0, jute.acl(address.user))])).answers
+        if code is Code.NO_AUTH:
+            raise StoreError(f"{address}: we may not write here: {path} cannot be made")
 
 
 def _known(mark: Found | None, address: Address) -> None:

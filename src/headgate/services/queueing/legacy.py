@@ -1,0 +1,89 @@
+"""Progress as the original qdo recorded it, taken over: from messages of its status queue, and from its later tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from headgate.map.workers import Application
+from headgate.ports.messages import MessageSource
+from headgate.queueing import progress as steps
+from headgate.queueing.ids import START, parse_last, position_of
+from headgate.queueing.lanes import PARTITIONS_MAX, QUEUE_NAME, Lane
+from headgate.queueing.progress import NEW
+from headgate.store.store import Store, Txn
+from headgate.store.types import Entry
+
+STATUS = "qdo_status"
+TREE = "partitions"
+"""`<namespace>/partitions/<queue>-<n>`: seconds since 1970 as text."""
+PAGE = 500
+
+
+class _Status(msgspec.Struct):
+    """The body of a message of the status queue."""
+
+    partition: str
+    processed: str = ""
+
+
+def lane_named(name: str) -> Lane | None:
+    """`<queue>-<n>`; None for what is no such name."""
+    queue, _, number = name.rpartition("-")
+    good = QUEUE_NAME.fullmatch(queue) and number.isdecimal() and 1 <= int(number) <= PARTITIONS_MAX
+    return Lane(queue, int(number)) if good else None
+
+
+async def recorded(source: MessageSource) -> dict[Lane, str]:
+    """Lane -> the greatest `last` of all partitions of the status queue.  Raises SourceDown, QueueGone."""
+    found: dict[Lane, str] = {}
+    for lane in await source.lanes():
+        after = START
+        while lane.queue == STATUS and (page := await source.read(lane, after, PAGE)):
+            after = position_of(page[-1].message_id)
+            for message in page:
+                _keep(found, *_said(message.body))
+    return found
+
+
+def with_tree(known: Mapping[Lane, str], entries: Iterable[Entry]) -> dict[Lane, str]:
+    """And what the entries below TREE say, the greater of both."""
+    found = dict(known)
+    for entry in entries:
+        _keep(found, lane_named(entry.path.rpartition("/")[2]), entry.value.decode(errors="replace").strip())
+    return found
+
+
+async def take_over(store: Store, app: Application, lane: Lane, last: str) -> str:
+    """taken over | further already | in use: a worker has it, which then goes on as it does.  Raises StoreError."""
+    place, owner = app.progress(lane), app.owner(lane)
+
+    async def body(txn: Txn) -> str:
+        entry = await txn.get(place.path)
+        now = place.decode(entry.value) if entry is not None else NEW
+        if await txn.get(owner.path) is not None:
+            return "in use"
+        if steps.position(now) >= parse_last(last):
+            return "further already"
+        txn.do(place.put(steps.sought(now, last)))
+        return "taken over"
+
+    return await store.transact(body)
+
+
+def _said(body: str) -> tuple[Lane | None, str]:
+    try:
+        status = msgspec.json.decode(body, type=_Status)
+    except (msgspec.DecodeError, ValueError):
+        return None, ""
+    return lane_named(status.partition), status.processed
+
+
+def _keep(found: dict[Lane, str], lane: Lane | None, last: str) -> None:
+    """The greater one; what cannot be understood is none."""
+    try:
+        if lane is not None and parse_last(last) > parse_last(found.get(lane, "")):
+            found[lane] = last
+    except ValueError:
+        return
