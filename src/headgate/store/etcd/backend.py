@@ -14,7 +14,7 @@ from grpc import aio
 from headgate.store.etcd.address import parse
 from headgate.store.etcd.commits import Commits
 from headgate.store.etcd.keys import Keys
-from headgate.store.etcd.link import ANSWER_S, Link, Traffic
+from headgate.store.etcd.link import ANSWER_S, KEEPING, Link, Traffic
 from headgate.store.etcd.watch import Watch
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.model import order
@@ -83,7 +83,7 @@ class EtcdBackend:
         self.traffic.pings += 1
         try:
             async with asyncio.timeout(ANSWER_S):
-                call = await self._link.stream("Lease/LeaseKeepAlive", pb.LeaseKeepAliveResponse)
+                call = await self._link.stream(KEEPING, pb.LeaseKeepAliveResponse)
                 try:
                     await call.write(pb.LeaseKeepAliveRequest(ID=int(lease, 16)))
                     told = await call.read()

@@ -38,6 +38,8 @@ OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 2_000),
 )
 _SERVICE = "/etcdserverpb."
+KEEPING = "Lease/LeaseKeepAlive"
+"""Counted apart."""
 _AWAY = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -97,6 +99,7 @@ class Link:
 
     async def stream(self, method: str, answer: type[M]) -> aio.StreamStreamCall[Message, M]:
         """Begun on a server that can be reached.  Raises Unavailable, StoreError."""
+        self.traffic.requests += method != KEEPING
         channel = await self.ready()
         await self._authenticated(channel, lambda c: _nothing())
         call = channel.stream_stream(

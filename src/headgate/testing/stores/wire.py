@@ -1,0 +1,201 @@
+"""What single steps cost on the wire: requests of all processes that take part, keep-alives apart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from headgate.base.ids import fresh
+from headgate.gate.work import BuildEnded, BuildOutcome
+from headgate.map.places import Map
+from headgate.map.records import SemaphoreRecord
+from headgate.recipes.mirror import Mirror
+from headgate.recipes.requests import Request
+from headgate.recipes.stream import consumed
+from headgate.services.contact import Contact, results
+from headgate.services.context import Context
+from headgate.store.etcd.backend import EtcdBackend
+from headgate.store.store import Session, Store
+from headgate.store.types import At, Delete, Put
+from headgate.store.zookeeper.backend import ZooKeeperBackend
+from headgate.testing.servers.proxy import proxy
+
+Networked = ZooKeeperBackend | EtcdBackend
+Open = Callable[[int], Awaitable[Networked]]
+"""By the port of the server, or of a proxy before it: each time the same tree."""
+META = {"tenant": "t", "pipeline": "gate", "buildset": "set", "job": "job"}
+PARAMS = b"{}" * 2_000
+IDLE_S = 3.0
+REFERENCE = {
+    "build, both sides": 49,
+    "event, written and consumed": 11,
+    "semaphore of a playbook, taken": 9,
+    "semaphore of a playbook, given back": 5,
+    "nothing to do": 87,
+    "mirror of 200 requests, loaded": 1_221,
+    "mirror of 200 requests, after a TCP drop": 1_215,
+}
+"""Step -> requests of the reference.  `nothing to do` is one pass there, of one tenant with five pipelines; here it is
+IDLE_S seconds of two processes."""
+WAITING = 200
+
+
+@dataclass(slots=True)
+class Side:
+    """One process: its backend, its store, its mirror."""
+
+    backend: Networked
+    context: Context
+
+    async def seen(self, path: str, there: bool) -> None:
+        mirror = self.context.mirror
+        with mirror.part(path) as part:
+            while (mirror.get(path) is not None) is not there:
+                await part.moved(part.moves)
+
+
+@asynccontextmanager
+async def _side(open: Open, port: int) -> AsyncIterator[Side]:
+    backend = await open(port)
+    store = Store(backend)
+    context = Context(store, Mirror(store, Map().path), lambda: 0)
+    watching = asyncio.ensure_future(context.mirror.run())
+    try:
+        await context.mirror.ready()
+        yield Side(backend, context)
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        await backend.close()
+
+
+async def steps(open: Open, port: int) -> dict[str, int]:
+    """Step of REFERENCE -> its requests."""
+    found: dict[str, int] = {}
+    async with AsyncExitStack() as stack:
+        one, two = [await stack.enter_async_context(_side(open, port)) for _ in range(2)]
+        session = await stack.enter_async_context(two.context.store.session("two"))
+
+        async def count(step: str, work: Awaitable[None]) -> None:
+            before = one.backend.traffic.requests + two.backend.traffic.requests
+            await work
+            found[step] = one.backend.traffic.requests + two.backend.traffic.requests - before
+
+        await _build(one, two, session)  # the first of all makes what the others find
+        await count("build, both sides", _build(one, two, session))
+        await count("event, written and consumed", _event(one, two))
+        await _semaphores(one, two, session, count)
+        await count("nothing to do", asyncio.sleep(IDLE_S))
+    found.update(await _mirrors(open, port))
+    return found
+
+
+async def _build(one: Side, two: Side, session: Session) -> None:
+    """Asked for by one process and done by the other; the asker takes up the answer."""
+    claim_of, id = two.context.builds, fresh()
+    path = f"{claim_of.places.requests}/{id}"
+    await one.context.store.commit([], one.context.builds.submit(Request(id, meta=META), PARAMS))
+    await two.seen(path, True)
+    found = claim_of.find(id, two.context.mirror)
+    assert found is not None, "it was seen"
+    claim = await claim_of.claim(found, session, {"hostname": "two"})
+    assert claim is not None, "nobody else wants it"
+    await claim_of.params(claim, two.context.mirror)
+    answer = BuildEnded("set", "job", BuildOutcome(build=id, result="SUCCESS"))
+    await claim_of.complete(claim, results(two.context, META).append(answer))
+    await one.seen(path, False)
+    await _consumed(one, two)
+
+
+async def _event(one: Side, two: Side) -> None:
+    answer = BuildEnded("set", "job", BuildOutcome(build="b", result="SUCCESS"))
+    await two.context.store.commit([], results(two.context, META).append(answer))
+    await _consumed(one, two)
+
+
+async def _consumed(one: Side, two: Side) -> None:
+    stream, mirror = results(one.context, META), one.context.mirror
+    with mirror.part(stream.queue, stream.data) as part:
+        while not (waiting := stream.waiting(mirror, limit=10)):
+            await part.moved(part.moves)
+    await one.context.store.commit([At(waiting[0].entry, _version(one, waiting[0].entry))], consumed(waiting))
+    for side in (one, two):
+        await side.seen(waiting[0].entry, False)
+        await side.seen(waiting[0].body, False)
+
+
+def _version(side: Side, path: str) -> int:
+    entry = side.context.mirror.get(path)
+    assert entry is not None, "it was seen"
+    return entry.version
+
+
+async def _semaphores(
+    one: Side, two: Side, session: Session, count: Callable[[str, Awaitable[None]], Awaitable[None]]
+) -> None:
+    builds, id = two.context.builds, fresh()
+    place = two.context.map.semaphores("t").semaphore("printer").record
+    path = f"{builds.places.requests}/{id}"
+    await two.context.store.commit([], builds.submit(Request(id, meta=META), PARAMS))
+    await two.seen(path, True)
+    found = builds.find(id, two.context.mirror)
+    assert found is not None, "it was seen"
+    claim = await builds.claim(found, session, {})
+    assert claim is not None, "nobody else wants it"
+    contact = Contact(two.context, claim, asyncio.Event(), {"printer": 1}, lambda data, _: data)
+
+    async def shows(holders: int) -> None:
+        for side in (one, two):
+            mirror = side.context.mirror
+            with mirror.part(place.path) as part:
+                while (e := mirror.get(place.path)) is None or len(place.decode(e.value).holders) != holders:
+                    await part.moved(part.moves)
+
+    await two.context.store.commit([], [place.put(SemaphoreRecord(()))])
+    await shows(0)
+    held = contact.holding(["printer"], contact.cancel, 60)
+
+    async def take() -> None:
+        assert await held.__aenter__()
+        await shows(1)
+
+    async def give() -> None:
+        await held.__aexit__(None, None, None)
+        await shows(0)
+
+    await count("semaphore of a playbook, taken", take())
+    await count("semaphore of a playbook, given back", give())
+    await builds.complete(claim, [])
+    for side in (one, two):
+        await side.seen(path, False)
+
+
+async def _mirrors(open: Open, port: int) -> dict[str, int]:
+    """A process that comes later, by a network that breaks; meanwhile a request was made and another one ended."""
+    found: dict[str, int] = {}
+    async with _side(open, port) as one, proxy(port) as line:
+        builds, store = one.context.builds, one.context.store
+        ids = [fresh() for _ in range(WAITING)]
+        for id in ids:
+            await store.commit([], builds.submit(Request(id, meta=META), PARAMS))
+        async with _side(open, line.port) as late:
+            traffic = late.backend.traffic
+            assert len(builds.open(late.context.mirror)) == WAITING, "it has them all"
+            found["mirror of 200 requests, loaded"] = traffic.requests
+            line.refuse()
+            more = Request(fresh(), meta=META)
+            await store.commit([], [*builds.submit(more, PARAMS), *_gone(one, ids[0])])
+            line.restore()
+            await late.seen(f"{builds.places.requests}/{more.id}", True)
+            await late.seen(f"{builds.places.requests}/{ids[0]}", False)
+            found["mirror of 200 requests, after a TCP drop"] = (
+                traffic.requests - found["mirror of 200 requests, loaded"]
+            )
+    return found
+
+
+def _gone(side: Side, id: str) -> list[Put | Delete]:
+    places = side.context.builds.places
+    return [Delete(f"{places.requests}/{id}"), Delete(f"{places.params}/{id}")]
