@@ -50,6 +50,7 @@ TASKS = {
     "testing/sim/link.py": "what is under way to the store arrives, whatever becomes of its sender",
     "testing/sim/simulation.py": "processes of the simulation",
     "testing/stores/machine.py": "a lease that runs out while others are renewed",
+    "testing/stores/wire.py": "the mirror of each side",
     "testing/stores/twin.py": "watches beside what they watch",
     "testing/inventory/calls.py": "the server that is called",
     "testing/nodes/yard.py": "processes of the simulation, and what they sent before they died",

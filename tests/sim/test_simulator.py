@@ -168,9 +168,9 @@ MUTANTS: tuple[Mutant, ...] = (
 )
 
 AMONG = {
-    semaphores_are_written_blindly: range(456, 700, CHECKED_EVERY),
-    what_ran_beside_a_lost_build_goes_on: range(35, 300, SERVED_EVERY),
-    a_lost_pause_is_forgotten: range(35, 300, SERVED_EVERY),
+    semaphores_are_written_blindly: range(240, 500, CHECKED_EVERY),
+    what_ran_beside_a_lost_build_goes_on: range(325, 700, SERVED_EVERY),
+    a_lost_pause_is_forgotten: range(325, 700, SERVED_EVERY),
 }
 """Seeds of worlds that have what it takes, where most have not."""
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from headgate.recipes.codec import pack, unpack
+from headgate.recipes.mirror import Mirror
 from headgate.store.store import Store
 from headgate.store.types import At, Delete, Entry, Op, Put
 
@@ -81,14 +82,30 @@ async def taken(store: Store, path: str) -> tuple[bytes, list[Op]] | None:
     entry = await store.get(path)
     if entry is None:
         return None
-    pointer = _read_pointer(entry.value)
-    pieces = _pieces(path, pointer) if pointer else []
+    pieces = _pieces_of(entry)
     return assemble(entry, await store.list(path) if pieces else ()), [Delete(name) for name in (path, *pieces)]
+
+
+def mirrored(mirror: Mirror, path: str) -> tuple[bytes, list[Op]] | None:
+    """As `taken`, of a value that is written once: what a mirror has of it is right.  None: it may be there yet."""
+    entry = mirror.get(path)
+    if entry is None:
+        return None
+    pieces = [(name, mirror.get(name)) for name in _pieces_of(entry)]
+    found = [piece for _, piece in pieces if piece is not None]
+    if len(found) < len(pieces):
+        return None
+    return assemble(entry, found), [Delete(name) for name in (path, *(name for name, _ in pieces))]
 
 
 def _pointer(value: bytes) -> Pointer:
     count = -(-len(value) // PIECE_SIZE_BYTES)
     return Pointer(hashlib.sha256(value).hexdigest()[:32], count, len(value))
+
+
+def _pieces_of(entry: Entry) -> list[str]:
+    pointer = _read_pointer(entry.value)
+    return _pieces(entry.path, pointer) if pointer else []
 
 
 def _pieces(path: str, pointer: Pointer) -> list[str]:

@@ -202,10 +202,11 @@ class Requests:
         assert held is not None and now is not None, "both were looked at"
         return Claim(self._decode(now), At(lock, held.version), At(path, now.version), session, found.places)
 
-    async def params(self, claim: Claim) -> bytes:
-        """Raises ValueError when they are gone or damaged."""
+    async def params(self, claim: Claim, mirror: Mirror) -> bytes:
+        """They came with the request: the mirror that showed it has them, too.  Raises ValueError when they are gone or
+        damaged."""
         path = self._of(claim.places.params, claim.request.id)
-        found = await answered(claim.session, lambda: blob.taken(self.store, path))
+        found = blob.mirrored(mirror, path) or await answered(claim.session, lambda: blob.taken(self.store, path))
         if found is None:
             raise ValueError(f"the parameters of request {claim.request.id} are missing")
         claim.spent = tuple(found[1])

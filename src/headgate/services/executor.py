@@ -147,7 +147,7 @@ class Executor:
         if claim.request.state == "paused":
             return BuildOutcome(build=id, error="its executor was lost while it was paused")
         try:
-            spec = decode(await self._context.builds.params(claim), BuildSpec)
+            spec = decode(await self._context.builds.params(claim, self._context.mirror), BuildSpec)
             log.info("build %s: %s of %s for %s", spec.build, spec.job.name, spec.pipeline, spec.change.id)
             return await self._run(claim, spec, worker)
         except ValueError as error:
@@ -232,7 +232,8 @@ class Executor:
                 self._states.pop(path, None)  # the next build reads it anew
 
     async def _read(self, path: str) -> RepoState:
-        value = await blob.read(self._context.store, path)
+        known = blob.mirrored(self._context.mirror, path)
+        value = known[0] if known else await blob.read(self._context.store, path)
         if value is None:
             raise LookupError(path)
         return decode(value, RepoState)

@@ -66,7 +66,7 @@ class Merger:
 
     async def _do(self, claim: Claim, worker: Worker) -> None:
         requests = self._context.merges
-        work: MergerWork = decode(await requests.params(claim), union(MergerWork))
+        work: MergerWork = decode(await requests.params(claim, self._context.mirror), union(MergerWork))
         start_ms = self._context.now_ms()
         answer = await self._patiently(claim, work, worker)
         if answer is None:

@@ -22,6 +22,8 @@ from headgate.store.types import StoreError
 log = logging.getLogger("headgate.worker")
 
 RETRY_S = 5.0
+TAKEN_MAX = 1_000
+"""Requests remembered that we took: the mirror may go on showing them as they were."""
 PARKED_MAX = 1_000
 """Pieces of work that wait and take no place."""
 
@@ -51,6 +53,8 @@ class Worker:
         self._jobs_max, self._owner, self._sharing = jobs_max, owner, sharing
         self._looked_at = looked_at
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._taken: dict[str, int] = {}
+        """Request -> its version before we took it."""
         self._backlogs: dict[str, Backlog] = {}
         self._free = asyncio.Event()
         self._parked = 0
@@ -152,12 +156,19 @@ class Worker:
 
     def _waiting(self, backlogs: Sequence[Backlog]) -> Iterator[Open]:
         """The most urgent first."""
-        return (f for f in merge(*backlogs, key=_urgency) if f.request.id not in self._running)
+        return (f for f in merge(*backlogs, key=_urgency) if f.request.id not in self._running and not self._old(f))
+
+    def _old(self, found: Open) -> bool:
+        """We took it as it was then: what the mirror shows is no longer so."""
+        return self._taken.get(found.request.id) == found.entry.version
 
     async def _take(self, found: Open) -> bool:
         queue = self._backlogs[found.queue].requests
         claim = await self._try(queue, found)
         if claim is not None:
+            while len(self._taken) >= TAKEN_MAX:
+                del self._taken[next(iter(self._taken))]
+            self._taken[claim.request.id] = found.entry.version
             self._running[claim.request.id] = asyncio.ensure_future(self._work(queue, claim))
         return claim is not None
 

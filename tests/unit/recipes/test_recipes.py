@@ -175,7 +175,7 @@ def test_the_most_urgent_request_goes_to_one_worker() -> None:
             found = waiting(office.requests, office.mirror)[0]
             claims = [await office.requests.claim(found, session, {}) for session in (one, two)]
             assert found.request.id == "urgent" and claims[0] is not None and claims[1] is None
-            assert await office.requests.params(claims[0]) == b'"params"'
+            assert await office.requests.params(claims[0], office.mirror) == b'"params"'
             assert await office.requests.complete(claims[0], [Put("/answer", b"")])
             assert [e.path for e in await office.store.list("/q")] == ["/q/params/later", "/q/requests/later"]
         office.task.cancel()
@@ -305,7 +305,7 @@ def test_large_parameters_and_results_leave_nothing_either() -> None:
         await office.mirror.reached(f"{PLACES.requests}/r")
         async with office.store.session("one") as session:
             claim = await office.requests.claim(waiting(office.requests, office.mirror)[0], session, {})
-            assert claim is not None and await office.requests.params(claim) == large
+            assert claim is not None and await office.requests.params(claim, office.mirror) == large
             assert await office.requests.complete(claim, [Put("/event", b"names r")], large)
         assert {e.path.split("/")[2] for e in await office.store.list("/q")} == {"result-data"}
         found = await blob.taken(office.store, Requests.result_path(claim))
@@ -322,3 +322,23 @@ def test_a_record_survives_large_and_small_and_damage_is_told() -> None:
         assert decode(encode(value), str) == value
     with pytest.raises(ValueError, match="damaged"):
         decode(encode("x" * 10_000)[:-5], str)
+
+
+def test_parameters_come_with_their_request_and_cost_nothing() -> None:
+    large = random.Random(1).randbytes(1_000_000)
+
+    async def main() -> None:
+        office = Office()
+        for piece in office.requests.submit(Request("r"), large):
+            await office.store.commit([], [piece])
+        await office.mirror.reached(f"{PLACES.requests}/r")
+        async with office.store.session("one") as session:
+            claim = await office.requests.claim(waiting(office.requests, office.mirror)[0], session, {})
+            assert claim is not None
+            reads = office.store.counts.reads
+            assert await office.requests.params(claim, office.mirror) == large
+            assert office.store.counts.reads == reads
+            unseeing = Mirror(office.store, "/q")
+            assert await office.requests.params(claim, unseeing) == large, "they are asked for where they are not seen"
+
+    virtual(main())

@@ -30,6 +30,8 @@ class Commits:
     ) -> None:
         self._address, self._facts, self._views, self._read, self._state = address, facts, views, read, state
         self._emptied: list[tuple[str, int]] = []
+        self._making: dict[str, asyncio.Event] = {}
+        """Node that a commit under way makes -> set once that has ended."""
 
     def take_emptied(self) -> list[tuple[str, int]]:
         """Paths that commits left without data since this was last asked, each with the zxid."""
@@ -55,6 +57,9 @@ class Commits:
             plan.build()
             if not plan.parts:
                 return [None] * len(ops)
+            if (other := self._making_the_same(plan)) is not None:
+                await other.wait()
+                continue
             codes = await self._sent(plan, send, owner)
             if isinstance(codes, list):
                 return codes
@@ -67,6 +72,8 @@ class Commits:
         """What was written, or why nothing was."""
         paths = plan.touched()
         views = [] if owner else list(self._views.values())
+        ended = asyncio.Event()
+        self._making |= dict.fromkeys(plan.made, ended)
         for view in views:
             view.begin(paths)
         done, found = None, dict[str, Found | None]()
@@ -86,6 +93,13 @@ class Commits:
         finally:
             for view in views:
                 view.end(paths, found, done.events if done else 0)
+            for path in plan.made:
+                del self._making[path]
+            ended.set()
+
+    def _making_the_same(self, plan: Plan) -> asyncio.Event | None:
+        """Set once a commit of ours under way has ended, if it makes a node that this one would make, too."""
+        return next((self._making[path] for path in plan.made if path in self._making), None)
 
     def _remember(self, found: Mapping[str, Found | None], zxid: int) -> None:
         """Unless it comes by another connection, and the counters were read later than it was true."""

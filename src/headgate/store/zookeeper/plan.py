@@ -76,7 +76,8 @@ class Plan:
     parts: list[Part] = field(default_factory=list)
     emptied: list[str] = field(default_factory=list)
     """Nodes left without data."""
-    _made: set[str] = field(default_factory=set)
+    made: set[str] = field(default_factory=set)
+    """Nodes that were not there before."""
     _counters: dict[str, int] = field(default_factory=dict)
     """Counter written -> number of the part that did it."""
     _wrote: dict[int, tuple[int, bytes]] = field(default_factory=dict)
@@ -156,14 +157,14 @@ class Plan:
         self._wrote[number] = len(self.parts), value
         self._nodes[len(self.parts)] = path, value
         self.parts.append(jute.create(self._at(path), value, EPHEMERAL if owner else 0, self.acl))
-        self._made.add(path)
+        self.made.add(path)
 
     def _append(self, number: int, op: Append) -> None:
-        if op.parent not in self._made and self.known(op.parent) is None:
+        if op.parent not in self.made and self.known(op.parent) is None:
             self._make_above(op.parent)
             self._make(op.parent)
         kept = numbered_path(op.parent)
-        if kept not in self._made and self.known(kept) is None:
+        if kept not in self.made and self.known(kept) is None:
             self._make(kept)
         flags = SEQUENTIAL
         if op.lease is not None:
@@ -176,12 +177,12 @@ class Plan:
     def _delete(self, op: Delete) -> None:
         fact = self.known(op.path)
         if fact is None:
-            if op.path not in self._made:
+            if op.path not in self.made:
                 self._prove_absent_again(op.path)
             return
         where = self._at(op.path)
         if not fact.entry:
-            if op.path not in self._made:
+            if op.path not in self.made:
                 self.parts.append(jute.check(where, fact.stat.version))
             return
         if _NUMBERED.search(op.path) and not self._kept(op.path, fact):
@@ -198,18 +199,18 @@ class Plan:
 
     def _prove_absent_again(self, path: str) -> None:
         """Unless something that this commit makes is above it: then it has just been absent."""
-        if not any(above in self._made for above in ancestors(path)):
+        if not any(above in self.made for above in ancestors(path)):
             self._prove_absent(path)
 
     def _kept(self, path: str, fact: Fact) -> bool:
-        return fact.stat.children > 0 or any(inside(made, path) for made in self._made)
+        return fact.stat.children > 0 or any(inside(made, path) for made in self.made)
 
     # --- what goes with them
 
     def _make_above(self, path: str) -> None:
         missing = []
         for above in ancestors(path):
-            if above in self._made or self.known(above) is not None:
+            if above in self.made or self.known(above) is not None:
                 break
             missing.append(above)
         for above in reversed(missing):
@@ -218,13 +219,13 @@ class Plan:
     def _make(self, path: str) -> None:
         self._nodes[len(self.parts)] = path, None
         self.parts.append(jute.create(self._at(path), None, 0, self.acl))
-        self._made.add(path)
+        self.made.add(path)
 
     def _introduce(self) -> None:
         """The lease's own node."""
         path = lease_path(self.owner)
-        if path not in self._made and not self.introduced:
-            self._made.add(path)
+        if path not in self.made and not self.introduced:
+            self.made.add(path)
             self.parts.append(jute.create(self._at(path), None, EPHEMERAL, self.acl))
 
     def _count(self, counter: str) -> None:

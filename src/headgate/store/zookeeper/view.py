@@ -17,6 +17,8 @@ from headgate.store.zookeeper.wire import jute
 from headgate.store.zookeeper.wire.jute import Do, Event, Found, number, text
 from headgate.store.zookeeper.wire.link import Link, Lost
 
+GATHER_S = 0.001
+"""The events of one commit come one by one: what they name is read together."""
 ROUNDS_MAX = 50
 """Reads before changes are shown although others go on coming: then a commit may be seen in two parts."""
 WATCHES_SIZE_BYTES = 300_000
@@ -177,6 +179,7 @@ class View:
                 break
             if all(self._ours(path) for path in self._unread()):
                 return  # their answer stirs
+            await asyncio.sleep(GATHER_S)
             await self._look(link)
         self._show()
 
