@@ -376,8 +376,8 @@ async def test_the_description_names_every_route_and_the_page_is_there(api: Api)
 async def test_the_command_makes_its_own_key_and_ends_when_asked(tmp_path: Path) -> None:
     command = [str(Path(sys.executable).with_name("headgate")), "queue", "serve", "--listen", "127.0.0.1:0"]
     environment = {k: v for k, v in os.environ.items() if k != "HEADGATE_CONFIG"}
-    process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, stdout=-1, env=environment)
-    assert process.stdout is not None
+    process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, stdout=-1, stderr=-1, env=environment)
+    assert process.stdout is not None and process.stderr is not None
     async with asyncio.timeout(DEADLINE_S):
         text = ""
         while "served at" not in text:
@@ -389,5 +389,20 @@ async def test_the_command_makes_its_own_key_and_ends_when_asked(tmp_path: Path)
                 assert answer.status == 201
             async with http.post(f"{url}q/", data=b"x") as answer:
                 assert answer.status == 201
-        process.send_signal(signal.SIGTERM)
+                last = (await answer.json())["messages"][0]["key"]
+            waits = asyncio.ensure_future(http.get(f"{url}q", params={"after": last, "wait": "60"}))
+            async with http.get(f"{url}q/stream", params={"after": last}) as stream:
+                while (await waiting(http, url)) < 1:  # noqa: ASYNC110 - the server's own state
+                    await asyncio.sleep(0.01)
+                process.send_signal(signal.SIGTERM)
+                assert await stream.content.read() == b"", "it ends as streams do"
+            async with await waits as answer:
+                assert (await answer.json())["messages"] == []
         assert await process.wait() == 0
+        assert await process.stderr.read() == b""
+
+
+async def waiting(http: aiohttp.ClientSession, url: str) -> float:
+    """Requests that wait for messages."""
+    async with http.get(f"{url.partition('/v1/')[0]}/metrics") as answer:
+        return float((await answer.text()).partition("\nheadgate_messages_waiting ")[2].split("\n")[0])

@@ -54,7 +54,7 @@ async def run(url: str, keys: dict[str, list[str]], host: str, port: int) -> Non
         print(f"Messages are kept in {shown(url)} and served at {urls}", flush=True)
 
     try:
-        app = create_app(board, Keys(keys))
+        app = create_app(board, Keys(keys), stop)
         await run_until(stop, board.upkeep(), serve_web(app, host, port, stop, bound, "[messages]"))
     finally:
         await board.close()

@@ -146,14 +146,22 @@ class _Thread:
         self._calls.put(None)
 
     def _work(self) -> None:
-        while (call := self._calls.get()) is not None:
-            hook, arguments, done = call
-            try:
-                result: tuple[Any, BaseException | None] = (hook(*arguments), None)
-            except BaseException as error:  # carried over to the caller
-                result = (None, error)
-            if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(_settle, done, result)
+        call: _Call | None = None
+        try:
+            while (call := self._calls.get()) is not None:
+                hook, arguments, done = call
+                try:
+                    result: tuple[Any, BaseException | None] = (hook(*arguments), None)
+                except BaseException as error:  # carried over to the caller
+                    result = (None, error)
+                self._tell(done, result)
+        except TimeLimit as late:  # it was interrupted when its call had just ended
+            if call is not None:
+                self._tell(call[2], (None, late))
+
+    def _tell(self, done: asyncio.Future[Any], result: tuple[Any, BaseException | None]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(_settle, done, result)
 
 
 def _settle(done: asyncio.Future[Any], result: tuple[Any, BaseException | None]) -> None:

@@ -94,7 +94,7 @@ class LaneRunner:
         control = self._control(self.lane)
         if control.seek is not None and (now := await self._hold.seek(self.now)) is not None:
             self.now = now
-            log.info("%s: goes on behind %r, as was wanted", self.lane, now.id or now.last)
+            log.info("%s: goes on behind %s, as was wanted", self.lane, now.id or now.last or "nothing at all")
         if control.paused:
             await self._flush()
             return False

@@ -35,7 +35,7 @@ QUICK = Pace(commit_s=0.1, settle_s=0.05, drain_s=5.0, discover_s=5.0, lag_s=0.2
 async def serving(board: MessageBoard, port: int = 0) -> AsyncIterator[str]:
     """Its URL, without a path."""
     stop, bound = asyncio.Event(), asyncio.get_running_loop().create_future()
-    app = create_app(board, Keys({APP: [KEY], OTHER_APP: [OTHER_KEY]}))
+    app = create_app(board, Keys({APP: [KEY], OTHER_APP: [OTHER_KEY]}), stop)
     running = asyncio.ensure_future(run_until(stop, serve(app, "127.0.0.1", port, stop, bound.set_result)))
     try:
         yield f"http://127.0.0.1:{await bound}"

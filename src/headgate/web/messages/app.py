@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from litestar import Litestar, Response, get
@@ -27,12 +28,12 @@ async def docs() -> str:
     return page()
 
 
-def create_app(board: MessageBoard, keys: Keys) -> Litestar:
-    """The board stays the caller's; it outlives the application."""
+def create_app(board: MessageBoard, keys: Keys, stop: asyncio.Event) -> Litestar:
+    """The board stays the caller's; it outlives the application.  Streams and waiting requests end at `stop`."""
     routes: list[Any] = [*QUEUE_ROUTES, *MESSAGE_ROUTES, openapi, docs]  # route handlers of several kinds
     return Litestar(
         routes,
-        state=State({"messages": Site(board, keys)}),
+        state=State({"messages": Site(board, keys, stop)}),
         exception_handlers=dict.fromkeys(REFUSALS, refused),
         request_max_body_size=REQUEST_MAX_BYTES,
         openapi_config=None,

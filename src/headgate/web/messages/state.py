@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -20,8 +21,8 @@ Asked = Request[Any, Any, Any]  # its own generics say nothing here
 
 
 class Site:
-    def __init__(self, board: MessageBoard, keys: Keys) -> None:
-        self.board, self.keys = board, keys
+    def __init__(self, board: MessageBoard, keys: Keys, stop: asyncio.Event) -> None:
+        self.board, self.keys, self.stop = board, keys, stop
         self.metrics = CollectorRegistry()
         self.posted = Counter("headgate_messages_posted", "Messages posted.", ["app"], registry=self.metrics)
         self.read = Counter("headgate_messages_read", "Messages read.", ["app"], registry=self.metrics)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from typing import Any
+from collections.abc import AsyncIterator
 
 import msgspec
 from litestar.response import ServerSentEvent
 
+from headgate.adapters.messages.bell import Listener
 from headgate.adapters.messages.records import NoQueue, Queue, Stored
+from headgate.base.tasks import unless
 from headgate.queueing.ids import Position, position_of
 from headgate.queueing.lanes import Lane
 from headgate.web.messages.parsing import Page
@@ -28,10 +29,10 @@ async def messages(site: Site, app: str, queue: Queue, page: Page) -> list[Store
         return found
     end = asyncio.get_running_loop().time() + page.wait_s
     with site.waiting.track_inprogress(), site.board.bell.listen(app, queue.name) as listener:
-        while not _news(found := await _read(site, app, queue, page), page):
+        while not _news(found := await _read(site, app, queue, page), page) and not site.stop.is_set():
             try:
                 async with asyncio.timeout_at(end):
-                    await listener.wait()
+                    await unless(site.stop, listener.wait())
             except TimeoutError:
                 break
     return found
@@ -64,7 +65,9 @@ def stream(site: Site, app: str, queue: Queue, page: Page) -> ServerSentEvent:
                 for partition in page.partitions:
                     async for one in _after(site, queue, partition, places, page):
                         yield {"event": "message", "id": one.message_id, "data": msgspec.json.encode(one).decode()}
-                while not (rung := await _rung(listener.wait())):
+                while not (rung := await _rung(site, listener)):
+                    if site.stop.is_set():
+                        return
                     yield {"event": "ping", "data": ""}
                 if rung[1] and not await _exists(site, app, queue):
                     yield {"event": "gone", "data": ""}
@@ -99,7 +102,9 @@ def happenings(site: Site, app: str) -> ServerSentEvent:
         with site.board.bell.listen(app) as listener:
             yield {"event": "ready", "data": ""}
             while True:
-                while not (rung := await _rung(listener.wait())):
+                while not (rung := await _rung(site, listener)):
+                    if site.stop.is_set():
+                        return
                     yield {"event": "ping", "data": ""}
                 lanes, changed = rung
                 if changed:
@@ -110,11 +115,11 @@ def happenings(site: Site, app: str) -> ServerSentEvent:
     return ServerSentEvent(events())
 
 
-async def _rung(wait: Coroutine[Any, Any, tuple[set[Lane], bool]]) -> tuple[set[Lane], bool] | None:
-    """None when nothing happened for PING_INTERVAL_S."""
+async def _rung(site: Site, listener: Listener) -> tuple[set[Lane], bool] | None:
+    """None when nothing happened for PING_INTERVAL_S, or the server is to stop."""
     try:
         async with asyncio.timeout(PING_INTERVAL_S):
-            return await wait
+            return await unless(site.stop, listener.wait())
     except TimeoutError:
         return None
 
