@@ -18,10 +18,11 @@ from bench.queues.tables import latency as queue_latency
 from bench.queues.tables import memory as queue_memory
 from bench.queues.tables import throughput as queue_throughput
 from bench.store import items as store_items
-from bench.store import raw
+from bench.store import raw, single_steps
 from bench.tenant import REPOSITORIES
 from bench.tenant import measure as offline
 from headgate.testing.measure import cost_of_item
+from headgate.testing.stores.wire import REFERENCE as STEPS
 
 REFERENCE = {1: 278, 10: 871, 50: 3551, 100: 6901}
 """Requests of the reference per item, without its executor and event consumption."""
@@ -57,7 +58,7 @@ def items() -> Table:
 
 
 def on_servers() -> Table:
-    title = "One item over the network: requests, and kB both ways"
+    title = "One item over the network: requests, and kB both ways (100 jobs in the reference: 8,600 kB written)"
     table = Table("jobs", "reference", "ZooKeeper", "ratio", "kB", "etcd", "ratio", "kB", title=title)
     found = store_items(tuple(REFERENCE))
     for jobs, reference in REFERENCE.items():
@@ -69,10 +70,24 @@ def on_servers() -> Table:
     return table
 
 
+def on_wire() -> Table:
+    title = "Single steps over the network: requests of all processes that take part"
+    table = Table("step", "reference", "ZooKeeper", "ratio", "etcd", "ratio", title=title)
+    found = single_steps()
+    for step, reference in STEPS.items():
+        cells = [step, str(reference)]
+        for of_store in found.values():
+            cells += [str(of_store[step]), f"{of_store[step] / reference:.3f}"]
+        table.add_row(*cells)
+    return table
+
+
 def limit() -> Table:
-    table = Table("operation", "plain /s", "ours /s", "ratio", title="ZooKeeper, 64 at once, 512 bytes")
-    for name, (plain, ours) in raw().items():
-        table.add_row(name, f"{plain:,.0f}", f"{ours:,.0f}", f"{ours / plain:.2f}")
+    title = "What our layer costs: 64 at once, 512 bytes"
+    table = Table("store", "operation", "plain /s", "ours /s", "ratio", title=title)
+    for store, rates in raw().items():
+        for name, (plain, ours) in rates.items():
+            table.add_row(store, name, f"{plain:,.0f}", f"{ours:,.0f}", f"{ours / plain:.2f}")
     return table
 
 
@@ -152,6 +167,7 @@ if __name__ == "__main__":
     console.print(components())
     console.print(items())
     console.print(on_servers())
+    console.print(on_wire())
     console.print(limit())
     console.print(merging())
     console.print(layouts())

@@ -1,15 +1,20 @@
-"""ZooKeeper: how much our layer adds to what the protocol itself costs; and what an item costs in real requests."""
+"""ZooKeeper and etcd: how much our layer adds to what the protocol itself costs; what items and single steps cost in
+real requests."""
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from headgate.base.ids import fresh
+from headgate.store.etcd.address import parse as parse_etcd
 from headgate.store.etcd.backend import EtcdBackend
+from headgate.store.etcd.link import Link as EtcdLink
+from headgate.store.etcd.link import Traffic as EtcdTraffic
+from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.store import Store
 from headgate.store.types import Put
 from headgate.store.zookeeper.address import parse
@@ -21,6 +26,7 @@ from headgate.store.zookeeper.wire.link import Identity, Link, Traffic
 from headgate.testing.measure import Cost, cost_of_item
 from headgate.testing.servers.etcd import Etcd, etcd
 from headgate.testing.servers.zookeeper import ZooKeeper, chroot, zookeeper
+from headgate.testing.stores.wire import Networked, steps_on_etcd, steps_on_zookeeper
 
 COUNT, AT_ONCE, ROUNDS = 1_500, 64, 3
 TOGETHER = 50
@@ -69,24 +75,54 @@ def _ours(store: Store, round: int) -> dict[str, One]:
     return {"create": create, "set": put, f"{TOGETHER} creates in one": fifty}
 
 
-async def _compared(server: ZooKeeper) -> dict[str, tuple[float, float]]:
-    where = f"zookeeper://127.0.0.1:{server.port}"
-    root, other = await chroot(server), await chroot(server)
-    backend = await ZooKeeperBackend.open(where + root)
-    link = await attach(parse(where), Identity(10_000), Traffic(), lambda *_: None)
+def _plain_etcd(link: EtcdLink, root: str, round: int) -> dict[str, One]:
+    async def put(number: int) -> None:
+        await together([f"{root}/p{round}-{number}"])
+
+    async def fifty(number: int) -> None:
+        await together([f"{root}/f{round}-{number}-{n}" for n in range(TOGETHER)])
+
+    async def together(keys: Sequence[str]) -> None:
+        puts = [pb.RequestOp(put=pb.PutRequest(key=key.encode(), value=VALUE)) for key in keys]
+        await link.ask("KV/Txn", pb.TxnRequest(success=puts), pb.TxnResponse)
+
+    return {"create": put, "set": put, f"{TOGETHER} creates in one": fifty}
+
+
+async def _compared(plain: Callable[[int], dict[str, One]], backend: Networked) -> dict[str, tuple[float, float]]:
+    """As every process of ours, `backend` watches: on ZooKeeper what is watched need not be read first."""
     watch = backend.watch("")
-    await anext(watch)  # as every process of ours does; what is watched need not be read first
+    await anext(watch)
     best: dict[str, tuple[float, float]] = {}
     for round in range(ROUNDS):
-        plain, ours = _plain(link, other, round), _ours(Store(backend), round)
-        for name in plain:
+        raw, ours = plain(round), _ours(Store(backend), round)
+        for name in raw:
             count = COUNT // TOGETHER if name.startswith(str(TOGETHER)) else COUNT
-            found = await rate(plain[name], count), await rate(ours[name], count)
+            found = await rate(raw[name], count), await rate(ours[name], count)
             before = best.get(name, (0.0, 0.0))
             best[name] = max(found[0], before[0]), max(found[1], before[1])
-    link.close()
     await backend.close()
     return best
+
+
+async def _compared_on_zookeeper(server: ZooKeeper) -> dict[str, tuple[float, float]]:
+    where = f"zookeeper://127.0.0.1:{server.port}"
+    root, other = await chroot(server), await chroot(server)
+    link = await attach(parse(where), Identity(10_000), Traffic(), lambda *_: None)
+    try:
+        return await _compared(lambda round: _plain(link, other, round), await ZooKeeperBackend.open(where + root))
+    finally:
+        link.close()
+
+
+async def _compared_on_etcd(server: Etcd) -> dict[str, tuple[float, float]]:
+    where = f"etcd://127.0.0.1:{server.port}"
+    link, other = EtcdLink(parse_etcd(where), EtcdTraffic()), f"/{fresh()}"
+    try:
+        backend = await EtcdBackend.open(f"{where}/{fresh()}")
+        return await _compared(lambda round: _plain_etcd(link, other, round), backend)
+    finally:
+        await link.close()
 
 
 async def _on_zookeeper(server: ZooKeeper, jobs: int) -> tuple[Cost, int, int]:
@@ -97,7 +133,7 @@ async def _on_etcd(server: Etcd, jobs: int) -> tuple[Cost, int, int]:
     return await _item(await EtcdBackend.open(f"etcd://127.0.0.1:{server.port}/{fresh()}"), jobs)
 
 
-async def _item(backend: ZooKeeperBackend | EtcdBackend, jobs: int) -> tuple[Cost, int, int]:
+async def _item(backend: Networked, jobs: int) -> tuple[Cost, int, int]:
     """The cost, and what went over the wire."""
     with tempfile.TemporaryDirectory() as name:
         seen = backend.traffic
@@ -111,10 +147,22 @@ async def _item(backend: ZooKeeperBackend | EtcdBackend, jobs: int) -> tuple[Cos
     return cost, marks[1][0] - marks[0][0], marks[1][1] - marks[0][1]
 
 
-def raw() -> dict[str, tuple[float, float]]:
-    """Operation -> a second: the same client without our layer, and with it; best of some rounds."""
-    with tempfile.TemporaryDirectory() as name, zookeeper(Path(name)) as server:
-        return asyncio.run(_compared(server))
+def raw() -> dict[str, dict[str, tuple[float, float]]]:
+    """Store -> operation -> a second: the same client without our layer, and with it; best of some rounds."""
+    with tempfile.TemporaryDirectory() as name:
+        with zookeeper(Path(name) / "zookeeper") as zk:
+            on_zookeeper = asyncio.run(_compared_on_zookeeper(zk))
+        with etcd(Path(name) / "etcd") as server:
+            return {"ZooKeeper": on_zookeeper, "etcd": asyncio.run(_compared_on_etcd(server))}
+
+
+def single_steps() -> dict[str, dict[str, int]]:
+    """Store -> step -> requests of all processes that take part."""
+    with tempfile.TemporaryDirectory() as name:
+        with zookeeper(Path(name) / "zookeeper") as zk:
+            on_zookeeper = asyncio.run(steps_on_zookeeper(zk))
+        with etcd(Path(name) / "etcd") as server:
+            return {"ZooKeeper": on_zookeeper, "etcd": asyncio.run(steps_on_etcd(server))}
 
 
 def items(counts: tuple[int, ...]) -> dict[str, dict[int, tuple[Cost, int, int]]]:

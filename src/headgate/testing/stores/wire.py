@@ -20,7 +20,9 @@ from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.store import Session, Store
 from headgate.store.types import At, Delete, Put
 from headgate.store.zookeeper.backend import ZooKeeperBackend
+from headgate.testing.servers.etcd import Etcd
 from headgate.testing.servers.proxy import proxy
+from headgate.testing.servers.zookeeper import ZooKeeper, chroot
 
 Networked = ZooKeeperBackend | EtcdBackend
 Open = Callable[[int], Awaitable[Networked]]
@@ -40,6 +42,18 @@ REFERENCE = {
 """Step -> requests of the reference.  `nothing to do` is one pass there, of one tenant with five pipelines; here it is
 IDLE_S seconds of two processes."""
 WAITING = 200
+
+
+async def steps_on_zookeeper(server: ZooKeeper) -> dict[str, int]:
+    """Step of REFERENCE -> its requests; in a tree of its own."""
+    root = await chroot(server)
+    return await _steps(lambda port: ZooKeeperBackend.open(f"zookeeper://127.0.0.1:{port}{root}"), server.port)
+
+
+async def steps_on_etcd(server: Etcd) -> dict[str, int]:
+    """As on ZooKeeper."""
+    root = fresh()
+    return await _steps(lambda port: EtcdBackend.open(f"etcd://127.0.0.1:{port}/{root}"), server.port)
 
 
 @dataclass(slots=True)
@@ -71,8 +85,7 @@ async def _side(open: Open, port: int) -> AsyncIterator[Side]:
         await backend.close()
 
 
-async def steps(open: Open, port: int) -> dict[str, int]:
-    """Step of REFERENCE -> its requests."""
+async def _steps(open: Open, port: int) -> dict[str, int]:
     found: dict[str, int] = {}
     async with AsyncExitStack() as stack:
         one, two = [await stack.enter_async_context(_side(open, port)) for _ in range(2)]
