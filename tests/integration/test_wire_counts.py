@@ -24,7 +24,7 @@ ON_ETCD = {
 ON_ZOOKEEPER = {
     "build, both sides": 10,
     "event, written and consumed": 6,
-    "semaphore of a playbook, taken": 3,
+    "semaphore of a playbook, taken": 6,
     "semaphore of a playbook, given back": 4,
     "nothing to do": 0,
     "mirror of 200 requests, loaded": 16,
