@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Self
 
 import msgspec
+from google.protobuf.message import DecodeError
 
 from headgate.inventory.model import Object
 from headgate.inventory.wire import inventory_pb2 as pb
@@ -53,6 +54,20 @@ class Recorded(msgspec.Struct, frozen=True):
     def from_wire(cls, value: bytes) -> Self:
         found = pb.Recorded.FromString(value)
         return cls(tuple(change_of(one) for one in found.changes), found.user, found.project, found.at_ms)
+
+
+_KINDS = frozenset(kind.value for kind in Kind)
+
+
+def of_facts(value: bytes) -> bool:
+    """Did the commit that is recorded there change what objects stand on?  Raises ValueError for what is no record."""
+    try:
+        found = pb.Recorded.FromString(value)
+    except DecodeError as error:
+        raise ValueError(f"no record of a commit: {error}") from error
+    if any(change.kind not in _KINDS for change in found.changes):
+        raise ValueError("a change of a kind that is not known")
+    return not found.changes
 
 
 class Event(msgspec.Struct, frozen=True):

@@ -45,13 +45,14 @@ def name(text: str, what: str, *, size_max_bytes: int = NAME_SIZE_MAX_BYTES) -> 
 
 def value(text: str, what: str, *, size_max_bytes: int = VALUE_SIZE_MAX_BYTES) -> str:
     """As `name`, but may be empty."""
-    size_bytes = len(text.encode("utf-8", "surrogatepass"))
+    try:
+        size_bytes = len(text.encode())
+    except UnicodeEncodeError:
+        raise Invalid(f"{what} is no valid Unicode") from None
     if size_bytes > size_max_bytes:
         raise Invalid(f"{what} has {size_bytes} bytes; at most {size_max_bytes} are allowed")
     if "\x00" in text:
         raise Invalid(f"{what} {_shown(text)} contains NUL, which is not allowed")
-    if any("\ud800" <= char <= "\udfff" for char in text):
-        raise Invalid(f"{what} is no valid Unicode")
     return text
 
 

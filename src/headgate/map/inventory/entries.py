@@ -16,7 +16,7 @@ def name(places: InventoryMap, object: Object, per_project: bool) -> Address[Uui
 
 
 def indexes(places: InventoryMap, object: Object, per_project: bool) -> dict[str, bytes]:
-    """Path -> value of every index entry."""
+    """Path -> value of every index entry; that of the name is the first."""
     tree = places.partitions.tree(object.partition)
     of_type = tree.properties.by_type(object.type)
     found = {name(places, object, per_project).path: Uuid(object.uuid).to_wire()}

@@ -111,8 +111,9 @@ class Draft:
         await self._check(None, object)
         record = self.places.objects.by_uuid(object.uuid).record.path
         self._fresh(record, f"an object with the uuid {object.uuid} exists")
-        self._fresh(entries.name(self.places, object, per_project).path, f"{object.type} {object.name} exists")
-        self._write(object, {}, entries.indexes(self.places, object, per_project), History(), Kind.CREATED)
+        indexes = entries.indexes(self.places, object, per_project)
+        self._fresh(next(iter(indexes)), f"{object.type} {object.name} exists")
+        self._write(object, {}, indexes, History(), Kind.CREATED)
         self.changes.append(Change(Kind.CREATED, None, object))
         self.results.append(object)
 

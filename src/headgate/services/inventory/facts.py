@@ -24,11 +24,13 @@ class Facts:
         self.store, self.places = store, places
         self._kept: dict[str, tuple[Entry | None, Any]] = {}  # what was read, and the record it holds
         self._listed: dict[str, Sequence[Entry]] = {}
+        self._resolved: dict[_Asked, _Resolved] = {}
         self._epoch = 0
 
     def forget(self) -> None:
         self._kept.clear()
         self._listed.clear()
+        self._resolved.clear()
         self._epoch += 1
 
     async def read(self, addresses: Sequence[Address[R]]) -> list[tuple[Entry | None, R | None]]:
@@ -45,6 +47,16 @@ class Facts:
                     self._kept.clear()
                 self._kept |= found
         return [found[address.path] for address in addresses]
+
+    async def resolved(self, asked: _Asked) -> _Resolved:
+        """Which definition applies, and what that stands on; found out once."""
+        kept = self._resolved.get(asked)
+        if kept is None:
+            epoch, basis = self._epoch, Basis(self)
+            kept = (await basis.resolve(*asked), basis.checks)
+            if epoch == self._epoch and len(self._resolved) < KEPT_MAX:
+                self._resolved[asked] = kept
+        return kept
 
     async def listing(self, directory: str) -> Sequence[Entry]:
         """The subtree, kept as entries are."""
@@ -94,7 +106,8 @@ class Basis:
 
     async def definition(self, partition: str, type: str, kind: str) -> Definition | None:
         """The one that applies: of partition and kind, of the partition, of the kind, of the type; none is none."""
-        found = await self.resolve(partition, type, kind)
+        found, checks = await self._facts.resolved((partition, type, kind))
+        self.checks |= checks
         return found[1] if found else None
 
     async def resolve(self, partition: str, type: str, kind: str) -> tuple[Address[Uuid], Definition] | None:
@@ -115,6 +128,10 @@ class Basis:
         for address, (entry, _) in zip(addresses, found, strict=True):
             self.checks[address.path] = At(address.path, entry.version if entry else None)
         return [record for _, record in found]
+
+
+_Asked = tuple[str, str, str]
+_Resolved = tuple[tuple[Address[Uuid], Definition] | None, dict[str, At]]
 
 
 def definition_places(places: InventoryMap, partition: str, type: str, kind: str) -> list[Address[Uuid]]:

@@ -11,9 +11,8 @@ from bisect import bisect_right, insort
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
-from headgate.inventory.journal import Recorded
+from headgate.inventory.journal import Recorded, of_facts
 from headgate.map.inventory.places import InventoryMap
-from headgate.map.tree import Undecodable
 from headgate.services.inventory.errors import Expired
 from headgate.store.store import Store
 from headgate.store.types import At, Changed, Conflict, Delete, Entry, Gone, Op, Put, Snapshot, Unavailable
@@ -30,12 +29,17 @@ GENESIS = "genesis"
 
 @dataclass(order=True, slots=True, frozen=True)
 class Commit:
-    """One of them; `revision` is its moment."""
+    """One of them; `revision` is its moment.  What it says is kept as it is stored, and read when it is asked for."""
 
     revision: int
     path: str
-    recorded: Recorded = field(compare=False)
-    size_bytes: int = field(compare=False)
+    value: bytes = field(compare=False)
+    facts: bool = field(compare=False)
+    """It changed what objects stand on."""
+
+    @property
+    def recorded(self) -> Recorded:
+        return Recorded.from_wire(self.value)
 
 
 class Journal:
@@ -160,7 +164,7 @@ class Journal:
                 gone = self._by_path.pop(path, None)
                 if gone is not None:
                     self._commits.remove(gone)
-                    self._size_bytes -= gone.size_bytes
+                    self._size_bytes -= len(gone.value)
         genesis = self._places.journal.changes(GENESIS).record.path
         self._complete = genesis in self._by_path
         self._moved.set()
@@ -169,18 +173,17 @@ class Journal:
         if entry.path == self._places.journal.revision.path:
             self._revision = max(self._revision, entry.version)
             return
-        address = self._places.journal.changes(entry.path.rpartition("/")[2]).record
         try:
-            recorded = address.decode(entry.value)
-        except Undecodable:
+            facts = of_facts(entry.value)
+        except ValueError:
             self._floor = max(self._floor, entry.born)  # what it said is lost: whoever needs it begins anew
             return
-        commit = Commit(entry.born, entry.path, recorded, len(entry.value))
+        commit = Commit(entry.born, entry.path, entry.value, facts)
         if entry.path not in self._by_path:
             self._by_path[entry.path] = commit
             insort(self._commits, commit)
-            self._size_bytes += commit.size_bytes
-        if not recorded.changes:
+            self._size_bytes += len(commit.value)
+        if facts:
             self._told()
 
     def _told(self) -> None:

@@ -71,4 +71,4 @@ def seen(query: Query, commit: Commit) -> Iterator[Change]:
 
 def changes_facts(commits: Sequence[Commit]) -> bool:
     """Did one of them change partitions, types or definitions?"""
-    return any(not commit.recorded.changes for commit in commits)
+    return any(commit.facts for commit in commits)

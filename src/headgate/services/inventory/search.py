@@ -2,7 +2,7 @@
 
 Every answer shows one moment: what changed while the store was read is undone with the journal, which is also how
 later pages show the moment of the first.  Posting lists are read side by side, in growing pieces, until one has
-ended: nothing longer than a small multiple of the shortest is ever read.
+ended: nothing longer than a small multiple of the shortest is ever read, and what was long the last time comes last.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from headgate.store.types import Entry
 FIRST_PIECE_MAX = 1_500
 """Of each posting list; then GROWTH times as many."""
 GROWTH = 8
+LENGTHS_MAX = 10_000
+"""Lists whose length is remembered."""
 LISTED_PIECE_MIN, LISTED_PIECE_MAX = 20, 200
 """Names read at a time when all objects of a type are wanted."""
 
@@ -74,6 +76,7 @@ class Moment:
 class Search:
     def __init__(self, store: Store, places: InventoryMap, journal: Journal) -> None:
         self._store, self._places, self._journal = store, places, journal
+        self._lengths: _Lengths = {}
 
     async def moment(self, revision: int | None) -> Moment:
         """Of a page's token, or now.  Raises Expired."""
@@ -204,7 +207,8 @@ class Search:
         ]
         piece_max = FIRST_PIECE_MAX
         while True:
-            await asyncio.gather(*(one.read(piece_max) for union in unions for one in union.lists))
+            promising = [union for union in unions if not any(one.long(piece_max) for one in union.lists)]
+            await asyncio.gather(*(one.read(piece_max) for union in promising or unions for one in union.lists))
             whole = sorted((union for union in unions if union.ended), key=lambda union: len(union.uuids))
             if whole:
                 found = set(whole[0].uuids)
@@ -217,7 +221,7 @@ class Search:
         """One for all conditions that need it."""
         directory = entries.listed(self._places, condition.partition, condition.type, posting)
         begins = entries.component(posting.value, prefix=True) if posting.prefix else ""
-        return lists.setdefault((directory, begins), _List(self._store, directory, begins))
+        return lists.setdefault((directory, begins), _List(self._store, directory, begins, self._lengths))
 
     async def _fetched(self, query: Query, uuids: Sequence[str]) -> dict[str, Found]:
         """Those of them that match, as they are."""
@@ -245,13 +249,18 @@ class Search:
 class _List:
     """One posting list, as far as it was read."""
 
-    def __init__(self, store: Store, directory: str, begins: str) -> None:
+    def __init__(self, store: Store, directory: str, begins: str, lengths: _Lengths) -> None:
         self._store, self._directory, self._begins = store, directory, begins
+        self._lengths = lengths
         self._after = ""
         self._piece_max = 0
         self._reading = asyncio.Lock()
         self.uuids: set[str] = set()
         self.ended = False
+
+    def long(self, piece_max: int) -> bool:
+        """Was it longer than this when it was last read?  Then it need not be read before all others were."""
+        return not self.ended and self._lengths.get((self._directory, self._begins), 0) >= piece_max
 
     async def read(self, piece_max: int) -> None:
         """One more piece of this size, if none of it was read yet."""
@@ -266,9 +275,16 @@ class _List:
         self.ended = len(piece) < piece_max
         if piece:
             self._after = piece[-1].path.removeprefix(f"{self._directory}/")
+        self._lengths.pop((self._directory, self._begins), None)
+        if not self.ended:
+            if len(self._lengths) >= LENGTHS_MAX:
+                self._lengths.clear()
+            self._lengths[self._directory, self._begins] = len(self.uuids)
 
 
 _Lists = dict[tuple[str, str], _List]
+_Lengths = dict[tuple[str, str], int]
+"""How far lists were read that did not end there."""
 
 
 @dataclass(slots=True)

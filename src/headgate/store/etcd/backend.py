@@ -6,11 +6,13 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, suppress
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 from grpc import aio
 
+from headgate.store.etcd import reach
 from headgate.store.etcd.address import parse
 from headgate.store.etcd.commits import Commits
 from headgate.store.etcd.keys import Keys
@@ -33,6 +35,7 @@ class EtcdBackend:
         self._keys = Keys(self.address.root)
         self._link = Link(self.address, self.traffic)
         self._commits = Commits(self._link, self._keys)
+        self._reach = reach.Reach()
 
     @classmethod
     async def open(cls, url: str) -> EtcdBackend:
@@ -59,10 +62,23 @@ class EtcdBackend:
     async def scan(self, directory: str, *, begins: str, after: str, limit: int) -> Sequence[Entry]:
         first = self._keys.key(f"{directory}/{begins}")
         start = max(first, self._keys.key(f"{directory}/{after}") + b"\0") if after else first
-        end = _after(first)
-        if start >= end:
-            return []
-        (found,), _ = await self._read(pb.RangeRequest(key=start, range_end=end, limit=limit))
+        end = reach.after(first)
+        found: list[pb.KeyValue] = []
+        level, begin = 0, start
+        while begin < end and len(found) < limit:
+            told = 0
+            blocks = self._reach.blocks(first, begin, end, level)
+            ranges = [
+                pb.RangeRequest(key=low, range_end=high, limit=limit - len(found))
+                for low, high in pairwise([begin, *blocks])
+            ]
+            for kvs in (await self._read(*ranges))[0]:
+                told += len(kvs)
+                found += kvs
+            begin, level = blocks[-1], level if told else level + 1
+        found = found[:limit]
+        if len(found) == limit > 1:
+            self._reach.learn(first, start, [one.key for one in found])
         return [self._keys.entry(one) for one in found]
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
@@ -152,8 +168,3 @@ class EtcdBackend:
         if found > FORMAT:
             known = f"format {found}, this one knows {FORMAT}"
             raise StoreError(f"{self.address}: written by a newer Headgate ({known}); upgrade")
-
-
-def _after(prefix: bytes) -> bytes:
-    """The first key that does not begin so.  No path ends in 0xff."""
-    return prefix[:-1] + bytes([prefix[-1] + 1])
