@@ -30,6 +30,7 @@ from headgate.store.store import Store
 from headgate.store.types import OPS_MAX, Backend, Op, Put
 from headgate.store.zookeeper.backend import ZooKeeperBackend
 from headgate.testing.servers import etcd
+from headgate.testing.servers.zookeeper import Kind as Zk
 from headgate.testing.servers.zookeeper import chroot, installed
 from headgate.testing.servers.zookeeper import zookeeper as served
 
@@ -40,6 +41,8 @@ ROUNDS = 20
 SIZES = (1_000, 10_000, 100_000)
 FILLING = 16
 """Commits under way while it is filled."""
+HOLDS_MUCH = Zk(heap_mb=2_000)
+"""ZooKeeper keeps it all in memory."""
 
 
 def an_object(number: int, size: int) -> Object:
@@ -191,7 +194,7 @@ async def sqlite() -> AsyncIterator[Backend]:
 
 @asynccontextmanager
 async def zookeeper() -> AsyncIterator[Backend]:
-    with tempfile.TemporaryDirectory() as name, served(Path(name)) as server:
+    with tempfile.TemporaryDirectory() as name, served(Path(name), HOLDS_MUCH) as server:
         backend = await ZooKeeperBackend.open(f"zookeeper://127.0.0.1:{server.port}{await chroot(server)}")
         yield backend
         await backend.close()

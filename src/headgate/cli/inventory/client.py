@@ -29,6 +29,7 @@ class Connection:
     user: str = ""
     project: str = ""
     partition: str = ""
+    roles: str = ""
     token: str = ""
     ca: Path | None = None
     certificate: Path | None = None
@@ -55,7 +56,8 @@ class Client:
 
     def __init__(self, said: Connection, channel: grpc.Channel) -> None:
         self.said, self._channel = said, channel
-        self._metadata = (("authorization", f"Bearer {said.token}"),) if said.token else ()
+        told = {"authorization": said.token and f"Bearer {said.token}", "roles": said.roles}
+        self._metadata = tuple((name, value) for name, value in told.items() if value)
 
     def call(self, name: str, /, **fields: Any) -> Any:  # the message the method answers with
         method = SERVICE.methods_by_name[name]

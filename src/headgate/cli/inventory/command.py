@@ -20,6 +20,7 @@ ENVIRONMENT = {
     "RUNM_USER": "Who asks.",
     "RUNM_PROJECT": "For which project.",
     "RUNM_PARTITION": "In which partition, by name or uuid.",
+    "RUNM_ROLES": "With which roles, with commas between; believed in development mode.",
     "HEADGATE_TOKEN": "A bearer token that says who asks.",
 }
 LATER = {
@@ -31,7 +32,18 @@ LATER = {
 _path = click.Path(path_type=Path)
 
 
+ANYWHERE = ("--json", "--quiet", "-q", "--verbose", "-v")
+"""Options that may also be written after the command."""
+
+
 class Commands(click.Group):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        if set(LATER) & set(args[:end]):  # these have options of their own
+            return super().parse_args(ctx, args)
+        ours = [word for word in args[:end] if word in ANYWHERE]
+        return super().parse_args(ctx, [*ours, *(word for word in args[:end] if word not in ANYWHERE), *args[end:]])
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), *LATER])
 
@@ -49,6 +61,9 @@ class Commands(click.Group):
 @click.option("--user", envvar="RUNM_USER", default="", help="Who asks.")
 @click.option("--project", envvar="RUNM_PROJECT", default="", help="For which project.")
 @click.option("--partition", envvar="RUNM_PARTITION", default="", help="In which partition, by name or uuid.")
+@click.option(
+    "--roles", envvar="RUNM_ROLES", default="", help="With which roles, commas between; believed in development mode."
+)
 @click.option("--token", envvar="HEADGATE_TOKEN", default="", help="A bearer token that says who asks.")
 @click.option("--ca", type=_path, help="The service speaks TLS, with a certificate of this authority (PEM).")
 @click.option("--certificate", type=_path, help="A certificate that says who asks (PEM).")
