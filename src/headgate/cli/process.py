@@ -15,7 +15,11 @@ from headgate.cli.settings import Settings
 from headgate.cli.store.opening import open_url
 from headgate.config.operator.model import TenantFile
 from headgate.config.tenants import ConfigErrors, Connection, parse_tenant_file
-from headgate.store.types import Backend
+from headgate.map.places import Map
+from headgate.map.records import Formats
+from headgate.recipes import codec
+from headgate.services.formats import refuse
+from headgate.store.types import Backend, StoreError
 from headgate.web.shapes import ConnectionShape
 
 SCRIPT_TIMEOUT_S = 60
@@ -102,5 +106,12 @@ def known_connections(settings: Settings, at: dict[str, GitConnection]) -> dict[
 
 
 async def open_store(settings: Settings) -> Backend:
-    """Raises UserError."""
-    return await open_url(settings.store_url)
+    """Raises UserError, also when a newer Headgate writes there."""
+    backend, place = await open_url(settings.store_url), Map().system.formats
+    try:
+        entry = await backend.get(place.path)
+        refuse(place.decode(entry.value) if entry else Formats(1), codec.FORMAT)
+    except (StoreError, ValueError) as error:
+        await backend.close()
+        raise UserError(str(error)) from error
+    return backend

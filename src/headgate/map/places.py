@@ -31,6 +31,7 @@ from headgate.map.records import (
     ConfigBranch,
     Empty,
     Finished,
+    Formats,
     ItemRecord,
     LayoutRecord,
     ManagementResult,
@@ -253,6 +254,12 @@ class System(Dir):
         under="system/conf-lock",
     )
     conf_lock = place(Empty, "Held while the tenant file is taken up.", by="scheduler", node="lock", name="conf-lock")
+    formats = place(
+        Formats,
+        "In which format records are written: the newest that every component knows. Absent: the first.",
+        by="scheduler",
+        seed=False,
+    )
 
 
 class BuildPlace(Dir):

@@ -28,8 +28,18 @@ class ComponentRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """running | paused | stopping"""
     version: str = ""
     pid: int = 0
+    formats: int = 1
+    """The newest format of records it knows."""
     data: dict[str, Any] = {}
     """What only this kind tells: zone, labels, places for builds, whether it accepts them, where it listens.  JSON."""
+
+
+class Formats(msgspec.Struct, frozen=True, omit_defaults=True):
+    """In which format records are written."""
+
+    number: int
+    next: int = 0
+    """What it is to be, while a scheduler looks whether all know it; who does not, does not join.  0: no other."""
 
 
 class Wish(msgspec.Struct, frozen=True):

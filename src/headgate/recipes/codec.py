@@ -1,10 +1,15 @@
 """Records as bytes: JSON an operator can read; above PLAIN_MAX_BYTES compressed, told apart by zstd's magic.
 
 A type with `to_wire` and `from_wire` has a form of its own: one that other programs know.
+
+A record whose form changes keeps the old one beside the new: `to_format(number)` is what to write for readers of that
+format, `of_format(number, plain)` reads one of it.  Bytes of a format above 1 begin with its number, so that who does
+not know it says so, and does not take them for something else.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -13,17 +18,30 @@ import zstandard
 
 R = TypeVar("R")
 
+FORMAT = 1
+"""The newest format that this program knows: it counts up with every change of a record that older programs, which
+leave out fields they do not know, would read wrongly or write back incomplete."""
 PLAIN_MAX_BYTES = 2_000
 SIZE_MAX_BYTES = 64_000_000
 """Of a decoded value; more is damage, not data."""
+_NUMBER = re.compile(rb'{"format":([0-9]+)[,}]')
 _MAGIC = b"\x28\xb5\x2f\xfd"
 
 
-def encode(record: object) -> bytes:
+class Newer(ValueError):
+    """Written by a newer program."""
+
+
+def encode(record: object, format: int = 1) -> bytes:
+    """`format`: what every reader knows; of a record that has one form only it changes nothing."""
     own = getattr(type(record), "to_wire", None)
     if own is not None:
         return bytes(own(record))
-    return pack(msgspec.json.encode(record))
+    in_format = getattr(type(record), "to_format", None)
+    if in_format is None or format == 1:
+        return pack(msgspec.json.encode(record if in_format is None else in_format(record, 1)))
+    plain = msgspec.json.encode(in_format(record, format))
+    return pack(b'{"format":%d,%b' % (format, plain[1:]))
 
 
 def pack(plain: bytes) -> bytes:
@@ -45,7 +63,19 @@ def decode(value: bytes, type: type[R]) -> R:
     own: Callable[[bytes], R] | None = getattr(type, "from_wire", None)
     if own is not None:
         return _own(value, own)
-    return msgspec.json.decode(unpack(value), type=type)
+    plain = unpack(value)
+    number = _format(plain)
+    of_format: Callable[[int, bytes], R] | None = getattr(type, "of_format", None)
+    return msgspec.json.decode(plain, type=type) if of_format is None else of_format(number, plain)
+
+
+def _format(plain: bytes) -> int:
+    """Raises Newer."""
+    found = _NUMBER.match(plain)
+    number = int(found[1]) if found else 1
+    if number > FORMAT:
+        raise Newer(f"written in format {number}; this Headgate knows those up to {FORMAT}: upgrade it")
+    return number
 
 
 def _own(value: bytes, read: Callable[[bytes], R]) -> R:

@@ -12,6 +12,7 @@ from headgate.map.places import Map
 from headgate.map.records import Notice, Notices, Posting, Postings
 from headgate.map.tree import unescape
 from headgate.ports.observer import Nobody, Observer
+from headgate.recipes import codec
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import RequestPlaces, Requests
 from headgate.recipes.stream import Stream
@@ -37,6 +38,8 @@ class Context:
     hostname: str = field(default_factory=socket.gethostname)
     root_url: str = ""
     observer: Observer = field(default_factory=Nobody)
+    knows: int = codec.FORMAT
+    """The newest format of records it reads and can write."""
     publishing: bool = False
     """Whether what happens is told to queues of messages."""
     waiting_max: int = WAITING_MAX

@@ -17,6 +17,7 @@ from headgate.map.records import ComponentRecord, Wish
 from headgate.map.tree import escape
 from headgate.recipes.mirror import Part
 from headgate.recipes.patience import answered
+from headgate.services import formats
 from headgate.services.context import Context
 from headgate.store.store import GuardLost, Session, Txn
 from headgate.store.types import Append, At, Conflict, Delete, Put, SessionLost, StoreError, Unavailable
@@ -84,7 +85,7 @@ class Membership:
         return getattr(self.context.map.components, self.kind)
 
     async def serve(self, body: Body, stop: asyncio.Event) -> None:
-        """Runs `body` until `stop`, or until it is wished to stop.
+        """Runs `body` until `stop`, or until it is wished to stop.  Raises TooOld.
 
         A store that is out of reach, a lost session, a lost lock: what the component held is dropped, and it joins anew
         once the store answers.
@@ -115,7 +116,12 @@ class Membership:
         """From then on the session is named after the component's entry."""
         context = self.context
         record = ComponentRecord(
-            context.hostname, self.kind, version=__version__, pid=os.getpid(), data=dict(self._facts)
+            context.hostname,
+            self.kind,
+            version=__version__,
+            pid=os.getpid(),
+            formats=context.knows,
+            data=dict(self._facts),
         )
         append = Append(self._place.path, self._place.encode(record), session.lease, escape(context.hostname))
         (entry,) = await context.store.commit([], [append])
@@ -123,6 +129,7 @@ class Membership:
         session.name = entry.path
         await context.mirror.ready()
         await context.mirror.reached(entry.path, entry.version)
+        formats.check(context)
         self.session, self.trouble = session, ""
         self.joined.set()
 

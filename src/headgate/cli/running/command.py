@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from headgate.adapters.git.command import check_git
+from headgate.base.errors import UserError
 from headgate.cli.running.components import (
     Process,
     add_everything,
@@ -23,6 +24,7 @@ from headgate.cli.running.components import (
 )
 from headgate.cli.running.logs import set_up
 from headgate.cli.settings import Settings, find, read
+from headgate.services.formats import TooOld
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _verbose = click.option("--verbose", is_flag=True, help="Say more.")
@@ -145,7 +147,10 @@ async def run(settings: Settings, made: Made = _everything, stop: asyncio.Event 
         if graceful:
             loop.add_signal_handler(signal.SIGTERM, _first_then(loop, gracefully, stop))
         loop.add_signal_handler(signal.SIGUSR1, gracefully)
-        await whole.run()
+        try:
+            await whole.run()
+        except TooOld as old:
+            raise UserError(str(old)) from old
 
 
 def _first_then(loop: asyncio.AbstractEventLoop, first: Callable[[], None], stop: asyncio.Event) -> Callable[[], None]:

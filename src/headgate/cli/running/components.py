@@ -39,6 +39,7 @@ from headgate.ports.observer import Everybody, Observer
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.executor import Executor
+from headgate.services.formats import agree
 from headgate.services.membership import Membership
 from headgate.services.merger import Merger
 from headgate.services.nodes.asking import Asking
@@ -221,7 +222,7 @@ async def add_scheduler(process: Process) -> None:
 
     async def body(session: Session) -> None:
         also = [publisher.run(session) for publisher in publishers]
-        await run_until(asyncio.Event(), scheduler.run(session), recorder.run(session), *also)
+        await run_until(asyncio.Event(), scheduler.run(session), recorder.run(session), agree(context), *also)
 
     process.figures.look_at(context.map, context.mirror)
     process.join(Membership(context, "scheduler"), body)

@@ -1,0 +1,77 @@
+"""In which format records are written: the newest that every live component knows; and never an older one again.
+
+A scheduler first says what is to come, and then looks who lives: whoever joined before that is seen, and whoever joins
+after it sees what is to come, and does not stay if it does not know it.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+
+from headgate.map.records import ComponentRecord, Formats
+from headgate.recipes.codec import decode
+from headgate.services.context import Context
+from headgate.store.types import At, Conflict, Entry, StoreError, Unavailable
+
+log = logging.getLogger("headgate")
+
+
+class TooOld(StoreError):
+    """This program does not know the format that records are written in."""
+
+
+def refuse(now: Formats, knows: int) -> None:
+    """Raises TooOld."""
+    if knows < now.number:
+        raise TooOld(
+            f"the store is written in format {now.number}; this Headgate knows those up to {knows}: upgrade it. "
+            "Nothing was written"
+        )
+
+
+def check(context: Context) -> None:
+    """For who has joined, and has seen itself in the mirror.  Raises TooOld, Unavailable."""
+    now = _read(context, context.mirror.get(context.map.system.formats.path))
+    refuse(now, context.knows)
+    if context.knows < now.next:
+        raise Unavailable(f"records are about to be written in format {now.next}, and this Headgate does not know it")
+
+
+def written(context: Context) -> int:
+    """The format to write records in, as the mirror has it."""
+    return _read(context, context.mirror.get(context.map.system.formats.path)).number
+
+
+async def agree(context: Context) -> None:
+    """For schedulers: raises the format as far as every component knows it.  Ends when that is all we know."""
+    place, mirror = context.map.system.formats, context.mirror
+    with mirror.part(context.map.components.path, place.path) as part:
+        while written(context) < context.knows:
+            seen, entry = part.moves, mirror.get(place.path)
+            following = _following(_read(context, entry), _common(context))
+            if following is not None:
+                with suppress(Conflict):  # another scheduler was quicker: the mirror moves
+                    check = At(place.path, entry.version if entry else None)
+                    (put,) = await context.store.commit([check], [place.put(following)])
+                    assert put is not None, "a put answers with its entry"
+                    await mirror.reached(place.path, put.version)
+                    log.info("records are written in format %d, to be %d", following.number, following.next)
+                    continue
+            await part.moved(seen)
+
+
+def _following(now: Formats, common: int) -> Formats | None:
+    """What to say next, when all who live know `common`; None: nothing else."""
+    if now.next:
+        return Formats(now.next if now.next <= common else now.number)
+    return Formats(now.number, common) if now.number < common else None
+
+
+def _common(context: Context) -> int:
+    entries = context.mirror.under(context.map.components.path)
+    return min([context.knows, *(decode(entry.value, ComponentRecord).formats for entry in entries)])
+
+
+def _read(context: Context, entry: Entry | None) -> Formats:
+    return context.map.system.formats.decode(entry.value) if entry else Formats(1)
