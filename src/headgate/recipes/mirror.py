@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import aclosing
 
 from headgate.store.model import ancestors
 from headgate.store.store import Store
@@ -20,7 +21,7 @@ class Part:
 
     def __init__(self, prefixes: tuple[str, ...], parts: dict[str, dict[Part, None]]) -> None:
         self.moves = 0
-        """Grows with every change seen there."""
+        """Grows with every change seen there, and every nudge."""
         self._changed: set[str] | None = None
         self._sleepers = 0
         self._prefixes, self._parts, self._moved = prefixes, parts, asyncio.Event()
@@ -36,6 +37,12 @@ class Part:
             self._changed.add(path)
         else:
             self._changed = None
+        if self._sleepers:
+            self._moved.set()
+
+    def nudge(self) -> None:
+        """Whoever looks at it is to look again, although nothing moved there."""
+        self.moves += 1
         if self._sleepers:
             self._moved.set()
 
@@ -81,9 +88,11 @@ class Mirror:
         wait_s = 0.1
         while True:
             try:
-                async for change in self._store.watch(self.prefix):
-                    self._apply(change)
-                    wait_s = 0.1
+                watch = self._store.watch(self.prefix)
+                async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
+                    async for change in watch:
+                        self._apply(change)
+                        wait_s = 0.1
             except Unavailable:
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 2, RETRY_MAX_S)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -144,9 +144,11 @@ class Requests:
         return answer[0]
 
     async def _ready(self, mark: str) -> None:
-        async for change in self.store.watch(mark):
-            if isinstance(change, Changed) or (isinstance(change, Snapshot) and change.entries):
-                return
+        watch = self.store.watch(mark)
+        async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
+            async for change in watch:
+                if isinstance(change, Changed) or (isinstance(change, Snapshot) and change.entries):
+                    return
 
     # --- the worker
 

@@ -48,7 +48,8 @@ class Membership:
         self.trouble = "it has not joined yet"
         """Why it is no member, for people."""
         self._facts = dict(facts or {})
-        self._told = asyncio.Event()
+        self._own: Part | None = None
+        """What moves of its entry and its wish, while that is kept up."""
         self._asked = ""
         """What this process itself wants of it."""
 
@@ -56,12 +57,16 @@ class Membership:
         """Changes what it tells of itself."""
         if any(self._facts.get(name) != value for name, value in facts.items()):
             self._facts.update(facts)
-            self._told.set()
+            self._keep_up_soon()
 
     def want(self, state: str) -> None:
         """As if it were wished in the store, for as long as it lives."""
         self._asked = state
-        self._told.set()
+        self._keep_up_soon()
+
+    def _keep_up_soon(self) -> None:
+        if self._own is not None:
+            self._own.nudge()
 
     @property
     def wanted(self) -> str:
@@ -152,12 +157,15 @@ class Membership:
         """The entry says what the component is; `done` is set when it is to stop and needs no time for it."""
         mirror = self.context.mirror
         with mirror.part(session.name, self._wish) as own:
-            await self._keep_up(session, done, own)
+            self._own = own
+            try:
+                await self._keep_up(session, done, own)
+            finally:
+                self._own = None
 
     async def _keep_up(self, session: Session, done: asyncio.Event, own: Part) -> None:
         while True:
             seen = own.moves
-            self._told.clear()
             entry = self.context.mirror.get(session.name)
             if entry is None:
                 raise SessionLost(f"the entry {session.name} is gone")
@@ -172,16 +180,7 @@ class Membership:
                 log.info("%s is %s", self.kind, now.state)
             if wanted == "stopped" and not self._finishes:
                 done.set()
-            await self._move(own, seen)
-
-    async def _move(self, own: Part, seen: int) -> None:
-        """Until the entry or the wish moved, or something was said."""
-        moved, told = asyncio.ensure_future(own.moved(seen)), asyncio.ensure_future(self._told.wait())
-        try:
-            await asyncio.wait({moved, told}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            moved.cancel()
-            told.cancel()
+            await own.moved(seen)
 
 
 def wish_path(context: Context, component: str) -> str:

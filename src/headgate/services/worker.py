@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from heapq import merge
 from itertools import chain, islice
 from typing import Any
@@ -56,7 +56,7 @@ class Worker:
         self._taken: dict[str, int] = {}
         """Request -> its version before we took it."""
         self._backlogs: dict[str, Backlog] = {}
-        self._free = asyncio.Event()
+        self._stirs: Part | None = None
         self._parked = 0
         self._back: deque[asyncio.Future[None]] = deque()
         """What has waited and is to go on, once there is a place."""
@@ -91,17 +91,21 @@ class Worker:
             back = self._back.popleft()
             if not back.done():
                 back.set_result(None)
-        self._free.set()
+        if self._stirs is not None:
+            self._stirs.nudge()
 
     async def run(self) -> None:
         try:
             with self._mirror.part(*self._looked_at) as stirs:
+                self._stirs = stirs
                 while True:
                     seen = stirs.moves
                     wait_s = await self._claim()
                     if self._sharing.stopping and len(self._running) == self._parked:
                         return
-                    await self._wait(stirs, seen, wait_s)
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(wait_s):
+                            await stirs.moved(seen)
         finally:
             tasks = list(self._running.values())
             for task in tasks:
@@ -109,16 +113,6 @@ class Worker:
             await asyncio.gather(*tasks, return_exceptions=True)
             for backlog in self._backlogs.values():
                 backlog.close()
-
-    async def _wait(self, stirs: Part, seen: int, wait_s: float | None) -> None:
-        """For the requests or the components to move, a place to become free, or the time to pass."""
-        self._free.clear()
-        moved, freed = asyncio.ensure_future(stirs.moved(seen)), asyncio.ensure_future(self._free.wait())
-        try:
-            await asyncio.wait({moved, freed}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            moved.cancel()
-            freed.cancel()
 
     async def _claim(self) -> float | None:
         """Takes what is ours to take, the most urgent first, as much as there is place for.  Seconds until something

@@ -21,6 +21,7 @@ from headgate.ports.git import Forge
 from headgate.recipes import blob
 from headgate.recipes.codec import decode
 from headgate.recipes.lock import write_lock
+from headgate.recipes.mirror import Part
 from headgate.services.configuration import Configuration, readers
 from headgate.services.context import Context
 from headgate.services.scheduler.configfiles import Reading
@@ -79,24 +80,21 @@ class Scheduler:
             with self._context.mirror.part(map.components.scheduler.path, map.layout.path, map.config.path) as stirs:
                 while True:
                     seen = stirs.moves
-                    await self._keep(divided(self._works(), self._members()).get(session.name, ()), session)
-                    moved = asyncio.ensure_future(stirs.moved(seen))
-                    try:
-                        await asyncio.wait({moved, *self._running.values()}, return_when=asyncio.FIRST_COMPLETED)
-                    finally:
-                        moved.cancel()
+                    await self._keep(divided(self._works(), self._members()).get(session.name, ()), session, stirs)
+                    await stirs.moved(seen)
         finally:
             await self._stop(list(self._running))
 
-    async def _keep(self, mine: Collection[Work], session: Session) -> None:
-        """A task for each work that is ours, none for others; a failure of one is ours."""
+    async def _keep(self, mine: Collection[Work], session: Session, stirs: Part) -> None:
+        """A task for each work that is ours, none for others; a failure of one is ours, and looked at at once."""
         await self._stop([work for work in self._running if work not in mine])
         for work in mine:
             task = self._running.get(work)
             if task is not None and task.done():
                 await task
             if task is None:
-                self._running[work] = asyncio.ensure_future(self._runner(work)(session))
+                task = self._running[work] = asyncio.ensure_future(self._runner(work)(session))
+                task.add_done_callback(lambda _: stirs.nudge())
 
     def _runner(self, work: Work) -> Callable[[Session], Coroutine[Any, Any, None]]:
         cleanup = self._context.map.cleanup

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from enum import Enum
 from typing import TypeVar
 
@@ -68,14 +69,16 @@ class Link(Through):
         await self._reached()
         breaks = self._breaks
         chance = self._chance.random
-        async for change in self.inner.watch(prefix):
-            if chance() < LAG_CHANCE:
-                await asyncio.sleep(self._chance.random() * LAG_MAX_S)
-            if self._troubled:
-                await self._reached()
-            if breaks != self._breaks:
-                raise Unavailable("the connection of this watch broke")
-            yield change
+        watch = self.inner.watch(prefix)
+        async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
+            async for change in watch:
+                if chance() < LAG_CHANCE:
+                    await asyncio.sleep(chance() * LAG_MAX_S)
+                if self._troubled:
+                    await self._reached()
+                if breaks != self._breaks:
+                    raise Unavailable("the connection of this watch broke")
+                yield change
 
     async def close(self) -> None:
         return None
