@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from headgate.gate import absorb, decide
 from headgate.gate.model import BuildSet
@@ -55,7 +54,7 @@ def a_lost_pause_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     real = Requests.claim
 
     async def claim(self: Requests, found: Any, *rest: Any) -> Any:
-        fresh = replace(found, request=msgspec.structs.replace(found.request, state="requested"))
+        fresh = replace(found, request=replace(found.request, state="requested"))
         return await real(self, fresh, *rest)
 
     patch.setattr(Requests, "claim", claim)

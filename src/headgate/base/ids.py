@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 _BITS: ContextVar[Callable[[int], int]] = ContextVar("bits", default=secrets.randbits)
+_SET, _VERSION_4 = 0xF000C000 << 48, 0x40008000 << 48
+"""The bits that say which kind of UUID one is, and those of a random one."""
 _NAMESPACE = uuid.UUID("6f0c4d3e-0d5b-5a0e-9b39-1f1c8a7d2f10")
 
 
 def fresh() -> str:
     """A random id, 32 hex digits."""
-    return uuid.UUID(int=_BITS.get()(128), version=4).hex
+    return f"{_BITS.get()(128) & ~_SET | _VERSION_4:032x}"
 
 
 @contextmanager

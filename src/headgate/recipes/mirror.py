@@ -23,8 +23,8 @@ class Part:
         self.moves = 0
         """Grows with every change seen there, and every nudge."""
         self._changed: set[str] | None = None
-        self._sleepers = 0
-        self._prefixes, self._parts, self._moved = prefixes, parts, asyncio.Event()
+        self._prefixes, self._parts = prefixes, parts
+        self._sleepers: list[asyncio.Future[None]] = []
         for prefix in prefixes:
             parts.setdefault(prefix, {})[self] = None
 
@@ -38,13 +38,18 @@ class Part:
         else:
             self._changed = None
         if self._sleepers:
-            self._moved.set()
+            self._wake()
 
     def nudge(self) -> None:
         """Whoever looks at it is to look again, although nothing moved there."""
         self.moves += 1
         if self._sleepers:
-            self._moved.set()
+            self._wake()
+
+    def _wake(self) -> None:
+        for sleeper in self._sleepers:
+            if not sleeper.done():
+                sleeper.set_result(None)
 
     def changed(self) -> set[str] | None:
         """The paths that changed since this was last asked; None: any may have."""
@@ -54,12 +59,12 @@ class Part:
     async def moved(self, since: int) -> int:
         """Waits until more than `since` changes were seen; how many were."""
         while self.moves <= since:
-            self._moved.clear()
-            self._sleepers += 1
+            sleeper = asyncio.get_running_loop().create_future()
+            self._sleepers.append(sleeper)
             try:
-                await self._moved.wait()
+                await sleeper
             finally:
-                self._sleepers -= 1
+                self._sleepers.remove(sleeper)
         return self.moves
 
     def __enter__(self) -> Part:

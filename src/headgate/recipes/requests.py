@@ -26,8 +26,7 @@ from headgate.store.types import At, Changed, Conflict, Delete, Entry, Op, Put, 
 COMPLETE_ATTEMPTS_MAX = 5
 
 
-@dataclass(frozen=True, slots=True)
-class RequestPlaces:
+class RequestPlaces(msgspec.Struct, frozen=True):
     """The paths of one queue of requests."""
 
     requests: str
@@ -69,8 +68,7 @@ class Claim:
     """Removes the parameters, once they were read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Open:
+class Open(msgspec.Struct, frozen=True):
     """A request as the mirror shows it."""
 
     entry: Entry

@@ -4,7 +4,6 @@ records what it caused, so an event takes effect exactly once."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import msgspec
@@ -23,8 +22,7 @@ class StreamEntry(msgspec.Struct, frozen=True):
     data: str
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting(Generic[E]):
+class Waiting(msgspec.Struct, Generic[E], frozen=True):
     """An event not yet consumed."""
 
     entry: str
@@ -38,8 +36,7 @@ class Waiting(Generic[E]):
         return [Delete(self.entry), Delete(self.body), *self.besides]
 
 
-@dataclass(frozen=True, slots=True)
-class Stream(Generic[E]):
+class Stream(msgspec.Struct, Generic[E], frozen=True):
     """`queue` holds the order, `data` the bodies; `type` is what a body decodes to."""
 
     queue: str

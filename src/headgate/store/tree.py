@@ -93,14 +93,15 @@ class Watcher:
     def __init__(self, tree: Watched, prefix: str) -> None:
         self.tree, self.prefix, self._below = tree, prefix, f"{prefix}/"
         self._changes: deque[Change] = deque()
-        self._some = asyncio.Event()
+        self._reader: asyncio.Future[None] | None = None
+        """Waits for something to take."""
         self.gap()
 
     def gap(self) -> None:
         """Start over with a snapshot at the next read."""
         self._changes.clear()
         self.whole = True
-        self._some.set()
+        self._wake()
 
     def tell(self, change: Change, path: str) -> None:
         if self.whole or not (path == self.prefix or path.startswith(self._below)):
@@ -109,7 +110,12 @@ class Watcher:
             self.gap()
             return
         self._changes.append(change)
-        self._some.set()
+        if self._reader is not None:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
 
     @property
     def waits(self) -> bool:
@@ -119,8 +125,9 @@ class Watcher:
     async def some(self) -> None:
         """Until there is something to take."""
         while self.waits:
-            self._some.clear()
-            await self._some.wait()
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        self._reader = None
 
     def take(self) -> Change:
         if self.whole:

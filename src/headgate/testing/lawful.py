@@ -3,19 +3,16 @@ that the map says it is written under."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence, Set
-from typing import NamedTuple
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from headgate.map.places import Map
-from headgate.map.tree import Row, render
+from headgate.map.tree import Row, place, render
 from headgate.store.types import Append, At, Backend, Delete, Entry, Op
 from headgate.testing.through import Through
 
-_KEY = re.compile(r"<([^>]+)>")
 WORKERS = frozenset({"executor", "merger"})
-KNOWN_MAX = 10_000
-"""Paths whose law is kept."""
 
 
 class Unlawful(AssertionError):
@@ -23,70 +20,89 @@ class Unlawful(AssertionError):
 
 
 class _Law(NamedTuple):
-    """What holds at one path."""
+    """What holds at a place."""
 
     writers: frozenset[str]
     by: str
-    under: tuple[str, ...]
+    under: tuple[_Filled, ...]
     """Locks that whoever writes must hold."""
-    taken_under: tuple[str, ...]
-    """Those that whoever deletes must hold beside."""
+    taken_under: tuple[_Filled, ...]
+    """Those that whoever deletes must hold."""
+    below: range
+    """How many components may follow the place's own path."""
+
+
+_Filled = tuple[str | int, ...]
+"""Components of a path; a number is that of the component of another path that stands here."""
+
+
+@dataclass(slots=True)
+class _Branch:
+    """What the map says of paths that begin the same."""
+
+    named: dict[str, _Branch] = field(default_factory=dict)
+    keyed: _Branch | None = None
+    law: _Law | None = None
+
+    def of(self, part: str) -> _Branch:
+        if not part.startswith("<"):
+            return self.named.setdefault(part, _Branch())
+        self.keyed = self.keyed or _Branch()
+        return self.keyed
+
+    def find(self, parts: Sequence[str], at: int) -> _Law | None:
+        """The law of the deepest place there is for a path."""
+        if at < len(parts):
+            for branch in (self.named.get(parts[at]), self.keyed):
+                found = branch.find(parts, at + 1) if branch is not None else None
+                if found is not None:
+                    return found
+        return self.law if self.law is not None and len(parts) - at in self.law.below else None
 
 
 class Laws:
-    """The rules of every place below `root`, as one expression to match paths with."""
+    """The rules of every place below `root`."""
 
     def __init__(self, root: str) -> None:
-        rows = [row for row in render(Map, root) if row.place is not None]
-        rows.sort(key=lambda row: (-row.template.count("/"), row.template))
-        self._root, self._rows = root, rows
-        self._pattern = re.compile("|".join(f"({_expression(row)})" for row in rows))
-        self._known: dict[str, _Law] = {}
+        self._places = _Branch()
+        for row in render(Map, root):
+            if row.place is not None:
+                branch = self._places
+                for part in row.template.split("/"):
+                    branch = branch.of(part)
+                branch.law = _law(row, row.place, root)
 
     def check(self, writers: Set[str], checks: Sequence[At], ops: Sequence[Op]) -> None:
         """Raises Unlawful."""
         held = {check.path.rpartition("/")[0] for check in checks if check.version is not None}
         for op in ops:
             path = f"{op.parent}/{op.prefix}0000000000" if isinstance(op, Append) else op.path
-            law = self._known.get(path) or self._find(path)
+            parts = path.split("/")
+            law = self._places.find(parts, 0)
             if law is None:
                 raise Unlawful(f"{', '.join(sorted(writers))}: {path} is written, which is not on the map")
             if writers.isdisjoint(law.writers):
                 raise Unlawful(f"{path} is written by {', '.join(sorted(writers))}; the map names {law.by or 'nobody'}")
             for lock in law.under + law.taken_under if isinstance(op, Delete) else law.under:
-                if lock not in held:
-                    raise Unlawful(f"{path} is written without a guard under {lock}")
-
-    def _find(self, path: str) -> _Law | None:
-        match = self._pattern.fullmatch(path)
-        if match is None or match.lastindex is None:
-            return None
-        if len(self._known) >= KNOWN_MAX:
-            self._known.clear()
-        law = self._known[path] = self._law(self._rows[match.lastindex - 1], path)
-        return law
-
-    def _law(self, row: Row, path: str) -> _Law:
-        assert row.place is not None, "only places have laws"
-        by = row.place.by
-        named = frozenset(word.strip() for word in by.split(",") if by)
-        keys = dict(zip(row.template.split("/"), path.split("/"), strict=False))
-        locks = ("", "") if row.place.node == "lock" else row.locks
-        under, taken_under = ((f"{self._root}/{_filled(lock, keys)}",) if lock else () for lock in locks)
-        return _Law(named | WORKERS if "worker" in named else named, by, under, taken_under)
+                needed = "/".join([parts[part] if isinstance(part, int) else part for part in lock])
+                if needed not in held:
+                    raise Unlawful(f"{path} is written without a guard under {needed}")
 
 
-def _filled(lock: str, keys: Mapping[str, str]) -> str:
-    return _KEY.sub(lambda key: keys[key.group()], lock)
-
-
-def _expression(row: Row) -> str:
-    """The path of the place, and of what lies below it where something may."""
-    assert row.place is not None, "only places have laws"
-    fixed = "/".join("[^/]+" if part.startswith("<") else re.escape(part) for part in row.template.split("/"))
-    below = {"persistent": "", "lock": "/[^/]+", "sequence": "/[^/]+", "keyed": "/[^/]+"}
-    kind = row.place.node.removeprefix("ephemeral ")
-    return fixed + below.get(kind, "(?:/[^/]+){0,3}")
+def _law(row: Row, place: place[Any], root: str) -> _Law:
+    named = frozenset(word.strip() for word in place.by.split(",") if place.by)
+    parts = row.template.split("/")
+    locks = ("", "") if place.node == "lock" else row.locks
+    under, taken_under = (
+        (tuple(parts.index(part) if part.startswith("<") else part for part in f"{root}/{lock}".split("/")),)
+        if lock
+        else ()
+        for lock in locks
+    )
+    below = {"persistent": range(1), "lock": range(1, 2), "sequence": range(1, 2), "keyed": range(1, 2)}
+    kind = place.node.removeprefix("ephemeral ")
+    writers = named | WORKERS if "worker" in named else named
+    return _Law(writers, place.by, under, taken_under, below.get(kind, range(4)))
 
 
 class LawfulBackend(Through):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from headgate.base.subject import about
 from headgate.config.dynamic import Layouts
@@ -166,16 +165,16 @@ class PipelineRunner:
             return replace(waiting, event=_lost(event))
         data, besides = decode(found[0], dict[str, Any]), tuple(found[1])
         if isinstance(event, BuildEnded):
-            outcome = msgspec.structs.replace(event.outcome, data=data)
-            return replace(waiting, event=msgspec.structs.replace(event, outcome=outcome), besides=besides)
-        return replace(waiting, event=msgspec.structs.replace(event, data=data), besides=besides)
+            outcome = replace(event.outcome, data=data)
+            return replace(waiting, event=replace(event, outcome=outcome), besides=besides)
+        return replace(waiting, event=replace(event, data=data), besides=besides)
 
     def _world(self, layouts: Layouts) -> World:
         pipelines = layouts.landed.pipelines
         known = tuple(name for name in pipelines[self.name].supercedes if name in pipelines)
         return World(
             tenant=self.tenant,
-            pipeline=msgspec.structs.replace(pipelines[self.name], supercedes=known),
+            pipeline=replace(pipelines[self.name], supercedes=known),
             layouts=layouts,
             standings=self._standings.now(),
             now_ms=self._context.now_ms(),
