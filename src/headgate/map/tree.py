@@ -223,10 +223,17 @@ class Row:
     locks: Guarded
 
 
-def declared(dir: type[Dir]) -> Iterator[place[Any] | below[Any] | each[Any]]:
+Declared = tuple[place[Any] | below[Any] | each[Any], ...]
+_DECLARED: dict[type[Dir], Declared] = {}
+
+
+def declared(dir: type[Dir]) -> Declared:
     """Of a directory and of what it is derived from, in the order written."""
-    for owner in reversed(dir.__mro__):
-        yield from (p for p in vars(owner).values() if isinstance(p, place | below | each))
+    found = _DECLARED.get(dir)
+    if found is None:
+        every = (p for owner in reversed(dir.__mro__) for p in vars(owner).values())
+        found = _DECLARED[dir] = tuple(p for p in every if isinstance(p, place | below | each))
+    return found
 
 
 def render(dir: type[Dir], path: str, *, seed: bool = True, locks: Guarded = UNGUARDED) -> Iterator[Row]:
@@ -267,7 +274,7 @@ def locate(dir: type[Dir], root: str, path: str) -> Located | None:
 
 
 def _find(dir: type[Dir], template: str, names: list[str], keys: dict[str, str]) -> Located | None:
-    children = list(declared(dir))
+    children = declared(dir)
     if not names:
         own = next((p for p in children if isinstance(p, place) and p.own), None)
         return Located(template, own, keys)
