@@ -50,6 +50,7 @@ SERVICE = {"port": 8080, "certificate": "x" * 100_000}
 
 
 async def test_a_job_is_paused_until_those_that_use_it_have_ended(tmp_path: Path, repositories: Repositories) -> None:
+    """On an executor with one place: what is paused takes none, or those that use it would never begin."""
     told: list[object] = []
 
     def serves(spec: BuildSpec, state: RepoState) -> BuildOutcome:
@@ -63,7 +64,7 @@ async def test_a_job_is_paused_until_those_that_use_it_have_ended(tmp_path: Path
     repositories.create("pausing", {"zuul.yaml": PIPELINES + PAUSING, "jobs/unit": "#!/bin/sh\n"})
     tenants = TENANTS.replace("- config\n", "- pausing\n")
     jobs = {"serves": serves, "uses": uses}
-    async with gate(tmp_path, repositories.hub, MemoryBackend(), tenants, jobs) as running:
+    async with gate(tmp_path, repositories.hub, MemoryBackend(), tenants, jobs, builds_max=1) as running:
         repositories.propose("code/api", "greet", {"hello": "hi\n"})
         finished = await running.history.result_of("greet", "check")
         assert finished.result == "SUCCESS" and told == ["serves", SERVICE]

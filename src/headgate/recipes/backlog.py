@@ -19,7 +19,7 @@ class Backlog:
     def __init__(self, requests: Requests, mirror: Mirror) -> None:
         self.requests = requests
         self.held: Counter[str] = Counter()
-        """Component -> requests it holds, as of the last `look`."""
+        """Component -> requests it holds, but for those that are paused; as of the last `look`."""
         self._mirror = mirror
         self._part = mirror.part(requests.places.requests, requests.places.locks)
         self._line: list[Place] = []
@@ -48,7 +48,7 @@ class Backlog:
     def _add(self, found: Open) -> None:
         self._known[_name(found.entry.path)] = found
         if found.locked:
-            self.held[_holder(found)] += 1
+            self.held[_holder(found)] += found.request.state != "paused"
         else:
             insort(self._line, _place(found))
 
@@ -57,7 +57,7 @@ class Backlog:
         if found is None:
             return
         if found.locked:
-            self.held[_holder(found)] -= 1
+            self.held[_holder(found)] -= found.request.state != "paused"
         else:
             del self._line[bisect_left(self._line, _place(found))]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from asyncio import Event, timeout
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +54,8 @@ class Contact:
     """Data as others are to see it, of the build with this id."""
     shared: Collection[str] = ()
     """Those that other tenants use, too."""
+    waiting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+    """Entered while the build is paused: it takes no place then, or those that need it might never get one."""
     lost: list[StoreError] = field(default_factory=list)
     """Why the build was cancelled, when it was for the store's sake."""
 
@@ -61,7 +63,7 @@ class Contact:
         """Says so, and waits until it is to go on."""
         if self.claim.request.waited:
             return  # nothing depends on a build that stands alone
-        builds, mirror, meta = self.context.builds, self.context.mirror, self.claim.request.meta
+        builds, meta = self.context.builds, self.claim.request.meta
         data = self.told(data, self.claim)
         large, path = apart(data), f"{builds.result_path(self.claim)}.paused"
         word = BuildPaused(meta["buildset"], meta["job"], self.claim.request.id, data)
@@ -72,6 +74,11 @@ class Contact:
         except StoreError as error:
             self._gone(error)
             return
+        async with self.waiting():
+            await self._resumed(wanted)
+
+    async def _resumed(self, wanted: str) -> None:
+        mirror, builds = self.context.mirror, self.context.builds
         with mirror.part(self.claim.seen.path) as own:
             while wanted == "run":
                 seen = own.moves

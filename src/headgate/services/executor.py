@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urljoin
 
@@ -173,7 +174,8 @@ class Executor:
     async def _run(self, claim: Claim, spec: BuildSpec, worker: Worker) -> BuildOutcome:
         """Raises StoreError."""
         cancel = asyncio.Event()
-        contact = Contact(self._context, claim, cancel, spec.semaphores, self._told, spec.shared)
+        waiting = partial(worker.parked, begun=True)
+        contact = Contact(self._context, claim, cancel, spec.semaphores, self._told, spec.shared, waiting)
         watch = asyncio.ensure_future(self._watch(claim, cancel))
         try:
             state = spec.state or await self._state(spec.repo_state)

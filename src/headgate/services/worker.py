@@ -57,25 +57,29 @@ class Worker:
         """Request -> its version before we took it."""
         self._backlogs: dict[str, Backlog] = {}
         self._stirs: Part | None = None
-        self._parked = 0
+        self._parked = self._begun = 0
+        """What waits, and how much of that has begun."""
         self._back: deque[asyncio.Future[None]] = deque()
         """What has waited and is to go on, once there is a place."""
 
     @asynccontextmanager
-    async def parked(self) -> AsyncIterator[None]:
+    async def parked(self, *, begun: bool = False) -> AsyncIterator[None]:
         """While a piece of work only waits: another one may be done in its place, unless too many wait.
 
-        Afterwards it waits for a place, before anything new gets one.
+        Afterwards it waits for a place, before anything new gets one.  What has `begun` is not handed back when the
+        worker is to stop.
         """
         if self._parked >= PARKED_MAX:
             yield
             return
         self._parked += 1
+        self._begun += begun
         self._freed()
         try:
             yield
         finally:
             self._parked -= 1
+            self._begun -= begun
         back = asyncio.get_running_loop().create_future()
         self._back.append(back)
         self._freed()
@@ -101,7 +105,7 @@ class Worker:
                 while True:
                     seen = stirs.moves
                     wait_s = await self._claim()
-                    if self._sharing.stopping and len(self._running) == self._parked:
+                    if self._sharing.stopping and len(self._running) == self._parked - self._begun:
                         return
                     with suppress(TimeoutError):
                         async with asyncio.timeout(wait_s):

@@ -105,6 +105,7 @@ async def gate(
     jobs: Mapping[str, Job] | None = None,
     poster: Poster | None = None,
     reporting: Mapping[str, Poster] | None = None,
+    builds_max: int = 8,
 ) -> AsyncIterator[Gate]:
     """Every component at work on the repositories below `hub`, under the connection name `local`.  What happens is
     posted to `poster`; `reporting`: connections that pipelines report to, and who posts that."""
@@ -122,7 +123,7 @@ async def gate(
     runner, history, stop = FunctionRunner(jobs or {}), Remembered(), asyncio.Event()
     bodies: dict[str, Body] = {
         "merger": Merger(context, engine).run,
-        "executor": Executor(context, runner, builds_max=8).run,
+        "executor": Executor(context, runner, builds_max=builds_max).run,
         "scheduler": scheduler.run,
         "web": Recorder(context, history).run,
     }
