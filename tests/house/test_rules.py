@@ -29,7 +29,6 @@ TASKS = {
     "cli/scenario/audience.py": "a server and a worker that end with the demo",
     "cli/inventory/demo.py": "the gate beside its demonstration",
     "cli/scenario/command.py": "the gate and the play",
-    "services/membership.py": "two things waited for at once",
     "services/executor.py": "the watch for a cancel ends with its build",
     "services/scheduler/scheduler.py": "works come and go with the layout and with other schedulers",
     "services/queueing/sharing.py": "lanes end with the sharing that took them",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from headgate.store.model import ancestors
 from headgate.store.store import Store
@@ -66,6 +66,12 @@ class Part:
             finally:
                 self._sleepers.remove(sleeper)
         return self.moves
+
+    async def moved_within(self, limit_s: float | None, since: int) -> None:
+        """As `moved`, or until so much time has passed."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self.moved(since)
 
     def __enter__(self) -> Part:
         return self

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from heapq import merge
 from itertools import chain, islice
 from typing import Any
@@ -107,9 +107,7 @@ class Worker:
                     wait_s = await self._claim()
                     if self._sharing.stopping and len(self._running) == self._parked - self._begun:
                         return
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(wait_s):
-                            await stirs.moved(seen)
+                    await stirs.moved_within(wait_s, seen)
         finally:
             tasks = list(self._running.values())
             for task in tasks:
