@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate.inventory.model import Partition
 from headgate.map.check import check
 from headgate.map.inventory.places import InventoryMap
 from headgate.map.trees import Tree
@@ -45,7 +46,7 @@ async def run(*command: str, **environment: str) -> str:
 async def service(directory: Path, *options: str) -> AsyncIterator[str]:
     """Its address."""
     process = await asyncio.create_subprocess_exec(
-        str(Path(sys.executable).with_name("headgate")), "inventory", "serve", "--port", "0", *options,
+        headgate(), "inventory", "serve", "--port", "0", *options,
         cwd=directory, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     assert process.stdout is not None
@@ -130,6 +131,39 @@ async def test_it_does_so_on_etcd_where_it_can_be_found(tmp_path: Path) -> None:
         assert sorted(entry.path for entry in found) == keys
         hold(found)
         assert examine(InventoryMap(), found) == []
+
+
+@pytest.mark.skipif(not etcd.installed(), reason="needs Debian's package etcd-server")
+async def test_it_takes_over_where_the_original_kept_its_keys(tmp_path: Path) -> None:
+    """Its default prefix has no slash before it, and other services are registered in the same etcd."""
+    await generated(tmp_path)
+    with etcd.etcd(tmp_path / "etcd") as server:
+        port, root = str(server.port), "runm-metadata/runm/metadata"
+        for key, value in {
+            "/gsr/services/runmachine-resource/10.0.0.1:10001": "",
+            f"{root}/partitions/by-name/old": "d" * 32,
+            f"{root}/partitions/by-uuid/{'d' * 32}": Partition("d" * 32, "old").to_wire().decode(),
+        }.items():
+            await run("etcdctl", f"--endpoints=127.0.0.1:{port}", "put", "--", key, value, ETCDCTL_API="3")
+        options = ("--etcd-endpoints", f"http://127.0.0.1:{port}", "--prefix", "runm-metadata/")
+        async with service(tmp_path, *options) as address:
+            known = {"RUNM_PORT": address.rpartition(":")[2], "RUNM_HOST": "127.0.0.1", "RUNM_USER": "ada"}
+            assert "old" in await run(headgate(), "inventory", "partition", "list", **known)
+            await drive(tmp_path, address)
+            assert await _keys(port, "/gsr/services/runmachine-metadata/") == [
+                f"/gsr/services/runmachine-metadata/{address}"
+            ]
+        keys = await _keys(port, root)
+        backend = await EtcdBackend.open(f"etcd://127.0.0.1:{port}/runm-metadata?bare=yes&shared=yes")
+        found = await backend.list("/runm/metadata")
+        await backend.close()
+        assert sorted(f"runm-metadata{entry.path}" for entry in found) == keys
+        assert await _keys(port, "/runm") == []
+        hold(found)
+
+
+def headgate() -> str:
+    return str(Path(sys.executable).with_name("headgate"))
 
 
 async def _keys(port: str, prefix: str) -> list[str]:

@@ -26,6 +26,7 @@ from headgate.services.nodes.asking import Tenants
 from headgate.services.nodes.finding import LOCAL, STATIC, expression
 from headgate.services.nodes.launcher import Launcher
 from headgate.store.etcd.address import SCHEME as ETCD
+from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.store import Store
 from headgate.web.inventory.http import create_app
 from headgate.web.inventory.identity import Identity, Sessions, Trusting, Verifying
@@ -57,7 +58,7 @@ def _faces(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> lis
     tls = _tls(settings)
     works = [serve(inventory, sessions, _joined(host, port), tls, stop, bound)]
     if settings.store_url.startswith(ETCD):
-        works.append(_be_found(settings, inventory, host, served))
+        works.append(_be_found(settings, host, served))
     if http_port := settings.get("inventory", "http_port"):
         app = create_app(v1_parts(sessions, inventory))
         announce = _announce("JSON over HTTPS" if tls else "JSON over HTTP", host)
@@ -65,12 +66,16 @@ def _faces(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> lis
     return works
 
 
-async def _be_found(settings: Settings, inventory: Inventory, host: str, served: asyncio.Future[int]) -> None:
+async def _be_found(settings: Settings, host: str, served: asyncio.Future[int]) -> None:
     """In etcd, by clients of the registry that runmachine's services use; until cancelled."""
     known = socket.getfqdn() if host in ("0.0.0.0", "::", "") else host
     prefix = os.environ.get(PREFIX_VARIABLE, PREFIX)
     path = endpoint(prefix, settings.get("inventory", "service_name"), known, await served)
-    await found_at(inventory.facts.store, path)
+    backend = EtcdBackend.whole(settings.store_url)  # there, whatever the root of our own tree
+    try:
+        await found_at(Store(backend), path)
+    finally:
+        await backend.close()
 
 
 async def make_launcher(settings: Settings, context: Context, inventory: Inventory, tenants: Tenants) -> Launcher:

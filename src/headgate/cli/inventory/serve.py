@@ -52,7 +52,7 @@ def with_given(settings: Settings, given: dict[str, object]) -> Settings:
     """Options of the command line win over the file."""
     said = {name: str(value) for name, value in given.items() if value is not None}
     endpoints = said.pop("etcd_endpoints", None)
-    store = said.pop("store", None) or (endpoints and f"etcd://{endpoints.replace('http://', '')}")
+    store = said.pop("store", None) or (endpoints and _as_before(endpoints, said))
     if "listen" in said:
         said["listen_address"] = said.pop("listen")
     for name in ("cert_path", "key_path", "client_ca_path"):
@@ -62,6 +62,14 @@ def with_given(settings: Settings, given: dict[str, object]) -> Settings:
     if store:
         values["store"] = {**settings.values.get("store", {}), "url": _absolute(store)}
     return Settings(settings.path, values, settings.connections, settings.authenticators)
+
+
+def _as_before(endpoints: str, said: dict[str, str]) -> str:
+    """The URL of what runm-metadata keeps there: beside other things, and keys begin with the prefix as it is given."""
+    hosts = endpoints.replace("http://", "")
+    if said.get("prefix", "/").startswith("/"):
+        return f"etcd://{hosts}?shared=yes"
+    return f"etcd://{hosts}/{said.pop('prefix').strip('/')}?shared=yes&bare=yes"
 
 
 def _absolute(url: str) -> str:

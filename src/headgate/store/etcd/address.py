@@ -13,7 +13,7 @@ from headgate.store.types import StoreError
 
 SCHEME = "etcd://"
 PORT = 2379
-OPTIONS = ("tls_ca", "tls_cert", "tls_key")
+OPTIONS = ("tls_ca", "tls_cert", "tls_key", "shared", "bare")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,14 @@ class Address:
     """PEM file of who signed the servers' certificates; with it, connections are encrypted."""
     tls_cert: str = ""
     tls_key: str = ""
+    shared: str = ""
+    """`yes`: other things live below the root, too, and are left alone."""
+    bare: str = ""
+    """`yes`: keys begin with the root as it is, without a slash before it."""
 
     def __str__(self) -> str:
         """Without the password."""
-        return SCHEME + ",".join(self.hosts) + self.root
+        return SCHEME + ",".join(self.hosts) + (f"/{self.root}" if self.bare else self.root)
 
     def tls(self) -> grpc.ChannelCredentials | None:
         """Raises StoreError naming the file that is not good."""
@@ -66,12 +70,19 @@ def parse(url: str) -> Address:
             raise StoreError(f"{shown}: unknown option {name!r}; known are {', '.join(OPTIONS)}")
     if options.get("tls_cert") and not options.get("tls_ca"):
         raise StoreError(f"{shown}: tls_cert needs tls_ca, the file of who signed the servers' certificates")
+    for name in ("shared", "bare"):
+        if options.get(name, "yes") != "yes":
+            raise StoreError(f"{shown}: {name} can only be `yes`")
     path = unquote(slash + root.rstrip("/")) if root.strip("/") else ""
     if path:
         try:
             check_path(path)
         except ValueError as error:
             raise StoreError(f"{shown}: {error}") from error
+    if options.get("bare"):
+        if not path:
+            raise StoreError(f"{shown}: bare needs a root")
+        path = path.removeprefix("/")
     hosts = tuple(_host(one, shown) for one in servers.split(","))
     return Address(hosts, path, unquote(user), unquote(password), **options)
 

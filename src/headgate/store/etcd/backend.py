@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +14,7 @@ import msgspec
 from grpc import aio
 
 from headgate.store.etcd import reach
-from headgate.store.etcd.address import parse
+from headgate.store.etcd.address import Address, parse
 from headgate.store.etcd.commits import Commits
 from headgate.store.etcd.keys import Keys
 from headgate.store.etcd.link import ANSWER_S, KEEPING, Link, Traffic
@@ -29,8 +30,8 @@ _MARK = msgspec.json.encode({"headgate": FORMAT})
 class EtcdBackend:
     """Use `await EtcdBackend.open(url)`."""
 
-    def __init__(self, url: str) -> None:
-        self.address = parse(url)
+    def __init__(self, address: Address) -> None:
+        self.address = address
         self.traffic = Traffic()
         self._keys = Keys(self.address.root)
         self._link = Link(self.address, self.traffic)
@@ -40,13 +41,18 @@ class EtcdBackend:
     @classmethod
     async def open(cls, url: str) -> EtcdBackend:
         """Raises StoreError with what is wrong and what to do; Unavailable when no server answers."""
-        backend = cls(url)
+        backend = cls(parse(url))
         try:
             await backend._claim()
         except BaseException:
             await backend._link.close()
             raise
         return backend
+
+    @classmethod
+    def whole(cls, url: str) -> EtcdBackend:
+        """All of this etcd, whatever the root; it need not be a tree of ours."""
+        return cls(replace(parse(url), root="", bare=""))
 
     async def get(self, path: str) -> Entry | None:
         (found,) = (await self._read(pb.RangeRequest(key=self._keys.key(path))))[0]
@@ -147,11 +153,11 @@ class EtcdBackend:
         if mark:
             self._known(mark[0])
             return
-        if others:
+        if others and not self.address.shared:
             names = ", ".join(one.key.decode(errors="replace") for one in others)
             raise StoreError(
                 f"{self.address}: something else lives here ({names}); nothing was written. "
-                f"Choose an empty root: {self.address}/headgate"
+                f"Choose an empty root: {self.address}/headgate; or say that they are to live together: ?shared=yes"
             )
         begun = pb.TxnRequest()
         begun.compare.add(target=pb.Compare.MOD, key=self._keys.mark, mod_revision=0)

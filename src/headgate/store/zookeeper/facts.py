@@ -21,7 +21,7 @@ from headgate.store.zookeeper.wire.jute import Found, Stat
 
 AGE_MAX_S = 240.0
 SWEEP_S = 600.0
-NODES_MAX = 200_000
+NODES_MAX = 50_000
 
 
 @dataclass(frozen=True, slots=True)

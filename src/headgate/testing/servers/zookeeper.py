@@ -20,7 +20,9 @@ JARS = ":".join(
     for name in ("zookeeper-jute", "zookeeper", "slf4j-simple", "netty-codec", "netty-resolver")
 )
 """The rest is named by these."""
-JAVA = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no"]
+JAVA = ["java", "-Dzookeeper.forceSync=no"]
+SMALL = ["-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+LARGE = ["-Xms2g", "-Xmx2g", "-XX:+UseG1GC"]
 """Small and quick to start; what it acknowledges survives its own end, not that of the machine."""
 TICK_MS = 200
 SESSION_LEAST_S = 0.4
@@ -39,7 +41,8 @@ class Kind:
     """Only TLS, with a client certificate."""
     users: tuple[tuple[str, str], ...] = ()
     """Only SASL, as one of these."""
-    heap_mb: int = 96
+    large: bool = False
+    """They hold a million nodes."""
 
 
 class ZooKeeper:
@@ -53,8 +56,8 @@ class ZooKeeper:
         login = [f"-Djava.security.auth.login.config={directory / 'jaas.conf'}"] if kind.users else []
         options = [*login, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dzookeeper.admin.enableServer=false"]
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        heap = f"-Xmx{kind.heap_mb}m"
-        self.program = Program([*JAVA, heap, *options, "-cp", JARS, main, str(directory / "zoo.cfg")], directory)
+        heap = LARGE if kind.large else SMALL
+        self.program = Program([*JAVA, *heap, *options, "-cp", JARS, main, str(directory / "zoo.cfg")], directory)
 
     def _configure(self, directory: Path) -> None:
         (directory / "data").mkdir(exist_ok=True)
