@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
@@ -33,14 +34,16 @@ class Scan:
         self._nodes: dict[str, tuple[Found | None, list[str]]] = {}
         """What was read and not told yet."""
         self._stops: list[Stop] = []
+        self._top: list[str] = []
+        """Names in the directory itself, in order, from `_next` on not among the stops yet."""
+        self._next = 0
 
     async def first(self, limit: int) -> list[Entry]:
         """Raises Lost, Denied."""
         found: list[Entry] = []
         _, top = (await read_with_children(self._link, self._chroot, [self._base[:-1]]))[self._base[:-1]]
-        self._stops = [stop for path in top for stop in self._stops_of(path)]
-        heapify(self._stops)
-        while self._stops and len(found) < limit:
+        self._begin(sorted(path.removeprefix(self._base) for path in top))
+        while self._fed() and len(found) < limit:
             stop = heappop(self._stops)
             if stop.path not in self._nodes:
                 await self._read_ahead(stop, limit - len(found))
@@ -53,6 +56,30 @@ class Scan:
             elif (entry := entry_of(stop.path, node)) is not None and self._wanted(stop.key):
                 found.append(entry)
         return found
+
+    def _begin(self, names: list[str]) -> None:
+        """At the first that matters, for there may be many.  What is below `a` comes after `a-b`: so of those before
+        the name in `after`, what that begins with matters, too."""
+        begins, after = self._begins.partition("/")[0], self._after.partition("/")[0]
+        self._top, self._next = names, bisect_left(names, max(begins, after))
+        for size in range(1, len(after)):
+            place = bisect_left(names, after[:size])
+            if place < self._next and names[place] == after[:size]:
+                self._stops += self._stops_of(self._base + names[place])
+        heapify(self._stops)
+
+    def _fed(self) -> bool:
+        """Whether there are stops left; enough of them are known to read ahead, and whatever comes first."""
+        while self._next < len(self._top):
+            name = self._top[self._next]
+            if len(self._stops) >= 2 * AHEAD_MAX and name > self._stops[0].key:
+                break
+            self._next += 1
+            for stop in self._stops_of(self._base + name):
+                heappush(self._stops, stop)
+            if not self._stops and not name.startswith(self._begins.partition("/")[0]):
+                self._next = len(self._top)  # beyond all that begin so
+        return bool(self._stops)
 
     async def _read_ahead(self, stop: Stop, wanted: int) -> None:
         """The nodes that come next, as far as they are known: as many as are wanted."""
