@@ -10,7 +10,7 @@ import apsw
 
 from headgate.store.model import order
 from headgate.store.tree import Staged, Watched
-from headgate.store.types import Entry, Lease
+from headgate.store.types import Corrupt, Entry, Lease, Unavailable
 
 KEPT_MAX, KEPT_SIZE_MAX_BYTES = 10_000, 4_000
 """Entries remembered as they were last read or written, and their values, at most."""
@@ -32,6 +32,7 @@ class Pages(Watched):
         self._settled.set()
 
     def get(self, path: str) -> Entry | None:
+        """Raises Unavailable, Corrupt; as all that reads."""
         if path in self._kept:
             return self._kept[path]
         found = next(iter(self._read(f"{_COLUMNS} where path = ?", (path,))), None)
@@ -94,7 +95,13 @@ class Pages(Watched):
         self._kept[path] = entry
 
     def _read(self, statement: str, values: tuple[Any, ...]) -> list[Entry]:  # what SQLite takes
-        return entries(self._connection.execute(statement, values))
+        try:
+            return entries(self._connection.execute(statement, values))
+        except (apsw.CorruptError, apsw.NotADBError) as error:
+            file = self._connection.filename
+            raise Corrupt(f"{file}: this file is damaged ({error}); stop, and restore a copy of it") from error
+        except apsw.Error as error:
+            raise Unavailable(f"{self._connection.filename}: not read: {error}") from error
 
 
 def entries(rows: Iterable[Any]) -> list[Entry]:  # of SQLite
