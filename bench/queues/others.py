@@ -129,12 +129,12 @@ def dramatiq(threads: int, count: int, size_bytes: int) -> float:
         return count / (_done(Path(name)) - began_s)
 
 
-def dramatiq_latency(tries: int) -> list[float]:
+def dramatiq_latency(threads: int, tries: int, size_bytes: int) -> list[float]:
     found = []
-    with tempfile.TemporaryDirectory() as name, _dramatiq(Path(name), 1) as actor:
+    with tempfile.TemporaryDirectory() as name, _dramatiq(Path(name), threads) as actor:
         for _ in range(tries):
             began_s = time.time()
-            actor.send("x", -1, 0)  # type: ignore[attr-defined]  # an actor
+            actor.send("x" * size_bytes, -1, 0)  # type: ignore[attr-defined]  # an actor
             found.append(_done(Path(name)) - began_s)
             time.sleep(0.02)
     return sorted(found)
@@ -170,6 +170,39 @@ def skip_locked(url: str, threads: int, count: int, size_bytes: int) -> float:
         for worker in workers:
             worker.join()
         return count / (time.time() - began_s)
+
+
+POLL_S = 0.1
+"""How often an idle worker of a plain table looks."""
+
+
+def skip_locked_latency(url: str, tries: int, size_bytes: int) -> list[float]:
+    found: list[float] = []
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("drop table if exists plain; create table plain (id bigserial primary key, body text)")
+
+        def work() -> None:
+            with psycopg.connect(url, autocommit=True) as own:
+                while len(found) < tries:
+                    row = own.execute(
+                        "delete from plain where id = (select id from plain order by id for update skip locked limit 1)"
+                        " returning body"
+                    ).fetchone()
+                    if row is None:
+                        time.sleep(POLL_S)
+                    else:
+                        found.append(time.time() - began_s)
+
+        began_s = time.time()
+        worker = threading.Thread(target=work)
+        worker.start()
+        for n in range(tries):
+            time.sleep(0.02 + 0.1 * n / tries)
+            began_s = time.time()
+            connection.execute("insert into plain (body) values (%s)", ("x" * size_bytes,))
+            until(lambda n=n: len(found) > n)  # type: ignore[misc]  # this one
+        worker.join()
+    return sorted(found)
 
 
 def raw_postgres(url: str, count: int, size_bytes: int) -> float:

@@ -48,21 +48,21 @@ async def _warm(port: int, partitions: int) -> None:
     await asyncio.sleep(3)
 
 
-def latency(database: str, tries: int) -> list[float]:
+def latency(database: str, tries: int, partitions: int, size_bytes: int) -> list[float]:
     """Seconds from a post to the beginning of its job, at idle."""
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         with server(root, database) as (port, _), worker(root, port, 1):
-            asyncio.run(_warm(port, 1))
-            return sorted(asyncio.run(_latencies(port, root, tries)))
+            asyncio.run(_warm(port, partitions))
+            return sorted(asyncio.run(_latencies(port, root, tries, partitions, "x" * size_bytes)))
 
 
-async def _latencies(port: int, root: Path, tries: int) -> list[float]:
+async def _latencies(port: int, root: Path, tries: int, partitions: int, body: str) -> list[float]:
     found = []
     async with MessageClient.open([f"http://127.0.0.1:{port}/v1/queuey/"], KEY) as source:
-        for _ in range(tries):
+        for n in range(tries):
             began_s = time.time()
-            await source.post(Letter("bench", "x", fresh(), 1))
+            await source.post(Letter("bench", body, fresh(), n % partitions + 1))
             found.append((await asyncio.to_thread(done, root))[0] - began_s)
             await asyncio.sleep(0.02)
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,8 +31,7 @@ def database(server: str) -> Iterator[str]:
 
 def throughput() -> Table:
     """Interleaved: every way is measured for a kind of message before the next kind is."""
-    heads = [f"{partitions} x {size / 1000:g} kB" for partitions, size in KINDS]
-    table = Table("messages/s, first post to last job", *heads, title="Partitions (or threads) x size of bodies")
+    table = Table("messages/s, first post to last job", *_heads(), title="Partitions (or threads) x size of bodies")
     rows: dict[str, list[str]] = {}
 
     def cell(way: str, rate: float) -> None:
@@ -60,26 +59,34 @@ def throughput() -> Table:
 
 
 def latency() -> Table:
-    table = Table("from a post to its job, idle", "p50 ms", "p99 ms", title="Latency")
-    ways: dict[str, Callable[[], list[float]]] = {
-        "Headgate on SQLite": lambda: _latencies(None),
-        "Dramatiq on Redis": lambda: others.dramatiq_latency(LATENCIES),
-    }
-    with postgres(durable=True) as server, database(server) as url:
-        ways["Headgate on PostgreSQL"] = lambda: _latencies(url)
-        for way, measure in ways.items():
-            found = measure()
-            p99 = found[min(len(found) - 1, int(len(found) * 0.99))]
-            table.add_row(way, f"{statistics.median(found) * 1000:.1f}", f"{p99 * 1000:.1f}")
-    table.add_row("the original, by its settings: first pause, longest pause", "24,000", "36,864,000")
+    """Idle: one message at a time, each to the next partition."""
+    table = Table("from a post to its job, idle", *_heads(), title="Latency, p50 / p99, ms")
+    rows: dict[str, list[str]] = {}
+    with postgres(durable=True) as server:
+        for partitions, size in KINDS:
+            with tempfile.TemporaryDirectory() as name:
+                file = f"sqlite:///{name}/messages.sqlite"
+                _latency(rows, "Headgate on SQLite", ours.latency(file, LATENCIES, partitions, size))
+            with database(server) as url:
+                _latency(rows, "Headgate on PostgreSQL", ours.latency(url, LATENCIES, partitions, size))
+            if shutil.which("redis-server"):
+                _latency(rows, "Dramatiq on Redis", others.dramatiq_latency(partitions, LATENCIES, size))
+            with database(server) as url:
+                way = f"PostgreSQL, SKIP LOCKED, looks every {others.POLL_S * 1000:.0f} ms"
+                _latency(rows, way, others.skip_locked_latency(url, LATENCIES, size))
+    for way, cells in rows.items():
+        table.add_row(way, *cells)
+    table.add_row("the original, by its settings: first pause / longest", *["24,000 / 36,864,000"] * len(KINDS))
     return table
 
 
-def _latencies(url: str | None) -> list[float]:
-    if url is not None:
-        return ours.latency(url, LATENCIES)
-    with tempfile.TemporaryDirectory() as name:
-        return ours.latency(f"sqlite:///{name}/messages.sqlite", LATENCIES)
+def _latency(rows: dict[str, list[str]], way: str, found: list[float]) -> None:
+    p99 = found[min(len(found) - 1, int(len(found) * 0.99))]
+    rows.setdefault(way, []).append(f"{statistics.median(found) * 1000:.1f} / {p99 * 1000:.1f}")
+
+
+def _heads() -> list[str]:
+    return [f"{partitions} x {size / 1000:g} kB" for partitions, size in KINDS]
 
 
 def memory() -> Table:

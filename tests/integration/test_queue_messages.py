@@ -11,8 +11,17 @@ import pytest
 
 from headgate.adapters.messages import board as boards
 from headgate.adapters.messages.board import MessageBoard
-from headgate.adapters.messages.records import Draft, KeyReused, NoQueue, Queue, Refused
-from headgate.queueing.ids import START, make_id, position_of, ticks_of, ticks_of_unix_ns
+from headgate.adapters.messages.records import READ_MAX_CHARS, Draft, KeyReused, NoQueue, Queue, Refused
+from headgate.queueing.ids import (
+    START,
+    TICKS_A_SECOND,
+    TICKS_MAX,
+    Position,
+    make_id,
+    position_of,
+    ticks_of,
+    ticks_of_unix_ns,
+)
 from headgate.queueing.lanes import Lane
 from headgate.testing.queues.postgres import postgres
 
@@ -155,6 +164,30 @@ async def test_a_removed_queue_is_gone_at_once_and_its_messages_soon(board: Mess
     again = await queue(board)
     assert await bodies(board, again) == []
     assert await board.purge() == 5
+
+
+async def test_a_queue_made_anew_goes_on_behind_the_ids_of_the_one_before(board: MessageBoard) -> None:
+    await queue(board)
+    await board.post(APP, "q", [Draft("x")])
+    future = make_id(ticks_of_unix_ns(board.now_ns()) + 3_600 * TICKS_A_SECOND, 0, 1)
+    await board.put(APP, "q", [(1, future)], "an hour ahead", 60)
+    await board.remove(APP, "q")
+    await queue(board)
+    (posted,), _ = await board.post(APP, "q", [Draft("y")])
+    assert position_of(posted.key) > position_of(future), "who has read as far as that would miss it"
+
+
+async def test_a_page_ends_behind_so_much_text_and_goes_on_there(board: MessageBoard) -> None:
+    large = [f"{n}" + "x" * (READ_MAX_CHARS // 20) for n in range(50)]
+    of, found, pages, at = await queue(board), list[str](), list[int](), START
+    await board.post(APP, "q", [Draft(body) for body in large])
+    while page := [one for one in await board.read(of, 1, at, limit=100) if position_of(one.message_id) != at]:
+        pages.append(len(page))
+        found += [one.body for one in page]
+        at = position_of(page[-1].message_id)
+    assert found == large and max(pages) <= 21
+    down = await board.read(of, 1, Position(TICKS_MAX), limit=3, descending=True)
+    assert [one.body[:2] for one in down] == ["49", "48", "47"]
 
 
 async def test_the_same_key_posts_once(board: MessageBoard) -> None:

@@ -348,6 +348,21 @@ async def test_a_message_given_up_is_a_dead_letter_and_the_hook_is_told(hands: C
     assert worker.desk.figures.hook_errors._value.get() == 1
 
 
+async def test_a_dead_letter_that_another_worker_has_posted_already_is_there_once(
+    hands: Crew, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It died before it could record that; who takes over cannot say the same of it, but need not."""
+    await hands.source.create("q")
+    worker = hands.start(Log())
+    message = Message("364875c74a9811e1919eb88d120c81de", "body", 1, "1327855340.4028359", "q")
+    for now_ms, name in ((1, "first"), (2, "second")):
+        worker.desk.worker, worker.desk.now_ms = name, lambda now_ms=now_ms: now_ms
+        await worker.desk.bury(message, 3, ValueError("bad"))
+    (letter,) = await hands.source.read(Lane(DEAD_LETTERS), START, 10)
+    assert dead_letter(letter.body)[0].worker == "first"
+    assert "no dead letter" not in caplog.text
+
+
 async def test_the_largest_message_can_be_a_dead_letter(hands: Crew) -> None:
     await hands.source.create("q")
     body = "ä" * (BODY_MAX_BYTES // 2)

@@ -23,6 +23,10 @@ class PostRefused(ValueError):
     """The server will not take this message, however often it is posted."""
 
 
+class PostedAlready(PostRefused):
+    """Something else was posted under this key: what it stands for is there."""
+
+
 class NoStream(Exception):
     """The server tells nobody when something is posted: it has to be asked now and then."""
 

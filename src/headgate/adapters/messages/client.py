@@ -12,7 +12,16 @@ import msgspec
 
 from headgate.adapters.messages.records import COUNT_MAX, READ_MAX
 from headgate.base.errors import UserError
-from headgate.ports.messages import Backlog, Happening, Letter, NoStream, PostRefused, QueueGone, SourceDown
+from headgate.ports.messages import (
+    Backlog,
+    Happening,
+    Letter,
+    NoStream,
+    PostedAlready,
+    PostRefused,
+    QueueGone,
+    SourceDown,
+)
 from headgate.queueing.ids import BEHIND_ALL, START, Position, position_of, unix_text
 from headgate.queueing.lanes import Lane, parse_lane
 from headgate.queueing.message import Message
@@ -190,7 +199,9 @@ def _checked(url: str, status: int, body: bytes) -> _Answer:
     said = msgspec.json.encode(answer.error_msg).decode()
     if status == 404:
         raise QueueGone(said)
-    if status in (400, 413, 422):
+    if status == 422:
+        raise PostedAlready(said)
+    if status in (400, 413):
         raise PostRefused(said)
     raise SourceDown(f"{url} answers {status}: {said}")
 

@@ -29,7 +29,9 @@ create index if not exists message_expires on message (expires_ms);
 create table if not exists posted (queue bigint not null, key text not null, digest text not null, answer text not null,
     expires_ms bigint not null, primary key (queue, key)){rowless};
 create index if not exists posted_expires on posted (expires_ms);
-create table if not exists doomed (queue bigint primary key)
+create table if not exists doomed (queue bigint primary key);
+create table if not exists retired (app text not null, name text not null, last_ticks bigint not null,
+    primary key (app, name)){rowless}
 """
 
 

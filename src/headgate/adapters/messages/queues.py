@@ -49,30 +49,39 @@ def create(database: Database, app: str, wanted: Queue) -> None:
             " values (?, ?, ?, ?, ?, ?, ?) returning id",
             values,
         )
-        database.insert(
-            "lane", "queue, partition, last_ticks", [(rows[0][0], n + 1, 0) for n in range(wanted.partitions)]
-        )
+        _add_lanes(database, app, rows[0][0], wanted.name, range(1, wanted.partitions + 1))
     else:
-        _update(database, known, wanted)
+        _update(database, app, known, wanted)
     database.notify(app)
 
 
-def _update(database: Database, known: Queue, wanted: Queue) -> None:
+def _update(database: Database, app: str, known: Queue, wanted: Queue) -> None:
     if wanted.partitions < known.partitions:
         raise Refused({"partitions": f"a queue keeps its partitions: it has {known.partitions}"})
     database.execute(
         "update queue set partitions = ?, kind = ?, consistency = ?, principles = ? where id = ?",
         (wanted.partitions, wanted.kind, wanted.consistency, wanted.principles, known.id),
     )
-    fresh = [(known.id, n + 1, 0) for n in range(known.partitions, wanted.partitions)]
-    if fresh:
-        database.insert("lane", "queue, partition, last_ticks", fresh)
+    if wanted.partitions > known.partitions:
+        _add_lanes(database, app, known.id, known.name, range(known.partitions + 1, wanted.partitions + 1))
+
+
+def _add_lanes(database: Database, app: str, queue: int, name: str, partitions: range) -> None:
+    """Their ids come behind those of an earlier queue of this name: workers go on where they were in that."""
+    before = database.execute("select last_ticks from retired where app = ? and name = ?", (app, name))
+    last = before[0][0] if before else 0
+    database.insert("lane", "queue, partition, last_ticks", [(queue, number, last) for number in partitions])
 
 
 def remove(database: Database, app: str, name: str) -> None:
     """Raises NoQueue."""
     queue = find(database, app, name)
     database.execute("delete from queue where id = ?", (queue.id,))
+    database.execute(
+        "insert into retired (app, name, last_ticks) select ?, ?, max(last_ticks) from lane where queue = ?"
+        " on conflict (app, name) do update set last_ticks = excluded.last_ticks",
+        (app, name, queue.id),
+    )
     database.execute("delete from lane where queue = ?", (queue.id,))
     database.execute("delete from posted where queue = ?", (queue.id,))
     database.execute("insert into doomed (queue) values (?)", (queue.id,))

@@ -5,21 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from headgate.adapters.messages.database import Database, Row
-from headgate.adapters.messages.records import COUNT_MAX, Backlog, Stored
+from headgate.adapters.messages.records import COUNT_MAX, READ_MAX_CHARS, Backlog, Stored
 from headgate.queueing.ids import Position, ticks_of, unix_text
+
+FIRST = 16
+"""Messages read before it is known how large they are."""
 
 
 def read(
     database: Database, queue: int, partition: int, since: Position, limit: int, descending: bool, now_ms: int
 ) -> list[Stored]:
-    """`since` itself is included."""
-    compared, order = ("<=", "desc") if descending else (">=", "asc")
-    rows = database.execute(
-        "select id, ticks, body, partition from message where queue = ? and partition = ?"
-        f" and (ticks, id) {compared} (?, ?) and expires_ms > ? order by ticks {order}, id {order} limit ?",
-        (queue, partition, since.ticks, since.id, now_ms, limit),
-    )
-    return _stored(rows)
+    """`since` itself is included.  Fewer than there are when their bodies are large."""
+    order, at = "desc" if descending else "asc", since
+    found, size_chars, compared = list[Row](), 0, "<=" if descending else ">="
+    while len(found) < limit and size_chars < READ_MAX_CHARS:
+        fitting = (READ_MAX_CHARS - size_chars) * len(found) // size_chars if found else FIRST
+        asked = max(1, min(fitting, limit - len(found)))
+        rows = database.execute(
+            "select id, ticks, body, partition from message where queue = ? and partition = ?"
+            f" and (ticks, id) {compared} (?, ?) and expires_ms > ? order by ticks {order}, id {order} limit ?",
+            (queue, partition, at.ticks, at.id, now_ms, asked),
+        )
+        found += rows
+        if len(rows) < asked:
+            break
+        size_chars += sum(len(row[2]) for row in rows)
+        at, compared = Position(rows[-1][1], rows[-1][0]), compared[0]
+    return _stored(found)
 
 
 def read_ids(database: Database, queue: int, ids: Sequence[tuple[int, str]], now_ms: int) -> list[Stored]:

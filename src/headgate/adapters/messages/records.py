@@ -12,6 +12,8 @@ BATCH_MAX = 10_000
 """Messages posted at once."""
 READ_MAX = 1_000
 """Messages of one partition read at once."""
+READ_MAX_CHARS = 4_000_000
+"""Of bodies read at once: a page is cut short behind them, never before its first message."""
 KEY_MAX_CHARS = 200
 KEYS_KEPT_S = 3 * 86_400
 """How long a post with the same Idempotency-Key is answered as the first was."""

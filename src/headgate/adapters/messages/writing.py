@@ -10,6 +10,8 @@ from headgate.adapters.messages.database import Database
 from headgate.adapters.messages.records import Queue, Refused
 from headgate.queueing.ids import TICKS_A_SECOND, ticks_of, ticks_of_unix_ns
 
+RETIRED_KEPT_S = 30 * 86_400
+"""How long it is known of a removed queue how far its ids went; by then the clock is beyond them."""
 AHEAD_MAX_S = 86_400
 """How far in the future the id of a message that is put may lie: later posts must come behind it."""
 
@@ -63,6 +65,9 @@ def purge(database: Database, now_ms: int, most: int) -> int:
         "delete from posted where (queue, key) in (select queue, key from posted where expires_ms <= ? limit ?)",
         (now_ms, most),
     )
+    past = "select app, name from retired where last_ticks < ? limit ?"
+    long_ago = ticks_of_unix_ns(now_ms * 1_000_000) - RETIRED_KEPT_S * TICKS_A_SECOND
+    database.execute(f"delete from retired where (app, name) in ({past})", (long_ago, most))
     key = "queue, partition, ticks, id"
     expired = f"select {key} from message where expires_ms <= ? limit ?"
     removed = _removed(database, f"delete from message where ({key}) in ({expired}) returning 1", (now_ms, most))

@@ -33,7 +33,7 @@ async def letters(at: Operator, queue: str = "") -> AsyncIterator[tuple[str, Dea
             known, body = dead_letter(message.body)
             if queue in ("", known.queue):
                 yield message.message_id, known, body
-        if len(page) < PAGE:
+        if not page:
             return
 
 

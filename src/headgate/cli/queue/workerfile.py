@@ -108,8 +108,8 @@ def read_worker_file(path: Path, environment: Mapping[str, str] = os.environ) ->
     connection, chroot = _split(get.text("zookeeper", "connection", ""))
     urls = tuple(get.listed("queuey", "connection", "http://127.0.0.1:5000/v1/queuey/"))
     policy = get.policy("retry", Policy())
-    namespace = get.text(WORKER, "namespace", chroot or ROOT).rstrip("/")
     store = get.text("store", "url", "")
+    namespace = get.text(WORKER, "namespace", ROOT if store else chroot or ROOT).rstrip("/")
     if connection and not store:  # of a ZooKeeper that others use, too, nothing is touched but the namespace
         store, root = f"zookeeper://{connection}{namespace}?adopt=yes", ""
     else:

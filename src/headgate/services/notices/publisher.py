@@ -11,7 +11,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from headgate.map.records import Notices, Postings
-from headgate.ports.messages import Poster, PostRefused, QueueGone, SourceDown
+from headgate.ports.messages import PostedAlready, Poster, PostRefused, QueueGone, SourceDown
 from headgate.recipes.lock import lock
 from headgate.recipes.stream import Stream, Waiting, consumed
 from headgate.services.context import Context
@@ -129,6 +129,8 @@ class Publisher(Generic[E]):
             messages = [(letter.body, partition_of(letter.project, partitions)) for letter in letters]
             try:
                 await self.poster.post_many(queue, messages, key, ttl_s=ttl_s)
+                return
+            except PostedAlready:
                 return
             except (QueueGone, PostRefused) as error:
                 self._known.pop(queue, None)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.ports.messages import Letter, MessageSource, PostRefused, QueueGone
+from headgate.ports.messages import Letter, MessageSource, PostedAlready, PostRefused, QueueGone
 from headgate.queueing.lanes import DEAD_LETTERS, Lane
 from headgate.queueing.message import Message
 from headgate.queueing.policy import Failure, Routes
@@ -89,6 +89,8 @@ class Desk:
         key = f"dead-{lane}-{message.message_id}"
         try:
             await self._post(Letter(DEAD_LETTERS, body, key, 1, DEAD_TTL_S))
+        except PostedAlready:
+            log.info("%s: the dead letter of message %s is there already", lane, message.message_id)
         except PostRefused as refused:
             log.error("%s: message %s is given up, and no dead letter: %s", lane, message.message_id, refused)
         self.figures.dead.labels(lane.queue).inc()

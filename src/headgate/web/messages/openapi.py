@@ -85,7 +85,11 @@ _BATCH = {
 _PAGE = [
     _SINCE,
     _AFTER,
-    _query("limit", {"type": "integer", "maximum": READ_MAX, "default": LIMIT_DEFAULT}, "Of each partition."),
+    _query(
+        "limit",
+        {"type": "integer", "maximum": READ_MAX, "default": LIMIT_DEFAULT},
+        "Of each; fewer when large.",
+    ),
     _query("order", {"enum": ["ascending", "descending"]}, "By id."),
     _query("partitions", {"type": "string", "default": "1"}, "Numbers with commas; answered one after another."),
 ]

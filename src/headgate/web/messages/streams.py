@@ -88,7 +88,7 @@ async def _after(
         for one in fresh:
             places[partition] = position_of(one.message_id)
             yield one
-        if len(found) <= STREAM_PAGE:
+        if not fresh:
             return
 
 
