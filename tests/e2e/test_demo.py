@@ -13,5 +13,6 @@ def test_the_demo_ends_as_it_says(tmp_path: Path) -> None:
     done = subprocess.run([HEADGATE, "demo"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "demo: landed 6, rejected 2, lost 0"
+    assert "WARNING" not in done.stderr, done.stderr
     assert "demo.example/app master zuul.yaml:5: error: the job 'jobs-that-nobody-defined'" in done.stdout
     assert "Traceback" not in done.stderr

@@ -32,16 +32,18 @@ APP, KEY = "demo", "demo"
 async def audience(directory: Path, say: Callable[[str], None]) -> AsyncIterator[str]:
     """The URL to publish to."""
     board = await MessageBoard.open(f"sqlite:///{directory / 'messages.sqlite'}")
-    stop, bound = asyncio.Event(), asyncio.get_running_loop().create_future()
+    heard, stop, bound = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop().create_future()
     app = create_app(board, Keys({APP: [KEY]}), stop)
     works = asyncio.ensure_future(run_until(stop, serve(app, "127.0.0.1", 0, stop, bound.set_result)))
     url = f"http://127.0.0.1:{await bound}/v1/{APP}/"
-    listening = asyncio.ensure_future(_listen(url, say, stop))
+    listening = asyncio.ensure_future(_listen(url, say, heard))
     try:
         yield url
     finally:
+        heard.set()
+        await listening  # before its server goes
         stop.set()
-        await asyncio.gather(listening, works)
+        await works
         await board.close()
 
 
