@@ -18,6 +18,7 @@ from headgate.cli.queue.command import command
 from headgate.cli.queue.worker import run as run_worker
 from headgate.cli.queue.workerfile import read_worker_file
 from headgate.queueing import Message
+from headgate.queueing.lanes import DEAD_LETTERS
 from headgate.store.memory import MemoryBackend
 from headgate.testing.queues.crew import Crew, crew, serving
 
@@ -100,6 +101,7 @@ async def test_a_queue_is_watched_and_steered_while_a_worker_runs(hands: tuple[C
                 pass
         assert (dead[0]["partition"], dead[0]["tries"], dead[0]["error"]) == ("q", 1, "ValueError: bad")
         assert await said(config, "dead", "--show", dead[0]["id"]) == "bad"
+        await said(config, "post", DEAD_LETTERS, "no dead letter at all", "--partition", "1")
         assert await said(config, "replay", dead[0]["id"]) == "1 posted again\n"
         async with asyncio.timeout(30):
             while not (again := json.loads(await said(config, "dead", "--json"))) or again[0]["id"] == dead[0]["id"]:

@@ -264,6 +264,8 @@ BAD_REQUESTS = [
     ("POST", "/v1/sync/q", {"data": b"x", "headers": {"X-Partition": "3"}}, "partition"),
     ("POST", "/v1/sync/q", {"data": b"x", "headers": {"Idempotency-Key": "k" * 201}}, "Idempotency-Key"),
     ("POST", "/v1/sync/q", {"data": b"{", "headers": {"Content-Type": "application/json"}}, "body"),
+    ("POST", "/v1/sync/q", {"data": b"[" * 100_000, "headers": {"Content-Type": "application/json"}}, "body"),
+    ("POST", "/v1/sync/q", {"json": {"messages": [{"body": "\ud800"}]}}, "body"),
     ("POST", "/v1/sync/q", {"json": []}, "messages"),
     ("POST", "/v1/sync/q", {"json": {"messages": []}}, "messages"),
     ("POST", "/v1/sync/q", {"json": {"messages": [{"body": "x"}] * (BATCH_MAX + 1)}}, "messages"),

@@ -21,20 +21,21 @@ DEAD = Lane(DEAD_LETTERS)
 
 
 async def letters(at: Operator, queue: str = "") -> AsyncIterator[tuple[str, DeadLetter, str]]:
-    """Id of the letter, what is known, body; of one queue or of all; page by page."""
-    after = START
-    while True:
-        try:
-            page = await at.client.read(DEAD, after, PAGE)
-        except QueueGone:
-            return  # there never was one
+    """Id of the letter, what is known, body; of one queue or of all; page by page, those that are there now."""
+    try:
+        newest = (await at.client.backlog(DEAD, START)).newest
+    except QueueGone:
+        return  # there never was one
+    after, end = START, position_of(newest) if newest else START
+    while after < end and (page := await at.client.read(DEAD, after, PAGE)):
         for message in page:
             after = position_of(message.message_id)
-            known, body = dead_letter(message.body)
-            if queue in ("", known.queue):
+            try:
+                known, body = dead_letter(message.body)
+            except ValueError:
+                continue  # somebody has posted something else there
+            if after <= end and queue in ("", known.queue):
                 yield message.message_id, known, body
-        if not page:
-            return
 
 
 @click.command()

@@ -95,7 +95,7 @@ def drafts(headers: Mapping[str, str], body: bytes, queue: str) -> list[Draft]:
         return [_draft(fields, "", DEAD_LETTER_MAX_BYTES if queue == DEAD_LETTERS else BODY_MAX_BYTES)]
     try:
         found = msgspec.json.decode(body)
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise Refused({"body": f"this is no JSON: {error}"}) from error
     messages = found.get("messages") if isinstance(found, dict) else None
     if not isinstance(messages, list) or not messages:
