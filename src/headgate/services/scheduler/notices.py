@@ -5,7 +5,7 @@ Notices tell everything that happens; reports what the pipeline says, to the con
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec.structs import asdict, replace
 
@@ -19,30 +19,43 @@ from headgate.services.notices.naming import notice, queue_of
 def notices(
     tenant: str, pipeline: str, before: State, after: State, asked: Sequence[Action], now_ms: int
 ) -> list[Notice]:
-    """In the order of the queues: enqueued, reset, builds finished; then the ends of items."""
+    """In the order of the queues: enqueued, reset, builds finished; then the ends of items.  Of jobs that run once a
+    change has left, their builds alone."""
 
     def about(kind: str, item: Item, what: str) -> Notice:
         told = notice(kind, what, tenant, pipeline, item.change, item.id, now_ms)
         return replace(told, buildset=item.buildset.id) if item.buildset is not None else told
 
-    earlier = {item.id: item for _, item in before.items()}
     ended = [action for action in asked if isinstance(action, Record)]
     now = {item.id: item for _, item in after.items()} | {action.item.id: action.item for action in ended}
+    earlier = _earlier(before, now)
     found: list[Notice] = []
-    for id, item in now.items():
+    for item in now.values():
         if not item.live:
             continue
-        was = earlier.get(id)
-        if was is None:
+        was = earlier(item)
+        if was is None and not item.epilogue:
             found.append(replace(about("change-enqueued", item, item.event), buildset=""))
-        elif was.buildset is not None and item.buildset is not None and was.buildset.id != item.buildset.id:
+        elif (
+            was is not None
+            and was.buildset is not None
+            and item.buildset is not None
+            and was.buildset.id != item.buildset.id
+        ):
             found.append(about("item-reset", item, item.buildset.id))
         found += _builds(was, item, about("build-finished", item, ""))
     for action in ended:
-        if action.item.live:
+        if action.item.live and not action.item.epilogue:
             told = about(_end(action), action.item, action.result)
             found.append(replace(told, result=action.result, message=action.message))
     return found
+
+
+def _earlier(before: State, now: Mapping[str, Item]) -> Callable[[Item], Item | None]:
+    """Item -> what it was.  One that gave way to promoted ones is another item, of the same event."""
+    known = {item.id: item for _, item in before.items()}
+    moved = {(item.change.key, item.event): item for id, item in known.items() if id not in now}
+    return lambda item: known.get(item.id) or moved.get((item.change.key, item.event))
 
 
 def _builds(was: Item | None, item: Item, about: Notice) -> Iterator[Notice]:
@@ -93,13 +106,14 @@ def reports(before: State, after: State, asked: Sequence[Action], world: World) 
 
 def _said(before: State, after: State, asked: Sequence[Action], world: World) -> Iterator[tuple[str, Item, str, str]]:
     """Kind of report, item, result, text."""
-    pipeline, earlier = world.pipeline, {item.id: item for _, item in before.items()}
+    pipeline = world.pipeline
     ended = [action for action in asked if isinstance(action, Record) and not action.item.epilogue]
     here = {item.id: item for _, item in after.items()}
-    now = () if world.disabled else (here | {action.item.id: action.item for action in ended}).values()
-    for item in now:
-        was = earlier.get(item.id)
-        if not item.live or item.epilogue:
+    now = here | {action.item.id: action.item for action in ended}
+    earlier = _earlier(before, now)
+    for item in now.values():
+        was = earlier(item)
+        if world.disabled or not item.live or item.epilogue:
             continue
         if was is None and item.id in here:
             yield "enqueue", item, "", filled(pipeline.enqueue_message, item, world) or f"Enqueued in {pipeline.name}."

@@ -1,0 +1,48 @@
+"""What a turn tells of its items."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from headgate.gate.change import Change
+from headgate.gate.model import Build, BuildSet, Item, Queue, Record, State
+from headgate.services.scheduler.notices import notices
+
+CHANGE = Change("local", "git.example/app", "master", topic="one", commit="a" * 40)
+
+
+def state(*items: Item) -> State:
+    return State(queues=(Queue("q", "integrated", items),))
+
+
+def told(before: State, after: State, *ended: Record) -> list[tuple[str, str]]:
+    return [(one.kind, one.item) for one in notices("example", "gate", before, after, ended, 1)]
+
+
+def test_an_item_is_told_from_its_beginning_to_its_end() -> None:
+    item = Item("i", CHANGE, event="e")
+    tested = replace(item, buildset=BuildSet("b1"))
+    assert told(state(), state(item)) == [("change-enqueued", "i")]
+    assert told(state(item), state(tested)) == []
+    assert told(state(tested), state(replace(tested, buildset=BuildSet("b2")))) == [("item-reset", "i")]
+    assert told(state(tested), state(), Record(tested, "FAILURE", "")) == [("change-rejected", "i")]
+
+
+def test_one_that_gives_way_to_promoted_ones_is_not_told_to_have_come_in_again() -> None:
+    item = Item("i", CHANGE, event="e", buildset=BuildSet("b1"))
+    moved = replace(item, id="j", buildset=BuildSet("b2"))
+    assert told(state(item), state(moved)) == [("item-reset", "j")]
+    newer = replace(item, id="k", event="another", buildset=None)
+    assert told(state(item), state(newer), Record(item, "DEQUEUED", "")) == [
+        ("change-enqueued", "k"),
+        ("change-dequeued", "i"),
+    ]
+
+
+def test_of_jobs_that_run_after_the_end_only_the_builds_are_told() -> None:
+    item = Item("i", CHANGE, event="e", buildset=BuildSet("b1", landing=True))
+    build = Build("x", "announce", result="SUCCESS")
+    after = Item("a", CHANGE, event="e", epilogue=True, buildset=BuildSet("b2"))
+    done = replace(after, buildset=BuildSet("b2", builds={"announce": build}))
+    assert told(state(item), state(after), Record(item, "SUCCESS", "")) == [("change-landed", "i")]
+    assert told(state(after), state(), Record(done, "SUCCESS", "")) == [("build-finished", "a")]
