@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,14 +12,14 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.gate import absorb, decide
-from headgate.gate.model import BuildSet
+from headgate.gate.model import BuildSet, Resume
 from headgate.recipes.backlog import Backlog
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Requests
 from headgate.services.scheduler import pipeline, turn
 from headgate.store.store import Store
 from headgate.store.types import Snapshot, Unavailable
-from headgate.testing.sim.simulation import CHECKED_EVERY, SERVED_EVERY, Simulation, simulate
+from headgate.testing.sim.simulation import CHECKED_EVERY, CUT_EVERY, SERVED_EVERY, Simulation, simulate
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "1000"))
 CHUNK = 25
@@ -30,6 +32,22 @@ def test_the_gate_survives_whatever_happens_at_any_request(first: int) -> None:
 
 def test_an_idle_system_asks_the_store_nothing() -> None:
     Simulation(seed=1, calm=True, idle_s=3600.0).run()
+
+
+def test_a_seed_is_the_same_run_whatever_hashes_are_and_whatever_ran_before() -> None:
+    seeds = [*range(6), 13, 25]
+    runs = [("1", seeds), ("2", seeds[::-1])]
+    told = [
+        subprocess.run(
+            [sys.executable, "-m", "tests.sim.traced", *map(str, order)],
+            env={**os.environ, "PYTHONHASHSEED": hashes},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.splitlines()
+        for hashes, order in runs
+    ]
+    assert sorted(told[0]) == sorted(told[1]) and len(told[0]) == len(seeds)
 
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
@@ -129,8 +147,8 @@ def nobody_sweeps(patch: pytest.MonkeyPatch) -> None:
 def semaphores_are_written_blindly(patch: pytest.MonkeyPatch) -> None:
     real = pipeline.PipelineRunner._holding
 
-    def blind(self: pipeline.PipelineRunner, after: Any) -> Any:
-        piece = real(self, after)
+    def blind(self: pipeline.PipelineRunner, after: Any, *, cut: bool = False) -> Any:
+        piece = real(self, after, cut=cut)
         piece.checks.clear()
         return piece
 
@@ -149,7 +167,37 @@ def unknown_outcomes_are_repeated(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Store, "commit", stubborn)
 
 
+def what_a_cut_turn_left_is_not_cancelled(patch: pytest.MonkeyPatch) -> None:
+    async def careless(self: pipeline.PipelineRunner, guard: Any) -> bool:
+        return True
+
+    patch.setattr(pipeline.PipelineRunner, "_disown", careless)
+
+
+def builds_are_told_to_go_on_in_another_commit(patch: pytest.MonkeyPatch) -> None:
+    real = turn.Turn.pieces
+
+    def apart(self: turn.Turn, before: Any, after: Any, asked: Any, consumed: Any) -> Any:
+        words = [action for action in asked if isinstance(action, Resume)]
+        later = [op for word in words for op in self._word(word).ops]
+        return real(self, before, after, [action for action in asked if action not in words], [*consumed, *later])
+
+    patch.setattr(turn.Turn, "pieces", apart)
+
+
+def semaphores_are_never_given_up(patch: pytest.MonkeyPatch) -> None:
+    real = pipeline.PipelineRunner._holding
+
+    def hoarding(self: pipeline.PipelineRunner, after: Any, *, cut: bool = False) -> Any:
+        return real(self, after, cut=True)
+
+    patch.setattr(pipeline.PipelineRunner, "_holding", hoarding)
+
+
 MUTANTS: tuple[Mutant, ...] = (
+    what_a_cut_turn_left_is_not_cancelled,
+    builds_are_told_to_go_on_in_another_commit,
+    semaphores_are_never_given_up,
     base_check_removed,
     what_ran_beside_a_lost_build_goes_on,
     a_lost_pause_is_forgotten,
@@ -167,6 +215,9 @@ MUTANTS: tuple[Mutant, ...] = (
 )
 
 AMONG = {
+    what_a_cut_turn_left_is_not_cancelled: range(265, 500, CUT_EVERY),
+    builds_are_told_to_go_on_in_another_commit: range(405, 1100, CUT_EVERY * SERVED_EVERY),
+    semaphores_are_never_given_up: range(0, 60, CHECKED_EVERY),
     semaphores_are_written_blindly: range(240, 500, CHECKED_EVERY),
     what_ran_beside_a_lost_build_goes_on: range(325, 700, SERVED_EVERY),
     a_lost_pause_is_forgotten: range(325, 700, SERVED_EVERY),

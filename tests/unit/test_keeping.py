@@ -6,16 +6,17 @@ from msgspec.structs import replace
 
 from headgate.config.model import FrozenGraph, FrozenJob
 from headgate.gate.change import Change
-from headgate.gate.model import Build, BuildSet, Item, Land, Phase, Queue, State
+from headgate.gate.model import Build, BuildSet, Cancel, Item, Land, Phase, Queue, State
 from headgate.gate.work import LandRequest, MergeItem, RepoState
 from headgate.map.places import Map
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import Requests
+from headgate.recipes.requests import Open, Request, Requests
 from headgate.services.scheduler.keeping import garbage, load, writes
 from headgate.services.scheduler.turn import Piece, Turn, packed
 from headgate.store.memory import MemoryBackend
+from headgate.store.model import check_commit
 from headgate.store.store import Store
-from headgate.store.types import Put
+from headgate.store.types import OPS_MAX, Entry, Put
 
 PLACE = Map().tenant("a/b").pipeline("gate")
 
@@ -103,3 +104,20 @@ def test_what_asks_for_a_landing_goes_with_what_waits_for_it() -> None:
     asked = f"{map.merger.places.requests}/request"
     (together,) = [piece for piece in pieces if any(isinstance(op, Put) and op.path == asked for op in piece.ops)]
     assert any(isinstance(op, Put) and op.path == record for op in together.ops)
+
+
+def test_what_is_no_longer_wanted_is_cancelled_however_much_it_is() -> None:
+    map, store = Map(), Store(MemoryBackend())
+    requests = Requests(store, map.executor.unzoned.places)
+
+    def runs(id: str) -> Open:
+        entry = Entry(f"{requests.places.requests}/{id}", b"", 7, 7)
+        return Open(entry, Request(id, state="running"), locked=True, places=requests.places)
+
+    turn = Turn(map, "a/b", "gate", lambda job: requests, requests, runs, runs, Mirror(store, "/zuul"), 0)
+    builds = [f"b{number}" for number in range(3 * OPS_MAX)]
+    asked = [Cancel(id, build=True) for id in builds]
+    commits = packed(turn.pieces(State(), State(), asked, []))
+    for commit in commits:
+        check_commit(commit.checks, commit.ops)
+    assert [op.path for commit in commits for op in commit.ops] == [f"{requests.places.requests}/{id}" for id in builds]

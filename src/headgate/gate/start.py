@@ -21,6 +21,7 @@ from headgate.gate.model import (
     Merge,
     Phase,
     Run,
+    State,
     Texts,
     Unfollowed,
     World,
@@ -119,6 +120,13 @@ def abandon(item: Item, asked: list[Action]) -> None:
     if buildset.merge is Phase.RUNNING:
         asked.append(Cancel(derived(buildset.id, "merge"), build=False))
     asked.extend(Cancel(build.id, build=True) for build in buildset.builds.values() if build.result is None)
+
+
+def awaited(state: State) -> set[str]:
+    """The requests, of merges and of builds, that an answer is awaited of."""
+    buildsets = [item.buildset for _, item in state.items() if item.buildset is not None]
+    merges = {derived(buildset.id, "merge") for buildset in buildsets if buildset.merge is Phase.RUNNING}
+    return merges | {build.id for buildset in buildsets for build in buildset.builds.values() if build.result is None}
 
 
 def stopped(item: Item, asked: list[Action]) -> Item:

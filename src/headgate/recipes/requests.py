@@ -154,6 +154,13 @@ class Requests:
         """Every request, oldest first."""
         return [self._open(entry, mirror) for entry in mirror.under(self.places.requests)]
 
+    async def listed(self) -> list[Open]:
+        """Every request as the store has it, which may know more than a mirror."""
+        entries = await self.store.list(self.places.requests)
+        locks = {entry.path for entry in await self.store.list(self.places.locks)}
+        found = [(entry, self._decode(entry)) for entry in entries]
+        return [Open(e, r, self._of(self.places.locks, r.id) in locks, self.places) for e, r in found]
+
     def find(self, id: str, mirror: Mirror) -> Open | None:
         entry = mirror.get(self._path(id))
         return None if entry is None else self._open(entry, mirror)

@@ -17,7 +17,7 @@ from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import RequestPlaces, Requests
 from headgate.recipes.stream import Stream
 from headgate.store.store import Store
-from headgate.store.types import Op
+from headgate.store.types import OPS_MAX, Op
 
 log = logging.getLogger("headgate.notices")
 
@@ -25,6 +25,9 @@ E = TypeVar("E")
 
 WAITING_MAX = 10_000
 """Turns whose messages wait for one message server."""
+
+COMMIT_OPS_MAX = OPS_MAX - 4
+"""Leaves room for guards."""
 
 
 @dataclass(slots=True)
@@ -42,6 +45,8 @@ class Context:
     """The newest format of records it reads and can write."""
     publishing: bool = False
     """Whether what happens is told to queues of messages."""
+    ops_max: int = COMMIT_OPS_MAX
+    """Operations in one commit of a turn: with fewer, turns are cut as large ones are."""
     waiting_max: int = WAITING_MAX
 
     _queues: dict[str, Requests] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from headgate.gate.change import TriggerEvent
 from headgate.gate.decide import settle
 from headgate.gate.enqueue import concluded
 from headgate.gate.model import Action, Land, Record, State, World
+from headgate.gate.start import awaited
 from headgate.gate.work import Answer, BuildEnded, BuildOutcome, BuildPaused, LayoutChanged
 from headgate.map.places import PipelineEvents, semaphore_of
 from headgate.map.records import ForPipeline, Holder, ManagementResult, SemaphoreRecord
@@ -24,7 +25,7 @@ from headgate.map.tree import Address
 from headgate.recipes import blob
 from headgate.recipes.codec import decode
 from headgate.recipes.lock import lock
-from headgate.recipes.requests import Open
+from headgate.recipes.requests import Open, Requests
 from headgate.recipes.stream import Waiting, consumed
 from headgate.services.asking import tell
 from headgate.services.configuration import Configuration
@@ -39,6 +40,7 @@ from headgate.store.types import At, Conflict, Op
 
 log = logging.getLogger("headgate.pipeline")
 
+DISOWN_ATTEMPTS_MAX = 10
 EVENTS_MAX = 20
 """Events absorbed in one turn."""
 
@@ -68,6 +70,8 @@ class PipelineRunner:
         self._layout: Layouts | None = None
         self._torn = False
         """Was some of the last turn recorded before the rest was refused?"""
+        self._settled = False
+        """Are the semaphores known to be as the state says?"""
 
     async def run(self, session: Session) -> None:
         """Until cancelled, or until the lock is lost."""
@@ -84,9 +88,29 @@ class PipelineRunner:
         """The state as the last holder left it; what it left half-written goes."""
         entries = await self._context.store.list(self._place.path)
         self._state = load(self._place, entries)
+        for _ in range(DISOWN_ATTEMPTS_MAX):
+            if await self._disown(guard):
+                break
         for commit in packed(Piece([op]) for op in garbage(self._place, entries, self._state)):
             await self._context.store.commit([], commit.ops, guards=[guard])
-        self._looked = ()
+        self._looked, self._settled = (), False
+
+    async def _disown(self, guard: At) -> bool:
+        """Cancels requests that a turn cut short left to nobody.  False: one moved meanwhile."""
+        wanted = awaited(self._state)
+        for queue in (*self._context.zones(), self._context.merges):
+            for found in await queue.listed():
+                meta = found.request.meta
+                ours = (meta.get("tenant"), meta.get("pipeline")) == (self.tenant, self.name) and "item" in meta
+                if not ours or found.request.id in wanted or found.request.wanted == "cancel":
+                    continue
+                try:
+                    await self._context.store.commit(*Requests.cancel(found), guards=[guard])
+                except GuardLost:
+                    raise
+                except Conflict:
+                    return False
+        return True
 
     async def _turn(self, guard: At) -> bool:
         """One turn; False when there is nothing to do until the mirror moves."""
@@ -125,7 +149,7 @@ class PipelineRunner:
                 await self._take_over(guard)
             await self._context.mirror.moved(seen)  # what it did not show stood against it
             return
-        self._state, self._looked, self._layout = after, facts, layouts
+        self._state, self._looked, self._layout = after, facts if self._settled else (), layouts
         for path, outcome in outcomes.items():
             await tell(self._context, path, outcome)
         tell_of(asked)
@@ -214,9 +238,10 @@ class PipelineRunner:
         semaphores = (*mirror.under(map.semaphores(self.tenant).path), *mirror.under(map.global_semaphores.path))
         return self._standings.counted(), id(self._configuration.layouts), *(e.version for e in semaphores)
 
-    def _holding(self, after: State) -> Piece:
+    def _holding(self, after: State, *, cut: bool = False) -> Piece:
         """The semaphores as this pipeline holds them after the turn; others' holders stay, and playbooks of builds
-        that run."""
+        that run.  Of a turn that is `cut` none is given up but to another holder of ours: what it was held for is
+        still there until the end."""
         piece = Piece()
         before_of, after_of = _by_name(self._state), _by_name(after)
         names = {*before_of, *after_of, *self._configuration.layouts.landed.semaphores}
@@ -226,7 +251,8 @@ class PipelineRunner:
             return self._is_ours(holder) and holder.build != "" and holder.build not in running
 
         for name in sorted(names):
-            if before_of.get(name) == after_of.get(name) and not any(map(left, self._semaphore(name).holders)):
+            settled = self._settled and before_of.get(name) == after_of.get(name)
+            if settled and not any(map(left, self._semaphore(name).holders)):
                 continue
             address = self._place_of(name)
             entry = self._context.mirror.get(address.path)
@@ -234,6 +260,11 @@ class PipelineRunner:
             others = tuple(h for h in holders if not self._is_ours(h) or (h.build and not left(h)))
             tenant = self.tenant if name in self._configuration.tenant.semaphores else ""
             ours = tuple(Holder(self.name, buildset, job, "", tenant) for buildset, job in after_of.get(name, ()))
+            if cut:
+                given_up = [holder for holder in holders if holder not in others + ours]
+                others += tuple(given_up[sum(holder not in holders for holder in ours) :])
+            if set(others + ours) == set(holders):
+                continue
             piece.checks.append(At(address.path, entry.version if entry else None))
             piece.ops.append(address.put(SemaphoreRecord(others + ours)))
         return piece
@@ -263,11 +294,20 @@ class PipelineRunner:
             end += context.published(*notices(self.tenant, self.name, self._state, after, asked, context.now_ms()))
         for connection, postings in reports(self._state, after, asked, world).items():
             end += context.reported(connection, *postings)
-        pieces = [self._holding(after), *turn.pieces(self._state, after, asked, end)]
+        holding, pieces = self._holding(after), turn.pieces(self._state, after, asked, end)
+        commits = packed([holding, *pieces], context.ops_max)
+        if cut := len(commits) > 1:
+            holding = self._holding(after, cut=True)
+            commits = packed([holding, *pieces], context.ops_max)
         self._torn = False
-        for commit in packed(piece for piece in pieces if piece.ops):
-            await context.store.commit(commit.checks, commit.ops, guards=[guard])
+        for commit in commits:
+            written = await context.store.commit(commit.checks, commit.ops, guards=[guard])
+            if not self._torn and cut and holding.ops:
+                for entry in written[: len(holding.ops)]:
+                    assert entry is not None, "semaphores are put"
+                    await mirror.reached(entry.path, entry.version)
             self._torn = True
+        self._settled = not cut
 
 
 def tell_of(asked: list[Action]) -> None:

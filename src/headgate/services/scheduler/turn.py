@@ -1,7 +1,8 @@
 """A pipeline's turn: absorb what happened, decide, record it all.
 
 Normally one commit.  A turn too large for one is several, cut only where every prefix is a state the next turn can
-go on from: what nobody points to yet, then whole builds, then whole items, then the queue and the end of the events.
+go on from: what nobody points to yet, then whole builds, then whole items, then the queue and the end of the events,
+then what nobody wants any more.  Requests that a cut leaves to nobody are cancelled by whoever takes over.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from headgate.map.places import Map
 from headgate.map.records import Finished, ForPipeline
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Open, Request, Requests
+from headgate.services.context import COMMIT_OPS_MAX
 from headgate.services.scheduler.keeping import writes
 from headgate.services.scheduler.standings import remember
-from headgate.store.types import COMMIT_SIZE_MAX_BYTES, OPS_MAX, Append, At, Delete, Op
+from headgate.store.types import COMMIT_SIZE_MAX_BYTES, Append, At, Delete, Op
 
 SIZE_MAX_BYTES = COMMIT_SIZE_MAX_BYTES * 2 // 3
 
@@ -61,20 +63,25 @@ class Turn:
         runs = {action.id: action for action in asked if isinstance(action, Run)}
         cancelled = {action.id for action in asked if isinstance(action, Cancel)}
         out = [Piece([op]) for op in diff.fresh]
-        out += [Piece(self._build(ops, runs.get(id), id in cancelled)) for id, ops in diff.builds.items()]
+        builds = {id: Piece(self._build(ops, runs.get(id), id in cancelled)) for id, ops in diff.builds.items()}
         items = {id: Piece(ops) for id, ops in diff.items.items()}
         of = {item.buildset.id: item.id for _, item in after.items() if item.buildset is not None}
-        last = Piece(diff.queues)
+        last, unwanted = Piece(diff.queues), list[Piece]()
         for action in asked:
             if isinstance(action, Land):  # with the item that says it is landing, and waits for the answer
                 piece = items.setdefault(of.get(action.work.buildset, ""), Piece())
                 piece.ops += self._landing(action)
+            elif isinstance(action, Cancel | Resume):  # with the build that it changes, or once nothing knows of it
+                piece = self._word(action)
+                if (with_it := builds.get(action.id)) is not None:
+                    with_it.ops += piece.ops
+                    with_it.checks += piece.checks
+                else:
+                    unwanted.append(piece)
             else:
                 self._add(action, items, last, cancelled)
-        out += [*items.values()]
         last.ops += consumed
-        out.append(last)
-        out += [Piece([op]) for op in diff.stale]
+        out += [*builds.values(), *items.values(), last, *unwanted, *(Piece([op]) for op in diff.stale)]
         return [piece for piece in out if piece.ops]
 
     def _build(self, record: list[Op], action: Run | None, cancelled: bool) -> list[Op]:
@@ -107,8 +114,8 @@ class Turn:
                     piece = items.setdefault(item or work.buildset, Piece())
                     request = self._request(id, precedence, {"item": item, "buildset": work.buildset})
                     piece.ops += self.merges.submit(request, msgspec.json.encode(work))
-            case Land():
-                pass  # goes with its item
+            case Land() | Cancel() | Resume():
+                pass  # go with what they change
             case Report(id, work, precedence):
                 request = self._request(id, precedence, {"change": work.change.id})
                 last.ops += self.merges.submit(request, msgspec.json.encode(work))
@@ -120,23 +127,21 @@ class Turn:
                     check, ops = remember(self.map, self.mirror, standing, fresh())
                     last.checks.append(check)
                     last.ops += ops
-            case Cancel(id, build):
-                found = self.asked_build(id) if build else self.asked_merge(id)
-                if found is not None:
-                    checks, ops = Requests.cancel(found)
-                    last.checks += checks
-                    last.ops += ops
             case Supersede(pipeline, key):
                 other = self.map.events.tenant(self.tenant).pipelines(pipeline).management
                 last.ops += other.stream.append(ForPipeline(pipeline, Dequeue(key)))
-            case Resume(id):
-                found = self.asked_build(id)
-                if found is not None:
-                    check, op = Requests.resume(found)
-                    last.checks.append(check)
-                    last.ops.append(op)
             case _:
                 assert_never(action)
+
+    def _word(self, action: Cancel | Resume) -> Piece:
+        """To whoever does the request now."""
+        if isinstance(action, Cancel):
+            found = self.asked_build(action.id) if action.build else self.asked_merge(action.id)
+            checks, ops = Requests.cancel(found) if found is not None else ([], [])
+            return Piece(ops, checks)
+        found = self.asked_build(action.id)
+        check, op = Requests.resume(found) if found is not None else (None, None)
+        return Piece([op] if op else [], [check] if check else [])
 
     def _finished(self, item: Item, result: str, message: str) -> Finished:
         buildset = item.buildset
@@ -172,15 +177,17 @@ class Turn:
         )
 
 
-def packed(pieces: Iterable[Piece]) -> list[Piece]:
+def packed(pieces: Iterable[Piece], ops_max: int = COMMIT_OPS_MAX) -> list[Piece]:
     """As few commits as hold the pieces, in order, none torn."""
     commits: list[Piece] = []
     size_bytes = 0
     for piece in pieces:
+        if not piece.ops:
+            continue
         more_bytes = sum(len(op.value) + 200 for op in piece.ops if not isinstance(op, Delete))
         full = commits and (
-            len(commits[-1].ops) + len(piece.ops) > OPS_MAX - 4
-            or len(commits[-1].checks) + len(piece.checks) > OPS_MAX - 4
+            len(commits[-1].ops) + len(piece.ops) > ops_max
+            or len(commits[-1].checks) + len(piece.checks) > ops_max
             or size_bytes + more_bytes > SIZE_MAX_BYTES
         )
         if not commits or full:

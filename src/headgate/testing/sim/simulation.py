@@ -22,7 +22,7 @@ from headgate.config.tenants import Connection, Tenant, parse_tenants
 from headgate.map.places import Map
 from headgate.recipes.mirror import Mirror
 from headgate.services.contact import EVENT_DATA_MAX_BYTES
-from headgate.services.context import Context
+from headgate.services.context import COMMIT_OPS_MAX, Context
 from headgate.services.executor import Executor
 from headgate.services.membership import serve
 from headgate.services.merger import Merger
@@ -95,6 +95,8 @@ SERVED = (
 """The same with a job that pauses until the one that needs it has ended, and much returned by all."""
 SERVED_EVERY = 5
 """Every so many seeds have it."""
+CUT_EVERY, CUT_OPS_MAX = 4, 13
+"""Every so many seeds have commits of fewer operations: no turn of any size is one commit there."""
 WRITERS = {
     "scheduler": frozenset({"scheduler", "web"}),
     "executor": frozenset({"executor"}),
@@ -145,7 +147,9 @@ class Simulation:
         if served:
             world.served, world.returned = ("together",), {"much": "x" * (EVENT_DATA_MAX_BYTES + 1)}
         judge = Judge(MemoryBackend(), world, notes)
-        troubled = _Processes(self, world, judge, notes, chance, stop)
+        cut = random.Random(f"cut {self.seed}").randrange(1, CUT_OPS_MAX)
+        ops_max = cut if self.seed % CUT_EVERY == 1 else COMMIT_OPS_MAX
+        troubled = _Processes(self, world, judge, notes, chance, stop, ops_max)
         kinds = [kind for kind in WRITERS for _ in range(1 + (chance.random() < 0.3))]
         tasks = [asyncio.ensure_future(troubled.run(kind, f"{kind}{n}")) for n, kind in enumerate(kinds)]
         story = asyncio.ensure_future(Story(world, chance).run())
@@ -192,6 +196,7 @@ class _Processes:
     notes: Notes
     chance: random.Random
     stop: asyncio.Event
+    ops_max: int
 
     async def run(self, kind: str, name: str) -> None:
         """Lives, dies at some request, is started again, a few times."""
@@ -232,6 +237,7 @@ class _Processes:
         context = Context(
             store, Mirror(store, Map().path), lambda: int((loop.time() + 1e6 + skew_s) * 1000), hostname=name
         )
+        context.ops_max = self.ops_max
         works: list[Coroutine[Any, Any, None]] = [context.mirror.run()]
         if kind == "scheduler":
             works += [
