@@ -15,4 +15,5 @@ def test_the_demo_ends_as_it_says(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "demo: landed 6, rejected 2, lost 0"
     assert "WARNING" not in done.stderr, done.stderr
     assert "demo.example/app master zuul.yaml:5: error: the job 'jobs-that-nobody-defined'" in done.stdout
+    assert "a worker is told: report of gate, success: " in done.stdout
     assert "Traceback" not in done.stderr
