@@ -70,7 +70,9 @@ def check(object: Object) -> Object:
         name(tag, "tag")
     if len(set(object.tags)) != len(object.tags):
         raise Invalid(f"{object.name} has a tag twice: {', '.join(sorted(object.tags))}")
-    if (size_bytes := len(object.to_wire())) > RECORD_SIZE_MAX_BYTES:
+    texts = (object.name, object.project, *object.properties, *object.properties.values(), *object.tags)
+    most = sum(map(len, texts)) * 4 + len(texts) * 12 + 500  # a letter has at most four bytes
+    if most > RECORD_SIZE_MAX_BYTES and (size_bytes := len(object.to_wire())) > RECORD_SIZE_MAX_BYTES:
         raise Invalid(f"{object.name} has {size_bytes} bytes in all; at most {RECORD_SIZE_MAX_BYTES} are allowed")
     return object
 
