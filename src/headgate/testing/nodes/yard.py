@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from headgate.base.tasks import run_until
+from headgate.base.tasks import run_until, unless
 from headgate.config.model import FrozenJob, Node, Nodeset
 from headgate.config.operator.model import Label, Tenant
 from headgate.gate.change import Change
@@ -190,16 +190,14 @@ class Simulation:
                 troubles[chance.randrange(3, 80)] = Trouble.DEATH
             lives -= 1
             backend = Link(inner, chance, troubles)
-            life = asyncio.ensure_future(self._life(kind, yard, backend, stop))
-            death = asyncio.ensure_future(backend.died.wait())
-            await asyncio.wait([life, death], return_when=asyncio.FIRST_COMPLETED)
+            try:
+                await unless(backend.died, self._life(kind, yard, backend, stop))
+            except Exception:
+                if not backend.died.is_set():
+                    raise
             if not backend.died.is_set():
-                death.cancel()
-                await life
                 return
             self.deaths += 1
-            life.cancel()
-            await asyncio.gather(life, return_exceptions=True)
 
     async def _life(self, kind: str, yard: Yard, backend: Backend, stop: asyncio.Event) -> None:
         loop, store = asyncio.get_running_loop(), Store(backend)

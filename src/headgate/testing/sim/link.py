@@ -99,7 +99,9 @@ class Link(Through):
         if trouble in (Trouble.PAUSE, Trouble.STALL):
             self._stalled_until_s = now_s + (SHORT_S if trouble is Trouble.PAUSE else LONG_S)
             # the request is on its way: it arrives whatever becomes of who sent it
-            return await asyncio.shield(asyncio.ensure_future(self._late(ask)))
+            late = asyncio.ensure_future(self._late(ask))
+            late.add_done_callback(_heard)  # if its sender has gone, nobody else asks how it ended
+            return await asyncio.shield(late)
         if trouble is Trouble.DEATH:
             self.died.set()
         elif trouble is not Trouble.UNKNOWN:
@@ -123,3 +125,8 @@ class Link(Through):
         if loop.time() < self._cut_until_s:
             await asyncio.sleep(min(REFUSED_AFTER_S, self._cut_until_s - loop.time()))
             raise Unavailable("the network is cut")
+
+
+def _heard(late: asyncio.Future[T]) -> None:
+    if not late.cancelled():
+        late.exception()
