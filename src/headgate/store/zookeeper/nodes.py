@@ -71,8 +71,10 @@ async def read_with_children(
     found: dict[str, tuple[Found | None, list[str]]] = {}
     for number, path in enumerate(paths):
         names = answers[2 * number + 1]
-        below = [f"{path}/{name}" for name in names] if isinstance(names, list) else []
-        found[path] = _found(path, answers[2 * number]), [one for one in below if not hidden(one)]
+        below = [f"{path}/{name}" for name in names if name[:1] != "~"] if isinstance(names, list) else []
+        if not path or hidden(path):
+            below = [one for one in below if not hidden(one)]
+        found[path] = _found(path, answers[2 * number]), below
     return found
 
 

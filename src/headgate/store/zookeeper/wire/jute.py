@@ -208,6 +208,19 @@ class Reader:
     def text(self) -> str:
         return (self.buffer() or b"").decode()
 
+    def texts(self) -> list[str]:
+        """There may be very many: no call for each."""
+        count, data, at, end = self.number(), self._data, self._at, len(self._data)
+        found = []
+        for _ in range(count):
+            start = at + 4
+            at = start + max(0, int.from_bytes(data[at:start], "big", signed=True))
+            if at > end or start > end:
+                raise ValueError("an answer of ZooKeeper ends too early")
+            found.append(data[start:at].decode())
+        self._at = at
+        return found
+
     def stat(self) -> Stat:
         return Stat._make(_STAT.unpack(self._take(_STAT.size)))
 
@@ -246,7 +259,7 @@ class Reader:
                 value = self.buffer()
                 return Found(value, self.stat())
             case Do.CHILDREN:
-                return [self.text() for _ in range(self.number())]
+                return self.texts()
             case Do.DELETE | Do.CHECK:
                 return None
             case _:
