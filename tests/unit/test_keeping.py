@@ -98,7 +98,7 @@ def test_what_asks_for_a_landing_goes_with_what_waits_for_it() -> None:
     after = replace(before, queues=(replace(before.queues[0], items=(landing, *before.queues[0].items[1:])),))
     work = LandRequest(item.buildset.id, item.buildset.state, item.change, "1" * 40, "note")
     requests = Requests(store, map.merger.places)
-    turn = Turn(map, "a/b", "gate", lambda job: requests, requests, {}, {}, Mirror(store, "/zuul"), 0)
+    turn = Turn(map, "a/b", "gate", lambda job: requests, requests, {}, Mirror(store, "/zuul"), 0)
     pieces = turn.pieces(before, after, [Land("request", work, 200)], [])
     record = PLACE.item("i1").buildset("b1").path
     asked = f"{map.merger.places.requests}/request"
@@ -114,8 +114,9 @@ def test_what_is_no_longer_wanted_is_cancelled_however_much_it_is() -> None:
         entry = Entry(f"{requests.places.requests}/{id}", b"", 7, 7)
         return Open(entry, Request(id, state="running"), locked=True, places=requests.places)
 
-    turn = Turn(map, "a/b", "gate", lambda job: requests, requests, runs, runs, Mirror(store, "/zuul"), 0)
     builds = [f"b{number}" for number in range(3 * OPS_MAX)]
+    told = {id: runs(id) for id in builds}
+    turn = Turn(map, "a/b", "gate", lambda job: requests, requests, told, Mirror(store, "/zuul"), 0)
     asked = [Cancel(id, build=True) for id in builds]
     commits = packed(turn.pieces(State(), State(), asked, []))
     for commit in commits:

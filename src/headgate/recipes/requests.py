@@ -161,6 +161,16 @@ class Requests:
         found = [(entry, self._decode(entry)) for entry in entries]
         return [Open(e, r, self._of(self.places.locks, r.id) in locks, self.places) for e, r in found]
 
+    async def known(self, id: str, mirror: Mirror) -> Open | None:
+        """As the mirror shows it, or as the store has what it does not show yet."""
+        if (found := self.find(id, mirror)) is not None:
+            return found
+        entry = await self.store.get(self._path(id))
+        if entry is None:
+            return None
+        lock = await self.store.get(self._of(self.places.locks, id))
+        return Open(entry, self._decode(entry), lock is not None, self.places)
+
     def find(self, id: str, mirror: Mirror) -> Open | None:
         entry = mirror.get(self._path(id))
         return None if entry is None else self._open(entry, mirror)

@@ -16,7 +16,7 @@ from headgate.gate.advance import holders
 from headgate.gate.change import TriggerEvent
 from headgate.gate.decide import settle
 from headgate.gate.enqueue import concluded
-from headgate.gate.model import Action, Land, Record, State, World
+from headgate.gate.model import Action, Cancel, Land, Record, Resume, Run, State, World
 from headgate.gate.start import awaited
 from headgate.gate.work import Answer, BuildEnded, BuildOutcome, BuildPaused, LayoutChanged
 from headgate.map.places import PipelineEvents, semaphore_of
@@ -269,23 +269,34 @@ class PipelineRunner:
             piece.ops.append(address.put(SemaphoreRecord(others + ours)))
         return piece
 
+    async def _to_tell(self, asked: list[Action]) -> dict[str, Open]:
+        """The requests whose workers are to be told something: also one of a turn that the mirror does not show yet."""
+        context, found = self._context, dict[str, Open]()
+        fresh = {action.id for action in asked if isinstance(action, Run)}
+        for action in asked:
+            if not isinstance(action, Cancel | Resume) or action.id in fresh:
+                continue
+            merge = isinstance(action, Cancel) and not action.build
+            for queue in [context.merges] if merge else context.zones():
+                if (one := await queue.known(action.id, context.mirror)) is not None:
+                    found[action.id] = one
+                    break
+        return found
+
     async def _record(
         self, after: State, asked: list[Action], events: list[Waiting[Event]], world: World, guard: At
     ) -> None:
         context = self._context
         mirror = context.mirror
 
-        def asked_build(id: str) -> Open | None:
-            return next((found for queue in context.zones() if (found := queue.find(id, mirror)) is not None), None)
-
+        told = await self._to_tell(asked)
         turn = Turn(
             map=context.map,
             tenant=self.tenant,
             pipeline=self.name,
             builds=lambda job: context.zone(zone_of(job, executors(context))),
             merges=context.merges,
-            asked_build=asked_build,
-            asked_merge=lambda id: context.merges.find(id, mirror),
+            told=told,
             mirror=mirror,
             now_ms=context.now_ms(),
         )

@@ -7,7 +7,7 @@ then what nobody wants any more.  Requests that a cut leaves to nobody are cance
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -50,9 +50,8 @@ class Turn:
     builds: Callable[[FrozenJob], Requests]
     """The queue for a job: that of its zone."""
     merges: Requests
-    asked_build: Callable[[str], Open | None]
-    """The request with an id as the mirror shows it: to cancel what is no longer wanted."""
-    asked_merge: Callable[[str], Open | None]
+    told: Mapping[str, Open]
+    """The requests whose workers are to be told to stop, or to go on, by id."""
     mirror: Mirror
     now_ms: int
 
@@ -135,13 +134,14 @@ class Turn:
 
     def _word(self, action: Cancel | Resume) -> Piece:
         """To whoever does the request now."""
+        found = self.told.get(action.id)
+        if found is None:
+            return Piece()
         if isinstance(action, Cancel):
-            found = self.asked_build(action.id) if action.build else self.asked_merge(action.id)
-            checks, ops = Requests.cancel(found) if found is not None else ([], [])
+            checks, ops = Requests.cancel(found)
             return Piece(ops, checks)
-        found = self.asked_build(action.id)
-        check, op = Requests.resume(found) if found is not None else (None, None)
-        return Piece([op] if op else [], [check] if check else [])
+        check, op = Requests.resume(found)
+        return Piece([op], [check])
 
     def _finished(self, item: Item, result: str, message: str) -> Finished:
         buildset = item.buildset
