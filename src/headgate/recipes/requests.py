@@ -154,22 +154,13 @@ class Requests:
         """Every request, oldest first."""
         return [self._open(entry, mirror) for entry in mirror.under(self.places.requests)]
 
-    async def listed(self) -> list[Open]:
-        """Every request as the store has it, which may know more than a mirror."""
-        entries = await self.store.list(self.places.requests)
-        locks = {entry.path for entry in await self.store.list(self.places.locks)}
+    async def listed(self, id: str = "") -> list[Open]:
+        """Every request, or that one, as the store has it, which may know more than a mirror."""
+        places = self.places
+        entries = await self.store.list(self._of(places.requests, id) if id else places.requests)
+        locks = {entry.path for entry in await self.store.list(self._of(places.locks, id) if id else places.locks)}
         found = [(entry, self._decode(entry)) for entry in entries]
-        return [Open(e, r, self._of(self.places.locks, r.id) in locks, self.places) for e, r in found]
-
-    async def known(self, id: str, mirror: Mirror) -> Open | None:
-        """As the mirror shows it, or as the store has what it does not show yet."""
-        if (found := self.find(id, mirror)) is not None:
-            return found
-        entry = await self.store.get(self._path(id))
-        if entry is None:
-            return None
-        lock = await self.store.get(self._of(self.places.locks, id))
-        return Open(entry, self._decode(entry), lock is not None, self.places)
+        return [Open(e, r, self._of(places.locks, r.id) in locks, places) for e, r in found]
 
     def find(self, id: str, mirror: Mirror) -> Open | None:
         entry = mirror.get(self._path(id))

@@ -72,28 +72,35 @@ class PipelineRunner:
         """Was some of the last turn recorded before the rest was refused?"""
         self._settled = False
         """Are the semaphores known to be as the state says?"""
+        self._littered = False
+        """Is there anything that the last holder may have left half-written?"""
 
     async def run(self, session: Session) -> None:
         """Until cancelled, or until the lock is lost."""
         path = self._context.map.locks.pipeline(self.tenant).pipeline(self.name).lock.path
         async with lock(self._context.store, session, path).hold() as guard:
-            await self._take_over(guard)
+            await self._take_over()
             with self._context.mirror.part(*self._looked_at) as stirs:
                 while True:
                     seen = stirs.moves
                     if not await self._turn(guard):
                         await stirs.moved(seen)
 
-    async def _take_over(self, guard: At) -> None:
-        """The state as the last holder left it; what it left half-written goes."""
+    async def _take_over(self) -> None:
+        """The state as the last holder left it."""
         entries = await self._context.store.list(self._place.path)
         self._state = load(self._place, entries)
+        self._looked, self._settled, self._littered = (), False, bool(entries)
+
+    async def _tidy(self, guard: At) -> None:
+        """What a turn cut short left half-written goes, once the next has taken up of it what it wants, too."""
         for _ in range(DISOWN_ATTEMPTS_MAX):
             if await self._disown(guard):
                 break
+        entries = await self._context.store.list(self._place.path)
         for commit in packed(Piece([op]) for op in garbage(self._place, entries, self._state)):
             await self._context.store.commit([], commit.ops, guards=[guard])
-        self._looked, self._settled = (), False
+        self._littered = False
 
     async def _disown(self, guard: At) -> bool:
         """Cancels requests that a turn cut short left to nobody.  False: one moved meanwhile."""
@@ -146,10 +153,12 @@ class PipelineRunner:
         except Conflict as conflict:
             log.info("%s/%s: %s; deciding again", self.tenant, self.name, conflict)
             if self._torn:
-                await self._take_over(guard)
+                await self._take_over()
             await self._context.mirror.moved(seen)  # what it did not show stood against it
             return
         self._state, self._looked, self._layout = after, facts if self._settled else (), layouts
+        if self._littered:
+            await self._tidy(guard)
         for path, outcome in outcomes.items():
             await tell(self._context, path, outcome)
         tell_of(asked)
@@ -278,9 +287,8 @@ class PipelineRunner:
                 continue
             merge = isinstance(action, Cancel) and not action.build
             for queue in [context.merges] if merge else context.zones():
-                if (one := await queue.known(action.id, context.mirror)) is not None:
-                    found[action.id] = one
-                    break
+                shown = queue.find(action.id, context.mirror)
+                found |= {one.request.id: one for one in ([shown] if shown else await queue.listed(action.id))}
         return found
 
     async def _record(

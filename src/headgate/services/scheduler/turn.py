@@ -1,8 +1,8 @@
 """A pipeline's turn: absorb what happened, decide, record it all.
 
 Normally one commit.  A turn too large for one is several, cut only where every prefix is a state the next turn can
-go on from: what nobody points to yet, then whole builds, then whole items, then the queue and the end of the events,
-then what nobody wants any more.  Requests that a cut leaves to nobody are cancelled by whoever takes over.
+go on from: what nobody points to yet, then whole items, then whole builds (whose answers must find them known), then
+the queue and the end of the events, then what nobody wants any more.  Requests that a cut leaves to nobody are cancelled by whoever takes over.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Turn:
             else:
                 self._add(action, items, last, cancelled)
         last.ops += consumed
-        out += [*builds.values(), *items.values(), last, *unwanted, *(Piece([op]) for op in diff.stale)]
+        out += [*items.values(), *builds.values(), last, *unwanted, *(Piece([op]) for op in diff.stale)]
         return [piece for piece in out if piece.ops]
 
     def _build(self, record: list[Op], action: Run | None, cancelled: bool) -> list[Op]:
