@@ -215,8 +215,8 @@ MUTANTS: tuple[Mutant, ...] = (
 )
 
 AMONG = {
-    what_a_cut_turn_left_is_not_cancelled: range(265, 500, CUT_EVERY),
-    builds_are_told_to_go_on_in_another_commit: range(405, 1100, CUT_EVERY * SERVED_EVERY),
+    what_a_cut_turn_left_is_not_cancelled: range(205, 400, CUT_EVERY),
+    builds_are_told_to_go_on_in_another_commit: range(265, 700, CUT_EVERY * SERVED_EVERY),
     semaphores_are_never_given_up: range(0, 60, CHECKED_EVERY),
     semaphores_are_written_blindly: range(240, 500, CHECKED_EVERY),
     what_ran_beside_a_lost_build_goes_on: range(325, 700, SERVED_EVERY),

@@ -2,7 +2,8 @@
 
 Normally one commit.  A turn too large for one is several, cut only where every prefix is a state the next turn can
 go on from: what nobody points to yet, then whole items, then whole builds (whose answers must find them known), then
-the queue and the end of the events, then what nobody wants any more.  Requests that a cut leaves to nobody are cancelled by whoever takes over.
+the queue and the end of the events, then what nobody wants any more.  Requests that a cut leaves to nobody are
+cancelled by whoever takes over.
 """
 
 from __future__ import annotations
