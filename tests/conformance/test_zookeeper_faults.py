@@ -204,3 +204,27 @@ async def _until(so: Callable[[], bool]) -> None:
     """Looks in every round of the loop."""
     while not so():  # noqa: ASYNC110 - the very round is what matters
         await asyncio.sleep(0)
+
+
+async def test_a_lost_connection_leaves_no_watches_on_the_servers(
+    server: ZooKeeper, ours: ZooKeeperBackend, theirs: ZooKeeperBackend, line: Proxy
+) -> None:
+    mirror = Mirror(Store(ours), "/r")
+    running = asyncio.ensure_future(mirror.run())
+    for n in range(10):
+        await theirs.commit([], [Put(f"/r/{n}/{m}", b"x") for m in range(50)])
+    await mirror.reached("/r/9/49")
+    before = _watches(server)
+    for n in range(3):
+        line.refuse()
+        await theirs.commit([], [Delete(f"/r/{n}/0"), Put("/r/0/new", b"")])
+        line.restore()
+        await mirror.gone(f"/r/{n}/0")
+    assert _watches(server) <= before, "each costs them memory, and there are as many as nodes"
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+def _watches(server: ZooKeeper) -> int:
+    figures = dict(line.split("\t") for line in server.said("mntr").splitlines() if line.count("\t") == 1)
+    return int(figures["zk_watch_count"])

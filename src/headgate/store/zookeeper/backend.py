@@ -16,11 +16,12 @@ from headgate.store.zookeeper.leases import Term
 from headgate.store.zookeeper.nodes import Denied, entry_of, glance, hidden, read
 from headgate.store.zookeeper.root import claim
 from headgate.store.zookeeper.scan import Scan
-from headgate.store.zookeeper.session import Session
+from headgate.store.zookeeper.session import Session, attach
 from headgate.store.zookeeper.sweep import Sweeper
 from headgate.store.zookeeper.view import View
+from headgate.store.zookeeper.wire import jute
 from headgate.store.zookeeper.wire.jute import ANY_WATCH, Do, Found, Part, number, text
-from headgate.store.zookeeper.wire.link import Done, Link, Lost, Traffic
+from headgate.store.zookeeper.wire.link import Done, Identity, Link, Lost, Traffic
 
 T = TypeVar("T")
 
@@ -248,7 +249,7 @@ class ZooKeeperBackend:
         """A view of it, loaded.  Raises Unavailable.  Give it back with `_leave`."""
         view = self._covering(prefix)
         if view is None:
-            view = self._views[prefix] = View(self.address.chroot, prefix, self._seen)
+            view = self._views[prefix] = View(self.address.chroot, prefix, self._seen, self._compare)
             self._keepers[prefix] = asyncio.ensure_future(view.run(lambda: self._session.present))
         view.users += 1
         try:
@@ -287,6 +288,22 @@ class ZooKeeperBackend:
         if link is not None and view.prefix not in self._views:
             where = self.address.chroot + view.prefix or "/"
             link.call(Do.REMOVE_WATCHES, text(where) + number(ANY_WATCH))
+
+    async def _compare(self, since: int, pieces: Sequence[Sequence[str]]) -> None:
+        """See `View`.  By a session of its own: the servers keep each watch that is set so, and forget them with it.
+        Raises Lost."""
+        identity = Identity(int(self.address.session_s * 1000), zxid=self._session.identity.zxid)
+        link = await attach(self.address, identity, self.traffic, self._told)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                for paths in pieces:
+                    await link.call(Do.SET_WATCHES, jute.set_watches(since, paths))
+                with suppress(Lost):
+                    await link.call(Do.CLOSE)
+        except TimeoutError:
+            raise Lost(f"no answer for {ANSWER_S} s") from None
+        finally:
+            link.close()
 
     def _seen(self, path: str, found: Found | None) -> None:
         self._facts.know(path, found, asyncio.get_running_loop().time())

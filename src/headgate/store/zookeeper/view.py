@@ -7,7 +7,7 @@ meanwhile.  After a lost connection the servers are asked what changed since; th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from headgate.store.model import inside
@@ -31,19 +31,22 @@ class _Unread:
 
 UNREAD: Final = _Unread()
 Seen = Callable[[str, Found | None], None]
+Compare = Callable[[int, Sequence[Sequence[str]]], Awaitable[None]]
+"""A zxid, and full paths, as many together as go into one question."""
 
 
 class View:
     """`run` keeps `tree`; `load` must be awaited on every new connection."""
 
-    def __init__(self, chroot: str, prefix: str, seen: Seen) -> None:
+    def __init__(self, chroot: str, prefix: str, seen: Seen, compare: Compare) -> None:
+        """`compare`: has the servers tell, as events, what changed at nodes, or came below them, after a zxid."""
         self.prefix, self.tree = prefix, Tree()
         self.users = 0
         self.loaded = asyncio.Event()
         """Once set, `tree` has been right."""
         self.current = False
         """The watch is set on the present connection, and what it missed is known."""
-        self._chroot, self._seen = chroot, seen
+        self._chroot, self._seen, self._compare = chroot, seen, compare
         self._nodes: set[str] = set()
         """All nodes, entries or not."""
         self._dirty: dict[str, Found | _Unread | None] = {}
@@ -141,9 +144,9 @@ class View:
 
     async def _missed(self, link: Link, root: str) -> dict[str, Found | None]:
         """What changed since, apart from what events will tell."""
-        for some in _pieces(sorted({*self._nodes, self.prefix})):
-            paths = [self._chroot + path or "/" for path in some]
-            await self._asked(link, Do.SET_WATCHES, jute.set_watches(self._since, paths, [root]))
+        await self._asked(link, Do.ADD_WATCH, text(root) + number(jute.PERSISTENT_RECURSIVE))
+        known = _pieces(sorted({*self._nodes, self.prefix}))
+        await self._compare(self._since, [[self._chroot + path or "/" for path in some] for some in known])
         suspects = [path for path in {*self._dirty, *self._parents, self.prefix} if not hidden(path)]
         self._parents.clear()
         found: dict[str, Found | None] = {}

@@ -68,7 +68,7 @@ class ZooKeeper:
             f"minSessionTimeout={SESSION_LEAST_S * 1000:.0f}",
             f"maxSessionTimeout={SESSION_MOST_S * 1000:.0f}",
             "maxClientCnxns=0",
-            "4lw.commands.whitelist=srvr,ruok",
+            "4lw.commands.whitelist=srvr,ruok,mntr",
             "initLimit=50",
             "syncLimit=20",
             *self._peers,
@@ -112,12 +112,12 @@ class ZooKeeper:
             return False
         return True
 
-    def said(self) -> str:
-        """What it tells of itself: with `Mode: leader`, `follower` or `standalone` when it serves."""
+    def said(self, word: str = "srvr") -> str:
+        """What it tells of itself: with `Mode: leader`, `follower` or `standalone` when it serves.  `mntr`: figures."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), 1) as asked:
                 asked.settimeout(2)
-                asked.sendall(b"srvr")
+                asked.sendall(word.encode())
                 told = b""
                 while piece := asked.recv(4096):
                     told += piece

@@ -170,10 +170,10 @@ def texts(values: Sequence[str]) -> bytes:
     return _INT.pack(len(values)) + b"".join(text(value) for value in values)
 
 
-def set_watches(zxid: int, nodes: Sequence[str], recursive: Sequence[str]) -> bytes:
-    """Tells at once what changed at `nodes`, or came below them, after `zxid`; and watches anew."""
+def set_watches(zxid: int, nodes: Sequence[str]) -> bytes:
+    """Tells at once what changed at `nodes`, or came below them, after `zxid`; and watches the others."""
     none, some = texts(()), texts(nodes)
-    return _LONG.pack(zxid) + some + none + some + none + texts(recursive)
+    return _LONG.pack(zxid) + some + none + some + none + none
 
 
 def multi(parts: Sequence[Part]) -> bytes:
