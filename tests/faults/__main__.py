@@ -43,7 +43,11 @@ def table(engine: str, outcomes: Sequence[Outcome]) -> Table:
 
 async def run(root: Path, engine: str, names: Sequence[str], count: int) -> list[Outcome]:
     async with ENGINES[engine](root / "servers") as servers, fleet(root / "gate", servers) as found:
-        return [await suffer(found, name, count) for name in names]
+        outcomes = []
+        for name in names:
+            outcomes.append(await suffer(found, name, count))
+            print(f"{engine}: {name}: {outcomes[-1].landed} landed, {outcomes[-1].failed} rejected", flush=True)
+        return outcomes
 
 
 def main(asked: Sequence[str]) -> None:
