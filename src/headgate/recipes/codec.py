@@ -9,12 +9,17 @@ not know it says so, and does not take them for something else.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
 import zstandard
+
+from headgate.store.types import Entry
+
+log = logging.getLogger("headgate")
 
 R = TypeVar("R")
 
@@ -26,6 +31,11 @@ SIZE_MAX_BYTES = 64_000_000
 """Of a decoded value; more is damage, not data."""
 _NUMBER = re.compile(rb'{"format":([0-9]+)[,}]')
 _MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+TOLD_MAX = 10_000
+_told: set[tuple[str, int]] = set()
+"""Path and version of what the log has spoken of."""
 
 
 class Newer(ValueError):
@@ -67,6 +77,19 @@ def decode(value: bytes, type: type[R]) -> R:
     number = _format(plain)
     of_format: Callable[[int, bytes], R] | None = getattr(type, "of_format", None)
     return msgspec.json.decode(plain, type=type) if of_format is None else of_format(number, plain)
+
+
+def readable(entry: Entry, type: type[R]) -> R | None:
+    """The record; None for one that is damaged: it is left alone, the rest goes on, and the log says so once."""
+    try:
+        return decode(entry.value, type)
+    except ValueError as error:
+        if (entry.path, entry.version) not in _told:
+            if len(_told) >= TOLD_MAX:
+                _told.clear()
+            _told.add((entry.path, entry.version))
+            log.error("%s cannot be read, and is left alone: %s; mend it, or remove it", entry.path, error)
+        return None
 
 
 def _format(plain: bytes) -> int:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from headgate.base.ids import fresh
 from headgate.recipes import blob
-from headgate.recipes.codec import decode, encode
+from headgate.recipes.codec import decode, encode, readable
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.patience import answered
 from headgate.store.store import GuardLost, Session, Store
@@ -151,23 +151,25 @@ class Requests:
     # --- the worker
 
     def open(self, mirror: Mirror) -> list[Open]:
-        """Every request, oldest first."""
-        return [self._open(entry, mirror) for entry in mirror.under(self.places.requests)]
+        """Every request that can be read, oldest first."""
+        found = (self._open(entry, mirror) for entry in mirror.under(self.places.requests))
+        return [one for one in found if one is not None]
 
     async def listed(self, id: str = "") -> list[Open]:
         """Every request, or that one, as the store has it, which may know more than a mirror."""
         places = self.places
         entries = await self.store.list(self._of(places.requests, id) if id else places.requests)
         locks = {entry.path for entry in await self.store.list(self._of(places.locks, id) if id else places.locks)}
-        found = [(entry, self._decode(entry)) for entry in entries]
+        found = [(entry, one) for entry in entries if (one := self._readable(entry)) is not None]
         return [Open(e, r, self._of(places.locks, r.id) in locks, places) for e, r in found]
 
     def find(self, id: str, mirror: Mirror) -> Open | None:
         entry = mirror.get(self._path(id))
         return None if entry is None else self._open(entry, mirror)
 
-    def _open(self, entry: Entry, mirror: Mirror) -> Open:
-        request = self._decode(entry)
+    def _open(self, entry: Entry, mirror: Mirror) -> Open | None:
+        if (request := self._readable(entry)) is None:
+            return None
         return Open(entry, request, mirror.get(self._of(self.places.locks, request.id)) is not None, self.places)
 
     def left(self, mirror: Mirror) -> dict[str, list[Entry]]:
@@ -320,12 +322,24 @@ class Requests:
         return "cancel" if entry is None else self._decode(entry).wanted
 
     def _decode(self, entry: Entry) -> Request:
-        known = self._decoded.get(entry.path)
-        if known is None or known[0] != entry.version:
-            if len(self._decoded) > 10_000:
-                self._decoded.clear()
-            known = self._decoded[entry.path] = (entry.version, decode(entry.value, Request))
-        return known[1]
+        """Raises ValueError."""
+        request = self._known(entry) or decode(entry.value, Request)
+        self._decoded[entry.path] = (entry.version, request)
+        return request
+
+    def _readable(self, entry: Entry) -> Request | None:
+        """As `codec.readable`."""
+        request = self._known(entry) or readable(entry, Request)
+        if request is not None:
+            self._decoded[entry.path] = (entry.version, request)
+        return request
+
+    def _known(self, entry: Entry) -> Request | None:
+        """As it was decoded before."""
+        if len(self._decoded) > 10_000:
+            self._decoded.clear()
+        version, request = self._decoded.get(entry.path, (0, None))
+        return request if version == entry.version else None
 
     def _path(self, id: str) -> str:
         return self._of(self.places.requests, id)

@@ -4,12 +4,13 @@ records what it caused, so an event takes effect exactly once."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Generic, TypeVar
 
 import msgspec
 
 from headgate.base.ids import fresh
-from headgate.recipes.codec import decode, encode
+from headgate.recipes.codec import encode, readable
 from headgate.recipes.mirror import Mirror
 from headgate.store.types import Append, Delete, Entry, Op, Put
 
@@ -49,23 +50,22 @@ class Stream(msgspec.Struct, Generic[E], frozen=True):
         return [Put(f"{self.data}/{name}", encode(event)), Append(self.queue, encode(StreamEntry(name)))]
 
     def waiting(self, mirror: Mirror, *, limit: int) -> list[Waiting[E]]:
-        """The oldest events, at most `limit`.  Raises ValueError for one that cannot be read."""
-        found = []
-        for entry in mirror.under(self.queue)[:limit]:
-            waiting = self._waiting(entry, mirror)
-            if waiting is not None:
-                found.append(waiting)
-        return found
+        """The oldest events, at most `limit`, without those that cannot be read."""
+        found = (self._waiting(entry, mirror) for entry in mirror.under(self.queue))
+        return list(islice((waiting for waiting in found if waiting is not None), limit))
 
     def length(self, entries: Mirror) -> int:
         return len(entries.under(self.queue))
 
     def _waiting(self, entry: Entry, mirror: Mirror) -> Waiting[E] | None:
-        path = f"{self.data}/{decode(entry.value, StreamEntry).data}"
+        if (named := readable(entry, StreamEntry)) is None:
+            return None
+        path = f"{self.data}/{named.data}"
         body = mirror.get(path)
         if body is None:
             return None  # written in one commit with its entry: the mirror is between the two
-        return Waiting(entry.path, path, decode(body.value, self.type))
+        event = readable(body, self.type)
+        return None if event is None else Waiting(entry.path, path, event)
 
 
 def consumed(events: Sequence[Waiting[E]]) -> list[Op]:

@@ -10,7 +10,7 @@ import logging
 from contextlib import suppress
 
 from headgate.map.records import ComponentRecord, Formats
-from headgate.recipes.codec import decode
+from headgate.recipes.codec import readable
 from headgate.services.context import Context
 from headgate.store.types import At, Conflict, Entry, StoreError, Unavailable
 
@@ -69,8 +69,8 @@ def _following(now: Formats, common: int) -> Formats | None:
 
 
 def _common(context: Context) -> int:
-    entries = context.mirror.under(context.map.components.path)
-    return min([context.knows, *(decode(entry.value, ComponentRecord).formats for entry in entries)])
+    found = (readable(entry, ComponentRecord) for entry in context.mirror.under(context.map.components.path))
+    return min([context.knows, *(record.formats for record in found if record is not None)])
 
 
 def _read(context: Context, entry: Entry | None) -> Formats:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from headgate import __version__
 from headgate.base.tasks import run_until
 from headgate.map.records import ComponentRecord, Wish
-from headgate.map.tree import escape
+from headgate.map.tree import Undecodable, escape
 from headgate.recipes.mirror import Part
 from headgate.recipes.patience import answered
 from headgate.services import formats
@@ -109,6 +109,9 @@ class Membership:
             except (SessionLost, GuardLost, Unavailable) as lost:
                 self.trouble = str(lost)
                 log.warning("%s: %s; joining anew in %.1f s", self.kind, lost, wait_s)
+            except Undecodable as damaged:
+                self.trouble, wait_s = f"{damaged}; mend it, or remove it", REJOIN_MAX_S
+                log.error("%s: %s; nothing is decided until then", self.kind, self.trouble)
             finally:
                 self.session = None
                 self.joined.clear()

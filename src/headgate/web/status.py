@@ -18,8 +18,9 @@ from headgate.gate.change import Change
 from headgate.gate.graph import waiting_for
 from headgate.gate.model import Build, Item, Phase, Queue, State
 from headgate.gate.report import failing_reasons
-from headgate.map.records import Trouble
+from headgate.map.records import ComponentRecord, Trouble
 from headgate.map.tree import Undecodable, unescape
+from headgate.recipes.codec import readable
 from headgate.recipes.requests import Request
 from headgate.services.context import Context
 from headgate.services.scheduler.keeping import load
@@ -158,7 +159,8 @@ class Status:
         queues = (*self.context.zones(), self.context.merges)
         held = Counter(o.request.owner.get("component") for queue in queues for o in queue.open(mirror) if o.locked)
         for entry in mirror.under(place.path):
-            record = place.scheduler.decode(entry.value)
+            if (record := readable(entry, ComponentRecord)) is None:
+                continue
             data = record.data
             accepting = record.state == "running" and bool(data.get("accepting", True))
             shown = ComponentShape(

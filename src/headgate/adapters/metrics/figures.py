@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import TypeVar
 
 import prometheus_client as prometheus
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -17,6 +18,8 @@ from headgate.ports.observer import Done
 from headgate.recipes.codec import decode
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Request
+
+R = TypeVar("R")
 
 _QUICK_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _LONG_S = (1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
@@ -153,16 +156,25 @@ class _Whole(Collector):
         found: Counter[tuple[str, ...]] = Counter()
         for kind, path in (("build", self._map.executor.path), ("git", self._map.merger.path)):
             for template, keys, value in self._located(path):
-                if template.endswith("/requests"):
-                    found[kind, keys.get("zone", ""), decode(value, Request).state] += 1
+                if template.endswith("/requests") and (request := _readable(value, Request)) is not None:
+                    found[kind, keys.get("zone", ""), request.state] += 1
         return found
 
     def _components(self) -> Counter[tuple[str, ...]]:
         found: Counter[tuple[str, ...]] = Counter()
         for _, _, value in self._located(self._map.components.path):
-            record = decode(value, ComponentRecord)
+            if (record := _readable(value, ComponentRecord)) is None:
+                continue
             found[record.kind, record.state, str(bool(record.data.get("accepting", True))).lower()] += 1
         return found
+
+
+def _readable(value: bytes, type: type[R]) -> R | None:
+    """Of what is damaged others speak."""
+    try:
+        return decode(value, type)
+    except ValueError:
+        return None
 
 
 _EVENTS = ("queue", "connection", "tenant", "pipeline")

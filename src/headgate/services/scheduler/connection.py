@@ -56,7 +56,8 @@ class ConnectionRunner:
         anew."""
         value = await blob.read(self._context.store, self._branches)
         if value is not None:
-            self._heads = msgspec.json.decode(value, type=BranchCache).projects
+            branches = self._context.map.cache.connection(self._forge.name).branches.data
+            self._heads = branches.decode(value).projects
         self._troubles = {}
         place = self._context.map.cache.connection(self._forge.name).troubles
         if await self._context.store.get(place.path) is not None:

@@ -19,7 +19,7 @@ from headgate.gate.work import BuildEnded, BuildPaused
 from headgate.map.records import ComponentRecord, SystemConf
 from headgate.ports.git import Forge
 from headgate.recipes import blob
-from headgate.recipes.codec import decode
+from headgate.recipes.codec import readable
 from headgate.recipes.lock import write_lock
 from headgate.recipes.mirror import Part
 from headgate.services.configuration import Configuration, readers
@@ -150,7 +150,7 @@ class Scheduler:
         return [
             entry.path
             for entry in self._context.mirror.under(place.path)
-            if decode(entry.value, ComponentRecord).state == "running"
+            if (record := readable(entry, ComponentRecord)) is not None and record.state == "running"
         ]
 
     async def _publish(self, session: Session) -> None:
@@ -158,8 +158,16 @@ class Scheduler:
         system, store = self._context.map.system, self._context.store
         async with write_lock(store, session, system.conf_lock.path).hold() as guard:
             value = await blob.read(store, system.conf.path)
-            if value is None or msgspec.json.decode(value, type=SystemConf).digest != self._conf.digest:
+            if value is None or _digest(value) != self._conf.digest:
                 await blob.write(store, system.conf.path, msgspec.json.encode(self._conf), guards=[guard])
+
+
+def _digest(value: bytes) -> str:
+    """Empty for what cannot be read: it is written anew."""
+    try:
+        return msgspec.json.decode(value, type=SystemConf).digest
+    except ValueError:
+        return ""
 
 
 def divided(works: Sequence[Work], members: Sequence[str]) -> dict[str, tuple[Work, ...]]:

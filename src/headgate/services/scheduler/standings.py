@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from headgate.gate.change import Standing
 from headgate.map.places import ConnectionCache, Map
 from headgate.map.records import CacheEntry
-from headgate.recipes.codec import decode, encode
+from headgate.recipes.codec import decode, encode, readable
 from headgate.recipes.mirror import Mirror
 from headgate.store.types import At, Delete, Op, Put
 
@@ -61,12 +61,15 @@ class Standings:
             return
         if self._versions.get(path, (-1, ""))[0] == entry.version:
             return
-        cached = place.cache.decode(entry.value)
+        if (cached := readable(entry, CacheEntry)) is None:
+            return
         data = self._mirror.get(f"{place.data.path}/{cached.data_uuid}")
         if data is None:
             self._bodiless.add(path)
             return
-        self._known[cached.key] = place.data.decode(data.value)
+        if (standing := readable(data, Standing)) is None:
+            return
+        self._known[cached.key] = standing
         self._versions[path] = (entry.version, cached.key)
         self.moves += 1
 
@@ -100,7 +103,8 @@ def forgotten(
     needed = {key for standing in known.values() if standing.open for key in standing.change.needs}
     closed = list[tuple[int, At, list[Op]]]()
     for entry in mirror.under(place.cache.path):
-        cached = place.cache.decode(entry.value)
+        if (cached := readable(entry, CacheEntry)) is None:
+            continue
         standing, body = known.get(cached.key), mirror.get(f"{place.data.path}/{cached.data_uuid}")
         if standing is None or body is None or standing.open or cached.key in needed:
             continue

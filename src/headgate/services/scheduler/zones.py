@@ -6,13 +6,14 @@ from collections.abc import Iterable
 
 from headgate.config.model import FrozenJob
 from headgate.map.records import ComponentRecord
-from headgate.recipes.codec import decode
+from headgate.recipes.codec import readable
 from headgate.services.context import Context
 
 
 def executors(context: Context) -> list[ComponentRecord]:
     place = context.map.components.executor
-    return [decode(entry.value, ComponentRecord) for entry in context.mirror.under(place.path)]
+    found = (readable(entry, ComponentRecord) for entry in context.mirror.under(place.path))
+    return [record for record in found if record is not None]
 
 
 def zone_of(job: FrozenJob, executors: Iterable[ComponentRecord]) -> str:

@@ -1,0 +1,90 @@
+"""Values cut short by others: they are named, left alone, and stop nobody who can do without them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from headgate.base.ids import fresh
+from headgate.store.etcd.backend import EtcdBackend
+from headgate.store.types import Backend, Put
+from headgate.store.zookeeper.backend import ZooKeeperBackend
+from headgate.testing.gate import gate
+from headgate.testing.measure import TENANTS, configuration
+from headgate.testing.repositories import Repositories
+from headgate.testing.servers.etcd import Etcd
+from headgate.testing.servers.zookeeper import ZooKeeper, chroot
+
+CUT = b'{"id":"x","stat'
+PLACES = (
+    "/zuul/executor/unzoned/requests/x",
+    "/zuul/merger/requests/x",
+    "/zuul/components/executor/other0000000077",
+    "/zuul/components/merger/other0000000077",
+    "/zuul/components/scheduler/other0000000077",
+    "/zuul/cache/connection/local/cache/00",
+    "/zuul/events/connection/local/events/queue/x",
+    "/zuul/events/tenant/bench/trigger/queue/x",
+    "/zuul/events/tenant/bench/pipelines/gate/result/queue/x",
+    "/zuul/history/queue/x",
+)
+
+
+async def _lands(root: Path, backend: Backend, said: pytest.LogCaptureFixture) -> None:
+    await backend.commit([], [Put(path, CUT) for path in PLACES])
+    repositories = Repositories(root)
+    repositories.create("config", {"zuul.yaml": configuration(1), "jobs/unit": "#!/bin/sh\n"})
+    repositories.create("code", {"README": "x\n"})
+    with said.at_level(logging.ERROR, "headgate"):
+        async with gate(root, repositories.hub, backend, TENANTS) as running:
+            repositories.propose("code", "one", {"a": "1\n"})
+            repositories.approve("code", "one")
+            assert (await running.history.result_of("one", "gate")).result == "SUCCESS"
+    for path in PLACES:
+        entry = await backend.get(path)
+        assert entry is not None and entry.value == CUT, f"{path} is left alone"
+        told = [message for message in said.messages if message.startswith(f"{path} cannot be read")]
+        assert len(told) == 1, f"{path} is named, once"
+
+
+async def test_on_etcd(tmp_path: Path, etcd_server: Etcd, caplog: pytest.LogCaptureFixture) -> None:
+    backend = await EtcdBackend.open(f"etcd://127.0.0.1:{etcd_server.port}/{fresh()}")
+    await _lands(tmp_path, backend, caplog)
+    await backend.close()
+
+
+async def test_on_zookeeper(tmp_path: Path, zookeeper_server: ZooKeeper, caplog: pytest.LogCaptureFixture) -> None:
+    where = f"zookeeper://127.0.0.1:{zookeeper_server.port}{await chroot(zookeeper_server)}"
+    backend = await ZooKeeperBackend.open(where)
+    await _lands(tmp_path, backend, caplog)
+    await backend.close()
+
+
+async def test_what_cannot_be_done_without_is_waited_for(
+    tmp_path: Path, etcd_server: Etcd, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.services.membership.REJOIN_MAX_S", 0.2)
+    backend = await EtcdBackend.open(f"etcd://127.0.0.1:{etcd_server.port}/{fresh()}")
+    place = "/zuul/cache/connection/local/branches/data"
+    await backend.commit([], [Put(place, CUT)])
+    repositories = Repositories(tmp_path)
+    repositories.create("config", {"zuul.yaml": configuration(1), "jobs/unit": "#!/bin/sh\n"})
+    repositories.create("code", {"README": "x\n"})
+
+    async def mended() -> None:
+        while not any(place in message and "mend it" in message for message in caplog.messages):  # noqa: ASYNC110 - the log tells nobody
+            await asyncio.sleep(0.05)
+        entry = await backend.get(place)
+        assert entry is not None and entry.value == CUT, "nothing was written over it"
+        await backend.commit([], [Put(place, b'{"projects":{}}')])
+
+    mending = asyncio.ensure_future(mended())
+    async with gate(tmp_path, repositories.hub, backend, TENANTS) as running:
+        repositories.propose("code", "one", {"a": "1\n"})
+        repositories.approve("code", "one")
+        assert (await running.history.result_of("one", "gate")).result == "SUCCESS", "it goes on by itself"
+    await mending
+    await backend.close()
