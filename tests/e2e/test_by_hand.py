@@ -61,6 +61,7 @@ def test_changes_are_put_in_moved_and_taken_out(headgate: Headgate) -> None:
     status, said = say(headgate, "status", "--url", headgate.url, "--once")
     assert status == 0 and "gate  dependent, 3 items" in said
     assert said.index("first") < said.index("second") < said.index("third")
+    assert say(headgate, "status", "--url", headgate.url)[0] == 0, "without a terminal it ends by itself"
     status, said = gate("enqueue", "first")
     assert status == 1 and "is in the pipeline already" in said
     assert promote("third") == (0, "At the head of gate now: git.example/code/api/master/third.\n")

@@ -28,13 +28,15 @@ TIMEOUT_S = 10.0
 @click.option("--config", metavar="FILE", help="The settings file.")
 @click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
 @click.option("--tenant", help="By default the only one.")
-@click.option("--once", is_flag=True, help="Print it once and end.")
+@click.option("--once", is_flag=True, help="Print it once and end, as where there is no terminal.")
 def command(config: str | None, url: str | None, tenant: str | None, once: bool) -> None:
     """Show the queues of a running Headgate."""
     base = address(config, url)
     token = token_of(config)
     names = [found["name"] for found in fetch(f"{base}/api/tenants", token=token)]
-    if tenant is None and len(names) != 1:
+    if tenant is None and not names:
+        raise UserError(f"{base} has no tenant that you may see")
+    if tenant is None and len(names) > 1:
         raise UserError(f"there are several tenants; name one with --tenant: {', '.join(names)}")
     place = f"{base}/api/tenant/{quote(tenant or names[0])}/status"
     console = Console(highlight=False)
@@ -42,15 +44,15 @@ def command(config: str | None, url: str | None, tenant: str | None, once: bool)
     def look() -> StatusShape:
         return msgspec.convert(fetch(place, token=token), StatusShape)
 
-    if once:
+    if once or not console.is_terminal:
         console.print(board(look()), soft_wrap=not console.is_terminal)
         return
     seen = board(look())
-    with Live(seen, console=console, auto_refresh=False, screen=console.is_terminal) as live:
+    with Live(seen, console=console, auto_refresh=False, screen=True) as live:
         try:
             while True:
                 try:
-                    shown = seen = board(look(), console.height if console.is_terminal else None)
+                    shown = seen = board(look(), console.height)
                 except UserError as error:  # it was there when we began: it may be started again
                     shown = unreachable(seen, str(error))
                 live.update(shown, refresh=True)
