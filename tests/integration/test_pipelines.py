@@ -8,7 +8,7 @@ from pathlib import Path
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.store.memory import MemoryBackend
 from headgate.testing.gate import DEADLINE_S, Gate, gate
-from headgate.testing.repositories import Repositories
+from headgate.testing.repositories import Repositories, run_git
 
 from .conftest import PIPELINES, TENANTS
 
@@ -133,3 +133,25 @@ async def test_a_timer_puts_every_branch_that_has_jobs_into_its_pipeline(
         assert (finished.result, finished.change.ref) == ("SUCCESS", "refs/heads/master")
         assert finished.change.commit == repositories.head("code/api")
         assert {one.change.project for one in running.history.finished.values()} == {"git.example/code/api"}
+
+
+async def test_many_changes_given_up_at_once_leave_in_turns_that_a_commit_can_hold(
+    tmp_path: Path, repositories: Repositories
+) -> None:
+    repositories.create("telling", {"zuul.yaml": said(PIPELINES, TOLD), "jobs/unit": "#!/bin/sh\n"})
+    tenants, many = TENANTS.replace("- config\n", "- telling\n"), [f"t{n}" for n in range(45)]
+    async with gate(tmp_path, repositories.hub, MemoryBackend(), tenants) as running:
+        running.runner.hold = asyncio.Event()
+        repositories.propose("code/api", "first", {"hello": "hi\n"})
+        work = repositories.work("code/api")
+        run_git("push", "-q", "origin", *(f"HEAD:refs/for/master/{topic}" for topic in many), at=work)
+        context = running.context
+        async with asyncio.timeout(DEADLINE_S):
+            while len(context.builds.open(context.mirror)) < len(many) + 1:
+                await context.mirror.moved(context.mirror.moves)
+        run_git("push", "-q", "origin", *(f":refs/for/master/{topic}" for topic in many), at=work)
+        for topic in many:
+            assert (await running.history.result_of(topic, "check")).result == "DEQUEUED"
+        running.runner.hold.set()
+        assert (await running.history.result_of("first", "check")).result == "SUCCESS"
+        await quiet(running)

@@ -13,15 +13,23 @@ from msgspec.structs import replace
 from headgate.base.ids import derived
 from headgate.gate.advance import Permits, advance_jobs, freeze
 from headgate.gate.leave import active, dismiss, leave
-from headgate.gate.model import Action, BuildSet, Item, Land, Phase, Queue, State, Unfollowed, World, with_queue
+from headgate.gate.model import Action, BuildSet, Item, Land, Phase, Queue, Record, State, Unfollowed, World, with_queue
 from headgate.gate.needs import trouble, withdrawn
 from headgate.gate.report import result_of, text
 from headgate.gate.start import Base, abandon, start, stopped
 from headgate.gate.work import LandRequest
 
+LEAVES_MAX = 10
+"""Items that leave in one turn, whose end must be recorded at once; what is behind them waits for the next."""
+
+
+def unfinished(asked: list[Action]) -> bool:
+    """May more have to leave than did?"""
+    return sum(isinstance(action, Record) for action in asked) >= LEAVES_MAX
+
 
 def settle(state: State, world: World, asked: list[Action]) -> State:
-    """Ask for everything every queue wants; settled twice is as settled once."""
+    """Ask for everything every queue wants; settled twice is as settled once, unless `unfinished`."""
     permits = Permits.of(state, world)
     for queue in state.queues:
         settled = settle_queue(queue, permits, world, asked)
@@ -32,19 +40,25 @@ def settle(state: State, world: World, asked: list[Action]) -> State:
 
 def settle_queue(queue: Queue, permits: Permits, world: World, asked: list[Action]) -> Queue:
     base, kept = Base(keys=set(queue.landed_keys), unfollowed=_unfollowed(queue, world)), list[Item]()
-    for item in queue.items:  # head to tail
+    items = queue.items
+    for position, item in enumerate(items):  # head to tail
         landing = item.buildset is not None and item.buildset.landing
         if item.live and not landing and not item.epilogue and withdrawn(item.change, world):
+            if unfinished(asked):
+                return _tidy(queue, [*kept, item, *items[position + 1 :]], world)
             queue = dismiss(queue, item, world, asked)
             continue
         works = active(queue, len(kept))
         if works or item.buildset is not None:
             item = _look(item, queue.landed, base, works, permits, world, asked)
             if _finished(item, base):
-                if not _lands(item, world):
+                if _lands(item, world):
+                    item = _ask_to_land(item, world, asked)
+                elif unfinished(asked):
+                    return _tidy(queue, [*kept, item, *items[position + 1 :]], world)
+                else:
                     queue = leave(queue, item, result_of(item), world, asked, told=not item.epilogue)
                     continue  # gone: those behind rest on what was ahead of it
-                item = _ask_to_land(item, world, asked)
             _believe(item, base, permits)
         kept.append(item)
     return _tidy(queue, kept, world)

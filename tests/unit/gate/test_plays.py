@@ -5,6 +5,7 @@ from __future__ import annotations
 from headgate.config.branches import content_of
 from headgate.config.model import FrozenJob, JobDependency, JobSemaphore
 from headgate.gate.change import EventKind
+from headgate.gate.decide import LEAVES_MAX
 from headgate.gate.work import BuildEnded, BuildOutcome, Dequeue, Enqueue, Promote
 from headgate.testing.plays import Play, PlayLayout
 
@@ -440,3 +441,22 @@ def _post(play: Play):  # type: ignore[no-untyped-def]
     from headgate.config.model import TriggerFilter
 
     return replace(play.pipeline, triggers=(TriggerFilter("git", ("ref-updated",), refs=("^refs/heads/.*$",)),))
+
+
+def test_many_that_fail_together_leave_a_few_in_a_turn() -> None:
+    play = Play(window=40)
+    head, *topics = [f"{n:02}" for n in range(LEAVES_MAX * 2 + 5)]
+    play.approve(head, *topics)
+    for topic in topics:
+        play.merges()
+        play.fails(topic)
+    assert play.ended == {}, "they wait for what is ahead of them"
+    play.merges()
+    play.passes(head)
+    play.lands(head)
+    left = [len(play.ended)]
+    while play.queue:
+        play.act()
+        left.append(len(play.ended))
+    assert left == [LEAVES_MAX, LEAVES_MAX * 2, LEAVES_MAX * 2 + 5]
+    assert play.ended == {head: "SUCCESS", **dict.fromkeys(topics, "FAILURE")}

@@ -14,7 +14,7 @@ from headgate.config.dynamic import Layouts
 from headgate.gate.absorb import absorb, unmoved
 from headgate.gate.advance import holders
 from headgate.gate.change import TriggerEvent
-from headgate.gate.decide import settle
+from headgate.gate.decide import settle, unfinished
 from headgate.gate.enqueue import concluded
 from headgate.gate.model import Action, Cancel, Land, Record, Resume, Run, State, World
 from headgate.gate.start import awaited
@@ -156,7 +156,8 @@ class PipelineRunner:
                 await self._take_over()
             await self._context.mirror.moved(seen)  # what it did not show stood against it
             return
-        self._state, self._looked, self._layout = after, facts if self._settled else (), layouts
+        looked_at_all = self._settled and not unfinished(asked)
+        self._state, self._looked, self._layout = after, facts if looked_at_all else (), layouts
         if self._littered:
             await self._tidy(guard)
         for path, outcome in outcomes.items():

@@ -9,7 +9,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -187,8 +187,8 @@ async def fleet(root: Path, store_url: str, backend: Backend, *, queues: int, se
         finally:
             posting.cancel()
             await asyncio.gather(posting, return_exceptions=True)
-            for worker in found.workers:
-                if worker.returncode is None:
+            for worker in (worker for worker in found.workers if worker.returncode is None):
+                with suppress(ProcessLookupError):  # it ended just now
                     os.kill(worker.pid, signal.SIGCONT)
                     worker.terminate()
             await asyncio.gather(*(worker.wait() for worker in found.workers))
