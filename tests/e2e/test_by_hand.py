@@ -53,7 +53,9 @@ def test_changes_are_put_in_moved_and_taken_out(headgate: Headgate) -> None:
         return say(headgate, verb, "--url", headgate.url, *GATE, "--project", project, topic)
 
     def promote(topic: str) -> Said:
-        return say(headgate, "promote", "--url", headgate.url, *GATE, f"git.example/code/api/master/{topic}")
+        return say(
+            headgate, "promote", "--url", headgate.url, "--pipeline", "gate", f"git.example/code/api/master/{topic}"
+        )
 
     _, second, third = (proposed(headgate, *words) for words in (("first", "HOLD"), ("second", "b"), ("third", "c")))
     for topic in ("first", "second", "third"):

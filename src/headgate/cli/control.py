@@ -13,11 +13,11 @@ from headgate.adapters.git.command import GitError, git
 from headgate.base.errors import UserError
 from headgate.cli.process import connections, tenants
 from headgate.cli.settings import find, read
-from headgate.cli.status import address, fetch, token_of
+from headgate.cli.status import address, fetch, the_tenant, token_of
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
-_tenant = click.option("--tenant", required=True)
+_tenant = click.option("--tenant", help="By default the only one.")
 _pipeline = click.option("--pipeline", required=True)
 _project = click.option("--project", required=True)
 
@@ -29,7 +29,7 @@ _project = click.option("--project", required=True)
 @_pipeline
 @_project
 @click.argument("change")
-def enqueue(config: str | None, url: str | None, tenant: str, pipeline: str, project: str, change: str) -> None:
+def enqueue(config: str | None, url: str | None, tenant: str | None, pipeline: str, project: str, change: str) -> None:
     """Put CHANGE (a topic, or branch/topic) into a pipeline, approved or not."""
     _verb("enqueue", config, url, tenant, pipeline, project, change)
 
@@ -41,16 +41,17 @@ def enqueue(config: str | None, url: str | None, tenant: str, pipeline: str, pro
 @_pipeline
 @_project
 @click.argument("change")
-def dequeue(config: str | None, url: str | None, tenant: str, pipeline: str, project: str, change: str) -> None:
+def dequeue(config: str | None, url: str | None, tenant: str | None, pipeline: str, project: str, change: str) -> None:
     """Take CHANGE (a topic, or branch/topic) out of a pipeline; its builds are cancelled."""
     _verb("dequeue", config, url, tenant, pipeline, project, change)
 
 
 def _verb(
-    verb: str, config: str | None, url: str | None, tenant: str, pipeline: str, project: str, change: str
+    verb: str, config: str | None, url: str | None, tenant: str | None, pipeline: str, project: str, change: str
 ) -> None:
-    place = f"{address(config, url)}/api/tenant/{quote(tenant)}/project/{quote(project)}/{verb}"
-    fetch(place, {"pipeline": pipeline, "change": change}, token_of(config))
+    base, token = address(config, url), token_of(config)
+    place = f"{base}/api/tenant/{quote(the_tenant(base, token, tenant))}/project/{quote(project)}/{verb}"
+    fetch(place, {"pipeline": pipeline, "change": change}, token)
     word = {"enqueue": "is in", "dequeue": "was taken out of"}[verb]
     click.echo(f"{change} of {project} {word} {pipeline}.")
 
@@ -61,10 +62,11 @@ def _verb(
 @_tenant
 @_pipeline
 @click.argument("changes", nargs=-1, required=True)
-def promote(config: str | None, url: str | None, tenant: str, pipeline: str, changes: tuple[str, ...]) -> None:
+def promote(config: str | None, url: str | None, tenant: str | None, pipeline: str, changes: tuple[str, ...]) -> None:
     """Move CHANGES (<project>/<branch>/<topic>, project with its host) to the head of their queue, in this order."""
-    place = f"{address(config, url)}/api/tenant/{quote(tenant)}/promote"
-    fetch(place, {"pipeline": pipeline, "changes": list(changes)}, token_of(config))
+    base, token = address(config, url), token_of(config)
+    place = f"{base}/api/tenant/{quote(the_tenant(base, token, tenant))}/promote"
+    fetch(place, {"pipeline": pipeline, "changes": list(changes)}, token)
     click.echo(f"At the head of {pipeline} now: {', '.join(changes)}.")
 
 

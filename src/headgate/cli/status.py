@@ -33,12 +33,7 @@ def command(config: str | None, url: str | None, tenant: str | None, once: bool)
     """Show the queues of a running Headgate."""
     base = address(config, url)
     token = token_of(config)
-    names = [found["name"] for found in fetch(f"{base}/api/tenants", token=token)]
-    if tenant is None and not names:
-        raise UserError(f"{base} has no tenant that you may see")
-    if tenant is None and len(names) > 1:
-        raise UserError(f"there are several tenants; name one with --tenant: {', '.join(names)}")
-    place = f"{base}/api/tenant/{quote(tenant or names[0])}/status"
+    place = f"{base}/api/tenant/{quote(the_tenant(base, token, tenant))}/status"
     console = Console(highlight=False)
 
     def look() -> StatusShape:
@@ -59,6 +54,18 @@ def command(config: str | None, url: str | None, tenant: str | None, once: bool)
                 time.sleep(INTERVAL_S)
         except KeyboardInterrupt:
             return
+
+
+def the_tenant(base: str, token: str, tenant: str | None) -> str:
+    """The one that is named, else the only one.  Raises UserError."""
+    if tenant is not None:
+        return tenant
+    names = [found["name"] for found in fetch(f"{base}/api/tenants", token=token)]
+    if not names:
+        raise UserError(f"{base} has no tenant that you may see")
+    if len(names) > 1:
+        raise UserError(f"there are several tenants; name one with --tenant: {', '.join(names)}")
+    return str(names[0])
 
 
 def token_of(config: str | None) -> str:
