@@ -82,7 +82,7 @@ async function summary() {
   document.title = `${b.job_name} ${result} · Headgate`;
   title.replaceChildren(link("job", b.job_name, b.job_name), " ", el("span", { class: `result ${b.result ? look(b.result) : "busy"}` }, result));
   const lasted = el("span"), start = instant(b.start_time);
-  const tell = () => { lasted.textContent = b.duration ? took(b.duration * 1000) : start ? `${took(Date.now() - start)}${b.estimated_time ? ` of about ${took(b.estimated_time * 1000)}` : ""}` : ""; };
+  const tell = () => { lasted.textContent = b.duration ? took(b.duration * 1000) : start ? `${took(Date.now() - start)}${b.estimated_time * 1000 > Date.now() - start ? ` of about ${took(b.estimated_time * 1000)}` : ""}` : ""; };
   tell();
   if (!b.end_time && start) clock = setInterval(tell, 1000);
   about.replaceChildren(facts([

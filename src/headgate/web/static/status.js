@@ -57,7 +57,7 @@ function tick(node, job) {
   const [, bar, result] = node.children;
   const elapsed = job.start_time ? now() - job.start_time * 1000 : null, whole = job.estimated_time ? job.estimated_time * 1000 : null;
   if (whole && elapsed !== null) bar.firstChild.style.width = `${Math.min(97, Math.max(3, (elapsed / whole) * 100))}%`;
-  set(result, elapsed === null ? "running" : whole ? `${took(elapsed)} of ~${took(whole)}` : `running ${took(elapsed)}`);
+  set(result, elapsed === null ? "running" : whole > elapsed ? `${took(elapsed)} of ~${took(whole)}` : `running ${took(elapsed)}`);
 }
 
 function makeItem() {
