@@ -43,7 +43,7 @@ class Backlog:
         return (self._known[id] for _, _, id in self._line)
 
     def close(self) -> None:
-        self._part.__exit__()
+        self._part.leave()
 
     def _add(self, found: Open) -> None:
         self._known[_name(found.entry.path)] = found

@@ -77,6 +77,10 @@ class Part:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """It is no longer looked at."""
         for prefix in self._prefixes:
             self._parts[prefix].pop(self, None)
             if not self._parts[prefix]:

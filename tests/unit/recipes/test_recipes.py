@@ -295,7 +295,7 @@ def test_a_caller_gets_the_result_and_leaves_nothing() -> None:
     virtual(main())
 
 
-def test_large_parameters_and_results_leave_nothing_either() -> None:
+def test_large_parameters_come_with_their_request_and_they_and_results_leave_nothing() -> None:
     large = random.Random(1).randbytes(1_000_000)
 
     async def main() -> None:
@@ -305,7 +305,12 @@ def test_large_parameters_and_results_leave_nothing_either() -> None:
         await office.mirror.reached(f"{PLACES.requests}/r")
         async with office.store.session("one") as session:
             claim = await office.requests.claim(waiting(office.requests, office.mirror)[0], session, {})
-            assert claim is not None and await office.requests.params(claim, office.mirror) == large
+            assert claim is not None
+            reads = office.store.counts.reads
+            assert await office.requests.params(claim, office.mirror) == large
+            assert office.store.counts.reads == reads, "the mirror that showed the request has them"
+            unseeing = Mirror(office.store, "/q")
+            assert await office.requests.params(claim, unseeing) == large, "they are asked for where they are not seen"
             assert await office.requests.complete(claim, [Put("/event", b"names r")], large)
         assert {e.path.split("/")[2] for e in await office.store.list("/q")} == {"result-data"}
         found = await blob.taken(office.store, Requests.result_path(claim))
@@ -322,23 +327,3 @@ def test_a_record_survives_large_and_small_and_damage_is_told() -> None:
         assert decode(encode(value), str) == value
     with pytest.raises(ValueError, match="damaged"):
         decode(encode("x" * 10_000)[:-5], str)
-
-
-def test_parameters_come_with_their_request_and_cost_nothing() -> None:
-    large = random.Random(1).randbytes(1_000_000)
-
-    async def main() -> None:
-        office = Office()
-        for piece in office.requests.submit(Request("r"), large):
-            await office.store.commit([], [piece])
-        await office.mirror.reached(f"{PLACES.requests}/r")
-        async with office.store.session("one") as session:
-            claim = await office.requests.claim(waiting(office.requests, office.mirror)[0], session, {})
-            assert claim is not None
-            reads = office.store.counts.reads
-            assert await office.requests.params(claim, office.mirror) == large
-            assert office.store.counts.reads == reads
-            unseeing = Mirror(office.store, "/q")
-            assert await office.requests.params(claim, unseeing) == large, "they are asked for where they are not seen"
-
-    virtual(main())
