@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import string
 import subprocess
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
@@ -12,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from headgate.base.ids import fresh
-from headgate.store.etcd import link
+from headgate.store.etcd import link, patience
 from headgate.store.etcd.address import parse
 from headgate.store.etcd.backend import EtcdBackend
-from headgate.store.types import Append, At, Changed, Conflict, Entry, Put, Snapshot, StoreError, Unavailable
+from headgate.store.types import Append, At, Changed, Conflict, Delete, Entry, Put, Snapshot, StoreError, Unavailable
 from headgate.testing.conformance import first
 from headgate.testing.servers.certificates import Certificates, make
 from headgate.testing.servers.etcd import Etcd, cluster, etcd
@@ -32,6 +33,7 @@ async def line(etcd_server: Etcd) -> AsyncIterator[Proxy]:
 @pytest.fixture
 async def backend(line: Proxy) -> AsyncIterator[EtcdBackend]:
     opened = await EtcdBackend.open(f"etcd://127.0.0.1:{line.port}/{fresh()}")
+    await opened.commit([], [Delete("/none")])  # the first one raises its fence before it is sent
     yield opened
     line.restore()
     await opened.close()
@@ -39,7 +41,7 @@ async def backend(line: Proxy) -> AsyncIterator[EtcdBackend]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "ANSWER_S", 2.0)
+    monkeypatch.setattr(patience, "SHORT_S", 0.5)
     monkeypatch.setattr(link, "CONNECT_S", 2.0)
 
 
@@ -105,8 +107,7 @@ async def test_one_of_three_servers_may_die(tmp_path: Path) -> None:
         watch = backend.watch("/q")
         async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
             await first(watch, 1)
-            for server in servers[:1]:
-                server.program.kill()
+            next(server for server in servers if server.leads).program.kill()
             written = 0
             async with asyncio.timeout(30):
                 while written < 10:
@@ -124,10 +125,46 @@ async def test_one_of_three_servers_may_die(tmp_path: Path) -> None:
         await backend.close()
 
 
-async def again(backend: EtcdBackend) -> Sequence[Entry]:
+async def test_leadership_is_handed_over_while_many_write(tmp_path: Path) -> None:
+    with cluster(tmp_path) as servers:
+        hosts = ",".join(f"127.0.0.1:{server.port}" for server in servers)
+        backend = await EtcdBackend.open(f"etcd://{hosts}/{fresh()}")
+        over = asyncio.Event()
+
+        async def write(name: str) -> int:
+            """How many there are."""
+            count = 0
+            while not over.is_set():
+                try:
+                    await backend.commit([], [Append(f"/{name}", str(count).encode())])
+                    count += 1
+                except Unavailable:  # and nothing else
+                    count = len(await again(backend, f"/{name}"))
+            return count
+
+        writers = {name: asyncio.ensure_future(write(name)) for name in string.ascii_letters}
+        for _ in range(6):
+            await asyncio.to_thread(_hand_over, servers)
+        over.set()
+        for name, writer in writers.items():
+            count = await asyncio.wait_for(writer, 60)
+            assert [entry.value for entry in await again(backend, f"/{name}")] == [b"%d" % n for n in range(count)]
+        await backend.close()
+
+
+def _hand_over(servers: Sequence[Etcd]) -> None:
+    """From the one that leads to another."""
+    leader = next(server for server in servers if server.leads)
+    other = next(server for server in servers if server is not leader)
+    listed = etcdctl([f"127.0.0.1:{leader.port}"], "member", "list")
+    (number,) = [line.split(",")[0] for line in listed.splitlines() if f", {other.name}," in line]
+    etcdctl([f"127.0.0.1:{leader.port}"], "move-leader", number)
+
+
+async def again(backend: EtcdBackend, parent: str = "/q") -> Sequence[Entry]:
     while True:
         try:
-            return await backend.list("/q")
+            return await backend.list(parent)
         except Unavailable:
             await asyncio.sleep(0.1)
 
@@ -135,10 +172,11 @@ async def again(backend: EtcdBackend) -> Sequence[Entry]:
 # --- doors
 
 
-def etcdctl(endpoint: Sequence[str], *words: str) -> None:
-    """`endpoint`: where, and flags."""
+def etcdctl(endpoint: Sequence[str], *words: str) -> str:
+    """What it says.  `endpoint`: where, and flags."""
     command = ["etcdctl", f"--endpoints={endpoint[0]}", *endpoint[1:], *words]
-    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "ETCDCTL_API": "3"})
+    environment = {**os.environ, "ETCDCTL_API": "3"}
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from headgate.store.etcd import reach
 from headgate.store.etcd.address import Address, parse
 from headgate.store.etcd.commits import Commits
 from headgate.store.etcd.keys import Keys
-from headgate.store.etcd.link import ANSWER_S, KEEPING, Link, Traffic
+from headgate.store.etcd.link import KEEPING, Link, Traffic
 from headgate.store.etcd.watch import Watch
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.model import order
@@ -103,20 +103,25 @@ class EtcdBackend:
 
     async def keep_alive(self, lease: Lease) -> None:
         self.traffic.pings += 1
+        channel, limit_s = await self._link.ready(), self._link.limit_s()
         try:
-            async with asyncio.timeout(ANSWER_S):
-                call = await self._link.stream(KEEPING, pb.LeaseKeepAliveResponse)
+            async with asyncio.timeout(limit_s):
+                call = await self._link.stream(channel, KEEPING, pb.LeaseKeepAliveResponse)
                 try:
                     await call.write(pb.LeaseKeepAliveRequest(ID=int(lease, 16)))
                     told = await call.read()
                 finally:
                     call.cancel()
         except aio.AioRpcError as error:
+            self._link.unanswered(channel)
             raise self._link.said(error) from error
         except TimeoutError:
-            raise Unavailable(f"{self.address}: no answer for {ANSWER_S} s") from None
+            self._link.unanswered(channel, limit_s)
+            raise Unavailable(f"{self.address}: no answer for {limit_s:.1f} s") from None
         if not isinstance(told, pb.LeaseKeepAliveResponse):
+            self._link.unanswered(channel)
             raise Unavailable(f"{self.address}: the server went away")
+        self._link.answered(channel)
         if told.TTL <= 0:
             raise SessionLost(f"the lease {lease} has run out")
 
@@ -142,7 +147,8 @@ class EtcdBackend:
         """All as of one moment, the newest."""
         await self._commits.settle()
         asked = pb.TxnRequest(success=[pb.RequestOp(range=one) for one in ranges])
-        told = await self._link.ask("KV/Txn", asked, pb.TxnResponse)
+        large = any(one.range_end for one in ranges)
+        told = await self._link.ask("KV/Txn", asked, pb.TxnResponse, large=large)
         return [answer.range.kvs for answer in told.responses], told.header.revision
 
     async def _claim(self) -> None:

@@ -18,6 +18,8 @@ ATTEMPTS_MAX = 50
 """At a commit whose appends others were quicker with."""
 COUNTERS_MAX = 10_000
 """Counters remembered, so that appending is one request."""
+FENCE_S = 600
+"""A fence goes by itself, for processes that are killed; who lives raises another."""
 
 
 class Commits:
@@ -27,22 +29,33 @@ class Commits:
         """Parent -> how many were appended, and the version of the counter; as last heard."""
         self._lines: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._fence, self._fenced = keys.fence(uuid4().hex), 0
-        """A key of this process, and the version that every commit of it expects."""
+        """A key of this process, and the version that every commit of it expects; 0: it was never raised."""
+        self._lease = 0
+        """Of the fence."""
         self._unsure = False
         self._settling = asyncio.Lock()
 
     async def settle(self) -> None:
         """Afterwards no earlier commit of unknown outcome can still take effect: all expected the fence as it was; what
-        else is under way finds so, and is made again.  Raises Unavailable."""
+        else is under way finds so, and is made again.  Raises Unavailable.
+
+        No commit expects that there is no fence: so one that arrives late is void also when the fence is gone.  A fence
+        that arrives late makes commits void, too, that are then made again.
+        """
         async with self._settling:
             if self._unsure:
-                told = await self._link.ask("KV/Put", pb.PutRequest(key=self._fence), pb.PutResponse)
-                self._fenced, self._unsure = told.header.revision, False
+                granted = await self._link.ask(
+                    "Lease/LeaseGrant", pb.LeaseGrantRequest(TTL=FENCE_S), pb.LeaseGrantResponse
+                )
+                put = pb.PutRequest(key=self._fence, lease=granted.ID)
+                told = await self._link.ask("KV/Put", put, pb.PutResponse)
+                self._fenced, self._lease, self._unsure = told.header.revision, granted.ID, False
 
     async def forget(self) -> None:
-        """Takes the fence down, of a process that ends."""
-        if self._fenced:
-            await self._link.ask("KV/DeleteRange", pb.DeleteRangeRequest(key=self._fence), pb.DeleteRangeResponse)
+        """Takes the fence down, of a process that ends: nothing that it sent can take effect any more."""
+        if self._lease:
+            revoke = pb.LeaseRevokeRequest(ID=self._lease)
+            await self._link.ask("Lease/LeaseRevoke", revoke, pb.LeaseRevokeResponse)
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
         check_commit(checks, ops)
@@ -63,7 +76,9 @@ class Commits:
 
     async def _commit(self, checks: Sequence[At], ops: Sequence[Op], parents: Sequence[str]) -> Sequence[Entry | None]:
         for _ in range(ATTEMPTS_MAX):
+            self._unsure |= not self._fenced
             await self.settle()
+            fenced = self._fenced
             numbered = {parent: self._counters.get(parent, (0, 0)) for parent in parents}
             told = await self._try(self._transaction(checks, ops, numbered))
             if told.succeeded:
@@ -75,14 +90,14 @@ class Commits:
                     for op, answer in zip(_named(ops, numbered), told.responses, strict=False)
                 ]
             self._refused(checks, parents, told)
-            if all(self._counters[parent] == numbered[parent] for parent in parents):
+            if fenced == self._fenced and all(self._counters[parent] == numbered[parent] for parent in parents):
                 self._unsure = True  # nothing else was otherwise: our own fence is not what we took it for
         raise Unavailable(f"{self._link.address}: too many append to {', '.join(parents)} at once; nothing was written")
 
     async def _try(self, transaction: pb.TxnRequest) -> pb.TxnResponse:
         try:
             return await self._link.ask("KV/Txn", transaction, pb.TxnResponse, once=True)
-        except (Unavailable, asyncio.CancelledError):
+        except BaseException:  # also when we are cancelled: it is on its way
             self._unsure = True
             raise
 

@@ -12,15 +12,16 @@ from google.protobuf.message import Message
 from grpc import aio
 
 from headgate.store.etcd.address import Address
+from headgate.store.etcd.patience import LONG_S, Patience
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.types import SessionLost, StoreError, TooLarge, Unavailable
 
 M = TypeVar("M", bound=Message)
 
-ANSWER_S = 10.0
-"""How long an answer is waited for."""
 CONNECT_S = 5.0
-"""How long for a server that can be reached."""
+"""How long a server that can be reached is looked for."""
+ELSEWHERE_S = 1.0
+"""How long for another than one that was silent."""
 AGAIN, AGAIN_AFTER_S = 2, 0.05
 """How often more than there are servers a question is asked: a connection that broke looks well until it is used."""
 MESSAGE_MAX_BYTES = 512 * 1024 * 1024
@@ -40,9 +41,10 @@ OPTIONS = (
 _SERVICE = "/etcdserverpb."
 KEEPING = "Lease/LeaseKeepAlive"
 """Counted apart."""
+_LATE = grpc.StatusCode.DEADLINE_EXCEEDED
 _AWAY = (
     grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
+    _LATE,
     grpc.StatusCode.CANCELLED,
     grpc.StatusCode.INTERNAL,
 )
@@ -69,38 +71,66 @@ class Link:
             aio.secure_channel(host, tls, OPTIONS) if tls else aio.insecure_channel(host, OPTIONS)
             for host in address.hosts
         ]
-        self._used = 0
+        self._used, self._silent = 0, -1
+        """Numbers of the one that is asked, and of the last one that left a question unanswered; -1: none."""
+        self._patience = Patience()
         self._token = ""
 
     async def close(self) -> None:
         await asyncio.gather(*(channel.close(None) for channel in self._channels))
 
-    async def ask(self, method: str, request: Message, answer: type[M], *, once: bool = False) -> M:
-        """`once`: it may change something, and is not asked again when its outcome is unknown.
+    async def ask(
+        self, method: str, request: Message, answer: type[M], *, once: bool = False, large: bool = False
+    ) -> M:
+        """`once`: it may change something, and is not asked again when its outcome is unknown.  `large`: there is no
+        saying how much the answer is.
 
         Raises Unavailable, SessionLost, TooLarge, StoreError."""
         self.traffic.requests += 1
-        self.traffic.sent_bytes += request.ByteSize()
+        size_bytes = request.ByteSize()
+        self.traffic.sent_bytes += size_bytes
         attempts = 1 if once else len(self._channels) + AGAIN
         for attempt in range(attempts):
             channel = await self.ready()
+            limit_s = LONG_S if large else self.limit_s(size_bytes)
             try:
-                told = await self._authenticated(channel, lambda c: self._call(c, method, request, answer))
+                told = await self._authenticated(
+                    channel,
+                    lambda c: self._call(c, method, request, answer, limit_s),  # noqa: B023 - done with by then
+                )
             except aio.AioRpcError as error:
-                if error.code() in _AWAY:
-                    self._used = (self._used + 1) % len(self._channels)
+                if _away(error):
+                    self.unanswered(channel, limit_s if error.code() is _LATE else 0.0)
                     if attempt < attempts - 1:
                         await asyncio.sleep(AGAIN_AFTER_S)
                         continue
                 raise self.said(error) from error
             self.traffic.received_bytes += told.ByteSize()
+            self.answered(channel)
             return told
         raise AssertionError("the loop returns or raises")
 
-    async def stream(self, method: str, answer: type[M]) -> aio.StreamStreamCall[Message, M]:
-        """Begun on a server that can be reached.  Raises Unavailable, StoreError."""
+    def limit_s(self, size_bytes: int = 0) -> float:
+        """How long the answer to a question of so many bytes is waited for."""
+        return self._patience.limit_s(size_bytes, asyncio.get_running_loop().time())
+
+    def unanswered(self, channel: aio.Channel, waited_s: float = 0.0) -> None:
+        """The next server is asked from now on, however many find at once that this one is of no use.  `waited_s`: its
+        answer was waited for in vain; the next ones are given more time."""
+        number = self._channels.index(channel)
+        if waited_s:
+            self._silent = number
+            self._patience.missed(waited_s, asyncio.get_running_loop().time())
+        if self._used == number:
+            self._used = (number + 1) % len(self._channels)
+
+    def answered(self, channel: aio.Channel) -> None:
+        if self._silent == self._channels.index(channel):
+            self._silent = -1
+
+    async def stream(self, channel: aio.Channel, method: str, answer: type[M]) -> aio.StreamStreamCall[Message, M]:
+        """Begun on a connection that stands.  Raises StoreError, AioRpcError."""
         self.traffic.requests += method != KEEPING
-        channel = await self.ready()
         await self._authenticated(channel, lambda c: _nothing())
         call = channel.stream_stream(
             _SERVICE + method, request_serializer=_bytes, response_deserializer=answer.FromString
@@ -114,8 +144,13 @@ class Link:
         if channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY:
             return channel
         waits = {asyncio.ensure_future(one.channel_ready()): n for n, one in enumerate(self._channels)}
+        others = [wait for wait, n in waits.items() if n != self._silent]
+        done = set[asyncio.Task[None]]()
         try:
-            done, _ = await asyncio.wait(waits, timeout=CONNECT_S, return_when=asyncio.FIRST_COMPLETED)
+            if others and len(others) < len(waits):
+                done, _ = await asyncio.wait(others, timeout=ELSEWHERE_S, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                done, _ = await asyncio.wait(waits, timeout=CONNECT_S, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()
@@ -126,11 +161,13 @@ class Link:
         self._used = min(waits[one] for one in done)
         return self._channels[self._used]
 
-    async def _call(self, channel: aio.Channel, method: str, request: Message, answer: type[M]) -> M:
+    async def _call(
+        self, channel: aio.Channel, method: str, request: Message, answer: type[M], limit_s: float = LONG_S
+    ) -> M:
         call = channel.unary_unary(
             _SERVICE + method, request_serializer=_bytes, response_deserializer=answer.FromString
         )
-        return await call(request, timeout=ANSWER_S, metadata=self._metadata)
+        return await call(request, timeout=limit_s, metadata=self._metadata)
 
     @property
     def _metadata(self) -> tuple[tuple[str, str], ...]:
@@ -154,7 +191,7 @@ class Link:
         try:
             self._token = (await self._call(channel, "Auth/Authenticate", who, pb.AuthenticateResponse)).token
         except aio.AioRpcError as error:
-            if error.code() in _AWAY:
+            if _away(error):
                 raise
             raise StoreError(
                 f"{self.address}: the user {self.address.user!r} or the password is wrong ({error.details()})"
@@ -163,7 +200,9 @@ class Link:
     def said(self, error: aio.AioRpcError) -> StoreError:
         """The error in our words."""
         text = f"{self.address}: {(error.details() or '').removeprefix('etcdserver: ') or error.code().name}"
-        if error.code() in _AWAY:
+        if error.code() is _LATE:
+            return Unavailable(f"{self.address}: no answer in time")
+        if _away(error):
             return Unavailable(text)
         if error.code() is grpc.StatusCode.NOT_FOUND and "lease" in text:
             return SessionLost(f"{self.address}: the lease has run out")
@@ -174,6 +213,11 @@ class Link:
         if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED or "too large" in text:
             return TooLarge(text)
         return StoreError(text)
+
+
+def _away(error: aio.AioRpcError) -> bool:
+    """The server is of no use now.  It says that it dropped a proposal while leadership is handed over."""
+    return error.code() in _AWAY or "proposal dropped" in (error.details() or "")
 
 
 def _bytes(message: Message) -> bytes:

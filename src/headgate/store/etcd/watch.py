@@ -58,7 +58,16 @@ class Watch:
 
     async def _connected(self) -> AsyncIterator[Change]:
         """Until the connection breaks."""
-        call = await self._link.stream("Watch/Watch", pb.WatchResponse)
+        channel = await self._link.ready()
+        try:
+            async for change in self._told(channel):
+                yield change
+        except aio.AioRpcError:
+            self._link.unanswered(channel)
+            raise
+
+    async def _told(self, channel: aio.Channel) -> AsyncIterator[Change]:
+        call = await self._link.stream(channel, "Watch/Watch", pb.WatchResponse)
         try:
             begin, end = self._range()
             create = pb.WatchCreateRequest(key=begin, range_end=end, start_revision=self._seen + 1, fragment=True)

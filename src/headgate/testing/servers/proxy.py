@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 PIECE_BYTES = 65536
+LOOK_S = 0.01
 
 
 class Proxy:
@@ -41,6 +42,15 @@ class Proxy:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.cut()
+
+    @property
+    def connected(self) -> bool:
+        return bool(self._pairs)
+
+    async def drained(self) -> None:
+        """Waits until whoever was connected has gone, and what it had sent has arrived."""
+        while self._pairs:  # noqa: ASYNC110 - it is looked at after each pause anyhow
+            await asyncio.sleep(LOOK_S)
 
     def cut(self) -> None:
         """What is connected now breaks; new connections are taken."""
@@ -101,6 +111,8 @@ class Proxy:
                     await asyncio.sleep(self.latency_s)
                 writer.write(piece)
                 await writer.drain()
+        if self.latency_s:
+            await asyncio.sleep(self.latency_s)
         for one in pair:
             one.transport.abort()
 

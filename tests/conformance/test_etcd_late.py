@@ -1,0 +1,226 @@
+"""etcd when an answer does not come in time: what it was about never takes effect once it was looked for in vain."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+
+import pytest
+
+from headgate.base.ids import fresh
+from headgate.store.etcd import patience
+from headgate.store.etcd.backend import EtcdBackend
+from headgate.store.etcd.commits import Commits
+from headgate.store.etcd.patience import LONG_S, SHORT_S, SLOW_FOR_S, Patience
+from headgate.store.etcd.wire import etcd_pb2 as pb
+from headgate.store.types import Append, At, Delete, Put, SessionLost, Unavailable
+from headgate.testing.servers.etcd import Etcd
+from headgate.testing.servers.proxy import Proxy, proxy
+
+BRIEF_S = 0.1
+APART_S = 0.02
+"""Between the pieces of what was held up: etcd has done the one when it hears that nobody waits for it any more."""
+SILENCES = 10
+DEADLINE_S = 120.0
+
+
+@pytest.fixture
+async def line(etcd_server: Etcd) -> AsyncIterator[Proxy]:
+    async with proxy(etcd_server.port) as between:
+        yield between
+
+
+@pytest.fixture
+async def backend(line: Proxy) -> AsyncIterator[EtcdBackend]:
+    """Behind `line`."""
+    opened = await EtcdBackend.open(f"etcd://127.0.0.1:{line.port}/{fresh()}")
+    await opened.commit([], [Delete("/none")])  # the first one raises its fence before it is sent
+    yield opened
+    line.restore()
+    await opened.close()
+
+
+@pytest.fixture
+async def witness(etcd_server: Etcd, backend: EtcdBackend) -> AsyncIterator[EtcdBackend]:
+    """The same tree, not behind `line`."""
+    opened = await EtcdBackend.open(f"etcd://127.0.0.1:{etcd_server.port}{backend.address.root}")
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "SHORT_S", BRIEF_S)
+    monkeypatch.setattr(patience, "SLOW_FOR_S", 0.0)
+
+
+async def _written(backend: EtcdBackend, parent: str) -> Sequence[bytes]:
+    while True:
+        try:
+            return [entry.value for entry in await backend.list(parent)]
+        except Unavailable:
+            await asyncio.sleep(BRIEF_S)
+
+
+async def _weathered(backend: EtcdBackend, witness: EtcdBackend, line: Proxy, seed: int) -> None:
+    """Appends through a network that holds up requests and answers, until so many went unanswered.  What nobody said is
+    there is looked for, and made again when it is not found.  Raises AssertionError when one is there twice, or in
+    another order."""
+    chance, silences, values = random.Random(seed), 0, list[bytes]()
+
+    async def change() -> None:
+        while True:
+            chance.choice((line.stall, line.deaf))()
+            await asyncio.sleep(chance.uniform(1, 3) * BRIEF_S)
+            line.restore()
+            await asyncio.sleep(chance.uniform(1, 6) * BRIEF_S)
+
+    weather = asyncio.ensure_future(change())
+    line.latency_s = APART_S
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while silences < SILENCES:
+                values.append(b"%d" % len(values))
+                while True:
+                    try:
+                        await backend.commit([], [Append("/q", values[-1])])
+                        break
+                    except Unavailable:
+                        silences += 1
+                        if values[-1] in await _written(backend, "/q"):
+                            break
+    finally:
+        weather.cancel()
+    line.restore()
+    line.latency_s = 0.0
+    await _written(backend, "/q")
+    await backend.commit([], [Put("/end", b"")])  # behind all that was held up
+    assert await _written(witness, "/q") == values
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_whatever_was_held_up_is_there_once_and_in_order(
+    backend: EtcdBackend, witness: EtcdBackend, line: Proxy, hasty: None, seed: int
+) -> None:
+    await _weathered(backend, witness, line, seed)
+
+
+class Fenceless(Commits):
+    """Finds all in order whatever happened before."""
+
+    async def settle(self) -> None:
+        self._unsure = False
+
+
+async def test_without_its_fence_it_would_not(
+    backend: EtcdBackend, witness: EtcdBackend, line: Proxy, hasty: None
+) -> None:
+    backend._commits = Fenceless(backend._link, backend._keys)
+    with pytest.raises(AssertionError, match="b'0', b'1'"):
+        for seed in range(10):
+            await _weathered(backend, witness, line, seed)
+
+
+@pytest.mark.parametrize(("kind", "late"), [(Commits, []), (Fenceless, [b"late"])])
+async def test_what_is_on_its_way_as_a_process_ends_is_void(
+    etcd_server: Etcd, hasty: None, kind: type[Commits], late: list[bytes]
+) -> None:
+    """It sat in a network that nobody used any more."""
+    async with proxy(etcd_server.port) as one, proxy(etcd_server.port) as other:
+        backend = await EtcdBackend.open(f"etcd://127.0.0.1:{one.port},127.0.0.1:{other.port}/{fresh()}")
+        backend._commits = kind(backend._link, backend._keys)
+        await backend.commit([], [Put("/before", b"")])
+        used = (one, other)[backend._link._used]
+        used.latency_s = APART_S
+        used.stall()
+        with pytest.raises(Unavailable):
+            await backend.commit([], [Append("/q", b"late")])
+        assert await _written(backend, "/q") == [], "the other server says so"
+        await backend.close()
+        used.restore()
+        witness = await EtcdBackend.open(f"etcd://127.0.0.1:{etcd_server.port}{backend.address.root}")
+        await used.drained()
+        assert await _written(witness, "/q") == late
+        await witness.close()
+
+
+async def test_a_fence_that_ran_out_is_raised_anew(
+    backend: EtcdBackend, witness: EtcdBackend, etcd_server: Etcd
+) -> None:
+    await backend._link.ask(
+        "Lease/LeaseRevoke", pb.LeaseRevokeRequest(ID=backend._commits._lease), pb.LeaseRevokeResponse
+    )
+    (entry,) = await backend.commit([At("/a", None)], [Put("/a", b"1")])
+    assert entry is not None and await witness.get("/a") == entry
+
+
+async def test_a_store_that_is_only_slow_is_waited_for(
+    backend: EtcdBackend, line: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "SHORT_S", BRIEF_S)
+    line.latency_s = 2 * BRIEF_S
+    attempts = 0
+    for number in range(5):
+        while True:
+            attempts += 1
+            try:
+                await backend.commit([], [Append("/q", b"%d" % number)])
+                break
+            except Unavailable:
+                if attempts > 20:
+                    raise
+    assert attempts <= 5 + 3, "after as many doublings as it takes, each one is answered"
+
+
+async def test_however_many_are_under_way_one_silence_is_settled_once(
+    backend: EtcdBackend, line: Proxy, hasty: None
+) -> None:
+    async def write(number: int) -> int:
+        for attempt in range(1, 20):
+            with suppress(Unavailable):
+                await backend.commit([], [Put(f"/a/{number}", b"")])
+                return attempt
+            line.restore()
+        raise AssertionError("it was restored")
+
+    line.stall()
+    before = backend.traffic.requests
+    attempts = await asyncio.gather(*(write(number) for number in range(30)))
+    assert max(attempts) > 1
+    assert backend.traffic.requests - before <= 30 + 2 * 30 + 10
+
+
+async def test_a_lease_is_kept_by_another_server_when_one_is_silent(etcd_server: Etcd, hasty: None) -> None:
+    async with proxy(etcd_server.port) as one, proxy(etcd_server.port) as other:
+        backend = await EtcdBackend.open(f"etcd://127.0.0.1:{one.port},127.0.0.1:{other.port}/{fresh()}")
+        lease = await backend.grant(60)
+        (one, other)[backend._link._used].stall()
+        with pytest.raises(Unavailable, match="no answer for"):
+            await backend.keep_alive(lease)
+        await backend.keep_alive(lease)
+        await backend.revoke(lease)
+        with pytest.raises(SessionLost):
+            await backend.keep_alive(lease)
+        await backend.close()
+
+
+def test_patience_grows_with_each_silence_and_with_what_is_sent_and_goes_back() -> None:
+    patience, waited = Patience(), list[float]()
+    for _ in range(5):
+        waited.append(patience.limit_s(0, now_s=0.0))
+        patience.missed(waited[-1], now_s=0.0)
+    assert waited == [SHORT_S, 2 * SHORT_S, 4 * SHORT_S, LONG_S, LONG_S]
+    assert patience.limit_s(0, now_s=SLOW_FOR_S) == LONG_S
+    assert patience.limit_s(0, now_s=SLOW_FOR_S + 1) == SHORT_S
+    assert SHORT_S < patience.limit_s(100_000, now_s=SLOW_FOR_S + 1) <= LONG_S
+    assert patience.limit_s(900_000, now_s=SLOW_FOR_S + 1) == LONG_S
+
+
+def test_many_silences_at_once_are_one() -> None:
+    patience = Patience()
+    limit_s = patience.limit_s(0, now_s=0.0)
+    for _ in range(10):
+        patience.missed(limit_s, now_s=0.0)
+    assert patience.limit_s(0, now_s=0.0) == 2 * SHORT_S
