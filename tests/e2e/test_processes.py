@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from headgate.testing.repositories import Repositories
-from headgate.testing.servers.etcd import etcd
-from headgate.testing.servers.program import Program
+from headgate.testing.servers.etcd import Etcd, etcd
+from headgate.testing.servers.program import Program, free_ports
 from headgate.testing.servers.zookeeper import zookeeper
 from tests.integration.conftest import PIPELINES, TENANTS
 
@@ -212,3 +212,35 @@ def test_a_store_that_is_away_is_said_and_waited_for(cluster: Cluster, server: S
     for line in cluster.log("e1").splitlines():
         if '"build"' in line:
             assert {"tenant", "pipeline", "item", "buildset", "change", "job", "build"} <= json.loads(line).keys()
+
+
+def test_a_store_that_is_away_at_the_start_is_waited_for(tmp_path: Path) -> None:
+    port, peer_port, health_port = free_ports(3)
+    server = Etcd(tmp_path / "store", port, peer_port)
+    settings = SETTINGS.format(root=tmp_path, store=f"etcd://127.0.0.1:{port}")
+    settings = settings.replace("[merger]\nprometheus_port = 0", f"[merger]\nprometheus_port = {health_port}")
+    (tmp_path / "headgate.conf").write_text(settings)
+    (tmp_path / "hub").mkdir()
+    program = Program([str(BIN / "headgate"), "merger"], tmp_path, {"PYTHONUNBUFFERED": "1"})
+
+    def health() -> tuple[int, Any]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{health_port}/health/ready", timeout=10) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+        except OSError:
+            return 0, {}
+
+    program.start()
+    try:
+        status, said = wait_for("health says so", lambda: health() if health()[0] else None)
+        assert status == 503 and not said["store"]["reachable"] and f"127.0.0.1:{port}" in said["store"]["error"]
+        server.start()
+        wait_for("it takes part once there is a store", lambda: health()[0] == 200)
+        assert program.stop() == 0
+    finally:
+        program.kill()
+        server.program.kill()
+    (waits,) = (line for line in program.log.read_text().splitlines() if "is waited for" in line)
+    assert json.loads(waits)["level"] == "warning"

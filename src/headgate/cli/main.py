@@ -70,4 +70,4 @@ def main() -> None:
         group()
     except UserError as error:
         click.echo(f"headgate: {error}", err=True)
-        sys.exit(1)
+        sys.exit(error.status)

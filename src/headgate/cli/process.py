@@ -12,7 +12,7 @@ import click
 from headgate.adapters.git.connection import GitConnection
 from headgate.base.errors import UserError
 from headgate.cli.settings import Settings
-from headgate.cli.store.opening import open_url
+from headgate.cli.store.opening import open_url, said
 from headgate.config.operator.model import TenantFile
 from headgate.config.tenants import ConfigErrors, Connection, parse_tenant_file
 from headgate.map.places import Map
@@ -106,12 +106,12 @@ def known_connections(settings: Settings, at: dict[str, GitConnection]) -> dict[
 
 
 async def open_store(settings: Settings) -> Backend:
-    """Raises UserError, also when a newer Headgate writes there."""
+    """Raises UserError, also when a newer Headgate writes there; StoreAway when no server answers."""
     backend, place = await open_url(settings.store_url), Map().system.formats
     try:
         entry = await backend.get(place.path)
         refuse(place.decode(entry.value) if entry else Formats(1), codec.FORMAT)
     except (StoreError, ValueError) as error:
         await backend.close()
-        raise UserError(str(error)) from error
+        raise (said(error) if isinstance(error, StoreError) else UserError(str(error))) from error
     return backend

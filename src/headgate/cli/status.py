@@ -22,6 +22,7 @@ from headgate.web.shapes import StatusShape
 
 INTERVAL_S = 0.5
 TIMEOUT_S = 10.0
+ALIVE_S = 1.0
 
 
 @click.command()
@@ -85,8 +86,20 @@ def address(config: str | None, url: str | None) -> str:
     if url:
         return url.rstrip("/")
     settings = read(find(config))
-    root = settings.get("web", "root")
-    return root.rstrip("/") or f"http://{settings.get('web', 'listen_address')}:{settings.get('web', 'port')}"
+    root, port = settings.get("web", "root").rstrip("/"), settings.get("web", "port")
+    host = settings.get("web", "listen_address")
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    here = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    return root if root and not _alive(here) else here
+
+
+def _alive(base: str) -> bool:
+    """Whether pages are served there: those of this machine need neither a name nor a load balancer."""
+    try:
+        with urllib.request.urlopen(f"{base}/health/live", timeout=ALIVE_S) as answer:
+            return bool(json.load(answer) == {"alive": True})
+    except (OSError, ValueError):
+        return False
 
 
 def fetch(url: str, body: dict[str, Any] | None = None, token: str = "") -> Any:  # JSON

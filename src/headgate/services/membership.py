@@ -95,12 +95,12 @@ class Membership:
         A store that is out of reach, a lost session, a lost lock: what the component held is dropped, and it joins anew
         once the store answers.
         """
-        wait_s, context = REJOIN_FIRST_S, self.context
+        wait_s, context, waits = REJOIN_FIRST_S, self.context, False
         while not stop.is_set():
             try:
                 async with context.store.session(f"{self.kind}@{context.hostname}:{os.getpid()}") as session:
                     await self._join(session)
-                    wait_s = REJOIN_FIRST_S
+                    wait_s, waits = REJOIN_FIRST_S, False
                     try:
                         await run_until(stop, self._until_done(body, session))
                     finally:
@@ -108,7 +108,9 @@ class Membership:
                     return
             except (SessionLost, GuardLost, Unavailable) as lost:
                 self.trouble = str(lost)
-                log.warning("%s: %s; joining anew in %.1f s", self.kind, lost, wait_s)
+                level = logging.DEBUG if waits else logging.WARNING  # a store may be away for hours
+                log.log(level, "%s: %s; joining anew in %.1f s", self.kind, lost, wait_s)
+                waits = isinstance(lost, Unavailable)
             except Undecodable as damaged:
                 self.trouble, wait_s = f"{damaged}; mend it, or remove it", REJOIN_MAX_S
                 log.error("%s: %s; nothing is decided until then", self.kind, self.trouble)

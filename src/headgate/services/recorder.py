@@ -16,7 +16,8 @@ from headgate.store.types import At
 log = logging.getLogger("headgate.recorder")
 
 BATCH_MAX = 20
-RETRY_S = 5.0
+RETRY_FIRST_S = 5.0
+RETRY_MAX_S = 60.0
 
 
 class Recorder:
@@ -24,6 +25,7 @@ class Recorder:
 
     def __init__(self, context: Context, history: HistoryWriter) -> None:
         self._context, self._history = context, history
+        self._wait_s = RETRY_FIRST_S
 
     async def run(self, session: Session) -> None:
         place, mirror = self._context.map.history, self._context.mirror
@@ -42,9 +44,11 @@ class Recorder:
             for event in waiting:
                 await self._history.record(event.event)
         except HistoryUnavailable as error:
-            log.error("the history database cannot be written, trying again in %s s: %s", RETRY_S, error)
-            await asyncio.sleep(RETRY_S)
+            log.error("the history database cannot be written, trying again in %.0f s: %s", self._wait_s, error)
+            await asyncio.sleep(self._wait_s)
+            self._wait_s = min(2 * self._wait_s, RETRY_MAX_S)
             return
+        self._wait_s = RETRY_FIRST_S
         await self._context.store.commit([], consumed(waiting), guards=[guard])
         for event in waiting:
             self._context.observer.finished(event.event)

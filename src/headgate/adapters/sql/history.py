@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,8 @@ from headgate.ports.history import (
     time_text,
 )
 
+log = logging.getLogger("headgate.history")
+
 T = TypeVar("T")
 Row = Mapping[str, Any]  # columns are of several types
 
@@ -43,6 +46,7 @@ _OF_BUILD: Mapping[str, sa.ColumnElement[Any]] = {  # columns are of several typ
 _BOTH = BUILDS.join(BUILDSETS, BUILDS.c.buildset == BUILDSETS.c.uuid)
 
 
+CONNECT_S = 10
 _BRINGING_UP = 0x68676869
 """The number of PostgreSQL's advisory lock."""
 
@@ -52,20 +56,26 @@ class HistoryError(Exception):
 
 
 class SqlHistory:
-    """All access is made by one thread.  Raises HistoryError when opened on what is no database of ours."""
+    """All access is made by one thread.  Raises HistoryError when opened on what is no database of ours; a server that
+    does not let us in is waited for."""
 
     def __init__(self, dburi: str) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="history")
+        self._thread, self._opened = ThreadPoolExecutor(1, thread_name_prefix="history"), False
+        shown = re.sub(r"(://[^:@/]*):[^@]*@", r"\1:***@", dburi)
         try:
             url = sa.make_url(dburi)
             if url.drivername.startswith("sqlite") and url.database:
                 Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+            if url.get_backend_name() == "postgresql":
+                url = url.update_query_dict({"connect_timeout": str(CONNECT_S), **url.query})
             self._engine = sa.create_engine(url, poolclass=sa.StaticPool)
             self._thread.submit(self._open).result()
         except (sa.exc.SQLAlchemyError, OSError, ImportError, TooNew) as error:
-            self._thread.shutdown()
             said = str(getattr(error, "orig", None) or error)
-            shown = re.sub(r"(://[^:@/]*):[^@]*@", r"\1:***@", dburi)
+            if isinstance(error, sa.exc.OperationalError) and not dburi.startswith("sqlite"):
+                log.error("the history database %s cannot be used, and is waited for: %s", shown, said)
+                return
+            self._thread.shutdown()
             mend = "" if isinstance(error, TooNew) else "; mend it, or move it away to begin a new history"
             raise HistoryError(f"[database] dburi {shown}: cannot be used: {said}{mend}") from error
 
@@ -79,6 +89,7 @@ class SqlHistory:
             elif connection.dialect.name == "postgresql":
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_BRINGING_UP)))
             bring_up(connection)  # one process at a time: several may be started at once
+        self._opened = True
 
     async def record(self, finished: Finished) -> None:
         await self._do(lambda connection: _write(connection, finished))
@@ -130,6 +141,8 @@ class SqlHistory:
         """Raises HistoryUnavailable."""
 
         def inside() -> T:
+            if not self._opened:
+                self._open()
             with self._engine.begin() as connection:
                 return work(connection)
 

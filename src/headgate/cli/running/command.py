@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import click
@@ -26,6 +26,9 @@ from headgate.cli.running.logs import set_up
 from headgate.cli.settings import Settings, find, read
 from headgate.services.formats import TooOld
 
+NEEDS_A_HAND = 78
+"""Exit status (EX_CONFIG of sysexits.h): started again it would end the same way, until somebody has mended it."""
+
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _verbose = click.option("--verbose", is_flag=True, help="Say more.")
 Made = Callable[[Process], Coroutine[Any, Any, None]]
@@ -36,8 +39,7 @@ Made = Callable[[Process], Coroutine[Any, Any, None]]
 @_verbose
 def command(config: str | None, verbose: bool) -> None:
     """Start Headgate: scheduler, merger, executor and web pages in one process, on an embedded store."""
-    check_git()
-    _start(config, verbose, _everything)
+    _start(config, verbose, "", _everything)
 
 
 @click.command()
@@ -45,8 +47,7 @@ def command(config: str | None, verbose: bool) -> None:
 @_verbose
 def scheduler(config: str | None, verbose: bool) -> None:
     """Start a scheduler: it reads the tenant file, watches the connections and decides.  Several share the work."""
-    check_git()
-    _start(config, verbose, _one("scheduler", add_scheduler))
+    _start(config, verbose, "scheduler", _one("scheduler", add_scheduler))
 
 
 @click.command()
@@ -54,8 +55,7 @@ def scheduler(config: str | None, verbose: bool) -> None:
 @_verbose
 def merger(config: str | None, verbose: bool) -> None:
     """Start a merger: it does git work.  Several share it."""
-    check_git()
-    _start(config, verbose, _one("merger", add_merger))
+    _start(config, verbose, "merger", _one("merger", add_merger))
 
 
 @click.command()
@@ -63,8 +63,7 @@ def merger(config: str | None, verbose: bool) -> None:
 @_verbose
 def executor(config: str | None, verbose: bool) -> None:
     """Start an executor: it runs builds, and serves their logs to the web.  Several share the builds, by load."""
-    check_git()
-    _start(config, verbose, _one("executor", add_executor))
+    _start(config, verbose, "executor", _one("executor", add_executor))
 
 
 @click.command()
@@ -72,7 +71,7 @@ def executor(config: str | None, verbose: bool) -> None:
 @_verbose
 def launcher(config: str | None, verbose: bool) -> None:
     """Start a launcher: it claims machines of the inventory for builds.  One of several works at a time."""
-    _start(config, verbose, _one("launcher", add_launcher))
+    _start(config, verbose, "launcher", _one("launcher", add_launcher))
 
 
 @click.command()
@@ -85,7 +84,7 @@ def web(config: str | None, verbose: bool) -> None:
         await add_web(process, _said(process))
         add_monitor(process, "web", always=False, said=_monitor_said)
 
-    _start(config, verbose, made)
+    _start(config, verbose, "web", made)
 
 
 def _one(kind: str, add: Made) -> Made:
@@ -120,21 +119,41 @@ def _monitor_said(url: str) -> None:
     print(f"Health and figures are at {url}/health/ready and {url}/metrics", flush=True)
 
 
-def _start(config: str | None, verbose: bool, made: Made) -> None:
-    settings = read(find(config))
-    set_up(settings.get("log", "format"), "debug" if verbose else settings.get("log", "level"))
-    asyncio.run(run(settings, made))
+def _start(config: str | None, verbose: bool, kind: str, made: Made) -> None:
+    """`kind`: empty for all in one.  Raises UserError with the status NEEDS_A_HAND."""
+    try:
+        if kind in ("", "scheduler", "merger", "executor"):
+            check_git()
+        settings = read(find(config))
+        set_up(settings.get("log", "format"), "debug" if verbose else settings.get("log", "level"))
+        asyncio.run(run(settings, made, ports=_health_ports(settings, kind)))
+    except UserError as error:
+        error.status = NEEDS_A_HAND
+        raise
 
 
-async def run(settings: Settings, made: Made = _everything, stop: asyncio.Event | None = None) -> None:
-    """Until a signal, until `stop`, or until every component was asked to stop.
+def _health_ports(settings: Settings, kind: str) -> list[tuple[str, int]]:
+    """Host and port of each that the settings name for a process of this kind."""
+    named = [(settings.get(kind, "prometheus_addr"), settings.get(kind, "prometheus_port"))] if kind else []
+    if kind in ("", "web"):
+        named.append((settings.get("web", "listen_address"), settings.get("web", "port")))
+    return [(host, int(port)) for host, port in named if port and int(port)]
+
+
+async def run(
+    settings: Settings,
+    made: Made = _everything,
+    stop: asyncio.Event | None = None,
+    ports: Sequence[tuple[str, int]] = (),
+) -> None:
+    """Until a signal, until `stop`, or until every component was asked to stop.  `ports`: as of `process`.
 
     SIGINT, and SIGTERM by default, stop at once: builds are handed back.  SIGTERM with `sigterm_method = graceful`, and
     SIGUSR1, let them finish; a second signal stops at once.
     """
     stop = stop or asyncio.Event()
     loop = asyncio.get_running_loop()
-    async with process(settings, stop) as whole:
+    async with process(settings, stop, ports) as whole:
         await made(whole)
 
         def gracefully() -> None:

@@ -7,7 +7,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +29,8 @@ from headgate.adapters.sql.history import HistoryError, SqlHistory
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
 from headgate.cli.jobs import runner_settings
-from headgate.cli.process import connection_shapes, connections, driver_of, known_connections, open_store, tenants
+from headgate.cli.process import connection_shapes, connections, driver_of, known_connections, tenants
+from headgate.cli.running.reaching import reached
 from headgate.cli.settings import FLAGS, Settings
 from headgate.config.operator.model import TenantFile
 from headgate.config.tenants import Tenant
@@ -150,15 +151,17 @@ def writable(settings: Settings, section: str, option: str, default: str) -> Pat
 
 
 @asynccontextmanager
-async def process(settings: Settings, stop: asyncio.Event) -> AsyncIterator[Process]:
-    """Raises UserError."""
+async def process(
+    settings: Settings, stop: asyncio.Event, ports: Sequence[tuple[str, int]] = ()
+) -> AsyncIterator[Process]:
+    """`ports`: (host, port) where health is told already while the store is waited for.  Raises UserError."""
 
     def now_ms() -> int:
         return int(time.time() * 1000)
 
     async with AsyncExitStack() as stack:
         figures = Figures()
-        backend = measured(await open_store(settings), figures.store, now_ms)
+        backend = measured(await reached(settings, ports), figures.store, now_ms)
         stack.push_async_callback(backend.close)
         store = Store(backend, ttl_s=settings.number("store", "session_timeout"))
         context = Context(store, Mirror(store, Map().path), now_ms, root_url=settings.get("web", "root").rstrip("/"))

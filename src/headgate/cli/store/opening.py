@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.base.errors import UserError
 from headgate.store.memory import MemoryBackend
-from headgate.store.types import Backend, StoreError
+from headgate.store.types import Backend, StoreError, Unavailable
 
 SQLITE = "sqlite:///"
 MEMORY = "memory:"
@@ -12,8 +12,16 @@ ZOOKEEPER = "zookeeper://"
 ETCD = "etcd://"
 
 
+class StoreAway(UserError):
+    """No server answers; later one may."""
+
+
+def said(error: StoreError) -> UserError:
+    return StoreAway(str(error)) if isinstance(error, Unavailable) else UserError(str(error))
+
+
 async def open_url(url: str) -> Backend:
-    """To read and to write.  Raises UserError."""
+    """To read and to write.  Raises UserError; StoreAway when no server answers."""
     try:
         if url == MEMORY:
             return MemoryBackend()
@@ -29,7 +37,7 @@ async def open_url(url: str) -> Backend:
 
         return await SqliteBackend.open(url.removeprefix(SQLITE))
     except StoreError as error:
-        raise UserError(str(error)) from error
+        raise said(error) from error
 
 
 async def open_to_read(url: str) -> Backend:

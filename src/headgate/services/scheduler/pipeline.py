@@ -16,7 +16,7 @@ from headgate.gate.advance import holders
 from headgate.gate.change import TriggerEvent
 from headgate.gate.decide import settle, unfinished
 from headgate.gate.enqueue import concluded
-from headgate.gate.model import Action, Cancel, Land, Record, Resume, Run, State, World
+from headgate.gate.model import Action, Cancel, Land, Merge, Record, Resume, Run, State, World
 from headgate.gate.start import awaited
 from headgate.gate.work import Answer, BuildEnded, BuildOutcome, BuildPaused, LayoutChanged
 from headgate.map.places import PipelineEvents, semaphore_of
@@ -33,7 +33,7 @@ from headgate.services.context import Context
 from headgate.services.scheduler.keeping import garbage, load
 from headgate.services.scheduler.notices import notices, reports
 from headgate.services.scheduler.standings import Standings
-from headgate.services.scheduler.turn import Piece, Turn, packed
+from headgate.services.scheduler.turn import Piece, Turn, by_buildset, packed
 from headgate.services.scheduler.zones import executors, zone_of
 from headgate.store.store import GuardLost, Session
 from headgate.store.types import At, Conflict, Op
@@ -162,7 +162,7 @@ class PipelineRunner:
             await self._tidy(guard)
         for path, outcome in outcomes.items():
             await tell(self._context, path, outcome)
-        tell_of(asked)
+        tell_of(asked, after)
         for event in events[-1:]:
             await self._context.mirror.gone(event.entry)
 
@@ -330,16 +330,18 @@ class PipelineRunner:
         self._settled = not cut
 
 
-def tell_of(asked: list[Action]) -> None:
-    """What people look for in the log: what lands, and what came of every item."""
+def tell_of(asked: list[Action], after: State) -> None:
+    """What people look for in the log: what is tested, and tested anew; what lands; what came of every item."""
+    of = by_buildset(after) if any(isinstance(action, Merge | Land) for action in asked) else {}
     for action in asked:
         match action:
-            case Land(work=work):
-                with about(change=work.change.key, buildset=work.buildset):
-                    log.info("%s passed; it is to land", work.change.id)
+            case Merge(work=work) | Land(work=work) if (item := of.get(work.buildset)) is not None:
+                with about(change=item.change.id, item=item.id, buildset=work.buildset):
+                    what = "passed; it is to land" if isinstance(action, Land) else "is to be tested"
+                    log.info("%s %s", item.change.id, what)
             case Record(item=item, result=result):
                 buildset = item.buildset.id if item.buildset else ""
-                with about(change=item.change.key, item=item.id, buildset=buildset):
+                with about(change=item.change.id, item=item.id, buildset=buildset):
                     log.info("%s leaves: %s", item.change.id, result)
             case _:
                 pass

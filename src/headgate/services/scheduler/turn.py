@@ -65,11 +65,12 @@ class Turn:
         out = [Piece([op]) for op in diff.fresh]
         builds = {id: Piece(self._build(ops, runs.get(id), id in cancelled)) for id, ops in diff.builds.items()}
         items = {id: Piece(ops) for id, ops in diff.items.items()}
-        of = {item.buildset.id: item.id for _, item in after.items() if item.buildset is not None}
+        of = by_buildset(after)
         last, unwanted = Piece(diff.queues), list[Piece]()
         for action in asked:
             if isinstance(action, Land):  # with the item that says it is landing, and waits for the answer
-                piece = items.setdefault(of.get(action.work.buildset, ""), Piece())
+                item = of.get(action.work.buildset)
+                piece = items.setdefault(item.id if item is not None else "", Piece())
                 piece.ops += self._landing(action)
             elif isinstance(action, Cancel | Resume):  # with the build that it changes, or once nothing knows of it
                 piece = self._word(action)
@@ -79,7 +80,7 @@ class Turn:
                 else:
                     unwanted.append(piece)
             else:
-                self._add(action, items, last, cancelled)
+                self._add(action, items, last, cancelled, of)
         last.ops += consumed
         out += [*items.values(), *builds.values(), last, *unwanted, *(Piece([op]) for op in diff.stale)]
         return [piece for piece in out if piece.ops]
@@ -104,7 +105,14 @@ class Turn:
         request = self._request(action.id, action.precedence, meta)
         return self.merges.submit(request, msgspec.json.encode(action.work))
 
-    def _add(self, action: Action, items: dict[str, Piece], last: Piece, cancelled: set[str]) -> None:
+    def _add(
+        self,
+        action: Action,
+        items: dict[str, Piece],
+        last: Piece,
+        cancelled: set[str],
+        of: Mapping[str, Item],
+    ) -> None:
         match action:
             case Run():
                 pass  # goes with its build's record
@@ -112,7 +120,10 @@ class Turn:
                 if id not in cancelled:
                     item = work.chain[-1].item if work.chain else ""
                     piece = items.setdefault(item or work.buildset, Piece())
-                    request = self._request(id, precedence, {"item": item, "buildset": work.buildset})
+                    meta = {"item": item, "buildset": work.buildset}
+                    if (whose := of.get(work.buildset)) is not None:
+                        meta["change"] = whose.change.id
+                    request = self._request(id, precedence, meta)
                     piece.ops += self.merges.submit(request, msgspec.json.encode(work))
             case Land() | Cancel() | Resume():
                 pass  # go with what they change
@@ -211,3 +222,8 @@ def _folded(piece: Piece) -> Piece:
             by_path[op.path] = op
     checks = {check.path: check for check in piece.checks}
     return Piece([*by_path.values(), *rest], list(checks.values()))
+
+
+def by_buildset(state: State) -> dict[str, Item]:
+    """Buildset -> its item."""
+    return {item.buildset.id: item for _, item in state.items() if item.buildset is not None}
