@@ -29,6 +29,7 @@ from headgate.map.records import (
     CacheEntry,
     ComponentRecord,
     ConfigBranch,
+    ConfigRead,
     Empty,
     Finished,
     Formats,
@@ -131,6 +132,7 @@ class ConfigFiles(Dir):
 class ConfigProject(Dir):
     """Configuration of one project, by branch."""
 
+    read = place(ConfigRead, "How it was read; nothing: it is to be read anew.", own=True, by="scheduler")
     branch = each(ConfigFiles, key="branch", bare=True)
 
 

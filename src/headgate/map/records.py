@@ -86,6 +86,13 @@ class ConfigBranch(msgspec.Struct, frozen=True):
     """The default branch of its repository: who defines a name first on it, did it first."""
 
 
+class ConfigRead(msgspec.Struct, frozen=True):
+    """The configuration of a project was read, and is read again when it is pushed to."""
+
+    way: str
+    """Digest of what was asked for."""
+
+
 class SystemConf(msgspec.Struct, frozen=True):
     """The tenant file as last read."""
 

@@ -10,8 +10,8 @@ from headgate.store.types import At, Change, Delete, Entry, Lease, Op, SessionLo
 
 
 class MemoryBackend:
-    def __init__(self) -> None:
-        self.tree = Tree()
+    def __init__(self, tree: Tree | None = None) -> None:
+        self.tree = tree or Tree()
         self._leases = Leases(self._drop)
 
     async def get(self, path: str) -> Entry | None:

@@ -83,7 +83,10 @@ def check_leased(ops: Sequence[Op], leased: Callable[[str], bool], above: Callab
         if isinstance(op, Delete):
             continue
         path = op.path if isinstance(op, Put) else f"{op.parent}/"
-        if any(up in fresh or leased(up) for up in ancestors(path)) or (path in fresh and above(path)):
+        for up in ancestors(path):
+            if up in fresh or leased(up):
+                raise ValueError(f"{up}: an entry with a lease has nothing below it; {path} would be")
+        if path in fresh and above(path):
             raise ValueError(f"{path}: an entry with a lease has nothing below it")
 
 

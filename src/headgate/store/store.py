@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from headgate.store.model import check_commit
 from headgate.store.types import (
     OPS_MAX,
     Append,
@@ -151,7 +150,6 @@ class Store:
     ) -> Sequence[Entry | None]:
         """All or nothing.  Raises Conflict, or GuardLost when a guard no longer holds; Unavailable: outcome unknown."""
         every = [*guards, *checks]
-        check_commit(every, ops)
         self.counts.commits += 1
         self.counts.ops += len(ops)
         self.counts.written_bytes += sum(len(op.value) for op in ops if not isinstance(op, Delete))

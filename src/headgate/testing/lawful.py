@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from headgate.map.places import Map
@@ -71,22 +72,32 @@ class Laws:
                 for part in row.template.split("/"):
                     branch = branch.of(part)
                 branch.law = _law(row, row.place, root)
+        self._at = lru_cache(maxsize=10_000)(self._find)
 
     def check(self, writers: Set[str], checks: Sequence[At], ops: Sequence[Op]) -> None:
         """Raises Unlawful."""
         held = {check.path.rpartition("/")[0] for check in checks if check.version is not None}
         for op in ops:
             path = f"{op.parent}/{op.prefix}0000000000" if isinstance(op, Append) else op.path
-            parts = path.split("/")
-            law = self._places.find(parts, 0)
-            if law is None:
+            here = self._at(path)
+            if here is None:
                 raise Unlawful(f"{', '.join(sorted(writers))}: {path} is written, which is not on the map")
+            law, under, taken_under = here
             if writers.isdisjoint(law.writers):
                 raise Unlawful(f"{path} is written by {', '.join(sorted(writers))}; the map names {law.by or 'nobody'}")
-            for lock in law.under + law.taken_under if isinstance(op, Delete) else law.under:
-                needed = "/".join([parts[part] if isinstance(part, int) else part for part in lock])
+            for needed in under + taken_under if isinstance(op, Delete) else under:
                 if needed not in held:
                     raise Unlawful(f"{path} is written without a guard under {needed}")
+
+    def _find(self, path: str) -> tuple[_Law, tuple[str, ...], tuple[str, ...]] | None:
+        """The law at a path, and the locks it names there."""
+        parts = path.split("/")
+        law = self._places.find(parts, 0)
+        return None if law is None else (law, _filled(law.under, parts), _filled(law.taken_under, parts))
+
+
+def _filled(locks: tuple[_Filled, ...], parts: Sequence[str]) -> tuple[str, ...]:
+    return tuple("/".join([parts[part] if isinstance(part, int) else part for part in lock]) for lock in locks)
 
 
 def _law(row: Row, place: place[Any], root: str) -> _Law:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -9,8 +10,10 @@ from typing import NamedTuple
 from headgate.config.branches import content_of, included
 from headgate.config.tenants import TenantProject
 from headgate.gate.work import CatAnswer, CatRequest
-from headgate.map.records import ConfigBranch
+from headgate.map.records import ConfigBranch, ConfigRead
+from headgate.map.tree import Address
 from headgate.recipes import blob
+from headgate.recipes.codec import readable
 from headgate.recipes.lock import write_lock
 from headgate.services.context import Context
 from headgate.services.scheduler.turn import Piece, packed
@@ -39,6 +42,15 @@ class Reading(NamedTuple):
     def paths(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(path for source in self.sources for path in source.config_paths))
 
+    @property
+    def way(self) -> str:
+        """Digest: equal only for what is read the same way."""
+        return hashlib.sha256(repr(self.sources).encode()).hexdigest()[:16]
+
+    def touched_by(self, files: tuple[str, ...] | None, branch: str) -> bool:
+        """Does a change of these files (None: not known) on this branch change what any of them reads?"""
+        return any(source.touches_config(files, branch) for source in self.sources)
+
     def wanted(self, answer: CatAnswer) -> Mapping[str, tuple[str, Mapping[str, str]]]:
         """branch -> commit, and path -> text, of the branches that any tenant reads."""
         return {
@@ -66,6 +78,21 @@ class ConfigFiles:
         assert entry is not None, "a put answers with its entry"
         await self._context.mirror.reached(entry.path, entry.version)
 
+    def has(self, reading: Reading) -> bool:
+        """Was it read, this way?"""
+        entry = self._context.mirror.get(self._read(reading).path)
+        read = readable(entry, ConfigRead) if entry is not None else None
+        return read is not None and read.way == reading.way
+
+    async def miss(self, reading: Reading, guard: At) -> None:
+        """It could not be read: whoever comes next is to try again, too."""
+        path = self._read(reading).path
+        if self._context.mirror.get(path) is not None:
+            await self._context.store.commit([], [Delete(path)], guards=[guard])
+
+    def _read(self, reading: Reading) -> Address[ConfigRead]:
+        return self._context.map.config.cache(reading.sources[0].project).read
+
     async def remember(self, session: Session, reading: Reading, answer: CatAnswer, ltime: int, guard: At) -> None:
         """Replaces what is kept of the project, branch by branch, by what was read after `ltime`; what somebody read
         later stays."""
@@ -82,15 +109,16 @@ class ConfigFiles:
             await self._commit(ops, [], [guard, own])
 
     def _changes(self, reading: Reading, answer: CatAnswer, ltime: int) -> tuple[list[Op], list[At]]:
-        """What to write, each branch's record after its texts; and the records as they are now."""
+        """What to write, each branch's record after its texts, that of the project last; and the records as they are
+        now."""
         mirror, root = self._context.mirror, self._context.map.config.cache(reading.sources[0].project)
-        stale = {entry.path for entry in mirror.under(root.path)}
-        ops, checks = list[Op](), list[At]()
+        stale = {entry.path for entry in mirror.under(root.path)} - {root.read.path}
+        ops, checks, latest = list[Op](), list[At](), True
         for branch, (commit, files) in reading.wanted(answer).items():
             place = root.branch(branch)
             was = mirror.get(place.record.path)
-            later = was is not None and place.record.decode(was.value).ltime > ltime
-            if later:
+            if was is not None and place.record.decode(was.value).ltime > ltime:
+                latest = False
                 stale = {path for path in stale if path != place.path and not path.startswith(place.path + "/")}
                 continue
             for path, text in files.items():
@@ -101,7 +129,12 @@ class ConfigFiles:
             default = branch == next(iter(answer.branches))
             ops.append(place.record.put(ConfigBranch(commit, reading.paths, content_of(files), ltime, default)))
             checks.append(At(place.record.path, was.version if was else None))
-        return [*ops, *(Delete(path) for path in sorted(stale))], checks
+        ops += [Delete(path) for path in sorted(stale)]
+        if latest and not self.has(reading):
+            was = mirror.get(root.read.path)
+            ops.append(root.read.put(ConfigRead(reading.way)))
+            checks.append(At(root.read.path, was.version if was else None))
+        return ops, checks
 
     def _has(self, op: Put) -> bool:
         entry = self._context.mirror.get(op.path)

@@ -48,8 +48,31 @@ class TenantRunner:
             lock(store, session, locks.events.management(name).lock.path).hold() as management,
             lock(store, session, locks.events.trigger(name).lock.path).hold() as trigger,
         ):
-            await self._reconfigure(list(self._readings), session)
+            await self._catch_up(session)
             await self._loop(session, management, trigger)
+
+    async def _catch_up(self, session: Session) -> None:
+        """What the last holder read need not be read again: what was pushed since is in a queue.  What never was, or
+        not as it is to be read now, or could not be, is read; and what others have read anew meanwhile."""
+        place = self._context.map.layout(self._tenant.name).record
+        entry = await self._context.store.get(place.path)
+        if entry is not None:
+            await self._context.mirror.reached(entry.path, entry.version)
+        unread = [project for project, reading in self._readings.items() if not self._files.has(reading)]
+        if unread or entry is None:
+            await self._reconfigure(unread, session)
+        while not self._configuration.current():
+            await self._reconfigure(self._behind() or list(self._readings), session)
+
+    def _behind(self) -> list[str]:
+        """Projects of which other texts are kept than the layout record names."""
+        place = self._context.map.layout(self._tenant.name).record
+        entry = self._context.mirror.get(place.path)
+        named = place.decode(entry.value).branches if entry is not None else {}
+        return [project for project in self._readings if named.get(project, {}) != self._kept(project)]
+
+    def _kept(self, project: str) -> dict[str, str]:
+        return {branch: record.digest for branch, record in kept(self._context, project).items()}
 
     async def _loop(self, session: Session, management: At, trigger: At) -> None:
         with self._context.mirror.part(self._events.management.path, self._events.trigger.path) as stirs:
@@ -96,8 +119,7 @@ class TenantRunner:
         if not change.ref.startswith("refs/heads/"):
             return None
         created_or_deleted = "0" * 40 in (change.old_commit, change.commit)
-        landed = self._configuration.layouts.landed
-        if created_or_deleted or landed.touches_config(change.project, change.files, change.branch):
+        if created_or_deleted or self._readings[change.project].touched_by(change.files, change.branch):
             return Reconfigure({change.project: ()})
         return None
 
@@ -143,7 +165,7 @@ class TenantRunner:
                 tenant=name,
                 at_ms=self._context.now_ms(),
                 ltime=ltime,
-                branches={p: {b: r.digest for b, r in kept(self._context, p).items()} for p in self._readings},
+                branches={project: self._kept(project) for project in self._readings},
             )
             (written,) = await store.commit([], [self._context.map.layout(name).record.put(record)], guards=[guard])
         assert written is not None, "a put answers with its entry"
@@ -163,6 +185,7 @@ class TenantRunner:
                 text = "tenant %s: %s: %s; going on with what was read last"
                 log.error(text, self._tenant.name, project, answer.error)
             self._unread.add(project)
+            await self._files.miss(self._readings[project], guard)
             return
         if project in self._unread:
             log.info("tenant %s: %s can be read again", self._tenant.name, project)

@@ -31,6 +31,10 @@ class Trouble(Enum):
     STALL = "the process stops for longer than a session; what it was about to send is sent late"
 
 
+class Dead(BaseException):
+    """Nothing of a process outlives it: no handler, no second try."""
+
+
 class Link(Through):
     """`troubles`: number of the request -> what happens then.  `died` is set by a death, and nothing is answered any
     more.  Requests take a random number of loop turns."""
@@ -104,7 +108,10 @@ class Link(Through):
             return await asyncio.shield(late)
         if trouble is Trouble.DEATH:
             self.died.set()
-        elif trouble is not Trouble.UNKNOWN:
+            if self._chance.random() < 0.5:
+                await ask()
+            raise Dead
+        if trouble is not Trouble.UNKNOWN:
             self._cut_until_s = now_s + (SHORT_S if trouble is Trouble.BLIP else LONG_S)
             self._breaks += 1
         if self._chance.random() < 0.5:
@@ -118,7 +125,7 @@ class Link(Through):
     async def _reached(self) -> None:
         """Raises Unavailable while the store cannot be reached; waits while the process is stopped."""
         if self.died.is_set():
-            raise Unavailable("this process is dead")
+            raise Dead
         loop = asyncio.get_running_loop()
         if loop.time() < self._stalled_until_s:
             await asyncio.sleep(self._stalled_until_s - loop.time())

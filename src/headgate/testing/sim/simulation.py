@@ -9,8 +9,10 @@ abandoned; every write is made by whom the map names, under the lock it names; n
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -30,6 +32,7 @@ from headgate.services.recorder import Recorder
 from headgate.services.scheduler.scheduler import Scheduler
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
+from headgate.store.tree import Tree
 from headgate.testing.lawful import LawfulBackend, Laws, Unlawful
 from headgate.testing.loop import run_virtual
 from headgate.testing.sim.doubles import SimForge, SimGit, SimRunner
@@ -43,6 +46,8 @@ TIME_MAX_S = 400.0
 LOOK_INTERVAL_S = 5.0
 DEATHS_MAX = 3
 TROUBLES_MAX = 3
+TROUBLED = 2, 80
+"""Among which requests of a process something happens: few make more, most make fewer."""
 SKEW_MAX_S = 300.0
 """How far the clocks of two processes are apart."""
 
@@ -95,6 +100,8 @@ SERVED = (
 """The same with a job that pauses until the one that needs it has ended, and much returned by all."""
 SERVED_EVERY = 5
 """Every so many seeds have it."""
+FRESH_EVERY = 7
+"""Every so many seeds begin with an empty store; the others with what a gate left that ran before."""
 CUT_EVERY, CUT_OPS_MAX = 4, 13
 """Every so many seeds have commits of fewer operations: no turn of any size is one commit there."""
 WRITERS = {
@@ -124,6 +131,8 @@ class Simulation:
     seed: int
     calm: bool = False
     """Without any trouble."""
+    quiet: bool = False
+    """Nobody proposes anything."""
     idle_s: float = 0.0
     """How long all goes on once it is quiet; the store must not be asked anything meanwhile."""
     deaths: int = 0
@@ -132,13 +141,20 @@ class Simulation:
 
     def run(self) -> World:
         """Raises Broken, naming the seed."""
+        if self.seed % FRESH_EVERY == 0:
+            return self.run_on(MemoryBackend())
+        before = _left(self.seed % (SERVED_EVERY * CHECKED_EVERY))
+        return self.run_on(MemoryBackend(Tree(before.entries.values(), before.appended, before.revision)))
+
+    def run_on(self, store: MemoryBackend) -> World:
+        """As `run`, on a store that may have been used before."""
         try:
             with drawn_from(random.Random(f"ids {self.seed}").getrandbits):
-                return run_virtual(self._run())
+                return run_virtual(self._run(store))
         except Broken as broken:
             raise Broken(f"seed {self.seed}: {broken}") from broken
 
-    async def _run(self) -> World:
+    async def _run(self, store: MemoryBackend) -> World:
         chance = random.Random(self.seed)
         served, checked = self.seed % SERVED_EVERY == 0, self.seed % CHECKED_EVERY == 0
         config = (SERVED if served else CONFIG) + CHECK * checked
@@ -146,13 +162,13 @@ class Simulation:
         notes, stop = Notes(), asyncio.Event()
         if served:
             world.served, world.returned = ("together",), {"much": "x" * (EVENT_DATA_MAX_BYTES + 1)}
-        judge = Judge(MemoryBackend(), world, notes)
+        judge = Judge(store, world, notes)
         cut = random.Random(f"cut {self.seed}").randrange(1, CUT_OPS_MAX)
         ops_max = cut if self.seed % CUT_EVERY == 1 else COMMIT_OPS_MAX
         troubled = _Processes(self, world, judge, notes, chance, stop, ops_max)
         kinds = [kind for kind in WRITERS for _ in range(1 + (chance.random() < 0.3))]
         tasks = [asyncio.ensure_future(troubled.run(kind, f"{kind}{n}")) for n, kind in enumerate(kinds)]
-        story = asyncio.ensure_future(Story(world, chance).run())
+        story = asyncio.ensure_future(asyncio.sleep(0) if self.quiet else Story(world, chance).run())
         try:
             await _until_quiet(world, judge, story, tasks)
             await self._idle()
@@ -173,6 +189,14 @@ class Simulation:
     def _asked(self) -> int:
         """Requests made, keep-alives apart."""
         return sum(store.counts.requests + store.counts.watches for store in self.stores)
+
+
+@cache
+def _left(seed: int) -> Tree:
+    """What is in the store after a gate with this seed's configuration began, had nothing to do, and stopped."""
+    store = MemoryBackend()
+    Simulation(seed, calm=True, quiet=True).run_on(store)
+    return store.tree
 
 
 async def _until_quiet(world: World, judge: Judge, story: asyncio.Task[None], tasks: list[asyncio.Task[None]]) -> None:
@@ -224,10 +248,10 @@ class _Processes:
         """Number of the request -> what happens."""
         others = [trouble for trouble in Trouble if trouble is not Trouble.DEATH]
         met: dict[int, Trouble] = {
-            self.chance.randrange(5, 150): self.chance.choice(others)
+            self.chance.randrange(*TROUBLED): self.chance.choice(others)
             for _ in range(self.chance.randrange(TROUBLES_MAX))
         }
-        return {**met, self.chance.randrange(5, 150): Trouble.DEATH} if mortal else met
+        return {**met, self.chance.randrange(*TROUBLED): Trouble.DEATH} if mortal else met
 
     def _unlawful(self, unlawful: Unlawful) -> None:
         self.world.broken = self.world.broken or Broken(str(unlawful))
@@ -258,8 +282,22 @@ def _scheduler(context: Context, world: World) -> Scheduler:
 def simulate(seeds: Iterable[int]) -> int:
     """Runs them all; how many deaths there were.  Raises Broken."""
     deaths = 0
-    for seed in seeds:
-        simulation = Simulation(seed)
-        simulation.run()
-        deaths += simulation.deaths
+    with _collected_between() as collect:
+        for seed in seeds:
+            simulation = Simulation(seed)
+            simulation.run()
+            deaths += simulation.deaths
+            collect()
     return deaths
+
+
+@contextmanager
+def _collected_between() -> Iterator[Callable[[], object]]:
+    """Nothing looks for garbage until it is asked to, and then only among what is new: a sixth of a seed's time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield lambda: gc.collect(0)
+    finally:
+        if was:
+            gc.enable()

@@ -1,0 +1,189 @@
+"""Who takes a tenant over reads of its projects only what has to be read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from headgate.base.ids import fresh
+from headgate.base.tasks import run_until
+from headgate.config.parse import ParseCache
+from headgate.config.tenants import Connection, parse_tenants
+from headgate.gate.change import Change, EventKind, TriggerEvent
+from headgate.gate.work import CatAnswer, CatRequest, MergerAnswer, MergerWork
+from headgate.map.places import Map
+from headgate.recipes.mirror import Mirror
+from headgate.services.configuration import Configuration, readers
+from headgate.services.context import Context
+from headgate.services.membership import serve
+from headgate.services.merger import Merger
+from headgate.services.scheduler.configfiles import Reading
+from headgate.services.scheduler.tenant import TenantRunner
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+from headgate.testing.loop import run_virtual
+
+TENANTS = """
+- tenant:
+    name: one
+    source: {local: {config-projects: [config], untrusted-projects: [shared, own]}}
+- tenant:
+    name: two
+    source: {local: {config-projects: [config], untrusted-projects: [shared]}}
+"""
+WIDER = TENANTS.replace("[shared]", "[{shared: {extra-config-paths: [more.yaml]}}]")
+PIPELINE = "- pipeline: {name: gate, manager: dependent}\n- job: {name: base, parent: null, run: x}\n"
+HEAD = "refs/heads/master"
+
+
+@dataclass
+class Repositories:
+    """`ports.git.GitWork`: what is read of whom."""
+
+    texts: dict[str, dict[str, str]] = field(
+        default_factory=lambda: {"git/config": {"zuul.yaml": PIPELINE}, "git/shared": {}, "git/own": {}}
+    )
+    broken: set[str] = field(default_factory=set)
+    asked: list[str] = field(default_factory=list)
+
+    async def do(self, work: MergerWork) -> MergerAnswer:
+        assert isinstance(work, CatRequest)
+        self.asked.append(work.project.removeprefix("git/"))
+        if work.project in self.broken:
+            return CatAnswer(work.project, False, error="it is broken")
+        texts = {path: text for path, text in self.texts[work.project].items() if path in work.paths}
+        return CatAnswer(work.project, True, branches={"master": "c"}, files={"master": texts})
+
+    def read(self) -> list[str]:
+        """Since this was last asked."""
+        asked, self.asked = sorted(self.asked), []
+        return asked
+
+
+@dataclass
+class Gate:
+    """A store, a merger, and schedulers one after the other."""
+
+    repositories: Repositories
+    context: Context
+
+    async def scheduler(self, tenants: str, *names: str, seconds: float = 5.0) -> dict[str, Configuration]:
+        """One that has these tenants for so long; then it is gone."""
+        parsed = parse_tenants(tenants, "tenants.yaml", {"local": Connection("local", "git")})
+        readings = {p: Reading(tuple(found)) for p, found in readers(parsed.values()).items()}
+        cache = ParseCache()
+        configurations = {name: Configuration(self.context, parsed[name], cache) for name in names}
+        async with self.context.store.session("scheduler") as session:
+            runners = [TenantRunner(self.context, one, readings).run(session) for one in configurations.values()]
+            stop = asyncio.Event()
+            running = asyncio.ensure_future(run_until(stop, *runners))
+            await asyncio.sleep(seconds)
+            stop.set()
+            await running
+        return configurations
+
+    async def pushed(self, tenant: str, *files: str) -> None:
+        """To the shared project."""
+        change = Change("local", "git/shared", "master", commit="d", old_commit="c", ref=HEAD, files=files)
+        stream = self.context.map.events.tenant(tenant).trigger.stream
+        await self.context.store.commit([], stream.append(TriggerEvent(EventKind.REF_UPDATED, change, fresh())))
+
+
+def played(play: Callable[[Gate], Awaitable[None]]) -> None:
+    async def main() -> None:
+        store = Store(MemoryBackend())
+        context = Context(store, Mirror(store, Map().path), lambda: 0)
+        gate, stop = Gate(Repositories(), context), asyncio.Event()
+
+        async def script() -> None:
+            await play(gate)
+            stop.set()
+
+        merger = serve(context, "merger", Merger(context, gate.repositories).run, stop)
+        await run_until(stop, context.mirror.run(), merger, script())
+
+    run_virtual(main())
+
+
+def test_the_next_holder_reads_nothing_that_was_read() -> None:
+    async def play(gate: Gate) -> None:
+        await gate.scheduler(TENANTS, "one")
+        assert gate.repositories.read() == ["config", "own", "shared"]
+        found = await gate.scheduler(TENANTS, "one")
+        assert gate.repositories.read() == []
+        assert list(found["one"].layouts.landed.pipelines) == ["gate"]
+
+    played(play)
+
+
+def test_what_is_to_be_read_in_another_way_is_read() -> None:
+    async def play(gate: Gate) -> None:
+        await gate.scheduler(TENANTS, "one", "two")
+        gate.repositories.read()
+        await gate.scheduler(WIDER, "one")
+        assert gate.repositories.read() == ["shared"]
+
+    played(play)
+
+
+def test_what_could_not_be_read_is_read_by_the_next_holder() -> None:
+    async def play(gate: Gate) -> None:
+        await gate.scheduler(TENANTS, "one")
+        gate.repositories.read()
+        gate.repositories.broken = {"git/shared"}
+        await gate.pushed("one", "zuul.yaml")
+        await gate.scheduler(TENANTS, "one")
+        assert gate.repositories.read() == ["shared"]
+        gate.repositories.broken = set()
+        await gate.scheduler(TENANTS, "one")
+        assert gate.repositories.read() == ["shared"]
+        await gate.scheduler(TENANTS, "one")
+        assert gate.repositories.read() == []
+
+    played(play)
+
+
+def test_a_push_that_nobody_acted_on_is_acted_on_by_the_next_holder() -> None:
+    async def play(gate: Gate) -> None:
+        await gate.scheduler(TENANTS, "one")
+        gate.repositories.read()
+        gate.repositories.texts["git/shared"] = {"zuul.yaml": "- job: {name: fresh}\n"}
+        await gate.pushed("one", "zuul.yaml")
+        found = await gate.scheduler(TENANTS, "one")
+        assert gate.repositories.read() == ["shared"]
+        assert "fresh" in found["one"].layouts.landed.jobs
+
+    played(play)
+
+
+def test_what_another_tenant_read_anew_meanwhile_is_read() -> None:
+    async def play(gate: Gate) -> None:
+        await gate.scheduler(TENANTS, "one", "two")
+        gate.repositories.texts["git/shared"] = {"zuul.yaml": "- job: {name: fresh}\n"}
+        await gate.pushed("one", "zuul.yaml")
+        await gate.scheduler(TENANTS, "one")
+        gate.repositories.read()
+        found = await gate.scheduler(TENANTS, "two")
+        assert gate.repositories.read() == ["shared"]
+        assert "fresh" in found["two"].layouts.landed.jobs
+
+    played(play)
+
+
+def test_a_push_to_what_only_another_tenant_reads_is_followed_by_all_who_have_the_project() -> None:
+    """They share what is kept of it: who does not follow could not take it up any more."""
+
+    async def play(gate: Gate) -> None:
+        await gate.scheduler(WIDER, "one", "two")
+        gate.repositories.texts["git/shared"] = {"more.yaml": "- job: {name: fresh}\n"}
+        for tenant in ("one", "two"):
+            await gate.pushed(tenant, "more.yaml")
+        await gate.scheduler(WIDER, "one", "two")
+        for tenant in ("one", "two"):
+            parsed = parse_tenants(WIDER, "tenants.yaml", {"local": Connection("local", "git")})[tenant]
+            anew = Configuration(gate.context, parsed, ParseCache())
+            assert anew.current(), tenant
+            assert ("fresh" in anew.layouts.landed.jobs) is (tenant == "two")
+
+    played(play)
