@@ -6,10 +6,11 @@ import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeVar
 
 from headgate.map.places import Map
-from headgate.map.records import Notice, Notices, Posting, Postings
+from headgate.map.records import ComponentRecord, Notice, Notices, Posting, Postings
 from headgate.map.tree import unescape
 from headgate.ports.observer import Nobody, Observer
 from headgate.recipes import codec
@@ -17,7 +18,7 @@ from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import RequestPlaces, Requests
 from headgate.recipes.stream import Stream
 from headgate.store.store import Store
-from headgate.store.types import OPS_MAX, Op
+from headgate.store.types import OPS_MAX, Entry, Op
 
 log = logging.getLogger("headgate.notices")
 
@@ -68,6 +69,11 @@ class Context:
         self.observer.untold(to, messages)
         return []
 
+    def members(self, prefix: str) -> dict[str, ComponentRecord]:
+        """Components by the paths of their entries, those below `prefix`, oldest first; without damaged ones."""
+        found = ((entry.path, _member(entry)) for entry in self.mirror.under(prefix))
+        return {path: record for path, record in found if record is not None}
+
     @property
     def builds(self) -> Requests:
         """Those for executors of no zone."""
@@ -94,3 +100,9 @@ class Context:
         if found is None:
             found = self._queues[places.requests] = Requests(self.store, places)
         return found
+
+
+@lru_cache(maxsize=10_000)
+def _member(entry: Entry) -> ComponentRecord | None:
+    """They are asked for with every claim, and seldom change."""
+    return codec.readable(entry, ComponentRecord)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 
-from headgate.map.records import ComponentRecord, Formats
-from headgate.recipes.codec import readable
+from headgate.map.records import Formats
 from headgate.services.context import Context
 from headgate.store.types import At, Conflict, Entry, StoreError, Unavailable
 
@@ -69,8 +68,7 @@ def _following(now: Formats, common: int) -> Formats | None:
 
 
 def _common(context: Context) -> int:
-    found = (readable(entry, ComponentRecord) for entry in context.mirror.under(context.map.components.path))
-    return min([context.knows, *(record.formats for record in found if record is not None)])
+    return min([context.knows, *(record.formats for record in context.members(context.map.components.path).values())])
 
 
 def _read(context: Context, entry: Entry | None) -> Formats:

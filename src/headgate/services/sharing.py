@@ -18,7 +18,6 @@ from typing import Any
 from headgate.map.records import ComponentRecord
 from headgate.map.tree import Address
 from headgate.recipes.backlog import Backlog
-from headgate.recipes.codec import readable
 from headgate.recipes.requests import Open
 from headgate.services.membership import Membership
 
@@ -81,8 +80,7 @@ class Sharing:
         context, session = self.membership.context, self.membership.session
         me = session.name if session else ""
         address: Address[ComponentRecord] = getattr(context.map.components, self.membership.kind)
-        members = ((e.path, readable(e, ComponentRecord)) for e in context.mirror.under(address.path))
-        records = {path: record for path, record in members if record is not None}
+        records = context.members(address.path)
         held = sum((backlog.held for backlog in backlogs), Counter[str]())
         held[me] = max(held[me], running)
         peers = {path: record for path, record in records.items() if path == me or _free(record, held[path])}

@@ -18,9 +18,8 @@ from headgate.gate.change import Change
 from headgate.gate.graph import waiting_for
 from headgate.gate.model import Build, Item, Phase, Queue, State
 from headgate.gate.report import failing_reasons
-from headgate.map.records import ComponentRecord, Trouble
+from headgate.map.records import Trouble
 from headgate.map.tree import Undecodable, unescape
-from headgate.recipes.codec import readable
 from headgate.recipes.requests import Request
 from headgate.services.context import Context
 from headgate.services.scheduler.keeping import load
@@ -158,21 +157,19 @@ class Status:
         place, mirror = self.context.map.components, self.context.mirror
         queues = (*self.context.zones(), self.context.merges)
         held = Counter(o.request.owner.get("component") for queue in queues for o in queue.open(mirror) if o.locked)
-        for entry in mirror.under(place.path):
-            if (record := readable(entry, ComponentRecord)) is None:
-                continue
+        for path, record in self.context.members(place.path).items():
             data = record.data
             accepting = record.state == "running" and bool(data.get("accepting", True))
             shown = ComponentShape(
                 hostname=record.hostname,
                 state=record.state,
                 version=record.version,
-                name=entry.path.removeprefix(place.path + "/"),
+                name=path.removeprefix(place.path + "/"),
                 pid=record.pid,
                 accepting=accepting,
                 why=str(data.get("why", "")),
                 zone=str(data.get("zone", "")),
-                running=held[entry.path],
+                running=held[path],
                 places=int(data.get("places", 0)),
             )
             found.setdefault(record.kind, []).append(shown)

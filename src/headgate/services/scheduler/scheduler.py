@@ -16,10 +16,9 @@ import msgspec
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Tenant
 from headgate.gate.work import BuildEnded, BuildPaused
-from headgate.map.records import ComponentRecord, SystemConf
+from headgate.map.records import SystemConf
 from headgate.ports.git import Forge
 from headgate.recipes import blob
-from headgate.recipes.codec import readable
 from headgate.recipes.lock import write_lock
 from headgate.recipes.mirror import Part
 from headgate.services.configuration import Configuration, readers
@@ -146,12 +145,8 @@ class Scheduler:
 
     def _members(self) -> list[str]:
         """Schedulers that take work, by the path of their entry."""
-        place = self._context.map.components.scheduler
-        return [
-            entry.path
-            for entry in self._context.mirror.under(place.path)
-            if (record := readable(entry, ComponentRecord)) is not None and record.state == "running"
-        ]
+        found = self._context.members(self._context.map.components.scheduler.path)
+        return [path for path, record in found.items() if record.state == "running"]
 
     async def _publish(self, session: Session) -> None:
         """The tenant file, for processes that do not have it."""

@@ -6,14 +6,11 @@ from collections.abc import Iterable
 
 from headgate.config.model import FrozenJob
 from headgate.map.records import ComponentRecord
-from headgate.recipes.codec import readable
 from headgate.services.context import Context
 
 
 def executors(context: Context) -> list[ComponentRecord]:
-    place = context.map.components.executor
-    found = (readable(entry, ComponentRecord) for entry in context.mirror.under(place.path))
-    return [record for record in found if record is not None]
+    return list(context.members(context.map.components.executor.path).values())
 
 
 def zone_of(job: FrozenJob, executors: Iterable[ComponentRecord]) -> str:

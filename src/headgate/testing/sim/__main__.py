@@ -11,7 +11,7 @@ from functools import partial
 from rich.console import Console
 from rich.progress import track
 
-from headgate.testing.sim.simulation import Simulation
+from headgate.testing.sim.simulation import simulate
 
 CHUNK = 20
 
@@ -22,7 +22,7 @@ def broken(first: int, count: int) -> list[str]:
     found = []
     for seed in range(first, first + count):
         try:
-            Simulation(seed).run()
+            simulate([seed])
         except Exception as error:  # whatever breaks is a finding; the run goes on
             found.append(
                 str(error) if f"seed {seed}" in str(error) else f"seed {seed}: {type(error).__name__}: {error}"

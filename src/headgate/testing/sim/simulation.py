@@ -15,7 +15,8 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 
 from headgate.base.ids import drawn_from
 from headgate.base.tasks import run_until
@@ -46,7 +47,7 @@ TIME_MAX_S = 400.0
 LOOK_INTERVAL_S = 5.0
 DEATHS_MAX = 3
 TROUBLES_MAX = 3
-TROUBLED = 2, 80
+TROUBLED = 2, 100
 """Among which requests of a process something happens: few make more, most make fewer."""
 SKEW_MAX_S = 300.0
 """How far the clocks of two processes are apart."""
@@ -84,18 +85,19 @@ CONFIG = """
     window-floor: 2
 - job: {name: base, parent: null, run: jobs/x}
 - job: {name: unit, semaphore: one}
-- job: {name: together, dependencies: unit}
 - semaphore: {name: one, max: 2}
 - project:
     name: ^.*$
     queue: shared
-    gate: {jobs: [unit, together]}
+    gate: {jobs: [unit]}
 """
-SERVED = (
-    CONFIG.replace("[unit, together]", "[unit, serves, together]").replace(
-        "dependencies: unit", "dependencies: [unit, serves]"
-    )
-    + "- job: {name: serves, run: {name: jobs/x, semaphores: one}}\n"
+TOGETHER = CONFIG.replace("[unit]", "[unit, together]") + "- job: {name: together, dependencies: unit}\n"
+"""The same with a job that waits for the other."""
+TOGETHER_EVERY = 4
+"""Of so many seeds, the first half have it."""
+SERVED = CONFIG.replace("[unit]", "[unit, serves, together]") + (
+    "- job: {name: together, dependencies: [unit, serves]}\n"
+    "- job: {name: serves, run: {name: jobs/x, semaphores: one}}\n"
 )
 """The same with a job that pauses until the one that needs it has ended, and much returned by all."""
 SERVED_EVERY = 5
@@ -143,7 +145,7 @@ class Simulation:
         """Raises Broken, naming the seed."""
         if self.seed % FRESH_EVERY == 0:
             return self.run_on(MemoryBackend())
-        before = _left(self.seed % (SERVED_EVERY * CHECKED_EVERY))
+        before = _left(_Kind.of(self.seed))
         return self.run_on(MemoryBackend(Tree(before.entries.values(), before.appended, before.revision)))
 
     def run_on(self, store: MemoryBackend) -> World:
@@ -156,12 +158,7 @@ class Simulation:
 
     async def _run(self, store: MemoryBackend) -> World:
         chance = random.Random(self.seed)
-        served, checked = self.seed % SERVED_EVERY == 0, self.seed % CHECKED_EVERY == 0
-        config = (SERVED if served else CONFIG) + CHECK * checked
-        world = World(chance, config, pipelines=("check", "gate") if checked else ("gate",))
-        notes, stop = Notes(), asyncio.Event()
-        if served:
-            world.served, world.returned = ("together",), {"much": "x" * (EVENT_DATA_MAX_BYTES + 1)}
+        world, notes, stop = _Kind.of(self.seed).world(chance), Notes(), asyncio.Event()
         judge = Judge(store, world, notes)
         cut = random.Random(f"cut {self.seed}").randrange(1, CUT_OPS_MAX)
         ops_max = cut if self.seed % CUT_EVERY == 1 else COMMIT_OPS_MAX
@@ -191,12 +188,42 @@ class Simulation:
         return sum(store.counts.requests + store.counts.watches for store in self.stores)
 
 
+class _Kind(NamedTuple):
+    """What is configured."""
+
+    served: bool
+    together: bool
+    checked: bool
+
+    @classmethod
+    def of(cls, seed: int) -> _Kind:
+        served = seed % SERVED_EVERY == 0
+        return cls(served, served or seed % TOGETHER_EVERY < TOGETHER_EVERY / 2, seed % CHECKED_EVERY == 0)
+
+    def world(self, chance: random.Random) -> World:
+        config = SERVED if self.served else TOGETHER if self.together else CONFIG
+        return World(
+            chance,
+            config + CHECK * self.checked,
+            gating=("unit", "together") if self.together else ("unit",),
+            pipelines=("check", "gate") if self.checked else ("gate",),
+            served=("together",) if self.served else (),
+            returned={"much": "x" * (EVENT_DATA_MAX_BYTES + 1)} if self.served else {},
+        )
+
+
 @cache
-def _left(seed: int) -> Tree:
-    """What is in the store after a gate with this seed's configuration began, had nothing to do, and stopped."""
+def _left(kind: _Kind) -> Tree:
+    """What is in the store after a gate of this kind began, had nothing to do, and stopped."""
     store = MemoryBackend()
-    Simulation(seed, calm=True, quiet=True).run_on(store)
+    Simulation(next(seed for seed in count() if _Kind.of(seed) == kind), calm=True, quiet=True).run_on(store)
     return store.tree
+
+
+def prepare() -> None:
+    """Makes what worlds begin with: for whoever breaks something afterwards, and the next may not find it broken."""
+    for kind in {_Kind.of(seed) for seed in range(SERVED_EVERY * CHECKED_EVERY * TOGETHER_EVERY)}:
+        _left(kind)
 
 
 async def _until_quiet(world: World, judge: Judge, story: asyncio.Task[None], tasks: list[asyncio.Task[None]]) -> None:
@@ -284,11 +311,16 @@ def simulate(seeds: Iterable[int]) -> int:
     deaths = 0
     with _collected_between() as collect:
         for seed in seeds:
-            simulation = Simulation(seed)
-            simulation.run()
-            deaths += simulation.deaths
+            deaths += _deaths(seed)
             collect()
     return deaths
+
+
+def _deaths(seed: int) -> int:
+    """Nothing of the simulation is left when this returns, but for what is to be collected."""
+    simulation = Simulation(seed)
+    simulation.run()
+    return simulation.deaths
 
 
 @contextmanager

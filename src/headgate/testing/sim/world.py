@@ -43,6 +43,8 @@ class World:
     chance: random.Random
     config: str
     """Of the config project, but for what its pushes added."""
+    gating: tuple[str, ...] = ("unit",)
+    """Jobs that every change of the gate must pass."""
     pipelines: tuple[str, ...] = ("gate",)
     heads: dict[str, str] = field(default_factory=lambda: dict.fromkeys((*PROJECTS, CONFIG), "h"))
     """project -> head of its one branch"""
@@ -99,7 +101,7 @@ class World:
     def jobs(self, head: str) -> set[str]:
         """Those that gate a project's change which leaves it at this head."""
         added = {f"extra-{commit}" for commit in commits(head) if commit in self.proposals}
-        return {"unit", "together", *added}
+        return {*self.gating, *added}
 
     def land(self, change: Change, head: str, state: RepoState) -> None:
         """Raises Broken for what was not tested, and for a configuration that is wrong."""
