@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import Append, At, Entry, Op
-from headgate.testing.sim.simulation import Simulation
+from headgate.testing.sim.simulation import Simulation, prepare
 
 
 def traced(seed: int) -> str:
@@ -32,5 +32,6 @@ def traced(seed: int) -> str:
 
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
+    prepare()
     for seed in sys.argv[1:]:
         print(seed, traced(int(seed)))
