@@ -79,6 +79,22 @@ def test_changes_are_put_in_moved_and_taken_out(headgate: Headgate) -> None:
         assert status == 1 and said.endswith("tenant example has no project 'code/nothing'\n")
 
 
+def test_configuration_is_read_anew(headgate: Headgate) -> None:
+    def reconfigure(*projects: str) -> Said:
+        return say(headgate, "reconfigure", "--url", headgate.url, *projects)
+
+    assert reconfigure() == (0, "Read anew: all projects of example.\n")
+    assert reconfigure("code/api", "config") == (0, "Read anew: code/api, config.\n")
+    status, said = reconfigure("code/nothing")
+    assert status == 1 and said.endswith("tenant example has no project 'code/nothing'\n")
+    hidden = headgate.repositories.hub / "code" / "hidden"
+    (headgate.repositories.hub / "code" / "api").rename(hidden)
+    status, said = reconfigure("code/api")
+    assert status == 1 and "git.example/code/api cannot be read: " in said, said
+    hidden.rename(headgate.repositories.hub / "code" / "api")
+    assert reconfigure("code/api")[0] == 0
+
+
 def test_nobody_answers(headgate: Headgate) -> None:
     assert headgate.stop() == 0
     change = ("--project", "code/api", "one")

@@ -1,4 +1,4 @@
-"""Taking a hand: enqueue, dequeue, promote, approve."""
+"""Taking a hand: enqueue, dequeue, promote, reconfigure, approve."""
 
 from __future__ import annotations
 
@@ -68,6 +68,21 @@ def promote(config: str | None, url: str | None, tenant: str | None, pipeline: s
     place = f"{base}/api/tenant/{quote(the_tenant(base, token, tenant))}/promote"
     fetch(place, {"pipeline": pipeline, "changes": list(changes)}, token)
     click.echo(f"At the head of {pipeline} now: {', '.join(changes)}.")
+
+
+@click.command()
+@_config
+@_url
+@_tenant
+@click.argument("projects", nargs=-1)
+def reconfigure(config: str | None, url: str | None, tenant: str | None, projects: tuple[str, ...]) -> None:
+    """Read the configuration of PROJECTS anew, of all when none is named.
+
+    What is pushed is read by itself: this is for when you doubt it."""
+    base, token = address(config, url), token_of(config)
+    chosen = the_tenant(base, token, tenant)
+    fetch(f"{base}/api/tenant/{quote(chosen)}/reconfigure", {"projects": list(projects)}, token)
+    click.echo(f"Read anew: {', '.join(projects) or f'all projects of {chosen}'}.")
 
 
 @click.command()

@@ -28,6 +28,7 @@ COMMANDS = {
     "enqueue": ("headgate.cli.control:enqueue", "Put a change into a pipeline."),
     "dequeue": ("headgate.cli.control:dequeue", "Take a change out of a pipeline."),
     "promote": ("headgate.cli.control:promote", "Move changes to the head of their queue."),
+    "reconfigure": ("headgate.cli.control:reconfigure", "Read the configuration of projects anew."),
     "approve": ("headgate.cli.control:approve", "Approve a proposed change, by pushing its approval."),
     "encrypt": ("headgate.cli.keys.encrypt:command", "Encrypt a value that only a project's jobs can open."),
     "keys": ("headgate.cli.keys.command:command", "Keys of projects: show, export, import, rotate, delete."),

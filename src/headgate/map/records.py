@@ -195,7 +195,15 @@ class ForPipeline(msgspec.Struct, frozen=True, tag="pipeline"):
     result: str = ""
 
 
-Management = Reconfigure | ForPipeline
+class Reread(msgspec.Struct, frozen=True, tag="reread"):
+    """By hand: the configuration of these projects is to be read anew; of all of the tenant's when none is named."""
+
+    projects: tuple[str, ...]
+    result: str = ""
+    """Where the outcome is told, empty when nobody waits."""
+
+
+Management = Reconfigure | Reread | ForPipeline
 
 
 class ManagementResult(msgspec.Struct, frozen=True):

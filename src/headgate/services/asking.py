@@ -1,13 +1,13 @@
-"""Asking a pipeline for something by hand, and hearing what became of it."""
+"""Asking a tenant, or a pipeline of it, for something by hand, and hearing what became of it."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 
 from headgate.base.ids import fresh
-from headgate.gate.work import Managed
-from headgate.map.records import ForPipeline, ManagementResult
+from headgate.map.records import Management, ManagementResult
 from headgate.recipes.patience import answered
 from headgate.services.context import Context
 from headgate.store.store import Session
@@ -20,12 +20,12 @@ class Unanswered(Exception):
     """Nobody said what became of it; the request may be in the queue still."""
 
 
-async def ask(context: Context, session: Session, tenant: str, pipeline: str, work: Managed) -> ManagementResult:
-    """What the pipeline made of the request.  Raises Unanswered, SessionLost."""
+async def ask(context: Context, session: Session, tenant: str, asked: Callable[[str], Management]) -> ManagementResult:
+    """What came of the request; `asked`: where the outcome is to be told -> the request.  Raises Unanswered,
+    SessionLost."""
     place, mirror = context.map.results.management, context.mirror
     path = f"{place.path}/{fresh()}"
-    event = ForPipeline(pipeline, work, path)
-    events = context.map.events.tenant(tenant).management.stream.append(event)
+    events = context.map.events.tenant(tenant).management.stream.append(asked(path))
     waiting = Put(path, place.encode(ManagementResult(False)), session.lease)
 
     async def submit() -> None:

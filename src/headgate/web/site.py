@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 from headgate.config.dynamic import Layouts
 from headgate.gate.change import Change
 from headgate.gate.work import Managed
-from headgate.map.records import Finished
+from headgate.map.records import Finished, ForPipeline, Management, Reread
 from headgate.ports.history import HistoryReader
 from headgate.ports.secrets import NoKeys, PublicKeys
 from headgate.services.asking import Unanswered, ask
@@ -163,11 +164,18 @@ class Site:
     async def ask(self, tenant: str, pipeline: str, work: Managed) -> None:
         """Returns once it is done.  Raises 404, 409 when the pipeline could not, 503 when nobody answered."""
         self.pipeline(tenant, pipeline)
+        await self._ask(tenant, partial(ForPipeline, pipeline, work))
+
+    async def reread(self, tenant: str, projects: Sequence[str]) -> None:
+        """As `ask`: the configuration of these projects, of all for none, is read anew."""
+        await self._ask(tenant, partial(Reread, tuple(self.project(tenant, name) for name in projects)))
+
+    async def _ask(self, tenant: str, asked: Callable[[str], Management]) -> None:
         session = self.joined()
         if session is None:
             raise HTTPException("the store cannot be reached just now; nothing was asked", status_code=503)
         try:
-            outcome = await ask(self.context, session, tenant, pipeline, work)
+            outcome = await ask(self.context, session, tenant, asked)
         except (Unanswered, SessionLost) as error:
             raise HTTPException(str(error), status_code=503) from error
         if not outcome.done:

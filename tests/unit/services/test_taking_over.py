@@ -13,6 +13,7 @@ from headgate.config.tenants import Connection, parse_tenants
 from headgate.gate.change import Change, EventKind, TriggerEvent
 from headgate.gate.work import CatAnswer, CatRequest, MergerAnswer, MergerWork
 from headgate.map.places import Map
+from headgate.map.records import Reread
 from headgate.recipes.mirror import Mirror
 from headgate.services.configuration import Configuration, readers
 from headgate.services.context import Context
@@ -153,6 +154,19 @@ def test_a_push_that_nobody_acted_on_is_acted_on_by_the_next_holder() -> None:
         found = await gate.scheduler(TENANTS, "one")
         assert gate.repositories.read() == ["shared"]
         assert "fresh" in found["one"].layouts.landed.jobs
+
+    played(play)
+
+
+def test_what_is_asked_for_by_hand_is_read() -> None:
+    async def play(gate: Gate) -> None:
+        await gate.scheduler(TENANTS, "one")
+        stream = gate.context.map.events.tenant("one").management.stream
+        for projects, read in ((("git/own",), ["own"]), ((), ["config", "own", "shared"])):
+            gate.repositories.read()
+            await gate.context.store.commit([], stream.append(Reread(projects)))
+            await gate.scheduler(TENANTS, "one")
+            assert gate.repositories.read() == read
 
     played(play)
 

@@ -104,7 +104,7 @@ def _collected(hint: Any, shapes: dict[str, type[msgspec.Struct]]) -> str:  # an
 def _shape(shape: type[msgspec.Struct]) -> Iterator[str]:
     yield f"### {shape.__name__}"
     yield ""
-    if doc := inspect.getdoc(shape):
+    if doc := inspect.cleandoc(vars(shape).get("__doc__") or ""):  # its own, not that of what it is made from
         yield " ".join(doc.split())
         yield ""
     yield "| name | what | |"

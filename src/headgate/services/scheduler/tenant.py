@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -12,7 +12,7 @@ from headgate.base.ids import fresh
 from headgate.gate.change import EventKind, TriggerEvent
 from headgate.gate.enqueue import triggers
 from headgate.gate.work import CatAnswer
-from headgate.map.records import ForPipeline, LayoutRecord, ManagementResult, Reconfigure
+from headgate.map.records import ForPipeline, LayoutRecord, ManagementResult, Reconfigure, Reread
 from headgate.recipes.lock import lock, write_lock
 from headgate.recipes.stream import Waiting, consumed
 from headgate.services.asking import tell
@@ -40,7 +40,8 @@ class TenantRunner:
         self._readings = {p.project: readings[p.project] for p in self._tenant.projects}
         self._files = ConfigFiles(context)
         self._events = context.map.events.tenant(self._tenant.name)
-        self._unread: set[str] = set()
+        self._unread: dict[str, str] = {}
+        """Project that could not be read -> why."""
 
     async def run(self, session: Session) -> None:
         locks, store, name = self._context.map.locks, self._context.store, self._tenant.name
@@ -130,22 +131,30 @@ class TenantRunner:
             return False
         ops: list[Op] = consumed(waiting)
         projects: dict[str, tuple[str, ...]] = {}
-        refused: dict[str, str] = {}
+        told: dict[str, str] = {}
+        """Where somebody waits -> why it could not be done."""
+        reread: dict[str, Sequence[str]] = {}
+        """Where somebody waits -> projects."""
         for event in waiting:
             match event.event:
                 case Reconfigure(projects=named):
                     projects |= named
+                case Reread(projects=named, result=result):
+                    reread[result] = named or tuple(self._readings)
+                    projects |= dict.fromkeys(reread[result], ())
                 case ForPipeline(pipeline=name, result=result):
                     known = name in self._configuration.layouts.landed.pipelines
                     if known:
                         ops += self._events.pipelines(name).management.stream.append(event.event)
                     elif result:
-                        refused[result] = f"tenant {self._tenant.name} has no pipeline {name}"
+                        told[result] = f"tenant {self._tenant.name} has no pipeline {name}"
         if projects:
             await self._reconfigure([project for project in projects if project in self._readings], session)
         await self._context.store.commit([], ops, guards=[guard])
-        for path, why in refused.items():
-            await tell(self._context, path, ManagementResult(False, why))
+        for path, read in reread.items():
+            told[path] = "; ".join(f"{p} cannot be read: {self._unread[p]}" for p in read if p in self._unread)
+        for path, why in told.items():
+            await tell(self._context, path, ManagementResult(not why, why))
         await self._context.mirror.gone(waiting[-1].entry)
         return True
 
@@ -184,10 +193,10 @@ class TenantRunner:
             if project not in self._unread:
                 text = "tenant %s: %s: %s; going on with what was read last"
                 log.error(text, self._tenant.name, project, answer.error)
-            self._unread.add(project)
+            self._unread[project] = answer.error
             await self._files.miss(self._readings[project], guard)
             return
         if project in self._unread:
             log.info("tenant %s: %s can be read again", self._tenant.name, project)
-            self._unread.discard(project)
+            del self._unread[project]
         await self._files.remember(session, self._readings[project], answer, ltime, guard)

@@ -1,4 +1,4 @@
-"""Taking a hand: enqueue, dequeue, promote."""
+"""Taking a hand: enqueue, dequeue, promote, reconfigure."""
 
 from __future__ import annotations
 
@@ -63,6 +63,26 @@ async def promote(state: State, request: HttpRequest, tenant: FromPath[str], dat
     return True
 
 
+class ForProjects(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of reconfigure."""
+
+    projects: tuple[str, ...] = ()
+    """Every project of the tenant when none is named."""
+
+
+OF_ALL = "of the whole system: [web] token, or a token for every tenant"
+
+
+@post("/api/tenant/{tenant:str}/reconfigure", status_code=200, opt={"permission": OF_ALL})
+async def reconfigure(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[ForProjects]) -> bool:
+    """Read the configuration of projects anew, whether or not they were pushed to."""
+    site = site_of(state)
+    site.allow_all(request)
+    site.tenant(tenant)
+    await site.reread(tenant, data.projects)
+    return True
+
+
 PERMISSIONS = ("read", "enqueue", "dequeue", "promote")
 """Those that anything here asks for."""
 
@@ -87,7 +107,7 @@ class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @post(
     "/api/component/{kind:str}/{name:str}",
     status_code=200,
-    opt={"permission": "of the whole system: [web] token, or a token for every tenant"},
+    opt={"permission": OF_ALL},
 )
 async def component(
     state: State, request: HttpRequest, kind: FromPath[str], name: FromPath[str], data: JSONBody[Wish]
@@ -100,4 +120,4 @@ async def component(
     return True
 
 
-ROUTES = (control, promote, authorizations, component)
+ROUTES = (control, promote, reconfigure, authorizations, component)
