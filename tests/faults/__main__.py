@@ -19,6 +19,8 @@ from tests.faults.faults import FAULTS, Outcome, suffer
 from tests.faults.fleet import KINDS, fleet
 
 CHANGES = 30
+SWEPT_S = 10.0
+"""What is left for longer nobody but the safety net took away."""
 
 
 def table(engine: str, outcomes: Sequence[Outcome]) -> Table:
@@ -30,13 +32,22 @@ def table(engine: str, outcomes: Sequence[Outcome]) -> Table:
         "rejected",
         "all ended after",
         "nothing left after",
+        "",
         title=f"Three servers of {engine}; {kinds}",
     )
     for one in outcomes:
         if one.untried:
             found.add_row(one.fault, f"not tried: {one.untried}")
             continue
-        cells = (one.fault, one.changes, one.landed, one.failed, f"{one.ended_s:.1f} s", f"{one.rest_s:.1f} s")
+        cells = (
+            one.fault,
+            one.changes,
+            one.landed,
+            one.failed,
+            f"{one.ended_s:.1f} s",
+            f"{one.rest_s:.1f} s",
+            one.tried,
+        )
         found.add_row(*(str(cell) for cell in cells))
     return found
 
@@ -45,8 +56,10 @@ async def run(root: Path, engine: str, names: Sequence[str], count: int) -> list
     async with ENGINES[engine](root / "servers") as servers, fleet(root / "gate", servers) as found:
         outcomes = []
         for name in names:
-            outcomes.append(await suffer(found, name, count))
-            print(f"{engine}: {name}: {outcomes[-1].landed} landed, {outcomes[-1].failed} rejected", flush=True)
+            outcomes.append(one := await suffer(found, name, count))
+            print(f"{engine}: {name}: {one.landed} landed, {one.failed} rejected", flush=True)
+            if one.rest_s > SWEPT_S:
+                print(f"left for {one.rest_s:.0f} s: {', '.join(one.left)}", flush=True)
         return outcomes
 
 

@@ -12,9 +12,11 @@ from functools import partial
 from pathlib import Path
 
 from headgate.testing.repositories import run_git
+from tests.faults import late
 from tests.faults.fleet import PROJECTS, SESSION_S, Change, Component, Fleet
 
-Fault = Callable[[Fleet], Awaitable[None]]
+Fault = Callable[[Fleet], Awaitable[str | None]]
+"""What was tried, if there is more to say than its name does."""
 BEFORE = 3
 """Changes that have ended when the fault comes: it is in the middle of the work."""
 ENDED_S = 300.0
@@ -52,11 +54,6 @@ async def _stall(kind: str, seconds: float, fleet: Fleet) -> None:
     await _away(await fleet.busy(kind), Component.stall, Component.mend, seconds)
 
 
-async def _freeze(kind: str, seconds: float, fleet: Fleet) -> None:
-    """Stopped past its session, and then it goes on where it was: its late writes must be refused."""
-    await _away(await fleet.busy(kind), Component.freeze, Component.thaw, seconds)
-
-
 async def _full_disk(fleet: Fleet) -> None:
     """Of an executor: it says that it takes no more, the others do its work; and that it does again."""
     victim = fleet.components[-1]
@@ -86,7 +83,7 @@ FAULTS: dict[str, Fault] = {
     "kill -9 of the store's leader": _kill_leader,
     **{f"{kind} cut off for 2 s": partial(_cut, kind, 2.0) for kind in KIND_NAMES},
     **{f"{kind} cut off past its session": partial(_cut, kind, LONG_S) for kind in KIND_NAMES},
-    **{f"{kind} stopped past its session": partial(_freeze, kind, LONG_S) for kind in KIND_NAMES},
+    **{f"{kind} stopped past its session": partial(late.freeze, kind) for kind in KIND_NAMES},
     "full disk on an executor": _full_disk,
     "packets of a scheduler lost past its session": partial(_stall, "scheduler", LONG_S),
 }  # fmt: skip
@@ -109,21 +106,25 @@ class Outcome:
     """From the last approval until the last change had its end."""
     rest_s: float
     """From then on until nothing was left of the work."""
+    left: tuple[str, ...]
+    """What was there last."""
+    tried: str = ""
+    """In detail."""
     untried: str = ""
-    """Why it was not tried."""
+    """Why it was not."""
 
 
 async def suffer(fleet: Fleet, name: str, count: int) -> Outcome:
     """A gate of so many changes, with the fault in the middle of it.  Raises AssertionError for what must not be."""
     if fleet.no_disk and FAULTS[name] is _full_disk:
-        return Outcome(name, 0, 0, 0, 0.0, 0.0, fleet.no_disk)
+        return Outcome(name, 0, 0, 0, 0.0, 0.0, (), untried=fleet.no_disk)
     merged = {project: len(fleet.merges(project)) for project in PROJECTS}
     changes = await fleet.propose(name.replace(" ", "-").replace("'", ""), count)
     begun_s = time.monotonic()
     try:
         async with asyncio.timeout(ENDED_S):
             await fleet.ended(changes, BEFORE)
-            await FAULTS[name](fleet)
+            tried = await FAULTS[name](fleet) or ""
             await fleet.ended(changes)
     except TimeoutError:
         waiting = [change.topic for change in changes if not change.note]
@@ -139,7 +140,7 @@ async def suffer(fleet: Fleet, name: str, count: int) -> Outcome:
     _hold(fleet, name, changes, merged)
     await _on_the_map(fleet)
     landed = sum(change.landed for change in changes)
-    return Outcome(name, count, landed, count - landed, ended_s - begun_s, rest_s - ended_s)
+    return Outcome(name, count, landed, count - landed, ended_s - begun_s, rest_s - ended_s, tuple(fleet.left), tried)
 
 
 def _hold(fleet: Fleet, name: str, changes: list[Change], merged: dict[str, int]) -> None:

@@ -206,6 +206,7 @@ class Fleet:
 
     async def at_rest(self) -> None:
         """Waits until nothing is left of what was under way: no request, lock, item, holder, event, directory."""
+        self.left = []
         backend = await self.engine.open()
         try:
             while left := [*left_over(await backend.list("/zuul")), *self.directories()]:

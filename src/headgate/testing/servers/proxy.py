@@ -14,7 +14,7 @@ class Proxy:
     """Passes on what comes to `port`.
 
     `cut` breaks what is connected; `refuse` breaks new connections, too; `stall` keeps them, and nothing arrives;
-    `deaf` lets requests through and no answer back; `restore` ends all of that.
+    `deaf` lets requests through and no answer back, `mute` the other way round; `restore` ends all of that.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -26,6 +26,8 @@ class Proxy:
         self._heard = asyncio.Event()
         """Set: what servers answer arrives."""
         self._refusing = False
+        self._waiting: dict[asyncio.StreamReader, bytes] = {}
+        """Whose piece may not go on -> the piece."""
         self._pairs: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -42,6 +44,11 @@ class Proxy:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.cut()
+
+    @property
+    def withheld(self) -> bytes:
+        """What was sent and has not arrived."""
+        return b"".join(self._waiting.values())
 
     @property
     def connected(self) -> bool:
@@ -68,6 +75,9 @@ class Proxy:
 
     def deaf(self) -> None:
         self._heard.clear()
+
+    def mute(self) -> None:
+        self._open.clear()
 
     def restore(self) -> None:
         self._refusing = False
@@ -106,7 +116,9 @@ class Proxy:
     ) -> None:
         with suppress(OSError):
             while piece := await reader.read(PIECE_BYTES):
+                self._waiting[reader] = piece
                 await gate.wait()
+                del self._waiting[reader]
                 if self.latency_s:
                     await asyncio.sleep(self.latency_s)
                 writer.write(piece)

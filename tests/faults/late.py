@@ -1,0 +1,107 @@
+"""A process stopped in the middle of a commit until its session is over: what it sent, and what it does first."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from contextlib import aclosing
+
+from headgate.store.types import Backend, Changed, Entry, Snapshot
+from tests.faults.fleet import LOOK_S, SESSION_S, Component, Fleet
+
+CATCH_S = 5.0
+"""How long a commit under a lock is waited for: the work may be over before one is sent."""
+NOTICED = "joining anew"
+WORK = {"scheduler": b"/item/", "merger": b"/zuul/merger/", "executor": b"/zuul/executor/"}
+"""In what is sent to the store for the work that a lock is held for."""
+
+
+async def freeze(kind: str, fleet: Fleet) -> str:
+    """Nothing that it sent before, and nothing that it does until it has joined anew, may change the store: all others
+    are stopped meanwhile, so whatever changes is of its doing.  What was tried, for people."""
+    backend = await fleet.engine.open()
+    try:
+        victim = await fleet.busy(kind)
+        (old,) = await _entries(backend, victim)
+        caught = await _caught(victim, WORK[kind])
+        victim.freeze()
+        while await backend.get(old):  # noqa: ASYNC110 - it is kept in the store
+            await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(SESSION_S / 4)  # others take over
+        said = len(victim.program.log.read_text())
+        others = [component for component in fleet.components if component is not victim]
+        for other in others:
+            other.freeze()
+        try:
+            late = await _late(backend, victim)
+        finally:
+            for other in others:
+                other.thaw()
+        assert not late, f"{victim.name} wrote although its session was over: {late}"
+        assert NOTICED in victim.program.log.read_text()[said:], fleet.log(victim)
+        return f"{'a commit' if caught else 'nothing'} under way; none took effect late"
+    finally:
+        for line in victim.lines:
+            line.restore()
+        victim.thaw()
+        await backend.close()
+
+
+async def _entries(backend: Backend, component: Component) -> list[str]:
+    """Of the registry, that are its own."""
+    listed = await backend.list(f"/zuul/components/{component.kind}")
+    return [entry.path for entry in listed if _of(component, entry)]
+
+
+def _of(component: Component, entry: Entry) -> bool:
+    return entry.path.startswith(f"/zuul/components/{component.kind}/") and (
+        json.loads(entry.value)["pid"] == component.pid
+    )
+
+
+async def _caught(victim: Component, work: bytes) -> bool:
+    """Whether something for its work has now left it, and has not arrived."""
+    try:
+        async with asyncio.timeout(CATCH_S):
+            while not any(work in line.withheld for line in victim.lines):
+                for line in victim.lines:
+                    line.restore()
+                await asyncio.sleep(0.01)
+                for line in victim.lines:
+                    line.mute()
+                while not any(line.withheld for line in victim.lines):  # noqa: ASYNC110 - of another process
+                    await asyncio.sleep(0.01)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _late(backend: Backend, victim: Component) -> list[str]:
+    """What changes from when its commit arrives until it has joined anew."""
+    while (before := await backend.list("/zuul")) != await _a_moment_later(backend):
+        pass  # what others had sent
+    for line in victim.lines:
+        line.restore()
+    while any(line.withheld for line in victim.lines):  # noqa: ASYNC110 - it arrives
+        await asyncio.sleep(0.01)
+    if (after := await _a_moment_later(backend)) != before:
+        return [entry.path for entry in set(after) ^ set(before)]
+    found = list[str]()
+    watch = backend.watch("/zuul")
+    async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
+        async for change in watch:
+            match change:
+                case Snapshot(entries):
+                    found += [entry.path for entry in set(entries) ^ set(before)]
+                    victim.thaw()
+                case Changed(entry) if _of(victim, entry):
+                    return found
+                case _:
+                    found.append(change.entry.path if isinstance(change, Changed) else change.path)
+    raise AssertionError("a watch ends with an error")
+
+
+async def _a_moment_later(backend: Backend) -> Sequence[Entry]:
+    await asyncio.sleep(LOOK_S)
+    return await backend.list("/zuul")

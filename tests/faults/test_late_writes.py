@@ -1,0 +1,83 @@
+"""A process is stopped in the middle of a commit, the commit in the network, until its lock is somebody else's."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headgate.base.ids import fresh
+from headgate.recipes.lock import lock
+from headgate.store.store import Store
+from headgate.store.types import Put
+from headgate.testing.servers.etcd import Etcd
+from headgate.testing.servers.program import Program
+from headgate.testing.servers.proxy import proxy
+from headgate.testing.servers.zookeeper import ZooKeeper, chroot
+from tests.faults.holder import HELD, LOCK, NOTICED, PLACE, REFUSED, open_store
+
+TTL_S = 2.0
+DEADLINE_S = 60.0
+TOP = Path(__file__).parents[2]
+
+Url = Callable[[int], str]
+"""Of the store at this port."""
+
+
+@pytest.fixture(params=["zookeeper", "etcd"])
+async def place(request: pytest.FixtureRequest) -> tuple[int, Url]:
+    """The server's port, and what a tree of our own is called at a port."""
+    server: ZooKeeper | Etcd = request.getfixturevalue(f"{request.param}_server")
+    if isinstance(server, Etcd):
+        root = fresh()
+        return server.port, lambda port: f"etcd://127.0.0.1:{port}/{root}"
+    path = await chroot(server)  # a connection that outlives the session, or the server itself would drop what is late
+    return server.port, lambda port: f"zookeeper://127.0.0.1:{port}{path}?session_s=40"
+
+
+async def _until(so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not so():  # noqa: ASYNC110 - of another process
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "unguarded"])
+async def test_what_was_on_its_way_when_the_session_ended_is_refused(
+    tmp_path: Path, place: tuple[int, Url], guarded: bool
+) -> None:
+    """Without the guard it is written: so the guard it is that refuses it."""
+    real, url = place
+    backend = await open_store(url(real))
+    store = Store(backend, ttl_s=TTL_S)
+
+    async with proxy(real) as line:
+        kind = "guarded" if guarded else "unguarded"
+        command = [sys.executable, "-m", "tests.faults.holder", url(line.port), str(TTL_S), kind]
+        victim = Program(command, tmp_path, {"PYTHONPATH": str(TOP)})
+        victim.start()
+        try:
+            await _until(lambda: HELD in victim.log.read_text())
+            while b"old " not in line.withheld:  # but what a connection says of itself
+                line.restore()
+                await asyncio.sleep(0.01)
+                line.mute()
+                await _until(lambda: line.withheld != b"")
+            victim.signal(signal.SIGSTOP)
+            async with store.session("new") as session, lock(store, session, LOCK).hold() as guard:
+                await store.commit([], [Put("/new", b"")], guards=[guard])
+                before = await store.list(PLACE)
+                line.restore()
+                await _until(lambda: not line.withheld)
+                victim.signal(signal.SIGCONT)
+                await _until(lambda: not victim.running)
+                told = victim.log.read_text()
+                assert REFUSED in told or NOTICED in told, told
+                after = await store.list(PLACE)
+        finally:
+            victim.kill()
+            await backend.close()
+    assert (after == before) is guarded, after[len(before) :]
