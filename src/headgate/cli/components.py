@@ -11,6 +11,8 @@ from headgate.base.errors import UserError
 from headgate.cli.status import address, fetch, token_of
 from headgate.web.shapes import ComponentShape
 
+PIPED_WIDTH = 1000
+
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
 
@@ -30,15 +32,15 @@ def command(context: click.Context, config: str | None, url: str | None, as_json
         click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
     else:
         console = Console(highlight=False)
-        console.print(
-            _table(msgspec.convert(found, dict[str, list[ComponentShape]])), soft_wrap=not console.is_terminal
-        )
+        if not console.is_terminal:
+            console.width = PIPED_WIDTH  # names are to be used: nothing is cut
+        console.print(_table(msgspec.convert(found, dict[str, list[ComponentShape]])))
 
 
 def _table(components: dict[str, list[ComponentShape]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("component", "host", "state", "version", "zone", "work", ""):
-        table.add_column(name, no_wrap=True, overflow="fold")
+        table.add_column(name, no_wrap=bool(name), overflow="fold")
     for _, found in sorted(components.items()):
         for one in found:
             style = {"running": "" if one.accepting else "yellow", "paused": "yellow"}.get(one.state, "red")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 from headgate.base.errors import UserError
+from headgate.cli.settings import find, read
 from headgate.cli.store.opening import open_to_read
 from headgate.map.check import check
 from headgate.map.page import page
@@ -20,8 +21,8 @@ _store = click.option(
     "--store",
     "store",
     metavar="FILE|URL",
-    required=True,
-    help="The store's file or URL; a running Headgate is not disturbed.",
+    default="",
+    help="The store's file or URL, by default that of the settings; a running Headgate is not disturbed.",
 )
 _root = click.option("--root", default=ROOT, show_default=True, help="Where in the store the gate's tree is.")
 
@@ -62,7 +63,7 @@ def check_(context: click.Context, store: str, root: str, every: bool) -> None:
 def _entries(store: str, among: Sequence[Tree]) -> Sequence[Entry]:
     """Of all trees, each as of one moment."""
     try:
-        return asyncio.run(_listed(store, among))
+        return asyncio.run(_listed(store or read(find(None)).store_url, among))
     except (StoreError, UserError) as error:
         raise click.ClickException(str(error)) from error
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from litestar import Litestar, get
 from litestar.datastructures import State
-from litestar.exceptions import NotFoundException
+from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath, FromQuery
 from litestar.response import File, Stream
 
@@ -70,6 +70,18 @@ def over(context: Context, build: str) -> Callable[[], bool]:
         return all(context.mirror.get(f"{path}/{build}") is None for path in paths)
 
     return gone
+
+
+@get(["/", "/{rest:path}"])
+async def waiting(state: State, rest: FromPath[str] = "") -> None:
+    """Whatever else is asked before there is a store."""
+    vitals: Vitals = state["vitals"]
+    raise HTTPException(f"the store cannot be used, and is waited for: {vitals.store.error}", status_code=503)
+
+
+def create_waiting_app(vitals: Vitals) -> Litestar:
+    """Before there is a store."""
+    return Litestar((*vital.ROUTES, waiting), state=State({"vitals": vitals}), openapi_config=None, logging_config=None)
 
 
 def create_process_app(vitals: Vitals, logs: Logs | None = None) -> Litestar:

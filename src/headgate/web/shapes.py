@@ -110,10 +110,10 @@ class Length(msgspec.Struct, frozen=True):
 
 
 class TroubleShape(msgspec.Struct, frozen=True):
-    """Something is wrong with a repository, or with the store."""
+    """Something is wrong with a repository, with the store, or nobody is there to do the work."""
 
     project: str
-    """Or `the store`: the queues are then as they were last seen."""
+    """Or `the store`: the queues are then as they were last seen; or `no KIND takes part`."""
     text: str
     since: int
     """Milliseconds since the epoch."""

@@ -18,9 +18,10 @@ from msgspec.structs import replace
 from headgate.config.dynamic import Layouts
 from headgate.gate.change import Change
 from headgate.gate.work import Managed
-from headgate.map.records import Finished, ForPipeline, Management, Reread
+from headgate.map.records import ComponentRecord, Finished, ForPipeline, Management, Reread
 from headgate.ports.history import HistoryReader
 from headgate.ports.secrets import NoKeys, PublicKeys
+from headgate.recipes.codec import readable
 from headgate.services.asking import Unanswered, ask
 from headgate.services.context import Context
 from headgate.services.scheduler.standings import Standings
@@ -36,6 +37,13 @@ from headgate.web.vitals import Vitals
 
 FINISHED_MAX = 10_000
 """Buildsets on their way into the history that are looked through."""
+
+UNLESS = {
+    "scheduler": "nothing is decided until one does",
+    "merger": "nothing is merged, read or landed until one does",
+    "executor": "no build is run until one does",
+}
+"""Kind of components -> what does not happen while none takes part."""
 
 HttpRequest = Request[Any, Any, Any]  # no user, no auth, no state of its own
 
@@ -72,6 +80,8 @@ class Site:
     status: Status = field(init=False)
     _estimates: Estimates = field(init=False)
     _shots: dict[str, Shot] = field(default_factory=dict)
+    _missed: dict[str, int] = field(default_factory=dict)
+    """Kind of components of which none takes part -> since when, milliseconds since the epoch."""
 
     def __post_init__(self) -> None:
         self.status = Status(self.context, self.tenants)
@@ -93,12 +103,24 @@ class Site:
         if known is not None and same and known.layouts is layouts:
             return known
         away, status = self.away, self.status.of(tenant, self._estimates.of)
+        absent = () if away else self._nobody()
         if await self._estimates.learn():
             status = self.status.of(tenant, self._estimates.of)
-        status = replace(status, troubles=(*away, *status.troubles))
+        status = replace(status, troubles=(*away, *absent, *status.troubles))
         tag = hashlib.sha256(msgspec.json.encode(status)).hexdigest()[:24]
         found = self._shots[tenant] = Shot(status, tag, moves, layouts, loaded, away)
         return found
+
+    def _nobody(self) -> tuple[TroubleShape, ...]:
+        """The kinds of components of which none takes part."""
+        for kind in UNLESS:
+            entries = self.context.mirror.under(getattr(self.context.map.components, kind).path)
+            found = (readable(entry, ComponentRecord) for entry in entries)
+            if any(record is not None and record.state == "running" for record in found):
+                self._missed.pop(kind, None)
+            else:
+                self._missed.setdefault(kind, self.context.now_ms())
+        return tuple(TroubleShape(f"no {kind} takes part", UNLESS[kind], at) for kind, at in self._missed.items())
 
     @property
     def away(self) -> tuple[TroubleShape, ...]:

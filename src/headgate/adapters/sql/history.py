@@ -146,8 +146,16 @@ class SqlHistory:
             with self._engine.begin() as connection:
                 return work(connection)
 
+        def again() -> T:  # a server that was started anew shows only when it is asked
+            try:
+                return inside()
+            except sa.exc.DBAPIError as error:
+                if not error.connection_invalidated:
+                    raise
+                return inside()
+
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, inside)
+            return await asyncio.get_running_loop().run_in_executor(self._thread, again)
         except sa.exc.SQLAlchemyError as error:
             raise HistoryUnavailable(str(getattr(error, "orig", None) or error)) from error
 

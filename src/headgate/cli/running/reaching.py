@@ -13,7 +13,7 @@ from headgate.cli.process import open_store
 from headgate.cli.settings import Settings
 from headgate.cli.store.opening import StoreAway
 from headgate.store.types import Backend
-from headgate.web.process import create_process_app
+from headgate.web.process import create_waiting_app
 from headgate.web.serve import serve
 from headgate.web.vitals import Vitals
 
@@ -40,7 +40,7 @@ async def reached(settings: Settings, ports: Sequence[tuple[str, int]]) -> Backe
         away = _Away(int(time.time() * 1000), str(error))
     log.warning("the store cannot be used, and is waited for: %s", away.away_why)
     over, found = asyncio.Event(), list[Backend]()
-    app = create_process_app(Vitals(away, lambda: b""))
+    app = create_waiting_app(Vitals(away, lambda: b""))
 
     async def waiting() -> None:
         found.append(await _waited_for(settings, away))
