@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from contextlib import aclosing
 
-from headgate.store.types import Backend, Changed, Entry, Snapshot
+from headgate.store.types import Backend, Changed, Entry, Gone, Snapshot
 from tests.faults.fleet import LOOK_S, SESSION_S, Component, Fleet
 
 CATCH_S = 5.0
@@ -85,21 +85,30 @@ async def _late(backend: Backend, victim: Component) -> list[str]:
         line.restore()
     while any(line.withheld for line in victim.lines):  # noqa: ASYNC110 - it arrives
         await asyncio.sleep(0.01)
-    if (after := await _a_moment_later(backend)) != before:
-        return [entry.path for entry in set(after) ^ set(before)]
+    if arrived := _written(before, await _a_moment_later(backend)):
+        return arrived
+    leased = {entry.path for entry in before if entry.lease}
     found = list[str]()
     watch = backend.watch("/zuul")
     async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
         async for change in watch:
             match change:
                 case Snapshot(entries):
-                    found += [entry.path for entry in set(entries) ^ set(before)]
+                    found += _written(before, entries)
                     victim.thaw()
                 case Changed(entry) if _of(victim, entry):
                     return found
-                case _:
-                    found.append(change.entry.path if isinstance(change, Changed) else change.path)
+                case Changed(entry):
+                    found.append(entry.path)
+                case Gone(path) if path not in leased:
+                    found.append(path)
     raise AssertionError("a watch ends with an error")
+
+
+def _written(before: Sequence[Entry], after: Sequence[Entry]) -> list[str]:
+    """Where they differ; but a session of those that are stopped may end meanwhile."""
+    gone = [entry.path for entry in set(before) - set(after) if not entry.lease]
+    return sorted({*gone, *(entry.path for entry in set(after) - set(before))})
 
 
 async def _a_moment_later(backend: Backend) -> Sequence[Entry]:

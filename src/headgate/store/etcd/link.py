@@ -11,6 +11,7 @@ import grpc
 from google.protobuf.message import Message
 from grpc import aio
 
+from headgate.store.etcd import doors
 from headgate.store.etcd.address import Address
 from headgate.store.etcd.patience import LONG_S, Patience
 from headgate.store.etcd.wire import etcd_pb2 as pb
@@ -156,8 +157,7 @@ class Link:
                 wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
         if not done:
-            hint = "; it asks for a client certificate, perhaps (tls_cert)" if self.address.tls_ca else ""
-            raise Unavailable(f"{self.address}: no server can be reached{hint}")
+            raise Unavailable(f"{self.address}: no server can be reached: {await doors.trouble(self.address)}")
         self._used = min(waits[one] for one in done)
         return self._channels[self._used]
 

@@ -65,7 +65,7 @@ def _hint(error: Exception, tls: ssl.SSLContext | None, address: Address) -> str
     if isinstance(error, Lost | ConnectionError):
         if tls is None:
             return f"{error or 'closed by the server'}; does it want TLS (tls_ca=…) there?"
-        return f"{error}; does it want another client certificate (tls_cert=…)?"
+        return f"{error or 'closed by the server'}; does it speak TLS there, and is tls_cert=… one it accepts?"
     return str(error)
 
 
@@ -146,8 +146,10 @@ class Session:
         try:
             async with self._alive(link):
                 await self._attached(link)
-        except BaseException:
+        except BaseException as error:
             link.close()
+            if isinstance(error, Lost) and not self.address.user:
+                raise Lost(f"{error}; does it want a login (user:password@)?") from error
             raise
         self._link = link
         self._ready.set()

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 VALID = timedelta(days=1)
+NAMES = ("authority", "server", "client", "stranger", "expired")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +26,18 @@ class Certificates:
     client: Path
     stranger: Path
     """Of another authority."""
+    expired: Path
 
 
 def make(directory: Path) -> Certificates:
     directory.mkdir(parents=True, exist_ok=True)
     ours, theirs = _Authority("ours"), _Authority("theirs")
-    files = Certificates(*(directory / f"{name}.pem" for name in ("authority", "server", "client", "stranger")))
+    files = Certificates(*(directory / f"{name}.pem" for name in NAMES))
     files.authority.write_bytes(ours.certificate.public_bytes(Encoding.PEM))
     files.server.write_bytes(ours.sign("server"))
     files.client.write_bytes(ours.sign("client"))
     files.stranger.write_bytes(theirs.sign("stranger"))
+    files.expired.write_bytes(ours.sign("expired", valid=timedelta(minutes=-1)))
     return files
 
 
@@ -46,17 +49,19 @@ class _Authority:
         builder = self._builder(self._name, self._key.public_key())
         self.certificate = builder.add_extension(constraint, critical=True).sign(self._key, SHA256())
 
-    def sign(self, name: str) -> bytes:
+    def sign(self, name: str, valid: timedelta = VALID) -> bytes:
+        """`valid`: from now on."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         where = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(IPv4Address("127.0.0.1"))])
-        certificate = (
-            self._builder(subject, key.public_key()).add_extension(where, critical=False).sign(self._key, SHA256())
-        )
+        builder = self._builder(subject, key.public_key(), valid)
+        certificate = builder.add_extension(where, critical=False).sign(self._key, SHA256())
         pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         return pem + certificate.public_bytes(Encoding.PEM)
 
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, valid: timedelta = VALID
+    ) -> x509.CertificateBuilder:
         now = datetime.now(UTC)
         return (
             x509.CertificateBuilder()
@@ -65,5 +70,5 @@ class _Authority:
             .public_key(key)
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - timedelta(hours=1))
-            .not_valid_after(now + VALID)
+            .not_valid_after(now + valid)
         )

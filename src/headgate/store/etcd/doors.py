@@ -1,0 +1,63 @@
+"""Why no server can be used, found out beside gRPC, which does not say."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+from headgate.store.etcd.address import Address
+
+WITHIN_S = 3.0
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
+"""With which a client of HTTP/2 begins, and an empty frame of settings; a server answers with its own."""
+SETTINGS = 4
+
+
+async def trouble(address: Address) -> str:
+    """Of each server, in words."""
+    return "; ".join(await asyncio.gather(*(_of(host, address) for host in address.hosts)))
+
+
+async def _of(host: str, address: Address) -> str:
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            told = await _knock(host, address)
+    except TimeoutError:
+        return f"{host} does not answer"
+    except ssl.SSLCertVerificationError as error:
+        return f"the certificate of {host} is not good: {error.verify_message}"
+    except ssl.SSLError as error:
+        plain = "WRONG_VERSION" in str(error)
+        return f"{host}: {error.reason}; " + ("does it speak TLS?" if plain else "is tls_cert one it accepts?")
+    except ConnectionRefusedError:
+        return f"{host}: nobody listens"
+    except OSError as error:
+        return f"{host}: {str(error) or 'closed by the server'}; {_hint(address)}"
+    if told[3:4] == bytes([SETTINGS]):
+        return f"{host} is there, and does not serve"
+    return f"{host}: it does not speak as etcd does; {_hint(address)}"
+
+
+def _hint(address: Address) -> str:
+    return "does it speak TLS, and is tls_cert one it accepts?" if address.tls_ca else "does it want TLS (tls_ca=…)?"
+
+
+async def _knock(host: str, address: Address) -> bytes:
+    """The head of the first frame that it answers with, or what it says instead."""
+    name, _, port = host.rpartition(":")
+    reader, writer = await asyncio.open_connection(name.strip("[]"), int(port), ssl=_context(address))
+    try:
+        writer.write(PREFACE)
+        return await reader.read(9)
+    finally:
+        writer.transport.abort()
+
+
+def _context(address: Address) -> ssl.SSLContext | None:
+    if not address.tls_ca:
+        return None
+    context = ssl.create_default_context(cafile=address.tls_ca)
+    context.set_alpn_protocols(["h2"])
+    if address.tls_cert:
+        context.load_cert_chain(address.tls_cert, address.tls_key or None)
+    return context

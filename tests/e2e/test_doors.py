@@ -1,0 +1,208 @@
+"""Processes at the doors of real servers: who may not come in says why, waits if that may pass, and writes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from headgate.base.ids import fresh
+from headgate.map.places import Map
+from headgate.map.records import Formats
+from headgate.store.etcd.backend import EtcdBackend
+from headgate.store.types import Backend, Entry, Put
+from headgate.store.zookeeper.backend import ZooKeeperBackend
+from headgate.testing.servers.certificates import Certificates, make
+from headgate.testing.servers.etcd import Etcd, etcd
+from headgate.testing.servers.program import Program
+from headgate.testing.servers.zookeeper import Kind, ZooKeeper, chroot, zookeeper
+from tests.conformance.test_etcd_faults import etcdctl
+from tests.integration.conftest import TENANTS
+
+from .headgate import SETTINGS, wait_for
+
+HEADGATE = str(Path(sys.executable).with_name("headgate"))
+PROCESSES = (["scheduler"], ["web"], ["executor"])
+REFUSED = 78
+USER, PASSWORD = "gate", "pass-word"
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """Addresses, each of which is wrong in one way -> what is said of it."""
+
+    waited_for: Mapping[str, str]
+    refused: Mapping[str, str]
+    newer: str
+    """Of `refused`: records that a newer Headgate wrote.  They can be exported as they are."""
+    taken: str
+    """Of `refused`: somebody else's."""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make(tmp_path_factory.mktemp("certificates"))
+
+
+async def _put(backend: Backend, *puts: Put) -> None:
+    await backend.commit([], list(puts))
+    await backend.close()
+
+
+async def _theirs(url: str, path: str) -> str:
+    """A place below, where somebody else's tree is."""
+    kind = ZooKeeperBackend if url.startswith("zookeeper") else EtcdBackend
+    place = f"/{fresh()}"
+    await _put(await kind.open(url), Put(place, b""), Put(f"{place}{path}", b"theirs"))
+    return place
+
+
+async def _newer(url: str) -> None:
+    kind = ZooKeeperBackend if url.startswith("zookeeper") else EtcdBackend
+    await _put(await kind.open(url), Map().system.formats.put(Formats(99)))
+
+
+def _zookeeper(server: ZooKeeper, strict: ZooKeeper, files: Certificates) -> Doors:
+    plain, secure = f"zookeeper://127.0.0.1:{server.port}", f"127.0.0.1:{strict.port}"
+    tls, login = f"?tls_ca={files.authority}&tls_cert=", f"zookeeper://{USER}:{PASSWORD}@{secure}"
+    newer = plain + asyncio.run(chroot(server))
+    asyncio.run(_newer(newer))
+    taken = plain + asyncio.run(_theirs(newer, "/theirs")).replace("/", newer.removeprefix(plain) + "/", 1)
+    return Doors(
+        {
+            f"{login}{tls}{files.stranger}": r"CERTIFICATE.*is tls_cert one it accepts",
+            f"{login}{tls}{files.expired}": r"CERTIFICATE.*is tls_cert one it accepts",
+            f"zookeeper://{secure}": r"does it want TLS",
+            f"zookeeper://{secure}{tls}{files.client}": r"does it want a login",
+            f"{plain}{tls}{files.client}": r"does it speak TLS",
+            "zookeeper://127.0.0.1:1": r"127.0.0.1:1: nobody listens",
+        },
+        {
+            f"zookeeper://{USER}:not-{PASSWORD}@{secure}{tls}{files.client}": r"the password is wrong",
+            f"{login}?tls_ca={files.stranger}&tls_cert={files.client}": r"the certificate of .* is not good",
+            f"{plain}/nowhere": r"there is no node /nowhere; create it first",
+            newer: r"format 99",
+            taken: r"something else lives here .*; nothing was written",
+        },
+        newer,
+        taken,
+    )
+
+
+def _etcd(server: Etcd, strict: Etcd, files: Certificates) -> Doors:
+    plain, secure = f"etcd://127.0.0.1:{server.port}", f"127.0.0.1:{strict.port}/gate"
+    tls, login = f"?tls_ca={files.authority}&tls_cert=", f"etcd://{USER}:{PASSWORD}@{secure}"
+    newer = f"{plain}/{fresh()}"
+    asyncio.run(_newer(newer))
+    taken = plain + newer.removeprefix(plain) + asyncio.run(_theirs(newer, "/theirs"))
+    return Doors(
+        {
+            f"{login}{tls}{files.stranger}": r"CERTIFICATE.*is tls_cert one it accepts",
+            f"{login}{tls}{files.expired}": r"CERTIFICATE.*is tls_cert one it accepts",
+            f"{login}?tls_ca={files.stranger}&tls_cert={files.client}": r"the certificate of .* is not good",
+            f"etcd://{secure}": r"does it want TLS",
+            f"{plain}/{fresh()}{tls}{files.client}": r"does it speak TLS",
+            "etcd://127.0.0.1:1": r"127.0.0.1:1: nobody listens",
+        },
+        {
+            f"etcd://{USER}:not-{PASSWORD}@{secure}{tls}{files.client}": r"the password is wrong",
+            f"etcd://{secure}{tls}{files.client}": r"give a user",
+            f"{login.removesuffix('/gate')}/elsewhere{tls}{files.client}": r"may use the keys below /elsewhere",
+            newer: r"format 99",
+            taken: r"something else lives here .*; nothing was written",
+        },
+        newer,
+        taken,
+    )
+
+
+@pytest.fixture(scope="module", params=["zookeeper", "etcd"])
+def doors(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, files: Certificates
+) -> Iterator[Doors]:
+    """Of a server that is open, and of one that wants TLS, client certificates and passwords."""
+    root = tmp_path_factory.mktemp("strict")
+    if request.param == "zookeeper":
+        with zookeeper(root, Kind(files, ((USER, PASSWORD),))) as strict:
+            yield _zookeeper(request.getfixturevalue("zookeeper_server"), strict, files)
+        return
+    with etcd(root, files) as strict:
+        flags = [f"https://127.0.0.1:{strict.port}", f"--cacert={files.authority}"]
+        flags += [f"--cert={files.client}", f"--key={files.client}"]
+        for words in (
+            "user add root:secret",
+            "user grant-role root root",
+            "role add gate",
+            "role grant-permission gate readwrite --prefix=true /gate",
+            f"user add {USER}:{PASSWORD}",
+            f"user grant-role {USER} gate",
+            "auth enable",
+        ):
+            etcdctl(flags, *words.split())
+        yield _etcd(request.getfixturevalue("etcd_server"), strict, files)
+
+
+def _begun(stack: ExitStack, root: Path, url: str, command: Sequence[str]) -> Program:
+    root.mkdir()
+    (root / "headgate.conf").write_text(f"[store]\nurl = {url}\n{SETTINGS}")
+    (root / "tenants.yaml").write_text(TENANTS)
+    (root / "hub").mkdir()
+    program = Program([HEADGATE, *command], root)
+    program.start()
+    stack.callback(program.kill)
+    return program
+
+
+def _quiet(said: str) -> None:
+    assert "Traceback" not in said and PASSWORD not in said, said
+    assert len(said.splitlines()) <= 6, f"it is said once: {said}"
+
+
+def test_what_may_pass_is_waited_for(tmp_path: Path, doors: Doors) -> None:
+    with ExitStack() as stack:
+        waiting = [
+            (_begun(stack, tmp_path / f"{number}", url, PROCESSES[number % len(PROCESSES)]), told)
+            for number, (url, told) in enumerate(doors.waited_for.items())
+        ]
+        for program, told in waiting:
+            wait_for(told, lambda: re.search(f"is waited for: .*{told}", program.log.read_text()))  # noqa: B023 - called here
+        for program, _ in waiting:
+            assert program.running, program.log.read_text()
+            _quiet(program.log.read_text())
+
+
+async def _everything(url: str) -> Sequence[Entry]:
+    """Of the whole store."""
+    scheme, _, rest = url.partition("://")
+    where = f"{scheme}://{rest.partition('/')[0]}"
+    backend = EtcdBackend.whole(where) if scheme == "etcd" else await ZooKeeperBackend.open(f"{where}?adopt=yes")
+    try:
+        return await backend.list("")
+    finally:
+        await backend.close()
+
+
+def test_what_will_not_pass_ends_it_and_nothing_is_written(tmp_path: Path, doors: Doors) -> None:
+    before = [asyncio.run(_everything(url)) for url in (doors.newer, doors.taken)]
+    with ExitStack() as stack:
+        begun = [
+            (_begun(stack, tmp_path / f"{number}-{command[0]}", url, command), told)
+            for number, (url, told) in enumerate(doors.refused.items())
+            for command in (PROCESSES[number % len(PROCESSES)], ["store", "export", "--store", url, "file"])
+            if command[0] != "store" or url != doors.newer
+        ]
+        for program, told in begun:
+            wait_for(f"{told}: it ends", lambda: not program.running)  # noqa: B023 - called here
+            said = program.log.read_text()
+            assert program.process is not None and program.process.returncode, said
+            assert program.process.returncode == REFUSED or "store" in program.command, said
+            assert re.search(told, said), said
+            _quiet(said)
+            assert not (program.directory / "file").exists()
+    assert [asyncio.run(_everything(url)) for url in (doors.newer, doors.taken)] == before
