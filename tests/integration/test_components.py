@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -15,11 +16,14 @@ import pytest
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.forge import GitForge
+from headgate.adapters.metrics.figures import Figures
+from headgate.base.subject import subject
 from headgate.base.tasks import run_until
 from headgate.config.tenants import Connection, parse_tenants
 from headgate.map.places import Map
 from headgate.map.records import ComponentRecord
 from headgate.ports.load import Load
+from headgate.ports.observer import Done
 from headgate.recipes.codec import decode
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
@@ -199,6 +203,46 @@ async def test_two_of_each_kind_land_changes_together(tmp_path: Path, quiet: Rep
         release(one, two)
         for number in range(6):
             assert (await all.history.result_of(f"t{number}", "gate")).result == "SUCCESS"
+
+
+class Seen(Figures):
+    """What an observer was told of every item: (kind, change)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of: dict[str, list[tuple[str, str]]] = {}
+
+    def done(self, work: Done) -> None:
+        self.of.setdefault(work.item, []).append((work.kind, work.change))
+
+
+async def test_every_step_of_a_change_is_told_and_logged_under_one_name(
+    tmp_path: Path, quiet: Repositories, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen, lines = Seen(), list[tuple[str, dict[str, str]]]()
+
+    def noted(record: logging.LogRecord) -> bool:
+        lines.append((record.getMessage(), dict(subject())))
+        return True
+
+    caplog.set_level(logging.INFO, "headgate")
+    caplog.handler.addFilter(noted)
+    async with cluster(tmp_path, quiet) as all:
+        parts = [await all.scheduler("s"), await all.merger("m"), await all.executor("e")]
+        for part in parts:
+            part.context.observer = seen
+        await proposed(all, 1)
+        await parts[-1].began(1)
+        release(parts[-1])
+        assert (await all.history.result_of("t0", "gate")).result == "SUCCESS"
+    caplog.handler.removeFilter(noted)
+    journeys = [steps for item, steps in seen.of.items() if item and ("land", steps[0][1]) in steps]
+    assert [{kind for kind, _ in steps} for steps in journeys] == [{"merge", "build", "land"}]
+    ((change,),) = ({named for _, named in steps} for steps in journeys)
+    told = [about for said, about in lines if said.startswith(f"{change} ")]
+    assert len(told) == 3, "it is to be tested, it passed, it leaves"
+    for about in told:
+        assert {"tenant", "pipeline", "change", "item", "buildset"} <= about.keys() and about["change"] == change
 
 
 async def test_a_paused_executor_takes_nothing_until_it_is_unpaused(tmp_path: Path, quiet: Repositories) -> None:

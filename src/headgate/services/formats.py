@@ -55,7 +55,8 @@ async def agree(context: Context) -> None:
                     (put,) = await context.store.commit([check], [place.put(following)])
                     assert put is not None, "a put answers with its entry"
                     await mirror.reached(place.path, put.version)
-                    log.info("records are written in format %d, to be %d", following.number, following.next)
+                    to_be = f"; format {following.next} is next" if following.next else ""
+                    log.info("records are written in format %d%s", following.number, to_be)
                     continue
             await part.moved(seen)
 

@@ -128,6 +128,7 @@ class Merger:
     def _done(self, claim: Claim, answer: MergerAnswer, start_ms: int) -> Done:
         meta, kind = claim.request.meta, type(answer).__name__.removesuffix("Answer").lower()
         about = {name: meta.get(name, "") for name in ("tenant", "pipeline", "item", "buildset", "change")}
+        about["item"] = about["item"] or meta.get("landing", "")
         result = "SUCCESS" if answer.ok else "FAILURE"
         end_ms = self._context.now_ms()
         return Done(kind=kind, id=claim.request.id, result=result, start_ms=start_ms, end_ms=end_ms, **about)

@@ -67,7 +67,7 @@ class Traces:
             "headgate.pipeline": finished.pipeline,
             "headgate.item": finished.item,
             "headgate.buildset": finished.buildset,
-            "headgate.change": finished.change.key,
+            "headgate.change": finished.change.id,
             "headgate.result": finished.result,
         }
         name, failed = f"{finished.pipeline} {finished.change.id}", finished.result != "SUCCESS"

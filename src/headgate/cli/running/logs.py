@@ -9,7 +9,9 @@ import msgspec
 
 from headgate.base.subject import subject
 
-_NOISY = ("watchfiles", "uvicorn.access", "asyncio", "httpx", "httpcore", "opentelemetry")
+_NOISY = ("watchfiles", "uvicorn.access", "asyncio", "httpx", "httpcore")
+_QUIET = "opentelemetry"
+"""Says at each try that a collector does not answer, and once more when it gives up."""
 
 
 NAMES = ("tenant", "pipeline", "change", "job")
@@ -68,3 +70,4 @@ def set_up(form: str, level: str) -> None:
     logging.basicConfig(level=level.upper(), handlers=[out], force=True)
     for noisy in _NOISY:
         logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))
+    logging.getLogger(_QUIET).setLevel(logging.ERROR)

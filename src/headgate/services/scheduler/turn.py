@@ -71,7 +71,7 @@ class Turn:
             if isinstance(action, Land):  # with the item that says it is landing, and waits for the answer
                 item = of.get(action.work.buildset)
                 piece = items.setdefault(item.id if item is not None else "", Piece())
-                piece.ops += self._landing(action)
+                piece.ops += self._landing(action, item.id if item is not None else "")
             elif isinstance(action, Cancel | Resume):  # with the build that it changes, or once nothing knows of it
                 piece = self._word(action)
                 if (with_it := builds.get(action.id)) is not None:
@@ -100,8 +100,9 @@ class Turn:
     def _request(self, id: str, precedence: int, meta: dict[str, str]) -> Request:
         return Request(id, precedence, meta={"tenant": self.tenant, "pipeline": self.pipeline, **meta})
 
-    def _landing(self, action: Land) -> list[Op]:
-        meta = {"buildset": action.work.buildset, "change": action.work.change.id}
+    def _landing(self, action: Land, item: str) -> list[Op]:
+        """What has an item is cancelled when nobody waits for it; what is to land is not."""
+        meta = {"buildset": action.work.buildset, "change": action.work.change.id, "landing": item}
         request = self._request(action.id, action.precedence, meta)
         return self.merges.submit(request, msgspec.json.encode(action.work))
 
