@@ -17,9 +17,11 @@ from headgate.recipes.backlog import Backlog
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Requests
 from headgate.services.scheduler import pipeline, turn
+from headgate.services.scheduler.tenant import TenantRunner
 from headgate.store.store import Store
 from headgate.store.types import Snapshot, Unavailable
-from headgate.testing.sim.simulation import CHECKED_EVERY, CUT_EVERY, SERVED_EVERY, Simulation, prepare, simulate
+from headgate.testing.sim.kinds import CHECKED_EVERY, SERVED_EVERY
+from headgate.testing.sim.simulation import CUT_EVERY, Simulation, prepare, simulate
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "1000"))
 CHUNK = 50
@@ -194,6 +196,17 @@ def semaphores_are_never_given_up(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(pipeline.PipelineRunner, "_holding", hoarding)
 
 
+def a_push_is_followed_only_by_the_tenant_that_reads_it(patch: pytest.MonkeyPatch) -> None:
+    real = TenantRunner._configuration_in
+
+    def alone(self: TenantRunner, event: Any) -> Any:
+        change = event.change
+        landed = self._configuration.layouts.landed
+        return real(self, event) if landed.touches_config(change.project, change.files, change.branch) else None
+
+    patch.setattr(TenantRunner, "_configuration_in", alone)
+
+
 MUTANTS: tuple[Mutant, ...] = (
     what_a_cut_turn_left_is_not_cancelled,
     builds_are_told_to_go_on_in_another_commit,
@@ -212,6 +225,7 @@ MUTANTS: tuple[Mutant, ...] = (
     nobody_sweeps,
     semaphores_are_written_blindly,
     unknown_outcomes_are_repeated,
+    a_push_is_followed_only_by_the_tenant_that_reads_it,
 )
 
 AMONG = {
@@ -220,6 +234,7 @@ AMONG = {
     semaphores_are_written_blindly: range(180, 300, CHECKED_EVERY),
     what_ran_beside_a_lost_build_goes_on: range(30, 150, SERVED_EVERY),
     a_lost_pause_is_forgotten: range(30, 150, SERVED_EVERY),
+    a_push_is_followed_only_by_the_tenant_that_reads_it: range(126, 400, 2 * CHECKED_EVERY),
 }
 """Seeds of worlds that have what it takes, where most have not."""
 

@@ -27,7 +27,7 @@ from headgate.gate.work import (
 )
 from headgate.ports.git import Sighting
 from headgate.ports.runner import Contact
-from headgate.testing.sim.world import BRANCH, FILE, HEAD, UNSERVED, Broken, World, commits, merged, tested_key
+from headgate.testing.sim.world import BRANCH, FILE, HEAD, MORE, UNSERVED, Broken, World, commits, merged, tested_key
 
 
 @dataclass(slots=True)
@@ -76,7 +76,8 @@ class SimForge:
     def _updated(self, project: str, before: str) -> TriggerEvent:
         world = self.world
         now = world.heads[project]
-        files = ("x",) if world.text(project, before) == world.text(project, now) else (FILE,)
+        was, is_now = world.files(project, before), world.files(project, now)
+        files = tuple(path for path in (FILE, MORE) if was.get(path) != is_now.get(path)) or ("x",)
         change = Change(self.name, project, BRANCH, commit=now, old_commit=before, ref=HEAD, files=files)
         return self._event(EventKind.REF_UPDATED, change)
 
@@ -104,14 +105,13 @@ class SimGit:
             case CatRequest():
                 head = self.world.heads[work.project]
                 return CatAnswer(
-                    work.project, True, branches={BRANCH: head}, files={BRANCH: self._files(work.project, head)}
+                    work.project,
+                    True,
+                    branches={BRANCH: head},
+                    files={BRANCH: self.world.files(work.project, head, work.paths)},
                 )
             case ReportRequest():
                 return ReportAnswer(True)
-
-    def _files(self, project: str, head: str) -> dict[str, str]:
-        text = self.world.text(project, head)
-        return {FILE: text} if text else {}
 
     def _merge(self, work: MergeRequest) -> MergeAnswer:
         projects = {*work.projects, *(item.project for item in work.chain)}
@@ -124,7 +124,7 @@ class SimGit:
                 return MergeAnswer(work.buildset, False, item.item, f"conflicts in {item.commit}")
             results[item.project] = {BRANCH: merged(head, item)}
         commit = {project: results.get(project, {}).get(BRANCH, self.world.heads[project]) for project in projects}
-        texts = {project: self._files(project, commit[project]) for project in work.config_paths}
+        texts = {p: self.world.files(p, commit[p], paths) for p, paths in work.config_paths.items()}
         unknown = {p: {BRANCH: t} for p, t in texts.items() if work.config_known.get(p) != {BRANCH: content_of(t)}}
         state = RepoState(work.chain, heads, results, dict.fromkeys(projects, "sim"))
         return MergeAnswer(work.buildset, True, state=state, config=unknown)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from headgate.gate.change import Standing
 from headgate.map.check import check
-from headgate.map.places import Map
+from headgate.map.places import Map, semaphore_of
 from headgate.map.records import Finished
 from headgate.recipes.codec import decode
 from headgate.recipes.requests import Request
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import At, Delete, Entry, Op
-from headgate.testing.sim.world import UNSERVED, Broken, World
+from headgate.testing.sim.world import SHARED, UNSERVED, Broken, World
 from headgate.testing.through import Through
 
 SEMAPHORE, SEMAPHORE_MAX = "one", 2
@@ -39,10 +39,11 @@ class Judge(Through):
         super().__init__(store)
         self._tree, self._world, self._notes = store.tree, world, notes
         self._map = Map()
-        self._pipelines = {name: self._map.tenant("t").pipeline(name) for name in world.pipelines}
+        self._pipelines = {name: self._map.tenant(t).pipeline(name) for name, t in world.pipelines.items()}
         self._requests = self._map.executor.unzoned.requests.path + "/"
         self._queues = self._map.tenant("t").pipeline("gate").path + "/queue/"
-        self._semaphore = self._map.semaphores("t").semaphore(SEMAPHORE).record
+        shared = len(set(world.pipelines.values())) > 1
+        self._semaphore = semaphore_of(self._map, "t", SEMAPHORE, shared=shared)
         self._queued: dict[str, int] = {}
         """Item of the gate -> its place among all that ever stood there."""
         self._builds: dict[str, str] = {}
@@ -101,10 +102,14 @@ class Judge(Through):
     def left(self) -> list[str]:
         """What has no end yet, waits, or runs; empty: all is quiet."""
         ends = {(f.pipeline, f.change.key, f.change.commit) for f in self._notes.finished.values()}
-        wanted = [("check", standing) for standing in self._world.open.values() if "check" in self._world.pipelines]
+        wanted = [("check", standing) for standing in self._world.open.values() if self._is_checked(standing)]
         wanted += [("gate", standing) for standing in self._world.open.values() if self._is_ready(standing)]
         endless = [(p, s.change.key, s.change.commit) for p, s in wanted]
         return [" ".join(end) for end in endless if end not in ends] or self._waiting()
+
+    def _is_checked(self, standing: Standing) -> bool:
+        tenant = self._world.pipelines.get("check")
+        return tenant == "t" or (tenant is not None and standing.change.project == SHARED)
 
     def _is_ready(self, standing: Standing) -> bool:
         """Nobody waits for an approval, of this change or of one it needs."""
@@ -114,7 +119,7 @@ class Judge(Through):
     def _waiting(self) -> list[str]:
         map = self._map
         busy = [map.events.path, map.history.queue.path, map.merger.path, map.executor.path, map.results.path]
-        busy += [f"{map.tenant('t').pipeline(name).path}/item" for name in self._world.pipelines]
+        busy += [f"{pipeline.path}/item" for pipeline in self._pipelines.values()]
         return [entry.path for path in busy for entry in self._tree.under(path) if "election" not in entry.path]
 
     def verify(self) -> None:

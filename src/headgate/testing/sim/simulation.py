@@ -16,15 +16,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 from headgate.base.ids import drawn_from
 from headgate.base.tasks import run_until
 from headgate.config.parse import ParseCache
-from headgate.config.tenants import Connection, Tenant, parse_tenants
 from headgate.map.places import Map
 from headgate.recipes.mirror import Mirror
-from headgate.services.contact import EVENT_DATA_MAX_BYTES
 from headgate.services.context import COMMIT_OPS_MAX, Context
 from headgate.services.executor import Executor
 from headgate.services.membership import serve
@@ -38,9 +36,10 @@ from headgate.testing.lawful import LawfulBackend, Laws, Unlawful
 from headgate.testing.loop import run_virtual
 from headgate.testing.sim.doubles import SimForge, SimGit, SimRunner
 from headgate.testing.sim.judge import Judge, Notes
-from headgate.testing.sim.link import Link, Trouble
+from headgate.testing.sim.kinds import KINDS_WITHIN, Kind, parsed
+from headgate.testing.sim.link import Dead, Link, Trouble
 from headgate.testing.sim.story import Story
-from headgate.testing.sim.world import HOST, Broken, World
+from headgate.testing.sim.world import Broken, World
 
 TIME_MAX_S = 400.0
 """Virtual; a run that is not quiet by then hangs."""
@@ -52,56 +51,6 @@ TROUBLED = 2, 100
 SKEW_MAX_S = 300.0
 """How far the clocks of two processes are apart."""
 
-TENANTS = """
-- tenant:
-    name: t
-    source:
-      sim:
-        config-projects: [config]
-        untrusted-projects: [a, b]
-"""
-CHECK = """
-- pipeline:
-    name: check
-    manager: independent
-    trigger: {sim: [{event: change-proposed}]}
-    success: {sim: {}}
-    failure: {sim: {}}
-- project:
-    name: ^.*$
-    check: {jobs: [unit]}
-"""
-CHECKED_EVERY = 3
-"""Every so many seeds have it beside the gate."""
-CONFIG = """
-- pipeline:
-    name: gate
-    manager: dependent
-    trigger: {sim: [{event: change-approved}]}
-    require: {sim: {approved: true}}
-    success: {sim: {land: true}}
-    failure: {sim: {}}
-    window: 3
-    window-floor: 2
-- job: {name: base, parent: null, run: jobs/x}
-- job: {name: unit, semaphore: one}
-- semaphore: {name: one, max: 2}
-- project:
-    name: ^.*$
-    queue: shared
-    gate: {jobs: [unit]}
-"""
-TOGETHER = CONFIG.replace("[unit]", "[unit, together]") + "- job: {name: together, dependencies: unit}\n"
-"""The same with a job that waits for the other."""
-TOGETHER_EVERY = 4
-"""Of so many seeds, the first half have it."""
-SERVED = CONFIG.replace("[unit]", "[unit, serves, together]") + (
-    "- job: {name: together, dependencies: [unit, serves]}\n"
-    "- job: {name: serves, run: {name: jobs/x, semaphores: one}}\n"
-)
-"""The same with a job that pauses until the one that needs it has ended, and much returned by all."""
-SERVED_EVERY = 5
-"""Every so many seeds have it."""
 FRESH_EVERY = 7
 """Every so many seeds begin with an empty store; the others with what a gate left that ran before."""
 CUT_EVERY, CUT_OPS_MAX = 4, 13
@@ -117,11 +66,6 @@ WRITERS = {
 @cache
 def _laws() -> Laws:
     return Laws(Map().path)
-
-
-@cache
-def _tenants() -> dict[str, Tenant]:
-    return parse_tenants(TENANTS, "tenants.yaml", {"sim": Connection("sim", HOST)})
 
 
 _PARSED = ParseCache()
@@ -145,7 +89,7 @@ class Simulation:
         """Raises Broken, naming the seed."""
         if self.seed % FRESH_EVERY == 0:
             return self.run_on(MemoryBackend())
-        before = _left(_Kind.of(self.seed))
+        before = _left(Kind.of(self.seed))
         return self.run_on(MemoryBackend(Tree(before.entries.values(), before.appended, before.revision)))
 
     def run_on(self, store: MemoryBackend) -> World:
@@ -158,7 +102,8 @@ class Simulation:
 
     async def _run(self, store: MemoryBackend) -> World:
         chance = random.Random(self.seed)
-        world, notes, stop = _Kind.of(self.seed).world(chance), Notes(), asyncio.Event()
+        asyncio.get_running_loop().set_exception_handler(_unless_dead)
+        world, notes, stop = Kind.of(self.seed).world(chance), Notes(), asyncio.Event()
         judge = Judge(store, world, notes)
         cut = random.Random(f"cut {self.seed}").randrange(1, CUT_OPS_MAX)
         ops_max = cut if self.seed % CUT_EVERY == 1 else COMMIT_OPS_MAX
@@ -188,41 +133,23 @@ class Simulation:
         return sum(store.counts.requests + store.counts.watches for store in self.stores)
 
 
-class _Kind(NamedTuple):
-    """What is configured."""
-
-    served: bool
-    together: bool
-    checked: bool
-
-    @classmethod
-    def of(cls, seed: int) -> _Kind:
-        served = seed % SERVED_EVERY == 0
-        return cls(served, served or seed % TOGETHER_EVERY < TOGETHER_EVERY / 2, seed % CHECKED_EVERY == 0)
-
-    def world(self, chance: random.Random) -> World:
-        config = SERVED if self.served else TOGETHER if self.together else CONFIG
-        return World(
-            chance,
-            config + CHECK * self.checked,
-            gating=("unit", "together") if self.together else ("unit",),
-            pipelines=("check", "gate") if self.checked else ("gate",),
-            served=("together",) if self.served else (),
-            returned={"much": "x" * (EVENT_DATA_MAX_BYTES + 1)} if self.served else {},
-        )
+def _unless_dead(loop: asyncio.AbstractEventLoop, failed: dict[str, Any]) -> None:
+    """Nobody is left to ask what became of the tasks of a process that died."""
+    if not isinstance(failed.get("exception"), Dead):
+        loop.default_exception_handler(failed)
 
 
 @cache
-def _left(kind: _Kind) -> Tree:
+def _left(kind: Kind) -> Tree:
     """What is in the store after a gate of this kind began, had nothing to do, and stopped."""
     store = MemoryBackend()
-    Simulation(next(seed for seed in count() if _Kind.of(seed) == kind), calm=True, quiet=True).run_on(store)
+    Simulation(next(seed for seed in count() if Kind.of(seed) == kind), calm=True, quiet=True).run_on(store)
     return store.tree
 
 
 def prepare() -> None:
     """Makes what worlds begin with: for whoever breaks something afterwards, and the next may not find it broken."""
-    for kind in {_Kind.of(seed) for seed in range(SERVED_EVERY * CHECKED_EVERY * TOGETHER_EVERY)}:
+    for kind in {Kind.of(seed) for seed in range(KINDS_WITHIN)}:
         _left(kind)
 
 
@@ -283,6 +210,10 @@ class _Processes:
     def _unlawful(self, unlawful: Unlawful) -> None:
         self.world.broken = self.world.broken or Broken(str(unlawful))
 
+    def _scheduler(self, context: Context) -> Scheduler:
+        text = Kind.of(self.simulation.seed).tenants
+        return Scheduler.of(context, text, parsed(text), "tenants.yaml", {"sim": SimForge(self.world)}, _PARSED)
+
     async def _life(self, kind: str, name: str, store: Store, skew_s: float) -> None:
         loop, stop = asyncio.get_running_loop(), self.stop
         context = Context(
@@ -292,7 +223,7 @@ class _Processes:
         works: list[Coroutine[Any, Any, None]] = [context.mirror.run()]
         if kind == "scheduler":
             works += [
-                serve(context, "scheduler", _scheduler(context, self.world).run, stop),
+                serve(context, "scheduler", self._scheduler(context).run, stop),
                 serve(context, "web", Recorder(context, self.notes).run, stop),
             ]
         elif kind == "executor":
@@ -300,10 +231,6 @@ class _Processes:
         else:
             works.append(serve(context, kind, Merger(context, SimGit(self.world)).run, stop))
         await run_until(stop, *works)
-
-
-def _scheduler(context: Context, world: World) -> Scheduler:
-    return Scheduler.of(context, TENANTS, _tenants(), "tenants.yaml", {"sim": SimForge(world)}, _PARSED)
 
 
 def simulate(seeds: Iterable[int]) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from headgate.gate.change import Change
-from headgate.testing.sim.world import BRANCH, CONFIG, PROJECTS, Proposal, World
+from headgate.testing.sim.world import BRANCH, CONFIG, PROJECTS, SHARED, Proposal, World
 
 CHANGES_MAX, OFTEN_MAX = 6, 3
 OFTEN = 0.9
@@ -70,6 +70,8 @@ class Story:
             world.push_past_the_gate(self.chance.choice(PROJECTS))
         if self._maybe(0.1):
             world.push_past_the_gate(CONFIG)
+        if world.beside and self._maybe(0.3):
+            world.push_past_the_gate(SHARED)
         if world.open and self._maybe(0.1):
             world.withdraw(self._some_open())
         if world.open and self._maybe(0.1):

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from headgate.gate.change import Change, Standing
 from headgate.gate.work import MergeItem, RepoState
 
 HOST = "sim"
-CONFIG = f"{HOST}/config"
+CONFIG, BESIDE = f"{HOST}/config", f"{HOST}/beside"
+"""Whose files configure the one tenant, and the other."""
 PROJECTS = (f"{HOST}/a", f"{HOST}/b")
+SHARED = PROJECTS[0]
+"""Both tenants have it."""
 BRANCH, HEAD = "master", "refs/heads/master"
-FILE = "zuul.yaml"
+FILE, MORE = "zuul.yaml", "more.yaml"
+"""Configuration; what only the other tenant reads of the project that both have."""
 UNSERVED = "the service is gone"
 
 
@@ -43,10 +48,13 @@ class World:
     chance: random.Random
     config: str
     """Of the config project, but for what its pushes added."""
+    beside: str = ""
+    """Of that of the other tenant; empty: there is none."""
     gating: tuple[str, ...] = ("unit",)
     """Jobs that every change of the gate must pass."""
-    pipelines: tuple[str, ...] = ("gate",)
-    heads: dict[str, str] = field(default_factory=lambda: dict.fromkeys((*PROJECTS, CONFIG), "h"))
+    pipelines: Mapping[str, str] = field(default_factory=lambda: {"gate": "t"})
+    """pipeline -> tenant"""
+    heads: dict[str, str] = field(default_factory=lambda: dict.fromkeys((*PROJECTS, CONFIG, BESIDE), "h"))
     """project -> head of its one branch"""
     open: dict[str, Standing] = field(default_factory=dict)
     conflicting: set[frozenset[str]] = field(default_factory=set)
@@ -87,16 +95,22 @@ class World:
         self.stir()
 
     def push_past_the_gate(self, project: str) -> None:
-        """To the config project: a push that changes nothing that counts, but everybody's layout."""
+        """To the config project: a push that changes nothing that counts, but everybody's layout; to another one: what
+        one tenant reads."""
         self.foreign += 1
         self.heads[project] += f"+foreign{self.foreign}"
         self.stir()
 
-    def text(self, project: str, head: str) -> str:
-        """The project's configuration at a commit."""
+    def files(self, project: str, head: str, paths: Iterable[str] = (FILE, MORE)) -> dict[str, str]:
+        """The project's configuration at a commit, of what is there of these."""
         if project == CONFIG:
-            return f"{self.config}# {head}\n"
-        return "".join(self.proposals[commit].text for commit in commits(head) if commit in self.proposals)
+            texts = {FILE: f"{self.config}# {head}\n"}
+        elif project == BESIDE:
+            texts = {FILE: self.beside}
+        else:
+            proposed = "".join(self.proposals[commit].text for commit in commits(head) if commit in self.proposals)
+            texts = {FILE: proposed, MORE: "".join(f"# {commit}\n" for commit in commits(head) if "foreign" in commit)}
+        return {path: texts[path] for path in paths if texts.get(path)}
 
     def jobs(self, head: str) -> set[str]:
         """Those that gate a project's change which leaves it at this head."""
