@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -25,7 +25,7 @@ from headgate.map.places import Map
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import COMMIT_OPS_MAX, Context
 from headgate.services.executor import Executor
-from headgate.services.membership import serve
+from headgate.services.membership import Body, serve
 from headgate.services.merger import Merger
 from headgate.services.recorder import Recorder
 from headgate.services.scheduler.scheduler import Scheduler
@@ -55,12 +55,15 @@ FRESH_EVERY = 7
 """Every so many seeds begin with an empty store; the others with what a gate left that ran before."""
 CUT_EVERY, CUT_OPS_MAX = 4, 13
 """Every so many seeds have commits of fewer operations: no turn of any size is one commit there."""
-WRITERS = {
+APART = {
     "scheduler": frozenset({"scheduler", "web"}),
     "executor": frozenset({"executor"}),
     "merger": frozenset({"merger"}),
 }
 """Kind of process -> the components it runs."""
+WHOLE = {"gate": frozenset.union(*APART.values())}
+WHOLE_EVERY = 5
+"""Every other of so many seeds have one process with all components, as `headgate run` is."""
 
 
 @cache
@@ -108,7 +111,10 @@ class Simulation:
         cut = random.Random(f"cut {self.seed}").randrange(1, CUT_OPS_MAX)
         ops_max = cut if self.seed % CUT_EVERY == 1 else COMMIT_OPS_MAX
         troubled = _Processes(self, world, judge, notes, chance, stop, ops_max)
-        kinds = [kind for kind in WRITERS for _ in range(1 + (chance.random() < 0.3))]
+        if self.seed % WHOLE_EVERY % 2:
+            kinds = list(WHOLE)
+        else:
+            kinds = [kind for kind in APART for _ in range(1 + (chance.random() < 0.3))]
         tasks = [asyncio.ensure_future(troubled.run(kind, f"{kind}{n}")) for n, kind in enumerate(kinds)]
         story = asyncio.ensure_future(asyncio.sleep(0) if self.quiet else Story(world, chance).run())
         try:
@@ -185,9 +191,10 @@ class _Processes:
             troubles = {} if calm else self._troubles(mortal=lives > 0)
             lives -= 1
             link = Link(self.judge, self.chance, troubles)
-            store = Store(LawfulBackend(link, _laws(), WRITERS[kind], self._unlawful))
+            components = {**APART, **WHOLE}[kind]
+            store = Store(LawfulBackend(link, _laws(), components, self._unlawful))
             self.simulation.stores.append(store)
-            life = asyncio.ensure_future(self._life(kind, name, store, skew_s))
+            life = asyncio.ensure_future(self._life(components, name, store, skew_s))
             death = asyncio.ensure_future(link.died.wait())
             await asyncio.wait([life, death], return_when=asyncio.FIRST_COMPLETED)
             if link.died.is_set():
@@ -214,23 +221,20 @@ class _Processes:
         text = Kind.of(self.simulation.seed).tenants
         return Scheduler.of(context, text, parsed(text), "tenants.yaml", {"sim": SimForge(self.world)}, _PARSED)
 
-    async def _life(self, kind: str, name: str, store: Store, skew_s: float) -> None:
+    async def _life(self, components: Set[str], name: str, store: Store, skew_s: float) -> None:
         loop, stop = asyncio.get_running_loop(), self.stop
         context = Context(
             store, Mirror(store, Map().path), lambda: int((loop.time() + 1e6 + skew_s) * 1000), hostname=name
         )
         context.ops_max = self.ops_max
-        works: list[Coroutine[Any, Any, None]] = [context.mirror.run()]
-        if kind == "scheduler":
-            works += [
-                serve(context, "scheduler", self._scheduler(context).run, stop),
-                serve(context, "web", Recorder(context, self.notes).run, stop),
-            ]
-        elif kind == "executor":
-            works.append(serve(context, kind, Executor(context, SimRunner(self.world), builds_max=4).run, stop))
-        else:
-            works.append(serve(context, kind, Merger(context, SimGit(self.world)).run, stop))
-        await run_until(stop, *works)
+        bodies: dict[str, Callable[[], Body]] = {
+            "scheduler": lambda: self._scheduler(context).run,
+            "web": lambda: Recorder(context, self.notes).run,
+            "executor": lambda: Executor(context, SimRunner(self.world), builds_max=4).run,
+            "merger": lambda: Merger(context, SimGit(self.world)).run,
+        }
+        works = [serve(context, kind, body(), stop) for kind, body in bodies.items() if kind in components]
+        await run_until(stop, context.mirror.run(), *works)
 
 
 def simulate(seeds: Iterable[int]) -> int:
