@@ -230,11 +230,11 @@ MUTANTS: tuple[Mutant, ...] = (
 
 AMONG = {
     what_a_cut_turn_left_is_not_cancelled: range(121, 200, CUT_EVERY),
-    builds_are_told_to_go_on_in_another_commit: range(2805, 2900, CUT_EVERY * SERVED_EVERY),
-    semaphores_are_written_blindly: range(180, 300, CHECKED_EVERY),
-    what_ran_beside_a_lost_build_goes_on: range(30, 150, SERVED_EVERY),
-    a_lost_pause_is_forgotten: range(30, 150, SERVED_EVERY),
-    a_push_is_followed_only_by_the_tenant_that_reads_it: range(126, 400, 2 * CHECKED_EVERY),
+    builds_are_told_to_go_on_in_another_commit: range(105, 300, CUT_EVERY * SERVED_EVERY),
+    semaphores_are_written_blindly: range(150, 300, CHECKED_EVERY),
+    what_ran_beside_a_lost_build_goes_on: range(80, 150, SERVED_EVERY),
+    a_lost_pause_is_forgotten: range(0, 150, SERVED_EVERY),
+    a_push_is_followed_only_by_the_tenant_that_reads_it: range(342, 700, 2 * CHECKED_EVERY),
 }
 """Seeds of worlds that have what it takes, where most have not."""
 
