@@ -22,6 +22,7 @@ from headgate.store.types import (
     Unavailable,
 )
 from headgate.store.zookeeper.backend import ZooKeeperBackend
+from headgate.store.zookeeper.wire.link import Link
 from headgate.testing.servers.proxy import Proxy, proxy
 from headgate.testing.servers.zookeeper import SESSION_LEAST_S, ZooKeeper, chroot
 
@@ -198,6 +199,29 @@ async def test_who_is_cancelled_as_the_connection_comes_back_ends(
         heard = asking.cancel()
         await asyncio.wait({asking})
     assert asking.cancelled() or not heard, "it would go on with what it holds no more"
+
+
+async def test_what_comes_after_reading_and_before_all_is_in_order_again_is_shown(
+    ours: ZooKeeperBackend, theirs: ZooKeeperBackend, line: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although nothing happens afterwards."""
+    mirror = Mirror(Store(ours), "/r")
+    running = asyncio.ensure_future(mirror.run())
+    await mirror.ready()
+    attached = ours._session._attached
+
+    async def slowly(link: Link) -> None:
+        await attached(link)
+        await theirs.commit([], [Put("/r/a", b"1")])
+        await _until(lambda: not ours._views["/r"].settled("/r/a"))
+        await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(ours._session, "_attached", slowly)
+    line.cut()
+    async with asyncio.timeout(DEADLINE_S):
+        await mirror.reached("/r/a")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def _until(so: Callable[[], bool]) -> None:

@@ -250,7 +250,7 @@ class ZooKeeperBackend:
         view = self._covering(prefix)
         if view is None:
             view = self._views[prefix] = View(self.address.chroot, prefix, self._seen, self._compare)
-            self._keepers[prefix] = asyncio.ensure_future(view.run(lambda: self._session.present))
+            self._keepers[prefix] = asyncio.ensure_future(view.run(self._session.connected))
         view.users += 1
         try:
             if view.users == 1:

@@ -124,6 +124,12 @@ class Session:
             self._ready.clear()
         return self._link if self._ready.is_set() else None
 
+    async def connected(self) -> Link:
+        """The connection, however long there is none."""
+        while (link := self.present) is None:
+            await self._ready.wait()
+        return link
+
     async def link(self) -> Link:
         """The connection.  Raises Unavailable when there is none for PATIENCE_S: nothing was sent."""
         if self.present is None:

@@ -163,14 +163,17 @@ class View:
 
     # --- from then on
 
-    async def run(self, connection: Callable[[], Link | None]) -> None:
-        """Until cancelled: shows what events named."""
+    async def run(self, connected: Callable[[], Awaitable[Link]]) -> None:
+        """Until cancelled: shows what events named.  They also come between `load` and when all may use the connection,
+        and perhaps none after them: `connected` waits for that."""
         while True:
             await self._stirred.wait()
             self._stirred.clear()
-            link = connection()
-            if not self.current or not self._dirty or link is None:
+            if not self._dirty:
                 continue
+            link = await connected()
+            if not self.current:
+                continue  # the end of `load` stirs
             try:
                 await self._settle(link)
             except (Lost, Denied):  # a new connection begins with `load`, and that says what is wrong
