@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from headgate.base.ids import fresh
@@ -21,8 +22,10 @@ from headgate.services.membership import serve
 from headgate.services.merger import Merger
 from headgate.services.scheduler.configfiles import Reading
 from headgate.services.scheduler.tenant import TenantRunner
+from headgate.store.archive import parsed, restore, written
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
+from headgate.store.types import Put
 from headgate.testing.loop import run_virtual
 
 TENANTS = """
@@ -34,6 +37,7 @@ TENANTS = """
     source: {local: {config-projects: [config], untrusted-projects: [shared]}}
 """
 WIDER = TENANTS.replace("[shared]", "[{shared: {extra-config-paths: [more.yaml]}}]")
+FEWER = TENANTS.replace("[shared, own]", "[shared]")
 PIPELINE = "- pipeline: {name: gate, manager: dependent}\n- job: {name: base, parent: null, run: x}\n"
 HEAD = "refs/heads/master"
 
@@ -90,19 +94,34 @@ class Gate:
         stream = self.context.map.events.tenant(tenant).trigger.stream
         await self.context.store.commit([], stream.append(TriggerEvent(EventKind.REF_UPDATED, change, fresh())))
 
+    async def moved(self) -> Gate:
+        """The same gate on another store, whose versions begin anew."""
+        entries = await self.context.store.list("")
+        backend = MemoryBackend()
+        await restore(backend, parsed(written(entries, "here"), "there"), lambda path: False)
+        store = Store(backend)
+        return Gate(self.repositories, Context(store, Mirror(store, Map().path), lambda: 0))
+
+
+@asynccontextmanager
+async def alive(gate: Gate) -> AsyncIterator[Gate]:
+    """With a merger."""
+    stop = asyncio.Event()
+    merger = serve(gate.context, "merger", Merger(gate.context, gate.repositories).run, stop)
+    running = asyncio.ensure_future(run_until(stop, gate.context.mirror.run(), merger))
+    try:
+        yield gate
+    finally:
+        stop.set()
+        await running
+
 
 def played(play: Callable[[Gate], Awaitable[None]]) -> None:
     async def main() -> None:
         store = Store(MemoryBackend())
         context = Context(store, Mirror(store, Map().path), lambda: 0)
-        gate, stop = Gate(Repositories(), context), asyncio.Event()
-
-        async def script() -> None:
+        async with alive(Gate(Repositories(), context)) as gate:
             await play(gate)
-            stop.set()
-
-        merger = serve(context, "merger", Merger(context, gate.repositories).run, stop)
-        await run_until(stop, context.mirror.run(), merger, script())
 
     run_virtual(main())
 
@@ -154,6 +173,31 @@ def test_a_push_that_nobody_acted_on_is_acted_on_by_the_next_holder() -> None:
         found = await gate.scheduler(TENANTS, "one")
         assert gate.repositories.read() == ["shared"]
         assert "fresh" in found["one"].layouts.landed.jobs
+
+    played(play)
+
+
+def test_what_was_away_for_a_while_is_read() -> None:
+    async def play(gate: Gate) -> None:
+        for tenants, read in ((TENANTS, ["config", "own", "shared"]), (FEWER, []), (TENANTS, ["own"])):
+            await gate.scheduler(tenants, "one")
+            assert gate.repositories.read() == read
+
+    played(play)
+
+
+def test_on_another_store_pushes_are_followed() -> None:
+    """What was read there is not later than what is read here, however high versions were there."""
+
+    async def play(gate: Gate) -> None:
+        for _ in range(1_000):
+            await gate.context.store.commit([], [Put("/zuul/ltime", b"")])
+        await gate.scheduler(TENANTS, "one")
+        async with alive(await gate.moved()) as here:
+            here.repositories.texts["git/shared"] = {"zuul.yaml": "- job: {name: fresh}\n"}
+            await here.pushed("one", "zuul.yaml")
+            found = await here.scheduler(TENANTS, "one")
+            assert "fresh" in found["one"].layouts.landed.jobs
 
     played(play)
 

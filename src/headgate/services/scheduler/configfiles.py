@@ -117,8 +117,8 @@ class ConfigFiles:
         for branch, (commit, files) in reading.wanted(answer).items():
             place = root.branch(branch)
             was = mirror.get(place.record.path)
-            if was is not None and place.record.decode(was.value).ltime > ltime:
-                latest = False
+            if was is not None and ltime < place.record.decode(was.value).ltime < was.version:
+                latest = False  # what was brought here from another store, with its higher versions, is not later
                 stale = {path for path in stale if path != place.path and not path.startswith(place.path + "/")}
                 continue
             for path, text in files.items():

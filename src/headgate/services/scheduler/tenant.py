@@ -53,14 +53,15 @@ class TenantRunner:
             await self._loop(session, management, trigger)
 
     async def _catch_up(self, session: Session) -> None:
-        """What the last holder read need not be read again: what was pushed since is in a queue.  What never was, or
-        not as it is to be read now, or could not be, is read; and what others have read anew meanwhile."""
+        """What the last holder read need not be read again: what was pushed since is in a queue.  What it did not have,
+        or did not read as it is to be read now, or could not read, is read; and what others have read meanwhile."""
         place = self._context.map.layout(self._tenant.name).record
         entry = await self._context.store.get(place.path)
         if entry is not None:
             await self._context.mirror.reached(entry.path, entry.version)
-        unread = [project for project, reading in self._readings.items() if not self._files.has(reading)]
-        if unread or entry is None:
+        had = place.decode(entry.value).branches if entry is not None else {}
+        unread = [p for p, reading in self._readings.items() if p not in had or not self._files.has(reading)]
+        if unread or had.keys() != self._readings.keys():
             await self._reconfigure(unread, session)
         while not self._configuration.current():
             await self._reconfigure(self._behind() or list(self._readings), session)
