@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.faults.engines import ENGINES
-from tests.faults.faults import FAULTS, Outcome, suffer
+from tests.faults.faults import FAULTS, Outcome, on_the_map, suffer
 from tests.faults.fleet import KINDS, fleet
 
 CHANGES = 30
@@ -60,6 +60,7 @@ async def run(root: Path, engine: str, names: Sequence[str], count: int) -> list
             print(f"{engine}: {name}: {one.landed} landed, {one.failed} rejected", flush=True)
             if one.rest_s > SWEPT_S:
                 print(f"left for {one.rest_s:.0f} s: {', '.join(one.left)}", flush=True)
+        await on_the_map(found)
         return outcomes
 
 

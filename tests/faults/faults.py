@@ -138,7 +138,6 @@ async def suffer(fleet: Fleet, name: str, count: int) -> Outcome:
         raise AssertionError(f"{name}: left behind: {fleet.left}") from None
     rest_s = time.monotonic()
     _hold(fleet, name, changes, merged)
-    await _on_the_map(fleet)
     landed = sum(change.landed for change in changes)
     return Outcome(name, count, landed, count - landed, ended_s - begun_s, rest_s - ended_s, tuple(fleet.left), tried)
 
@@ -158,7 +157,8 @@ def _hold(fleet: Fleet, name: str, changes: list[Change], merged: dict[str, int]
             assert (f"{change.topic}.txt" in files) == (change.landed and change.project == project)
 
 
-async def _on_the_map(fleet: Fleet) -> None:
+async def on_the_map(fleet: Fleet) -> None:
+    """Nothing is in the store that the map does not know."""
     url = fleet.engine.url(fleet.engine.ports)
     command = [str(Path(sys.executable).with_name("headgate")), "map", "check", "--store", url]
     checked = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)

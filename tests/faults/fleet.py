@@ -130,8 +130,8 @@ class Component:
 class Change:
     project: str
     topic: str
-    commit: str
     broken: bool
+    commit: str = ""
     note: str = ""
 
     @property
@@ -161,23 +161,37 @@ class Fleet:
         changes = []
         self.rounds += 1
         for number in range(count):
-            project, topic, broken = PROJECTS[number % 2], f"{name}-{self.rounds}-{number}", number % 15 == 7
-            files = {f"{topic}.txt": "x\n", **({"BROKEN": "x\n"} if broken else {})}
-            commit = await asyncio.to_thread(self.repositories.propose, project, topic, files)
-            changes.append(Change(project, topic, commit, broken))
-        for change in changes:
-            await asyncio.to_thread(self.repositories.approve, change.project, change.topic)
+            topic = f"{name}-{self.rounds}-{number}"
+            changes.append(Change(PROJECTS[number % 2], topic, broken=number % 15 == 7))
+        await asyncio.gather(*(asyncio.to_thread(self._push, changes, project) for project in PROJECTS))
         return changes
+
+    def _push(self, changes: Sequence[Change], project: str) -> None:
+        """Those of one project; then it approves them."""
+        mine = [change for change in changes if change.project == project]
+        for change in mine:
+            files = {f"{change.topic}.txt": "x\n", **({"BROKEN": "x\n"} if change.broken else {})}
+            change.commit = self.repositories.propose(project, change.topic, files)
+        for change in mine:
+            self.repositories.approve(project, change.topic)
 
     async def ended(self, changes: Sequence[Change], count: int | None = None) -> None:
         """Waits until so many of them, or all, have been told what came of them."""
+        noted: dict[str, bytes] = {}
         while sum(bool(change.note) for change in changes) < (len(changes) if count is None else count):
+            moved = {project: self._notes(project) for project in PROJECTS}
             for change in changes:
-                if not change.note:
+                if not change.note and moved[change.project] != noted.get(change.project):
                     told = await asyncio.to_thread(self.repositories.note, change.project, change.commit)
                     change.note = told.partition("Headgate (gate):")[2]
+            noted = moved
             self._look_alive()
             await asyncio.sleep(LOOK_S)
+
+    def _notes(self, project: str) -> bytes:
+        """Changes with every note, and is read without a process."""
+        ref = self.repositories.hub / project / "refs/notes/headgate"
+        return ref.read_bytes() if ref.exists() else b""
 
     def _look_alive(self) -> None:
         for component in self.components:
