@@ -202,6 +202,23 @@ def test_on_another_store_pushes_are_followed() -> None:
     played(play)
 
 
+def test_while_a_damaged_text_cannot_be_read_anew_it_is_tried_now_and_then() -> None:
+    async def play(gate: Gate) -> None:
+        await gate.scheduler(TENANTS, "one")
+        gate.repositories.read()
+        text = gate.context.map.config.cache("git/config").branch("master").file("zuul.yaml").text
+        await gate.context.store.commit([], [Put(text.path, b"(cut")])
+        gate.repositories.broken = {"git/config"}
+        found = await gate.scheduler(TENANTS, "one", seconds=100.0)
+        assert not found["one"].layouts.landed.pipelines
+        assert 5 <= gate.repositories.read().count("config") <= 12
+        gate.repositories.broken = set()
+        found = await gate.scheduler(TENANTS, "one")
+        assert list(found["one"].layouts.landed.pipelines) == ["gate"]
+
+    played(play)
+
+
 def test_what_is_asked_for_by_hand_is_read() -> None:
     async def play(gate: Gate) -> None:
         await gate.scheduler(TENANTS, "one")

@@ -26,6 +26,8 @@ log = logging.getLogger("headgate.tenant")
 
 EVENTS_MAX = 15
 READING_PRECEDENCE = 100
+BEHIND_RETRY_S = 0.5
+"""When what is kept is looked at again that is not what the layout is to be made of; then twice as long each time."""
 UNREAD_RETRY_S = 30.0
 """When a project whose configuration could not be read is asked for again."""
 
@@ -63,8 +65,12 @@ class TenantRunner:
         unread = [p for p, reading in self._readings.items() if p not in had or not self._files.has(reading)]
         if unread or had.keys() != self._readings.keys():
             await self._reconfigure(unread, session)
+        wait_s = BEHIND_RETRY_S
         while not self._configuration.current():
             await self._reconfigure(self._behind() or list(self._readings), session)
+            if not self._configuration.current():  # another tenant is reading; or a text is damaged, and git is away
+                await asyncio.sleep(0)
+                wait_s = min(2 * wait_s, UNREAD_RETRY_S)
 
     def _behind(self) -> list[str]:
         """Projects of which other texts are kept than the layout record names."""
