@@ -69,7 +69,7 @@ class TenantRunner:
         while not self._configuration.current():
             await self._reconfigure(self._behind() or list(self._readings), session)
             if not self._configuration.current():  # another tenant is reading; or a text is damaged, and git is away
-                await asyncio.sleep(0)
+                await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, UNREAD_RETRY_S)
 
     def _behind(self) -> list[str]:
