@@ -23,10 +23,9 @@ async def freeze(kind: str, fleet: Fleet) -> str:
     backend = await fleet.engine.open()
     try:
         victim = await fleet.busy(kind)
-        (old,) = await _entries(backend, victim)
         caught = await _caught(victim, WORK[kind])
         victim.freeze()
-        while await backend.get(old):  # noqa: ASYNC110 - it is kept in the store
+        while await _entries(backend, victim):  # noqa: ASYNC110 - they are kept in the store
             await asyncio.sleep(LOOK_S)
         await asyncio.sleep(SESSION_S / 4)  # others take over
         said = len(victim.program.log.read_text())
