@@ -342,14 +342,47 @@ async def test_an_overloaded_executor_says_so_and_others_do_the_work(tmp_path: P
         await one.until(said)
 
 
-async def test_builds_go_to_the_zone_whose_machines_have_their_labels(
-    tmp_path: Path, repositories: Repositories, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    labelled = "- job: {name: onarm, run: jobs/unit, nodeset: {nodes: [{name: n, label: arm}]}}\n"
+@pytest.fixture
+def labelled(repositories: Repositories, monkeypatch: pytest.MonkeyPatch) -> Repositories:
+    """One of the two jobs needs a machine with the label `arm`."""
+    job = "- job: {name: onarm, run: jobs/unit, nodeset: {nodes: [{name: n, label: arm}]}}\n"
     text = PIPELINES.replace("    check:\n      jobs: [unit]\n", "").replace("jobs: [unit]", "jobs: [unit, onarm]")
-    repositories.create("gated", {"zuul.yaml": text + labelled, "jobs/unit": "#!/bin/sh\n"})
+    repositories.create("gated", {"zuul.yaml": text + job, "jobs/unit": "#!/bin/sh\n"})
     monkeypatch.setattr("tests.integration.test_components.TENANTS", TENANTS.replace("- config\n", "- gated\n"))
-    async with cluster(tmp_path, repositories) as all:
+    return repositories
+
+
+async def test_while_no_executor_of_a_zone_is_there_nobody_else_does_its_work(
+    tmp_path: Path, labelled: Repositories
+) -> None:
+    async with cluster(tmp_path, labelled) as all:
+        await all.scheduler("s"), await all.merger("m")
+        here, far = await all.executor("e1"), await all.executor("e2", zone="lab", labels=("arm", "big"))
+        release(here, far)
+        zone = here.context.map.executor.zones("lab")
+        await here.until(lambda: here.context.mirror.get(zone.labels.path) is not None)
+        far.stop.set()
+        await here.until(lambda: here.context.mirror.get(far.name) is None)
+        await proposed(all, 1)
+        await here.until(lambda: [spec.job.name for spec in here.runner.ran] == ["unit"])
+        await here.until(lambda: len(here.context.zone("lab").open(here.context.mirror)) == 1)
+        other = await all.executor("e3", zone="lab", labels=("arm",))
+        release(other)
+        assert (await all.history.result_of("t0", "gate")).result == "SUCCESS"
+        assert [spec.job.name for spec in other.runner.ran] == ["onarm"]
+        assert [spec.job.name for spec in here.runner.ran] == ["unit"]
+        await here.context.store.commit([], [zone.labels.delete()])
+        await here.until(lambda: kept(here) == ("arm",))  # those of who is there, and no others
+
+
+def kept(part: Part) -> tuple[str, ...]:
+    labels = part.context.map.executor.zones("lab").labels
+    entry = part.context.mirror.get(labels.path)
+    return labels.decode(entry.value).labels if entry is not None else ()
+
+
+async def test_builds_go_to_the_zone_whose_machines_have_their_labels(tmp_path: Path, labelled: Repositories) -> None:
+    async with cluster(tmp_path, labelled) as all:
         await all.scheduler("s"), await all.merger("m")
         here, far = await all.executor("e1"), await all.executor("e2", zone="lab", labels=("arm", "big"))
         release(here, far)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ from headgate.config.model import FrozenJob
 from headgate.gate.change import Change
 from headgate.gate.work import BuildOutcome, BuildSpec, Dequeue, RepoState
 from headgate.map.check import check
+from headgate.map.records import ForPipeline
 from headgate.map.trees import trees
 from headgate.services.asking import ask
 from headgate.store.etcd.backend import EtcdBackend
@@ -82,12 +84,13 @@ async def test_every_place_the_gate_needs_is_written_and_reads_back(
         store = running.context.store
         async with store.session("somebody") as session:
             work = Dequeue("git.example/code/api/master/none")
-            assert "not in the pipeline" in (await ask(running.context, session, "example", "gate", work)).text
+            for pipeline, why in (("gate", "not in the pipeline"), ("none", "no pipeline")):
+                told = await ask(running.context, session, "example", partial(ForPipeline, pipeline, work))
+                assert why in told.text
             one = Change("local", "git.example/code/api", "master")
             alone = BuildSpec("b", "", "example", "check", "i", FrozenJob("unit"), one, state=RepoState())
             answer = await running.context.builds.call(session, msgspec.json.encode(alone), precedence=1, meta={})
             assert msgspec.json.decode(answer, type=BuildOutcome).result == "SUCCESS"
-            assert "no pipeline" in (await ask(running.context, session, "example", "none", work)).text
     findings = check(witness.seen.values())
     assert findings.good, findings.text()
     unused = [p for p in findings.unused if not p.startswith(tuple(UNUSED))]

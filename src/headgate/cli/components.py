@@ -1,6 +1,8 @@
-"""`headgate components`: the processes that take part; pausing and stopping them."""
+"""`headgate components`: the processes that take part; pausing, stopping and forgetting them."""
 
 from __future__ import annotations
+
+from urllib.parse import quote
 
 import click
 import msgspec
@@ -74,6 +76,16 @@ def unpause(where: tuple[str | None, str | None], names: tuple[str, ...]) -> Non
 def stop(where: tuple[str | None, str | None], names: tuple[str, ...]) -> None:
     """Let the components NAMES end what they do, and then themselves."""
     _want(where, names, "stopped")
+
+
+@command.command()
+@click.argument("zone")
+@click.pass_obj
+def forget(where: tuple[str | None, str | None], zone: str) -> None:
+    """Forget the machines of ZONE whose executors are gone for good: jobs for them wait no longer."""
+    config, url = where
+    fetch(f"{address(config, url)}/api/zone/{quote(zone)}/forget", {}, token_of(config))
+    click.echo(f"{zone} has the machines of executors that are there, and no others.")
 
 
 def _want(where: tuple[str | None, str | None], names: tuple[str, ...], state: str) -> None:

@@ -44,6 +44,7 @@ from headgate.map.records import (
     SystemConf,
     Troubles,
     Wish,
+    ZoneLabels,
 )
 from headgate.map.tree import Address, Dir, below, each, place
 from headgate.recipes.stream import Stream, StreamEntry
@@ -185,11 +186,17 @@ class Events(Dir):
     tenant = each(TenantEvents, key="tenant")
 
 
+class ZoneRequests(BuildRequests):
+    """Builds for executors of one zone."""
+
+    labels = place(ZoneLabels, "What the zone's machines can be asked for.", by="executor, web")
+
+
 class Executor(Dir):
     """Requests for executors, by zone."""
 
     unzoned = below(BuildRequests)
-    zones = each(BuildRequests, key="zone")
+    zones = each(ZoneRequests, key="zone")
 
 
 class LayoutPlace(Dir):

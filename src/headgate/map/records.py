@@ -101,6 +101,12 @@ class SystemConf(msgspec.Struct, frozen=True):
     digest: str
 
 
+class ZoneLabels(msgspec.Struct, frozen=True):
+    """Labels that machines of the zone have, or had: jobs with them wait for its executors, also when none is there."""
+
+    labels: tuple[str, ...]
+
+
 class LayoutRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Which configuration a tenant runs with; another uuid is another configuration."""
 

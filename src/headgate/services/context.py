@@ -86,10 +86,13 @@ class Context:
 
     def zones(self) -> list[Requests]:
         """Builds of every zone there is, those of none first."""
+        return [self.zone(""), *map(self.zone, self.zone_names())]
+
+    def zone_names(self) -> list[str]:
+        """Of every zone there is."""
         place = self.map.executor.zones
         below = (entry.path.removeprefix(place.path + "/") for entry in self.mirror.under(place.path))
-        names = sorted({path.partition("/")[0] for path in below})
-        return [self.zone(""), *(self.zone(unescape(name)) for name in names)]
+        return [unescape(name) for name in sorted({path.partition("/")[0] for path in below})]
 
     @property
     def merges(self) -> Requests:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from urllib.parse import quote, urljoin
@@ -14,12 +15,13 @@ from msgspec.structs import replace
 
 from headgate.base.subject import about
 from headgate.gate.work import BuildEnded, BuildOutcome, BuildSpec, RepoState
-from headgate.map.records import ComponentRecord
+from headgate.map.records import ComponentRecord, ZoneLabels
 from headgate.ports.load import Boundless, Load
 from headgate.ports.observer import Done
 from headgate.ports.runner import Runner
 from headgate.recipes import blob
-from headgate.recipes.codec import decode
+from headgate.recipes.codec import decode, readable
+from headgate.recipes.patience import answered
 from headgate.recipes.requests import Claim, Requests
 from headgate.services.contact import Contact, apart, results
 from headgate.services.context import Context
@@ -29,7 +31,7 @@ from headgate.services.notices.naming import notice
 from headgate.services.sharing import Sharing
 from headgate.services.worker import Worker
 from headgate.store.store import Session
-from headgate.store.types import StoreError
+from headgate.store.types import At, Conflict, StoreError
 
 log = logging.getLogger("headgate.executor")
 
@@ -81,6 +83,8 @@ class Executor:
             looked_at=(context.map.executor.path, context.map.components.path, context.map.wishes.path),
         )
         besides = [self._tell_labels()]
+        if self._zone:
+            besides.append(self._keep_labels(session))
         if not isinstance(self._load, Boundless):
             besides.append(sharing.look())
         tasks = [asyncio.ensure_future(one) for one in besides]
@@ -92,12 +96,32 @@ class Executor:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _tell_labels(self) -> None:
-        """Until cancelled: those of our machines and of our zone's, as the tenants have them now."""
+        """Until cancelled."""
         with self._context.mirror.part(self._context.map.system.conf.path) as conf:
             while True:
                 seen = conf.moves
-                self.membership.say(labels=sorted({*self._labels, *self._nodes.labels()}))
+                self.membership.say(labels=sorted(self._served()))
                 await conf.moved(seen)
+
+    def _served(self) -> set[str]:
+        """Labels of our machines and of our zone's, as the tenants have them now."""
+        return {*self._labels, *self._nodes.labels()}
+
+    async def _keep_labels(self, session: Session) -> None:
+        """Until cancelled: our zone has our labels until somebody has it forget them.  So nobody does its work with
+        other machines when we are gone."""
+        context, kept = self._context, self._context.map.executor.zones(self._zone).labels
+        with context.mirror.part(context.map.system.conf.path, kept.path) as stirs:
+            while True:
+                seen, served, entry = stirs.moves, self._served(), context.mirror.get(kept.path)
+                known = readable(entry, ZoneLabels) if entry is not None else None
+                every = served.union(known.labels if known is not None else ())
+                if served and (known is None or every != set(known.labels)):
+                    check = At(kept.path, entry.version if entry is not None else None)
+                    put = kept.put(ZoneLabels(tuple(sorted(every))))
+                    with suppress(Conflict):  # another of the zone was quicker: the mirror moves
+                        await answered(session, partial(context.store.commit, [check], [put]))
+                await stirs.moved(seen)
 
     def _queues(self) -> list[Requests]:
         return [self._context.zone(zone) for zone in dict.fromkeys(("",) * self._unzoned + (self._zone,))]

@@ -18,13 +18,13 @@ from msgspec.structs import replace
 from headgate.config.dynamic import Layouts
 from headgate.gate.change import Change
 from headgate.gate.work import Managed
-from headgate.map.records import ComponentRecord, Finished, ForPipeline, Management, Reread
+from headgate.map.records import Finished, ForPipeline, Management, Reread
 from headgate.ports.history import HistoryReader
 from headgate.ports.secrets import NoKeys, PublicKeys
-from headgate.recipes.codec import readable
 from headgate.services.asking import Unanswered, ask
 from headgate.services.context import Context
 from headgate.services.scheduler.standings import Standings
+from headgate.services.scheduler.zones import executors
 from headgate.store.store import Session
 from headgate.store.types import SessionLost
 from headgate.web.access import Access, Bearer
@@ -113,14 +113,17 @@ class Site:
 
     def _nobody(self) -> tuple[TroubleShape, ...]:
         """The kinds of components of which none takes part."""
-        for kind in UNLESS:
-            entries = self.context.mirror.under(getattr(self.context.map.components, kind).path)
-            found = (readable(entry, ComponentRecord) for entry in entries)
-            if any(record is not None and record.state == "running" for record in found):
-                self._missed.pop(kind, None)
-            else:
-                self._missed.setdefault(kind, self.context.now_ms())
-        return tuple(TroubleShape(f"no {kind} takes part", UNLESS[kind], at) for kind, at in self._missed.items())
+        context, absent = self.context, dict[str, str]()
+        for kind, unless in UNLESS.items():
+            found = context.members(getattr(context.map.components, kind).path).values()
+            if not any(record.state == "running" for record in found):
+                absent[kind] = unless
+        there = {record.data.get("zone") for record in executors(context) if record.state == "running"}
+        for zone in context.zone_names():
+            if zone not in there and context.zone(zone).open(context.mirror):
+                absent[f"executor of zone {zone}"] = "builds for its machines wait until one does"
+        self._missed = {kind: self._missed.get(kind, context.now_ms()) for kind in absent}
+        return tuple(TroubleShape(f"no {kind} takes part", absent[kind], at) for kind, at in self._missed.items())
 
     @property
     def away(self) -> tuple[TroubleShape, ...]:

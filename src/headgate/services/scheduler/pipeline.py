@@ -34,7 +34,7 @@ from headgate.services.scheduler.keeping import garbage, load
 from headgate.services.scheduler.notices import notices, reports
 from headgate.services.scheduler.standings import Standings
 from headgate.services.scheduler.turn import Piece, Turn, by_buildset, packed
-from headgate.services.scheduler.zones import executors, zone_of
+from headgate.services.scheduler.zones import zone_of
 from headgate.store.store import GuardLost, Session
 from headgate.store.types import At, Conflict, Op
 
@@ -303,7 +303,7 @@ class PipelineRunner:
             map=context.map,
             tenant=self.tenant,
             pipeline=self.name,
-            builds=lambda job: context.zone(zone_of(job, executors(context))),
+            builds=lambda job: context.zone(zone_of(job, context)),
             merges=context.merges,
             told=told,
             mirror=mirror,

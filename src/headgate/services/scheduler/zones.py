@@ -1,11 +1,12 @@
-"""Which zone's executors are to run a job: those whose machines have its labels."""
+"""Which zone's executors are to run a job: those whose machines have its labels, whether or not one is there now."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 from headgate.config.model import FrozenJob
-from headgate.map.records import ComponentRecord
+from headgate.map.records import ComponentRecord, ZoneLabels
+from headgate.recipes.codec import readable
 from headgate.services.context import Context
 
 
@@ -13,12 +14,23 @@ def executors(context: Context) -> list[ComponentRecord]:
     return list(context.members(context.map.components.executor.path).values())
 
 
-def zone_of(job: FrozenJob, executors: Iterable[ComponentRecord]) -> str:
-    """Empty for none: where no executor of a zone has the labels, or one outside of all zones has them, too."""
+def zone_of(job: FrozenJob, context: Context) -> str:
+    """Empty for none: where no executor of a zone has or had the labels, or one outside of all zones has them, too."""
     wanted = {node.label for node in job.nodeset.nodes}
     if not wanted:
         return ""
-    able = [record.data for record in executors if wanted <= set(record.data.get("labels", ()))]
+    able = [record.data for record in executors(context) if wanted <= set(record.data.get("labels", ()))]
     if any(data.get("unzoned", True) for data in able):
         return ""
-    return min((str(data.get("zone", "")) for data in able), default="")
+    if able:
+        return min(str(data.get("zone", "")) for data in able)
+    return min((zone for zone, labels in _remembered(context) if wanted <= labels), default="")
+
+
+def _remembered(context: Context) -> Iterator[tuple[str, set[str]]]:
+    """Zone -> labels, also of those whose executors are all away."""
+    for zone in context.zone_names():
+        entry = context.mirror.get(context.map.executor.zones(zone).labels.path)
+        known = readable(entry, ZoneLabels) if entry is not None else None
+        if known is not None:
+            yield zone, set(known.labels)

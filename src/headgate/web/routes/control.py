@@ -120,4 +120,16 @@ async def component(
     return True
 
 
-ROUTES = (control, promote, reconfigure, authorizations, component)
+@post("/api/zone/{zone:str}/forget", status_code=200, opt={"permission": OF_ALL})
+async def forget(state: State, request: HttpRequest, zone: FromPath[str]) -> bool:
+    """Forget the labels of a zone's machines, but for those of executors that are there."""
+    site = site_of(state)
+    site.allow_all(request)
+    labels = site.context.map.executor.zones(zone).labels
+    if await site.context.store.get(labels.path) is None:
+        raise NotFoundException(f"nothing is remembered of a zone {zone!r}")
+    await site.context.store.commit([], [labels.delete()])
+    return True
+
+
+ROUTES = (control, promote, reconfigure, authorizations, component, forget)
