@@ -21,8 +21,11 @@ from headgate.store.types import (
     Snapshot,
     Unavailable,
 )
+from headgate.store.zookeeper.address import parse
 from headgate.store.zookeeper.backend import ZooKeeperBackend
-from headgate.store.zookeeper.wire.link import Link
+from headgate.store.zookeeper.session import attach
+from headgate.store.zookeeper.wire.link import Identity, Link, Lost, Traffic
+from headgate.testing.servers.program import free_ports
 from headgate.testing.servers.proxy import Proxy, proxy
 from headgate.testing.servers.zookeeper import SESSION_LEAST_S, ZooKeeper, chroot
 
@@ -252,3 +255,14 @@ async def test_a_lost_connection_leaves_no_watches_on_the_servers(
 def _watches(server: ZooKeeper) -> int:
     figures = dict(line.split("\t") for line in server.said("mntr").splitlines() if line.count("\t") == 1)
     return int(figures["zk_watch_count"])
+
+
+async def test_what_is_wrong_with_all_servers_is_said_the_same_way_each_time() -> None:
+    """They are tried in any order; the log says again only what is new."""
+    address = parse(f"zookeeper://{','.join(f'127.0.0.1:{port}' for port in free_ports(3))}")
+    said = set[str]()
+    for _ in range(20):
+        with pytest.raises(Lost, match="nobody listens") as lost:
+            await attach(address, Identity(1_000), Traffic(), lambda *_: None)
+        said.add(str(lost.value))
+    assert len(said) == 1

@@ -13,10 +13,14 @@ import pytest
 
 from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import SqlHistory
+from headgate.config.parse import ParseCache
+from headgate.config.tenants import Connection, parse_tenants
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.workers import Control, QueueMap, WorkerRecord
 from headgate.queueing.lanes import Lane
 from headgate.queueing.progress import NEW, Progress
+from headgate.services.configuration import Configuration
+from headgate.services.tenancy import Tenancy
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import Append, Put
 from headgate.testing.gate import Gate, gate
@@ -24,6 +28,7 @@ from headgate.testing.repositories import Repositories
 from headgate.web.access import Access
 from headgate.web.app import create_app
 from headgate.web.site import Site
+from headgate.web.status import Status
 
 from .conftest import TENANTS
 
@@ -252,3 +257,57 @@ async def test_an_artifact_that_a_job_left_beside_its_log_is_served(
     assert (answer.status_code, answer.text) == (200, "all is well")
     told = (await client.get(f"{TENANT}/build/{build['uuid']}")).json()["artifacts"]
     assert told == [{"name": "report", "url": artifact["url"]}]
+
+
+async def test_a_damaged_record_takes_no_page_away(
+    tmp_path: Path, running: Gate, history: SqlHistory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither from whoever shows the tenant already, nor from a server that starts with it so."""
+    map, context = running.context.map, running.context
+    places = (
+        map.layout("example").record.path,
+        map.cache.connection("local").troubles.path,
+        f"{map.components.merger.path}/other0000000077",
+        map.semaphores("example").semaphore("one").record.path,
+    )
+    written = await context.store.commit([], [Put(place, b'{"uuid":"x') for place in places])
+    for entry in written:
+        assert entry is not None
+        await context.mirror.reached(entry.path, entry.version)
+    parsed = parse_tenants(TENANTS, "tenants.yaml", {"local": Connection("local", "git.example")})
+    anew = {name: Configuration(context, tenant, ParseCache()) for name, tenant in parsed.items()}
+    for tenants in (running.scheduler.tenants, anew):
+        transport = httpx.ASGITransport(create_app(Site(context, tenants, history, tmp_path / "logs", follow)))
+        async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as client:
+            for address in ("/api/tenants", f"{TENANT}/status", f"{TENANT}/semaphores", "/api/components"):
+                answer = await client.get(address)
+                assert answer.status_code == 200, f"{address}: {answer.text}"
+    for place in places:
+        assert sum(message.startswith(f"{place} cannot be read") for message in caplog.messages) == 1, place
+
+
+async def test_a_fault_of_ours_is_in_the_log(
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_: Status) -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(Status, "components", broken)
+    assert (await client.get("/api/components")).status_code == 500
+    assert (await client.get("/api/nothing")).status_code == 404
+    (told,) = [record for record in caplog.records if record.name == "headgate.web"]
+    assert "/api/components" in told.getMessage() and told.exc_info is not None
+
+
+async def test_a_damaged_tenant_file_is_waited_for(running: Gate, caplog: pytest.LogCaptureFixture) -> None:
+    map, context = running.context.map, running.context
+    whole = await context.store.get(map.system.conf.path)
+    assert whole is not None
+    tenancy = Tenancy(context, {"local": Connection("local", "git.example")})
+    for value, names in ((whole.value[:20], []), (whole.value, ["example"])):
+        (entry,) = await context.store.commit([], [Put(whole.path, value)])
+        assert entry is not None
+        await context.mirror.reached(entry.path, entry.version)
+        for _ in range(2):
+            assert list(tenancy) == names
+    assert sum(message.startswith(f"{whole.path} cannot be read") for message in caplog.messages) == 1

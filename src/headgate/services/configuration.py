@@ -17,8 +17,9 @@ from headgate.config.dynamic import Layouts
 from headgate.config.parse import ParseCache, ParsedBranch
 from headgate.config.tenants import Tenant, TenantProject
 from headgate.map.records import ConfigBranch, LayoutRecord
-from headgate.map.tree import unescape
+from headgate.map.tree import Undecodable, unescape
 from headgate.recipes import blob
+from headgate.recipes.codec import readable
 from headgate.services.context import Context
 
 log = logging.getLogger("headgate.configuration")
@@ -49,12 +50,17 @@ class Configuration:
 
     @property
     def layouts(self) -> Layouts:
-        """As last taken up."""
-        self.current()
+        """As last taken up, also while the record cannot be read."""
+        try:
+            self.current()
+        except Undecodable:
+            if (entry := self._context.mirror.get(self._record.path)) is not None:
+                readable(entry, LayoutRecord)  # the log says so
         return self._layouts
 
     def current(self) -> bool:
-        """Takes up what the mirror shows.  True: `layouts` is what the record says; decide nothing before."""
+        """Takes up what the mirror shows.  True: `layouts` is what the record says; decide nothing before.  Raises
+        Undecodable."""
         mirror = self._context.mirror
         entry = mirror.get(self._record.path)
         if entry is None:
@@ -63,8 +69,9 @@ class Configuration:
             return True
         if self._texts.moves == self._tried:
             return False
+        record = self._record.decode(entry.value)
         self._tried = self._texts.moves
-        if not self._take(self._record.decode(entry.value)):
+        if not self._take(record):
             return False  # the texts of a later record are being written: it follows
         self._version = entry.version
         self.loaded.set()

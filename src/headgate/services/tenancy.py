@@ -38,7 +38,11 @@ class Tenancy(Mapping[str, Configuration]):
         if entry is None or entry.version == self._version:
             return self._known
         self._version = entry.version
-        conf = msgspec.json.decode(blob.assemble(entry, self._context.mirror.under(path)), type=SystemConf)
+        try:
+            conf = msgspec.json.decode(blob.assemble(entry, self._context.mirror.under(path)), type=SystemConf)
+        except ValueError as error:
+            log.error("%s cannot be read; it is waited for until a scheduler writes it anew: %s", path, error)
+            return self._known
         try:
             found = parse_tenant_file(conf.text, conf.path, self._connections)
         except ConfigErrors as errors:

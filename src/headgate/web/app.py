@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from litestar import Litestar, Response
 from litestar.datastructures import State
 from litestar.enums import ScopeType
@@ -15,6 +17,8 @@ from headgate.web.access import Connection
 from headgate.web.routes import configuration, control, keys, live, logs, pages, past, queues, vitals
 from headgate.web.site import HttpRequest, Site, site_of
 
+log = logging.getLogger("headgate.web")
+
 _MODULES = (vitals, live, past, configuration, control, keys, logs, queues, pages)
 ROUTES = tuple(route for module in _MODULES for route in module.ROUTES)
 
@@ -22,6 +26,11 @@ ROUTES = tuple(route for module in _MODULES for route in module.ROUTES)
 def _no_history(request: HttpRequest, error: HistoryUnavailable) -> Response[dict[str, str]]:
     detail = f"the history cannot be read just now: {error}; the queues are not affected"
     return Response({"detail": detail}, status_code=503)
+
+
+def _fault(request: HttpRequest, error: Exception) -> Response[dict[str, int | str]]:
+    log.error("%s %s", request.method, request.url.path, exc_info=error)
+    return Response({"status_code": 500, "detail": "Internal Server Error"}, status_code=500)
 
 
 OPEN = ("info", "authorizations")
@@ -47,7 +56,7 @@ def create_app(site: Site) -> Litestar:
         state=State({"site": site, "vitals": site.vitals}),
         response_headers={"Access-Control-Allow-Origin": "*", "X-Content-Type-Options": "nosniff"},
         guards=[_readable],
-        exception_handlers={HistoryUnavailable: _no_history},
+        exception_handlers={HistoryUnavailable: _no_history, 500: _fault},
         openapi_config=OpenAPIConfig(
             title="Headgate",
             version=__version__,

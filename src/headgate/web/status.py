@@ -18,8 +18,9 @@ from headgate.gate.change import Change
 from headgate.gate.graph import waiting_for
 from headgate.gate.model import Build, Item, Phase, Queue, State
 from headgate.gate.report import failing_reasons
-from headgate.map.records import Trouble
+from headgate.map.records import LayoutRecord, SemaphoreRecord, Trouble, Troubles
 from headgate.map.tree import Undecodable, unescape
+from headgate.recipes.codec import readable
 from headgate.recipes.requests import Request
 from headgate.services.context import Context
 from headgate.services.scheduler.keeping import load
@@ -73,8 +74,8 @@ class Status:
         mirror, own = self.context.mirror, self.context.map.events.tenant(tenant)
         builds = (o.request for queue in self.context.zones() for o in queue.open(mirror))
         running = {request.id: request for request in builds if request.state == "running"}
-        address = self.context.map.layout(tenant).record
-        layout = mirror.get(address.path)
+        entry = mirror.get(self.context.map.layout(tenant).record.path)
+        layout = readable(entry, LayoutRecord) if entry is not None else None
         return StatusShape(
             zuul_version=__version__,
             state="running" if configured.loaded.is_set() else "loading",
@@ -84,7 +85,7 @@ class Status:
                 name: Length(self.context.map.events.connection(name).events.stream.length(mirror))
                 for name in sorted({project.connection for project in configured.tenant.projects})
             },
-            last_reconfigured=address.decode(layout.value).at_ms if layout else None,
+            last_reconfigured=layout.at_ms if layout else None,
             pipelines=tuple(
                 self._pipeline(tenant, name, running, estimate) for name in configured.layouts.landed.pipelines
             ),
@@ -97,15 +98,15 @@ class Status:
         for connection in sorted({project.connection for project in tenant.projects}):
             place = self.context.map.cache.connection(connection).troubles
             entry = self.context.mirror.get(place.path)
-            known = {**mergers, **(place.decode(entry.value).projects if entry is not None else {})}
+            found = readable(entry, Troubles) if entry is not None else None
+            known = {**mergers, **(found.projects if found is not None else {})}
             for project in tenant.projects:
                 if project.connection == connection and (trouble := known.get(project.project)) is not None:
                     yield TroubleShape(project.name, trouble.text, trouble.since_ms)
 
     def _troubles_of_mergers(self) -> dict[str, Trouble]:
-        place = self.context.map.components.merger
-        records = [place.decode(entry.value) for entry in self.context.mirror.under(place.path)]
-        return {p: t for r in records for p, t in convert(r.data.get("troubles", {}), dict[str, Trouble]).items()}
+        found = self.context.members(self.context.map.components.merger.path).values()
+        return {p: t for r in found for p, t in convert(r.data.get("troubles", {}), dict[str, Trouble]).items()}
 
     def state(self, tenant: str, pipeline: str) -> State:
         """Raises Undecodable."""
@@ -184,7 +185,8 @@ class Status:
         for kept in (place, shared):
             for entry in self.context.mirror.under(kept.path):
                 name = unescape(entry.path.removeprefix(kept.path + "/"))
-                for holder in kept.semaphore(name).record.decode(entry.value).holders:
+                record = readable(entry, SemaphoreRecord)
+                for holder in record.holders if record is not None else ():
                     if kept is place or name in configured.tenant.semaphores:
                         held.setdefault(name, []).append(HolderShape(holder.buildset, holder.job))
         return [

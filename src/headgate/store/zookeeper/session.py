@@ -43,7 +43,7 @@ async def attach(address: Address, identity: Identity, traffic: Traffic, told: T
             raise Refused(f"the certificate of {host}:{port} is not good: {error.verify_message}") from error
         except (OSError, Lost) as error:
             reasons.append(f"{host}:{port}: {_hint(error, tls, address)}")
-    raise Lost("; ".join(reasons))
+    raise Lost("; ".join(sorted(reasons)))  # the same as last time is not said again
 
 
 async def _logged_in(link: Link, address: Address) -> None:
