@@ -189,6 +189,8 @@ def test_work_moves_when_processes_die_are_paused_or_stop(cluster: Cluster) -> N
     cluster.headgate("components", "--url", cluster.url("web"), "stop", left)
     stopped = next(p for p in cluster.programs.values() if p.process is not None and p.process.pid == pids[left])
     assert stopped.process is not None and stopped.process.wait(20) == 0
+    shown = cluster.headgate("components", "--url", cluster.url("web"))
+    assert "no executor takes part: no build is run until one does" in shown
 
 
 @pytest.mark.parametrize("server", ["etcd"], indirect=True)
@@ -201,6 +203,8 @@ def test_a_store_that_is_away_is_said_and_waited_for(cluster: Cluster, server: S
     assert status == 503 and not said["store"]["reachable"] and said["store"]["error"]
     (trouble,) = cluster.get("web", "/api/tenant/example/status")["troubles"]
     assert trouble["project"] == "the store", "the pages say so, too"
+    shown = cluster.headgate("components", "--url", cluster.url("web"))
+    assert "the store: nothing is decided" in shown and "executor/" in shown
     server.restart()
     for name in ("e1", "s1", "web"):
         wait_for(f"{name} is ready again", lambda name=name: cluster.health(name)[0] == 200)

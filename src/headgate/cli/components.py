@@ -11,7 +11,7 @@ from rich.table import Table
 
 from headgate.base.errors import UserError
 from headgate.cli.status import address, fetch, token_of
-from headgate.web.shapes import ComponentShape
+from headgate.web.shapes import ComponentShape, TroubleShape
 
 PIPED_WIDTH = 1000
 
@@ -29,13 +29,16 @@ def command(context: click.Context, config: str | None, url: str | None, as_json
     context.obj = (config, url)
     if context.invoked_subcommand is not None:
         return
-    found = fetch(f"{address(config, url)}/api/components")
+    base = address(config, url)
+    found = fetch(f"{base}/api/components")
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
     else:
         console = Console(highlight=False)
         if not console.is_terminal:
             console.width = PIPED_WIDTH  # names are to be used: nothing is cut
+        for trouble in msgspec.convert(fetch(f"{base}/api/troubles"), list[TroubleShape]):
+            console.print(f"{trouble.project}: {trouble.text}", style="red", markup=False, soft_wrap=True)
         console.print(_table(msgspec.convert(found, dict[str, list[ComponentShape]])))
 
 

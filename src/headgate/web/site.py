@@ -103,13 +103,17 @@ class Site:
         if known is not None and same and known.layouts is layouts:
             return known
         away, status = self.away, self.status.of(tenant, self._estimates.of)
-        absent = () if away else self._nobody()
+        everybodys = self.troubles()
         if await self._estimates.learn():
             status = self.status.of(tenant, self._estimates.of)
-        status = replace(status, troubles=(*away, *absent, *status.troubles))
+        status = replace(status, troubles=(*everybodys, *status.troubles))
         tag = hashlib.sha256(msgspec.json.encode(status)).hexdigest()[:24]
         found = self._shots[tenant] = Shot(status, tag, moves, layouts, loaded, away)
         return found
+
+    def troubles(self) -> tuple[TroubleShape, ...]:
+        """Those of every tenant: the store, or that nobody is there to do the work."""
+        return self.away or self._nobody()
 
     def _nobody(self) -> tuple[TroubleShape, ...]:
         """The kinds of components of which none takes part."""

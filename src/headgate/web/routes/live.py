@@ -14,7 +14,15 @@ from litestar.response import ServerSentEvent, ServerSentEventMessage
 
 from headgate import __version__
 from headgate.config.tenants import Tenant
-from headgate.web.shapes import ComponentShape, ConnectionShape, ItemShape, SemaphoreShape, StatusShape, TenantName
+from headgate.web.shapes import (
+    ComponentShape,
+    ConnectionShape,
+    ItemShape,
+    SemaphoreShape,
+    StatusShape,
+    TenantName,
+    TroubleShape,
+)
 from headgate.web.site import HttpRequest, Site, site_of
 from headgate.web.status import timed
 
@@ -70,6 +78,12 @@ async def tenants(state: State) -> list[TenantName]:
 async def components(state: State) -> dict[str, list[ComponentShape]]:
     """Every process that takes part, by kind."""
     return site_of(state).status.components()
+
+
+@get("/api/troubles")
+async def troubles(state: State) -> list[TroubleShape]:
+    """What is wrong for every tenant: the store cannot be used, or nobody is there to do the work.  Ours."""
+    return list(site_of(state).troubles())
 
 
 @get("/api/connections")
@@ -152,5 +166,5 @@ async def semaphores(state: State, tenant: FromPath[str]) -> list[SemaphoreShape
 
 
 ROUTES = (
-    health, info, tenant_info, tenants, components, connections, status, status_change, events, semaphores,
+    health, info, tenant_info, tenants, components, troubles, connections, status, status_change, events, semaphores,
 )  # fmt: skip
