@@ -133,7 +133,7 @@ class ConfigFiles(Dir):
 class ConfigProject(Dir):
     """Configuration of one project, by branch."""
 
-    read = place(ConfigRead, "How it was read; nothing: it is to be read anew.", own=True, by="scheduler")
+    read = place(ConfigRead, "How it was read, or that it could not be.", own=True, by="scheduler")
     branch = each(ConfigFiles, key="branch", bare=True)
 
 

@@ -87,10 +87,12 @@ class ConfigBranch(msgspec.Struct, frozen=True):
 
 
 class ConfigRead(msgspec.Struct, frozen=True):
-    """The configuration of a project was read, and is read again when it is pushed to."""
+    """The configuration of a project was read, and is read again when it is pushed to; or could not be read."""
 
     way: str
-    """Digest of what was asked for."""
+    """Digest of what was asked for; empty: it could not be read."""
+    ltime: int
+    """As of a branch."""
 
 
 class SystemConf(msgspec.Struct, frozen=True):

@@ -51,6 +51,8 @@ class Repositories:
     )
     broken: set[str] = field(default_factory=set)
     asked: list[str] = field(default_factory=list)
+    slow: list[asyncio.Event] = field(default_factory=list)
+    """The next readings of the shared project have what is there now, and answer then."""
 
     async def do(self, work: MergerWork) -> MergerAnswer:
         assert isinstance(work, CatRequest)
@@ -58,6 +60,8 @@ class Repositories:
         if work.project in self.broken:
             return CatAnswer(work.project, False, error="it is broken")
         texts = {path: text for path, text in self.texts[work.project].items() if path in work.paths}
+        if work.project == "git/shared" and self.slow:
+            await self.slow.pop(0).wait()
         return CatAnswer(work.project, True, branches={"master": "c"}, files={"master": texts})
 
     def read(self) -> list[str]:
@@ -215,6 +219,35 @@ def test_while_a_damaged_text_cannot_be_read_anew_it_is_tried_now_and_then() -> 
         gate.repositories.broken = set()
         found = await gate.scheduler(TENANTS, "one")
         assert list(found["one"].layouts.landed.pipelines) == ["gate"]
+
+    played(play)
+
+
+def test_what_could_not_be_read_is_not_taken_for_what_another_tenant_read_before() -> None:
+    """A reading begins, there is a push, which one tenant cannot read; the reading ends, and that tenant has another
+    holder, before the other tenant reads what was pushed."""
+
+    async def play(gate: Gate) -> None:
+        await gate.scheduler(TENANTS, "one", "two")
+        before, after = asyncio.Event(), asyncio.Event()
+        gate.repositories.slow = [before]
+        other = asyncio.ensure_future(gate.scheduler(TENANTS, "two", seconds=100.0))
+        stream = gate.context.map.events.tenant("two").management.stream
+        await gate.context.store.commit([], stream.append(Reread(("git/shared",))))
+        await asyncio.sleep(1.0)
+        gate.repositories.texts["git/shared"] = {"zuul.yaml": "- job: {name: fresh}\n"}
+        gate.repositories.broken = {"git/shared"}
+        for tenant in ("one", "two"):
+            await gate.pushed(tenant, "zuul.yaml")
+        await gate.scheduler(TENANTS, "one")
+        gate.repositories.broken, gate.repositories.slow = set(), [after]
+        before.set()
+        await asyncio.sleep(1.0)
+        next_one = asyncio.ensure_future(gate.scheduler(TENANTS, "one", seconds=60.0))
+        await asyncio.sleep(1.0)
+        after.set()
+        assert "fresh" in (await next_one)["one"].layouts.landed.jobs
+        assert "fresh" in (await other)["two"].layouts.landed.jobs
 
     played(play)
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 from headgate.config.branches import content_of, included
 from headgate.config.tenants import TenantProject
 from headgate.gate.work import CatAnswer, CatRequest
 from headgate.map.records import ConfigBranch, ConfigRead
-from headgate.map.tree import Address
+from headgate.map.tree import Address, Undecodable
 from headgate.recipes import blob
-from headgate.recipes.codec import readable
 from headgate.recipes.lock import write_lock
 from headgate.services.context import Context
 from headgate.services.scheduler.turn import Piece, packed
-from headgate.store.store import Session
-from headgate.store.types import At, Conflict, Delete, Op, Put
+from headgate.store.store import GuardLost, Session, Txn
+from headgate.store.types import At, Conflict, Delete, Entry, Op, Put
 
 
 class Reading(NamedTuple):
@@ -80,37 +78,62 @@ class ConfigFiles:
 
     def has(self, reading: Reading) -> bool:
         """Was it read, this way?"""
-        entry = self._context.mirror.get(self._read(reading).path)
-        read = readable(entry, ConfigRead) if entry is not None else None
+        read = self._known(reading, self._context.mirror.get(self._place(reading).path))
         return read is not None and read.way == reading.way
 
-    async def miss(self, reading: Reading, guard: At) -> None:
-        """It could not be read: whoever comes next is to try again, too."""
-        path = self._read(reading).path
-        if self._context.mirror.get(path) is not None:
-            await self._context.store.commit([], [Delete(path)], guards=[guard])
+    async def miss(self, reading: Reading, ltime: int, guard: At) -> None:
+        """It could not be read after `ltime`: whoever comes next is to try again, too."""
+        await self._mark(reading, ConfigRead("", ltime), guard)
 
-    def _read(self, reading: Reading) -> Address[ConfigRead]:
+    async def _mark(self, reading: Reading, read: ConfigRead, guard: At) -> None:
+        """Unless there is a mark of somebody who began to read later."""
+        place = self._place(reading)
+
+        async def body(txn: Txn) -> None:
+            entry = await txn.get(place.path)
+            was = self._known(reading, entry)
+            if entry is None or was is None or not read.ltime < was.ltime < entry.version:
+                txn.do(place.put(read))
+
+        await self._context.store.transact(body, guards=[guard])
+
+    def _place(self, reading: Reading) -> Address[ConfigRead]:
         return self._context.map.config.cache(reading.sources[0].project).read
+
+    def _known(self, reading: Reading, entry: Entry | None) -> ConfigRead | None:
+        """What is damaged is read anew."""
+        try:
+            return self._place(reading).decode(entry.value) if entry is not None else None
+        except Undecodable:
+            return None
 
     async def remember(self, session: Session, reading: Reading, answer: CatAnswer, ltime: int, guard: At) -> None:
         """Replaces what is kept of the project, branch by branch, by what was read after `ltime`; what somebody read
         later stays."""
-        project = reading.sources[0].project
-        ops, checks = self._changes(reading, answer, ltime)
+        if await self._replace(session, reading, answer, ltime, guard) and not self.has(reading):
+            await self._mark(reading, ConfigRead(reading.way, ltime), guard)
+
+    async def _replace(self, session: Session, reading: Reading, answer: CatAnswer, ltime: int, guard: At) -> bool:
+        """False: somebody read some of it later."""
+        ops, checks, latest = self._changes(reading, answer, ltime)
         if len(ops) == len(checks):  # the texts are the same: only the records say that they were looked at
-            with suppress(Conflict):  # somebody looked later
+            try:
                 await self._commit(ops, checks, [guard])
-            return
-        path = self._context.map.config.lock(project).lock.path
+            except GuardLost:
+                raise
+            except Conflict:
+                return False
+            return latest
+        path = self._context.map.config.lock(reading.sources[0].project).lock.path
         async with write_lock(self._context.store, session, path).hold() as own:
             await self.seen([guard, own])
-            ops, _ = self._changes(reading, answer, ltime)
+            ops, _, latest = self._changes(reading, answer, ltime)
             await self._commit(ops, [], [guard, own])
+        return latest
 
-    def _changes(self, reading: Reading, answer: CatAnswer, ltime: int) -> tuple[list[Op], list[At]]:
-        """What to write, each branch's record after its texts, that of the project last; and the records as they are
-        now."""
+    def _changes(self, reading: Reading, answer: CatAnswer, ltime: int) -> tuple[list[Op], list[At], bool]:
+        """What to write, each branch's record after its texts; the records as they are now; and whether nobody read
+        any of it later."""
         mirror, root = self._context.mirror, self._context.map.config.cache(reading.sources[0].project)
         stale = {entry.path for entry in mirror.under(root.path)} - {root.read.path}
         ops, checks, latest = list[Op](), list[At](), True
@@ -129,12 +152,7 @@ class ConfigFiles:
             default = branch == next(iter(answer.branches))
             ops.append(place.record.put(ConfigBranch(commit, reading.paths, content_of(files), ltime, default)))
             checks.append(At(place.record.path, was.version if was else None))
-        ops += [Delete(path) for path in sorted(stale)]
-        if latest and not self.has(reading):
-            was = mirror.get(root.read.path)
-            ops.append(root.read.put(ConfigRead(reading.way)))
-            checks.append(At(root.read.path, was.version if was else None))
-        return ops, checks
+        return [*ops, *(Delete(path) for path in sorted(stale))], checks, latest
 
     def _has(self, op: Put) -> bool:
         entry = self._context.mirror.get(op.path)

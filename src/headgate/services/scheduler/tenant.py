@@ -201,7 +201,7 @@ class TenantRunner:
                 text = "tenant %s: %s: %s; going on with what was read last"
                 log.error(text, self._tenant.name, project, answer.error)
             self._unread[project] = answer.error
-            await self._files.miss(self._readings[project], guard)
+            await self._files.miss(self._readings[project], ltime, guard)
             return
         if project in self._unread:
             log.info("tenant %s: %s can be read again", self._tenant.name, project)
