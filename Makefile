@@ -3,6 +3,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 SIM_SEEDS ?= 5000
+WORKERS := $(shell expr $$(nproc) + 1)
 SEEDS ?= 10000
 
 .PHONY: sim fuzz demo test check bench docs proto clean faults
@@ -14,7 +15,7 @@ test: .venv/.dev check
 	scripts/debian-packages default-jre-headless:java zookeeper:/usr/share/zookeeper/bin/zkServer.sh
 	scripts/debian-packages etcd-server:etcd etcd-client:etcdctl
 	scripts/debian-packages bubblewrap:bwrap chromium:chromium openssh-server:/usr/sbin/sshd openssh-client:ssh postgresql:pg_ctlcluster
-	SIM_SEEDS=$(SIM_SEEDS) $(BIN)/pytest -q -n auto --dist worksteal tests
+	SIM_SEEDS=$(SIM_SEEDS) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal tests
 
 sim: .venv/.dev
 	$(BIN)/python -m headgate.testing.sim $(SEEDS)

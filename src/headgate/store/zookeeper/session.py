@@ -22,6 +22,8 @@ START_S = 15.0
 """How long the first connection is tried for."""
 WAIT_FIRST_S = 0.05
 WAIT_MAX_S = 2.0
+TOLD_EVERY_S = 60.0
+"""How often the log says that there is still no connection, and why."""
 
 
 async def attach(address: Address, identity: Identity, traffic: Traffic, told: Told) -> Link:
@@ -42,8 +44,8 @@ async def attach(address: Address, identity: Identity, traffic: Traffic, told: T
         except ssl.SSLCertVerificationError as error:
             raise Refused(f"the certificate of {host}:{port} is not good: {error.verify_message}") from error
         except (OSError, Lost) as error:
-            reasons.append(f"{host}:{port}: {_hint(error, tls, address)}")
-    raise Lost("; ".join(sorted(reasons)))  # the same as last time is not said again
+            reasons.append(f"{host}:{port}: {_hint(error, tls, met=identity.session != 0)}")
+    raise Lost("; ".join(sorted(reasons)))
 
 
 async def _logged_in(link: Link, address: Address) -> None:
@@ -55,14 +57,16 @@ async def _logged_in(link: Link, address: Address) -> None:
         raise
 
 
-def _hint(error: Exception, tls: ssl.SSLContext | None, address: Address) -> str:
-    """What went wrong, and where to look."""
+def _hint(error: Exception, tls: ssl.SSLContext | None, *, met: bool) -> str:
+    """What went wrong, and where to look; `met`: the servers had let us in before."""
     if isinstance(error, ssl.SSLError):
         certain = "does it speak TLS on this port?" if "WRONG_VERSION" in str(error) else "is tls_cert one it accepts?"
         return f"{error.reason or error}; {certain}"
     if isinstance(error, ConnectionRefusedError):
         return "nobody listens"
     if isinstance(error, Lost | ConnectionError):
+        if met:
+            return f"{error or 'closed by the server'}"
         if tls is None:
             return f"{error or 'closed by the server'}; does it want TLS (tls_ca=…) there?"
         return f"{error or 'closed by the server'}; does it speak TLS there, and is tls_cert=… one it accepts?"
@@ -166,10 +170,11 @@ class Session:
 
     async def _run(self, link: Link) -> None:
         """Until cancelled."""
-        wait_s = WAIT_FIRST_S
+        loop, wait_s = asyncio.get_running_loop(), WAIT_FIRST_S
         while True:
             async with self._alive(link):
                 await asyncio.wait({link.lost})
+            lost_s, told_s = loop.time(), -TOLD_EVERY_S
             self._ready.clear()
             self._detached()
             self._why = link.lost.result()
@@ -177,13 +182,14 @@ class Session:
             while True:
                 try:
                     link = await self._attach()
-                    log.info("%s: connected again", self.address)
+                    log.info("%s: connected again, after %.1f s", self.address, loop.time() - lost_s)
                     wait_s = WAIT_FIRST_S
                     break
                 except (Lost, StoreError) as error:
-                    if str(error) != self._why:
-                        log.warning("%s: not connected: %s", self.address, error)
                     self._why = str(error)
+                    if loop.time() - told_s >= TOLD_EVERY_S:
+                        log.warning("%s: not connected: %s", self.address, self._why)
+                        told_s = loop.time()
                 await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
                 wait_s = min(2 * wait_s, WAIT_MAX_S)
 
