@@ -6,9 +6,10 @@ It knows neither files nor signals, so it has nothing to ask the system about: w
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextvars import Context, copy_context
 from heapq import heappop, heappush
 from typing import Any, TypeVar, TypeVarTuple, Unpack
@@ -114,3 +115,17 @@ def run_virtual(main: Coroutine[Any, Any, T]) -> T:
     """As asyncio.run, in virtual time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
+
+
+def tidily(runs: Iterable[Callable[[], T]]) -> Iterator[T]:
+    """What they return.  Nothing looks for garbage during a run, which takes a sixth of its time, but after each, and
+    then among what is new: nothing else may hold on to what a run was made of."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        for run in runs:
+            yield run()
+            gc.collect(0)
+    finally:
+        if was:
+            gc.enable()

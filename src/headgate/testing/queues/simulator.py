@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from headgate.map.check import check
 from headgate.map.trees import Tree
@@ -23,7 +24,7 @@ from headgate.services.queueing.worker import QueueWorker
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import At, Conflict, Entry, Op, StoreError, Unavailable
-from headgate.testing.loop import run_virtual
+from headgate.testing.loop import run_virtual, tidily
 from headgate.testing.mortal import MortalBackend
 from headgate.testing.queues.world import QueueWorld, SimSource
 from headgate.testing.sim.world import Broken
@@ -247,10 +248,11 @@ def _verify(world: QueueWorld) -> None:
 
 def simulate_queues(first: int, count: int) -> tuple[int, int]:
     """Runs seeds `first` … `first + count - 1`; deaths and repetitions in all.  Raises Broken."""
-    deaths = repeated = 0
-    for seed in range(first, first + count):
-        simulation = QueueSimulation(seed)
-        simulation.run()
-        deaths += simulation.deaths
-        repeated += simulation.repeated
-    return deaths, repeated
+    found = list(tidily(partial(_run, seed) for seed in range(first, first + count)))
+    return sum(deaths for deaths, _ in found), sum(repeated for _, repeated in found)
+
+
+def _run(seed: int) -> tuple[int, int]:
+    simulation = QueueSimulation(seed)
+    simulation.run()
+    return simulation.deaths, simulation.repeated

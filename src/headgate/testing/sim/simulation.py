@@ -9,12 +9,10 @@ abandoned; every write is made by whom the map names, under the lock it names; n
 from __future__ import annotations
 
 import asyncio
-import gc
 import random
-from collections.abc import Callable, Iterable, Iterator, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from typing import Any
 
@@ -33,7 +31,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.tree import Tree
 from headgate.testing.lawful import LawfulBackend, Laws, Unlawful
-from headgate.testing.loop import run_virtual
+from headgate.testing.loop import run_virtual, tidily
 from headgate.testing.sim.doubles import SimForge, SimGit, SimRunner
 from headgate.testing.sim.judge import Judge, Notes
 from headgate.testing.sim.kinds import KINDS_WITHIN, Kind, parsed
@@ -239,28 +237,10 @@ class _Processes:
 
 def simulate(seeds: Iterable[int]) -> int:
     """Runs them all; how many deaths there were.  Raises Broken."""
-    deaths = 0
-    with _collected_between() as collect:
-        for seed in seeds:
-            deaths += _deaths(seed)
-            collect()
-    return deaths
+    return sum(tidily(partial(_deaths, seed) for seed in seeds))
 
 
 def _deaths(seed: int) -> int:
-    """Nothing of the simulation is left when this returns, but for what is to be collected."""
     simulation = Simulation(seed)
     simulation.run()
     return simulation.deaths
-
-
-@contextmanager
-def _collected_between() -> Iterator[Callable[[], object]]:
-    """Nothing looks for garbage until it is asked to, and then only among what is new: a sixth of a seed's time."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield lambda: gc.collect(0)
-    finally:
-        if was:
-            gc.enable()
