@@ -183,7 +183,7 @@ def test_work_moves_when_processes_die_are_paused_or_stop(cluster: Cluster) -> N
     cluster.approve("later")
     shown = cluster.headgate("components", "--url", cluster.url("web"))
     assert re.search(rf"{left}\s.*paused", shown), shown
-    cluster.headgate("components", "--url", cluster.url("web"), "unpause", left)
+    cluster.headgate("components", "unpause", left, "--url", cluster.url("web"))
     wait_for("and goes on", lambda: cluster.landed("later"))
 
     cluster.headgate("components", "--url", cluster.url("web"), "stop", left)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from urllib.parse import quote
 
 import click
@@ -17,6 +19,19 @@ PIPED_WIDTH = 1000
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
+Where = tuple[str | None, str | None]
+"""The settings file, and the address of the pages, as far as they were said."""
+
+
+def _where(work: Callable[..., None]) -> Callable[..., None]:
+    """Both may be said before the subcommand, or behind it."""
+
+    @wraps(work)
+    def at(before: Where, config: str | None, url: str | None, **asked: object) -> None:
+        work((config or before[0], url or before[1]), **asked)
+
+    told: Callable[..., None] = at
+    return _config(_url(click.pass_obj(told)))
 
 
 @click.group(name="components", invoke_without_command=True)
@@ -59,39 +74,39 @@ def _table(components: dict[str, list[ComponentShape]]) -> Table:
 
 @command.command()
 @click.argument("names", nargs=-1, required=True)
-@click.pass_obj
-def pause(where: tuple[str | None, str | None], names: tuple[str, ...]) -> None:
+@_where
+def pause(where: Where, names: tuple[str, ...]) -> None:
     """Let the components NAMES take no new work; what they do they end."""
     _want(where, names, "paused")
 
 
 @command.command()
 @click.argument("names", nargs=-1, required=True)
-@click.pass_obj
-def unpause(where: tuple[str | None, str | None], names: tuple[str, ...]) -> None:
+@_where
+def unpause(where: Where, names: tuple[str, ...]) -> None:
     """Let the components NAMES take work again."""
     _want(where, names, "running")
 
 
 @command.command()
 @click.argument("names", nargs=-1, required=True)
-@click.pass_obj
-def stop(where: tuple[str | None, str | None], names: tuple[str, ...]) -> None:
+@_where
+def stop(where: Where, names: tuple[str, ...]) -> None:
     """Let the components NAMES end what they do, and then themselves."""
     _want(where, names, "stopped")
 
 
 @command.command()
 @click.argument("zone")
-@click.pass_obj
-def forget(where: tuple[str | None, str | None], zone: str) -> None:
+@_where
+def forget(where: Where, zone: str) -> None:
     """Forget the machines of ZONE whose executors are gone for good: jobs for them wait no longer."""
     config, url = where
     fetch(f"{address(config, url)}/api/zone/{quote(zone)}/forget", {}, token_of(config))
     click.echo(f"{zone} has the machines of executors that are there, and no others.")
 
 
-def _want(where: tuple[str | None, str | None], names: tuple[str, ...], state: str) -> None:
+def _want(where: Where, names: tuple[str, ...], state: str) -> None:
     config, url = where
     base = address(config, url)
     known = msgspec.convert(fetch(f"{base}/api/components"), dict[str, list[ComponentShape]])
