@@ -110,6 +110,18 @@ def test_reset_keeps_the_keys_unless_told(full: str) -> None:
     assert asyncio.run(tree(full)) == []
 
 
+def test_reset_removes_nothing_that_is_not_ours(full: str) -> None:
+    async def beside() -> None:
+        backend = await open_url(full)
+        await backend.commit([], [Put("/other/zuul/b", b"")])
+        await backend.close()
+
+    asyncio.run(beside())
+    told = run("reset", "--store", full, "--keys", "--yes").output
+    assert told == "left alone, for they are none of ours: /other/zuul/b and 0 more\n104 entries removed\n"
+    assert asyncio.run(tree(full)) == [("/other/zuul/b", b"")]
+
+
 def test_reset_asks_and_does_not_disturb_who_is_at_work(zookeeper_server: ZooKeeper) -> None:
     url = f"zookeeper://127.0.0.1:{zookeeper_server.port}{asyncio.run(chroot(zookeeper_server))}"
 

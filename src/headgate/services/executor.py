@@ -114,9 +114,9 @@ class Executor:
         with context.mirror.part(context.map.system.conf.path, kept.path) as stirs:
             while True:
                 seen, served, entry = stirs.moves, self._served(), context.mirror.get(kept.path)
-                known = readable(entry, ZoneLabels) if entry is not None else None
-                every = served.union(known.labels if known is not None else ())
-                if served and (known is None or every != set(known.labels)):
+                known = readable(entry, ZoneLabels) if entry is not None else ZoneLabels(())
+                every = served.union(known.labels) if known is not None else set()
+                if known is not None and every != set(known.labels):
                     check = At(kept.path, entry.version if entry is not None else None)
                     put = kept.put(ZoneLabels(tuple(sorted(every))))
                     with suppress(Conflict):  # another of the zone was quicker: the mirror moves

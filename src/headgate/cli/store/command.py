@@ -87,7 +87,8 @@ def import_(config: str | None, store: str, file: Path) -> None:
 @click.option("--keys", is_flag=True, help="Also the keys of projects: what is encrypted with them is lost.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def reset(config: str | None, store: str, keys: bool, yes: bool) -> None:
-    """Remove the entire tree: queues, requests, caches.  Open changes are found again in git; history stays."""
+    """Remove the entire tree: queues, requests, caches.  Open changes are found again in git; history stays, and what
+    is not Headgate's, or of another one whose root is within this one."""
     url = _url(config, store)
     kept = "" if keys else ", but for the keys of projects"
     if not yes:
@@ -96,7 +97,10 @@ def reset(config: str | None, store: str, keys: bool, yes: bool) -> None:
     async def body() -> int:
         backend = await open_url(url)
         try:
-            entries = [entry for entry in await backend.list("") if keys or not inside(entry.path, KEYS_ROOT)]
+            every = [entry for entry in await backend.list("") if keys or not inside(entry.path, KEYS_ROOT)]
+            entries = [entry for entry in every if any(inside(entry.path, tree.root) for tree in trees())]
+            if others := sorted({entry.path for entry in every} - {entry.path for entry in entries}):
+                click.echo(f"left alone, for they are none of ours: {others[0]} and {len(others) - 1} more")
             if running := [entry.path for entry in entries if entry.lease is not None]:
                 raise UserError(f"Headgate is running here ({running[0]}); stop it first, nothing was removed")
             paths = sorted((entry.path for entry in entries), reverse=True)
