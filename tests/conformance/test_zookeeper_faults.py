@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -223,6 +224,42 @@ async def test_what_comes_after_reading_and_before_all_is_in_order_again_is_show
     line.cut()
     async with asyncio.timeout(DEADLINE_S):
         await mirror.reached("/r/a")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_what_was_read_by_a_connection_that_broke_before_it_was_shown_is_read_anew(
+    ours: ZooKeeperBackend, theirs: ZooKeeperBackend, line: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have gone meanwhile, and of what was never shown nobody is told that it has."""
+    mirror = Mirror(Store(ours), "/r")
+    running = asyncio.ensure_future(mirror.run())
+    await mirror.ready()
+    lease, view, attempts = await theirs.grant(30), ours._views["/r"], 0
+    missed, show = view._missed, view._show
+
+    async def changing(link: Link, root: str) -> dict[str, Any]:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            await theirs.commit([], [Put("/r/held", b"1", lease)])
+        else:
+            await theirs.revoke(lease)
+        return await missed(link, root)
+
+    def breaking() -> None:
+        if attempts == 1:
+            raise Lost("it broke")
+        show()
+
+    monkeypatch.setattr(view, "_missed", changing)
+    monkeypatch.setattr(view, "_show", breaking)
+    line.cut()
+    async with asyncio.timeout(DEADLINE_S):
+        await _until(lambda: attempts > 1 and view.current)
+        await theirs.commit([], [Put("/r/a", b"1")])
+        await mirror.reached("/r/a")
+    assert mirror.get("/r/held") is None
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 

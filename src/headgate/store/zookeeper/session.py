@@ -158,6 +158,7 @@ class Session:
                 await self._attached(link)
         except BaseException as error:
             link.close()
+            self._detached()
             if isinstance(error, Lost) and not self.address.user:
                 raise Lost(f"{error}; does it want a login (user:password@)?") from error
             raise

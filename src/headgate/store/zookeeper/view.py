@@ -125,6 +125,7 @@ class View:
     async def load(self, link: Link) -> None:
         """Raises Lost, Denied.  Reads everything the first time, later what changed meanwhile."""
         root = self._chroot + self.prefix or "/"
+        self._dirty = dict.fromkeys(self._dirty, UNREAD)  # read by a connection that broke before it was shown
         if not self.loaded.is_set():
             await self._asked(link, Do.ADD_WATCH, text(root) + number(jute.PERSISTENT_RECURSIVE))
             found: Mapping[str, Found | None] = await walk(link, self._chroot, [self.prefix])
