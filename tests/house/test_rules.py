@@ -71,6 +71,14 @@ def test_no_cancellation_can_be_lost() -> None:
     assert not [name(path) for path in MODULES if "asyncio.wait_for(" in path.read_text()]
 
 
+def test_what_winds_down_is_cancelled_once() -> None:
+    """Cancelling who gathers cancels what is gathered again: `base.tasks.end` does not."""
+    again = re.compile(r"\.cancel\(\)\n\s+.*asyncio\.gather\(")
+    assert not [
+        m for path in MODULES if not (m := name(path)).startswith("testing/") and again.search(path.read_text())
+    ]
+
+
 def test_modules_have_at_most_400_lines() -> None:
     assert not [name(p) for p in MODULES if p.read_text().count("\n") > 400]
 

@@ -24,12 +24,10 @@ async def run_until(stop: asyncio.Event, *works: Coroutine[Any, Any, None]) -> N
                 await task
             pending -= done
     finally:
-        for task in (*tasks, stopper):
-            task.cancel()
-        ends = await asyncio.gather(*tasks, stopper, return_exceptions=True)
-    for end in ends:  # what failed while it wound down
-        if isinstance(end, Exception):
-            raise end
+        failures = await end(*tasks, stopper)
+    for failure in failures:  # of what wound down
+        if isinstance(failure, Exception):
+            raise failure
 
 
 async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
@@ -39,6 +37,34 @@ async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
         await asyncio.wait({task, stopper}, return_when=asyncio.FIRST_COMPLETED)
         return task.result() if task.done() else None
     finally:
+        await end(task, stopper)
+
+
+async def once(work: Coroutine[Any, Any, T]) -> T:
+    """What `work` answers.  However often the caller is cancelled, `work` is cancelled once, and has ended then."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    finally:
+        await end(task)
+
+
+async def end(*tasks: asyncio.Future[Any]) -> list[BaseException]:
+    """Cancels them, once, and waits until all have ended: what winds down is not disturbed, however often the caller
+    is cancelled meanwhile.  What they failed with."""
+    for task in tasks:
         task.cancel()
-        stopper.cancel()
-        await asyncio.gather(task, stopper, return_exceptions=True)
+    await rest(*tasks)
+    return [error for task in tasks if not task.cancelled() and (error := task.exception()) is not None]
+
+
+async def rest(*tasks: asyncio.Future[Any]) -> None:
+    """Until all have ended; only then the caller's being cancelled counts."""
+    cancelled: asyncio.CancelledError | None = None
+    while running := [task for task in tasks if not task.done()]:
+        try:
+            await asyncio.wait(running)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled

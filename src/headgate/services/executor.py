@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.base.subject import about
+from headgate.base.tasks import end
 from headgate.gate.work import BuildEnded, BuildOutcome, BuildSpec, RepoState
 from headgate.map.records import ComponentRecord, ZoneLabels
 from headgate.ports.load import Boundless, Load
@@ -91,9 +92,7 @@ class Executor:
         try:
             await worker.run()
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end(*tasks)
 
     async def _tell_labels(self) -> None:
         """Until cancelled."""
@@ -216,8 +215,7 @@ class Executor:
         except NoNodes as none:
             outcome = BuildOutcome(build=spec.build, result="NODE_FAILURE", error=str(none))
         finally:
-            watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
+            await end(watch)
         if contact.lost:
             raise contact.lost[0]
         return outcome

@@ -12,6 +12,7 @@ from itertools import chain, islice
 from typing import Any
 
 from headgate.base.subject import about
+from headgate.base.tasks import end
 from headgate.recipes.backlog import Backlog
 from headgate.recipes.mirror import Mirror, Part
 from headgate.recipes.requests import Claim, Open, Requests
@@ -109,10 +110,7 @@ class Worker:
                         return
                     await stirs.moved_within(wait_s, seen)
         finally:
-            tasks = list(self._running.values())
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end(*self._running.values())
             for backlog in self._backlogs.values():
                 backlog.close()
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from headgate.base.tasks import end
 from headgate.store.types import (
     OPS_MAX,
     Append,
@@ -74,10 +75,7 @@ class Session:
         return task
 
     async def drop_errands(self) -> None:
-        errands = list(self._errands)
-        for task in errands:
-            task.cancel()
-        await asyncio.gather(*errands, return_exceptions=True)
+        await end(*self._errands)
 
 
 class Txn:
@@ -201,8 +199,7 @@ class Store:
                 raise SessionLost(f"the session of {name} has ended") from None
             raise
         finally:
-            keeper.cancel()
-            await asyncio.gather(keeper, return_exceptions=True)
+            await end(keeper)
             await session.drop_errands()
             if not session.lost.is_set():
                 session.lost.set()

@@ -142,7 +142,10 @@ class Bench:
 def end_of(build: str) -> bool:
     """Waits for every process of the build to end; False when some do not."""
     for _ in range(3):  # what was begun while we looked is found in the next round
-        left = [psutil.Process(pid) for pid in processes_of(build) if psutil.pid_exists(pid)]
+        left = list[psutil.Process]()
+        for pid in processes_of(build):
+            with suppress(psutil.NoSuchProcess):
+                left.append(psutil.Process(pid))
         if not left:
             return True
         psutil.wait_procs(left, timeout=DEADLINE_S)

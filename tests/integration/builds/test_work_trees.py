@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headgate.adapters.git import worktree
 from headgate.adapters.git.engine import GitConnection, GitEngine
 from headgate.adapters.process.runner import ProcessRunner, RunnerSettings
 from headgate.config.model import FrozenJob, Playbook, RequiredProject
@@ -16,7 +19,7 @@ from headgate.gate.work import BuildSpec, MergeAnswer, MergeItem, MergeRequest, 
 from headgate.ports.checkout import CheckoutError
 from headgate.testing.repositories import Repositories, run_git
 
-from .bench import Alone
+from .bench import DEADLINE_S, Alone
 
 API, LIB, DOC = "git.example/api", "git.example/lib", "git.example/group/doc"
 
@@ -117,3 +120,37 @@ async def test_a_required_project_without_the_branch_is_on_its_default_branch(
     told = json.loads(Path(outcome.log_path, "vars.json").read_text())["zuul"]["projects"]
     assert (told[API]["checkout"], told[API]["checkout_description"]) == ("master", "zuul branch")
     assert (told[DOC]["checkout"], told[DOC]["checkout_description"]) == ("main", "project default branch")
+
+
+@pytest.mark.parametrize("place", ["work/src", "untrusted"])
+async def test_a_build_dropped_in_the_middle_of_a_checkout_leaves_nothing_however_often_it_is_told(
+    repositories: Repositories, git: GitEngine, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """As when a session ends while its build is cancelled: what has begun to write is waited for."""
+    state = await state_of(git, item(API, "own", repositories.propose("api", "own", {"a": "own\n"})))
+    begun, may_go_on, cancel = threading.Event(), threading.Event(), asyncio.Event()
+    begin = worktree._begin
+
+    def slowly(*args: Any) -> bool:
+        if f"/b/{place}/" in str(args[-1]):
+            begun.set()
+            may_go_on.wait(DEADLINE_S)
+        return begin(*args)
+
+    monkeypatch.setattr(worktree, "_begin", slowly)
+    runner = ProcessRunner(repositories.root / "builds", repositories.root / "logs", git, RunnerSettings("none"))
+    change = Change("local", API, "master", "own", "1" * 40, ref="refs/for/master/own")
+    job = FrozenJob(name="job", run=(Playbook(API, "local", "master", "run"),))
+    spec = BuildSpec("b", "set", "t", "gate", "i", job, change)
+    running = asyncio.ensure_future(runner.run(spec, state, cancel, Alone()))
+    assert await asyncio.to_thread(begun.wait, DEADLINE_S)
+    cancel.set()
+    for _ in range(3):
+        await asyncio.sleep(0.05)
+        running.cancel()
+    await asyncio.sleep(0.05)
+    may_go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await asyncio.sleep(0.2)
+    assert list(runner.root.iterdir()) == []

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
-from headgate.base.tasks import run_until
+from headgate.base.tasks import end, once, rest, run_until, unless
 
 
 async def forever(ended: list[str], name: str = "forever") -> None:
@@ -57,3 +59,73 @@ async def test_cancelling_the_caller_cancels_them_all() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ended == ["forever"]
+
+
+class Winding:
+    """A task that takes a while to end; `disturbed` is how often it was cancelled while it did."""
+
+    def __init__(self) -> None:
+        self.begun, self.may_end, self.ended, self.disturbed = asyncio.Event(), asyncio.Event(), False, 0
+
+    async def run(self) -> None:
+        try:
+            self.begun.set()
+            await asyncio.Event().wait()
+        finally:
+            while not self.may_end.is_set():
+                try:
+                    await self.may_end.wait()
+                except asyncio.CancelledError:
+                    self.disturbed += 1
+            self.ended = True
+
+
+CALLERS: dict[str, Callable[[Winding], Coroutine[Any, Any, object]]] = {
+    "run_until": lambda work: run_until(asyncio.Event(), work.run(), failing_once(work.begun)),
+    "run_until, cancelled": lambda work: run_until(asyncio.Event(), work.run()),
+    "unless": lambda work: unless(work.begun, work.run()),
+    "once": lambda work: once(work.run()),
+    "end": lambda work: ended_when_begun(work),
+}
+
+
+async def failing_once(begun: asyncio.Event) -> None:
+    await begun.wait()
+    await failing()
+
+
+async def ended_when_begun(work: Winding) -> None:
+    task = asyncio.ensure_future(work.run())
+    await work.begun.wait()
+    await end(task)
+
+
+@pytest.mark.parametrize("calling", CALLERS)
+async def test_what_winds_down_is_not_disturbed_however_often_the_caller_is_cancelled(calling: str) -> None:
+    work = Winding()
+    task = asyncio.ensure_future(CALLERS[calling](work))
+    await work.begun.wait()
+    for _ in range(4):
+        await asyncio.sleep(0)
+    for _ in range(3):
+        task.cancel()
+        for _ in range(4):
+            await asyncio.sleep(0)
+    assert not task.done() and not work.disturbed
+    work.may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert work.ended and not work.disturbed
+
+
+async def test_what_is_to_rest_is_waited_for_and_not_cancelled() -> None:
+    may_end = asyncio.Event()
+    working = asyncio.ensure_future(may_end.wait())
+    waiting = asyncio.ensure_future(rest(working))
+    for _ in range(3):
+        await asyncio.sleep(0)
+        waiting.cancel()
+    asyncio.get_running_loop().call_later(0, may_end.set)
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert working.done() and not working.cancelled()

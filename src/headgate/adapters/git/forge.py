@@ -19,6 +19,7 @@ from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.looking.look import Look
 from headgate.adapters.git.looking.names import Names
 from headgate.adapters.git.looking.watching import watch
+from headgate.base.tasks import end
 from headgate.config.tenants import TenantProject
 from headgate.gate.change import Standing
 from headgate.ports.git import Sighting
@@ -65,9 +66,7 @@ class GitForge:
                 yield seen.sighting
                 seen.stored.set()
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end(*tasks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from pygit2.enums import CheckoutStrategy
 
 from headgate.adapters.git.command import GitError, git
 from headgate.adapters.git.mirror import MirrorRepository
+from headgate.base.tasks import rest
 
 SMALL_FILES_MAX = 1_000
 """A tree of at most so many files is written in place, without a process."""
@@ -37,7 +38,7 @@ async def work_tree(mirror: MirrorRepository, refs: Mapping[str, str], branch: s
     try:
         done = await asyncio.shield(working)
     except asyncio.CancelledError:
-        await asyncio.wait({working})
+        await rest(working)
         raise
     if not done:
         await git("reset", "-q", "--hard", at=dest)

@@ -17,6 +17,7 @@ from typing import Any
 
 from headgate.adapters.process import supervisor
 from headgate.adapters.process.joblog import JobLog
+from headgate.base.tasks import end
 
 GRACE_S = 2.0
 """Between asking a command to end and ending it."""
@@ -120,9 +121,9 @@ class _Command:
         waited: set[asyncio.Future[Any]] = {answer, cancelled, self._output.ended}
         try:
             loop = asyncio.get_running_loop()
-            end = loop.time() + timeout_s
-            while not answer.done() and not cancelled.done() and loop.time() < end:
-                await asyncio.wait(waited, timeout=end - loop.time(), return_when=asyncio.FIRST_COMPLETED)
+            until_s = loop.time() + timeout_s
+            while not answer.done() and not cancelled.done() and loop.time() < until_s:
+                await asyncio.wait(waited, timeout=until_s - loop.time(), return_when=asyncio.FIRST_COMPLETED)
                 waited.discard(self._output.ended)  # it may close its output and go on
                 if self._output.failed:
                     break
@@ -138,9 +139,7 @@ class _Command:
             if not answer.done():
                 await self._say(b"k")
                 await asyncio.wait({answer}, timeout=KILL_TIMEOUT_S)
-            for task in (answer, cancelled):
-                task.cancel()
-            await asyncio.gather(answer, cancelled, return_exceptions=True)
+            await end(answer, cancelled)
 
     async def _asked(self, request: dict[str, Any]) -> dict[str, Any]:
         """What the supervisor says in the end.  JSON."""

@@ -23,7 +23,7 @@ from headgate.adapters.process.processes import Keeper, kill_left
 from headgate.adapters.process.returning import ReturnError, read
 from headgate.adapters.process.sandbox import Paths, Sandbox
 from headgate.adapters.process.workspace import Unusable, Workspace
-from headgate.base.tasks import unless
+from headgate.base.tasks import once, unless
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.checkout import Checkout, CheckoutError
 from headgate.ports.runner import Contact
@@ -99,8 +99,8 @@ class ProcessRunner:
         logs = self.log_root / spec.build
         self._running.add(spec.build)
         try:
-            outcome = await self._logged(Work(spec, state, cancel, contact, time.monotonic()), logs)
-        finally:
+            outcome = await once(self._logged(Work(spec, state, cancel, contact, time.monotonic()), logs))
+        finally:  # nothing writes there any more
             self._running.discard(spec.build)
             if not self.settings.keep_work_dir:
                 await asyncio.to_thread(remove, self.root / spec.build)

@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Mapping
 
 from msgspec.structs import replace
 
+from headgate.base.tasks import end
 from headgate.inventory.model import HOST_KEY, ProviderType
 from headgate.inventory.names import Invalid
 from headgate.map.inventory.nodes import NodeAnswer, NodeClaim
@@ -79,9 +80,7 @@ class Term:
                 await self._look()
                 await self._wait(seen, revision)
         finally:
-            for task in self._tasks.values():
-                task.cancel()
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await end(*self._tasks.values())
 
     async def _look(self) -> None:
         for key in [key for key, task in self._tasks.items() if task.done()]:
@@ -239,9 +238,7 @@ class Term:
                 return_when=asyncio.FIRST_COMPLETED,
             )
         finally:
-            moved.cancel()
-            changed.cancel()
-            await asyncio.gather(moved, changed, return_exceptions=True)
+            await end(moved, changed)
 
 
 def _machine(claim: NodeClaim) -> Machine:

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from headgate.base.tasks import end
 from headgate.map.tree import Address, Undecodable
 from headgate.map.workers import WORKER_PREFIX, Application, Control, WorkerRecord
 from headgate.queueing.assignment import share_out
@@ -169,12 +170,10 @@ class Sharing:
 
     async def abandon(self) -> None:
         """Stops at once."""
-        left = [(runner, task) for runner, task in self._runners.values() if not task.done()]
-        for _, task in left:
-            task.cancel()
-        await asyncio.gather(*(task for _, task in self._runners.values()), return_exceptions=True)
+        left = [runner for runner, task in self._runners.values() if not task.done()]
+        await end(*(task for _, task in self._runners.values()))
         if not self.session.lost.is_set():
-            await asyncio.gather(*(runner.give_back() for runner, _ in left))
+            await asyncio.gather(*(runner.give_back() for runner in left))
         self._runners.clear()
 
     # --- one look
@@ -279,9 +278,7 @@ class Sharing:
         try:
             await asyncio.wait({moved, stirred}, timeout=for_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            moved.cancel()
-            stirred.cancel()
-            await asyncio.gather(moved, stirred, return_exceptions=True)
+            await end(moved, stirred)
 
     async def _say_leaving(self) -> None:
         """So that the others take what is handed back at once."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from headgate.base.tasks import end
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Tenant
 from headgate.gate.work import BuildEnded, BuildPaused
@@ -119,10 +120,7 @@ class Scheduler:
                 raise AssertionError(f"no such work: {work}")
 
     async def _stop(self, works: list[Work]) -> None:
-        tasks = [self._running.pop(work) for work in works]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(*[self._running.pop(work) for work in works])
 
     def _works(self) -> list[Work]:
         works: list[Work] = [("sweep", "builds"), ("sweep", "merges"), ("sweep", "general"), ("timers",)]

@@ -11,6 +11,7 @@ import grpc
 from google.protobuf.message import Message
 from grpc import aio
 
+from headgate.base.tasks import end
 from headgate.store.etcd import doors
 from headgate.store.etcd.address import Address
 from headgate.store.etcd.patience import LONG_S, Patience
@@ -153,9 +154,7 @@ class Link:
             if not done:
                 done, _ = await asyncio.wait(waits, timeout=CONNECT_S, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+            await end(*waits)
         if not done:
             raise Unavailable(f"{self.address}: no server can be reached: {await doors.trouble(self.address)}")
         self._used = min(waits[one] for one in done)

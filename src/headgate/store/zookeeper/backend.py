@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from typing import TypeVar
 
+from headgate.base.tasks import end
 from headgate.store.model import order
 from headgate.store.types import At, Change, Entry, Lease, Op, SessionLost, StoreError, Unavailable
 from headgate.store.zookeeper.address import parse
@@ -137,9 +138,7 @@ class ZooKeeperBackend:
         for view in self._views.values():
             view.loaded.set()
             view.tree.gap()
-        for keeper in self._keepers.values():
-            keeper.cancel()
-        await asyncio.gather(*self._keepers.values(), return_exceptions=True)
+        await end(*self._keepers.values())
         for term in self._terms.values():
             term.drop()
         await self._session.close()
@@ -281,9 +280,7 @@ class ZooKeeperBackend:
         if view.users or self._closed:
             return
         del self._views[view.prefix]
-        keeper = self._keepers.pop(view.prefix)
-        keeper.cancel()
-        await asyncio.gather(keeper, return_exceptions=True)
+        await end(self._keepers.pop(view.prefix))
         link = self._session.present
         if link is not None and view.prefix not in self._views:
             where = self.address.chroot + view.prefix or "/"

@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from headgate.base.tasks import end
 from headgate.store.types import StoreError, Unavailable
 from headgate.store.zookeeper.address import Address
 from headgate.store.zookeeper.wire.jute import Do
@@ -112,8 +113,7 @@ class Session:
 
     async def close(self) -> None:
         if self._runner is not None:
-            self._runner.cancel()
-            await asyncio.gather(self._runner, return_exceptions=True)
+            await end(self._runner)
         if self._link is not None and not self._link.lost.done():
             with suppress(Lost, TimeoutError):
                 async with asyncio.timeout(1):
@@ -208,8 +208,7 @@ class _Pings:
 
     async def __aexit__(self, *_: object) -> None:
         assert self._task is not None, "it was entered"
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await end(self._task)
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()

@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterable
 from contextlib import suppress
 
+from headgate.base.tasks import end
 from headgate.store.types import Unavailable
 from headgate.store.zookeeper.facts import SWEEP_S, Facts
 from headgate.store.zookeeper.nodes import Denied, read
@@ -37,8 +38,7 @@ class Sweeper:
 
     async def stop(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end(self._task)
 
     def later(self, emptied: Iterable[tuple[str, int]]) -> None:
         """Paths whose entries were deleted, each with the zxid."""

@@ -17,7 +17,7 @@ from itertools import count
 from typing import Any
 
 from headgate.base.ids import drawn_from
-from headgate.base.tasks import run_until
+from headgate.base.tasks import end, run_until
 from headgate.config.parse import ParseCache
 from headgate.map.places import Map
 from headgate.recipes.mirror import Mirror
@@ -197,8 +197,7 @@ class _Processes:
             await asyncio.wait([life, death], return_when=asyncio.FIRST_COMPLETED)
             if link.died.is_set():
                 self.simulation.deaths += 1
-                life.cancel()
-                await asyncio.gather(life, return_exceptions=True)
+                await end(life)
                 continue
             death.cancel()
             await life
