@@ -12,7 +12,7 @@ from headgate.gate.change import Change
 from headgate.testing.sim.world import BRANCH, CONFIG, PROJECTS, SHARED, Proposal, World
 
 CHANGES_MAX, OFTEN_MAX = 6, 2
-OFTEN = 0.8
+OFTEN = 0.9
 """Chance that there are no more than `OFTEN_MAX` changes: small worlds find most, and more of them are seen."""
 PAUSE_MAX_S = 2.0
 
