@@ -60,7 +60,7 @@ class Session:
     lease: Lease
     name: str
     lost: asyncio.Event = field(default_factory=asyncio.Event)
-    _errands: set[asyncio.Task[Any]] = field(default_factory=set)  # of whatever each answers
+    errands: set[asyncio.Task[Any]] = field(default_factory=set)  # of whatever each answers
 
     def check(self) -> None:
         if self.lost.is_set():
@@ -70,12 +70,9 @@ class Session:
         """`work` goes on although who began it is cancelled, at the longest until the session ends: what was sent to
         the store may take effect at any time, and must then be known to somebody."""
         task = asyncio.ensure_future(work)
-        self._errands.add(task)
-        task.add_done_callback(self._errands.discard)
+        self.errands.add(task)
+        task.add_done_callback(self.errands.discard)
         return task
-
-    async def drop_errands(self) -> None:
-        await end(*self._errands)
 
 
 class Txn:
@@ -199,11 +196,12 @@ class Store:
                 raise SessionLost(f"the session of {name} has ended") from None
             raise
         finally:
-            await end(keeper)
-            await session.drop_errands()
-            if not session.lost.is_set():
-                session.lost.set()
-                await self._revoke(session.lease, ttl_s)
+            try:
+                await end(keeper, *session.errands)
+            finally:
+                if not session.lost.is_set():
+                    session.lost.set()
+                    await self._revoke(session.lease, ttl_s)
 
     async def _revoke(self, lease: Lease, ttl_s: float) -> None:
         """What the lease holds is free as soon as the store can be reached; after `ttl_s` it is free by itself."""

@@ -100,6 +100,34 @@ def test_who_is_cancelled_twice_while_leaving_has_left() -> None:
     virtual(main())
 
 
+def test_who_is_cancelled_twice_while_its_session_ends_holds_nothing_any_more() -> None:
+    async def main() -> None:
+        backend = MemoryBackend()
+        store = Store(backend)
+
+        async def errand() -> None:
+            try:
+                await asyncio.sleep(60)
+            finally:
+                await asyncio.sleep(1)
+
+        async def live() -> None:
+            async with store.session("me") as session:
+                await store.commit([], [Put("/mine", b"", session.lease)])
+                session.errand(errand())
+                await asyncio.sleep(60)
+
+        one = asyncio.ensure_future(live())
+        await asyncio.sleep(5)
+        for _ in range(2):
+            one.cancel()
+            await asyncio.sleep(0.1)
+        await asyncio.gather(one, return_exceptions=True)
+        assert not backend.tree.under("/mine")
+
+    virtual(main())
+
+
 def test_a_claim_whose_answer_is_lost_is_made_once() -> None:
     async def main() -> None:
         for fates in (("unanswered",), ("refused",), ("refused", "unanswered")):
