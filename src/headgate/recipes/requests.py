@@ -129,6 +129,10 @@ class Requests:
             with suppress(StoreError):  # the waiter goes with the session, and what is left is swept
                 await submitting
                 await answered(session, lambda: self.store.commit([], end))
+                if answer is None:  # it may have come; now that nobody waits, it comes no more
+                    unread = [Delete(entry.path) for entry in await answered(session, lambda: self.store.list(data))]
+                    if unread:
+                        await answered(session, lambda: self.store.commit([], unread))
 
         submitting = session.errand(answered(session, submit))
         try:
@@ -231,14 +235,14 @@ class Requests:
         """The answer, and the end of the request, in one commit.  False: nobody wants the answer any more.
 
         `result` is for who waits, or for who takes up the answer: see `result_path`."""
-        id, path = claim.request.id, claim.seen.path
+        id, path, checks, laid = claim.request.id, claim.seen.path, list[At](), list[Op]()
         spent = claim.spent or (Delete(self._of(claim.places.params, id)),)
         end: list[Op] = [Delete(path), *spent, Delete(claim.guard.path)]
-        checks = list[At]()
         if claim.request.waited:
             waiter = await self._waiter(claim)
             result, checks = (result, [waiter]) if waiter else (None, [])
         if result is not None:
+            laid = blob.delete_ops(self.result_path(claim), result)
             end.append(await self._laid(claim, self.result_path(claim), result))
             end += [Put(self._of(claim.places.results, id), b"ready")] if claim.request.waited else []
         for _ in range(COMPLETE_ATTEMPTS_MAX):
@@ -247,12 +251,12 @@ class Requests:
                 return True
             except Conflict as conflict:
                 if conflict.check in checks:  # nobody waits any more
-                    return await self.complete(claim, answer)
+                    return await self.complete(claim, [*answer, *laid])
                 if conflict.check != claim.seen:
                     raise
                 entry = await answered(claim.session, lambda: self.store.get(path))  # `wanted` changed, or withdrawn
                 if entry is None:
-                    await self._guarded(claim, [], [Delete(claim.guard.path)])
+                    await self._guarded(claim, [], [Delete(claim.guard.path), *laid])
                     return False
                 claim.seen = At(path, entry.version)
         raise Conflict(claim.seen)

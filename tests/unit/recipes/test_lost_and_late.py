@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 import pytest
 
+from headgate.base.tasks import end
 from headgate.recipes.backlog import Backlog
 from headgate.recipes.codec import decode
 from headgate.recipes.lock import Line, lock
@@ -15,10 +17,11 @@ from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Open, Request, RequestPlaces, Requests
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session, Store
-from headgate.store.types import At, Entry, Op, Put, Unavailable
+from headgate.store.types import At, Backend, Entry, Op, Put, Unavailable
 from headgate.testing.loop import run_virtual
 from headgate.testing.through import Through
 
+T = TypeVar("T")
 PLACES = RequestPlaces("/q/requests", "/q/locks", "/q/params", "/q/result-data", "/q/results", "/q/waiters")
 
 
@@ -164,6 +167,73 @@ def test_nobody_gets_a_result_that_nobody_waits_for() -> None:
             assert await requests.complete(claim, [], b"the result")
             assert not await store.list("/q")
             keep.cancel()
+
+    virtual(main())
+
+
+class Leaves(Through):
+    """`leave` is called as the store is asked for the nth time, before it does what it is asked, or after."""
+
+    def __init__(self, inner: Backend, at: int, *, before: bool) -> None:
+        super().__init__(inner)
+        self.left, self._before = at, before
+        self.leave: Callable[[], object] = lambda: None
+
+    async def get(self, path: str) -> Entry | None:
+        return await self._step(lambda: self.inner.get(path))
+
+    async def list(self, prefix: str) -> Sequence[Entry]:
+        return await self._step(lambda: self.inner.list(prefix))
+
+    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
+        return await self._step(lambda: self.inner.commit(checks, ops))
+
+    async def _step(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        self.left -= 1
+        if self.left == 0 and self._before:
+            self.leave()
+            await asyncio.sleep(1)
+        try:
+            return await asyncio.shield(ask())
+        finally:
+            if self.left == 0 and not self._before:
+                self.leave()
+                await asyncio.sleep(1)
+
+
+async def leave_at(moment: int, *, before: bool) -> bool:
+    """Whether there was such a moment."""
+    backend = Leaves(MemoryBackend(), moment, before=before)
+    store = Store(backend)
+    mirror, requests = Mirror(store, "/q"), Requests(store, PLACES)
+
+    async def work(session: Session) -> None:
+        await mirror.ready()
+        while not (found := waiting(requests, mirror)):
+            await mirror.moved(mirror.moves)
+        claim = await requests.claim(found[0], session, {})
+        assert claim is not None
+        await requests.complete(claim, [], random.Random(1).randbytes(1_000_000))
+
+    async with store.session("both") as session:
+        tasks = [asyncio.ensure_future(mirror.run()), asyncio.ensure_future(work(session))]
+        caller = asyncio.ensure_future(requests.call(session, b"{}", precedence=1, meta={}))
+        backend.leave = caller.cancel
+        await asyncio.gather(caller, return_exceptions=True)
+        await asyncio.sleep(60)
+        came = backend.left <= 0
+        assert not await store.list("/q"), f"left at request {moment}, {'before' if before else 'after'} it"
+        await end(*tasks)
+    return came
+
+
+def test_whenever_a_caller_leaves_nothing_stays() -> None:
+    async def main() -> None:
+        for before in (True, False):
+            moment = 1
+            while await leave_at(moment, before=before):
+                moment += 1
+            assert moment > 10
 
     virtual(main())
 
