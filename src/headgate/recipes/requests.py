@@ -242,8 +242,8 @@ class Requests:
             waiter = await self._waiter(claim)
             result, checks = (result, [waiter]) if waiter else (None, [])
         if result is not None:
-            laid = blob.delete_ops(self.result_path(claim), result)
-            end.append(await self._laid(claim, self.result_path(claim), result))
+            pointer, laid = await self._laid(claim, self.result_path(claim), result)
+            end.append(pointer)
             end += [Put(self._of(claim.places.results, id), b"ready")] if claim.request.waited else []
         for _ in range(COMPLETE_ATTEMPTS_MAX):
             try:
@@ -267,25 +267,29 @@ class Requests:
         entry = await answered(claim.session, lambda: self.store.get(path))
         return At(path, entry.version) if entry else None
 
-    async def _laid(self, claim: Claim, path: str, result: bytes) -> Op:
-        """Writes the pieces; the pointer is for the commit that makes them count."""
+    async def _laid(self, claim: Claim, path: str, result: bytes) -> tuple[Op, list[Op]]:
+        """Writes the pieces; the pointer is for the commit that makes them count, the rest for one that does not."""
         *pieces, pointer = blob.ops(path, result)
         for piece in pieces:
             await self._guarded(claim, [], [piece])
-        return pointer
+        return pointer, [Delete(piece.path) for piece in pieces if isinstance(piece, Put)]
 
     async def pause(self, claim: Claim, word: Sequence[Op], result: bytes | None = None, at: str = "") -> str:
         """The word that it waits, the result so far at a path of its own, and its being paused, in one commit; what is
         wanted.  When that is something else than `run` already, the word was not given."""
-        path, asked = claim.seen.path, False
-        word = word if result is None else [await self._laid(claim, at, result), *word]
+        path, asked, laid = claim.seen.path, False, list[Op]()
+        if result is not None:
+            pointer, laid = await self._laid(claim, at, result)
+            word = [pointer, *word]
         for _ in range(COMPLETE_ATTEMPTS_MAX):
             entry = await answered(claim.session, lambda: self.store.get(path))
             request = None if entry is None else self._decode(entry)
-            if entry is None or request is None:
-                return "cancel"
-            if request.wanted != "run" or (asked and request.state == "paused"):
+            if request is not None and asked and request.state == "paused":
                 return request.wanted
+            if entry is None or request is None or request.wanted != "run":
+                if laid:
+                    await self._guarded(claim, [], laid)
+                return request.wanted if request else "cancel"
             seen, asked = At(path, entry.version), True
             try:
                 await self._guarded(claim, [seen], [Put(path, encode(replace(request, state="paused"))), *word])
