@@ -54,17 +54,27 @@ async def end(*tasks: asyncio.Future[Any]) -> list[BaseException]:
     is cancelled meanwhile.  What they failed with."""
     for task in tasks:
         task.cancel()
-    await rest(*tasks)
-    return [error for task in tasks if not task.cancelled() and (error := task.exception()) is not None]
+    return await _rest(*tasks)
 
 
-async def rest(*tasks: asyncio.Future[Any]) -> None:
-    """Until all have ended; only then the caller's being cancelled counts."""
+async def whole(work: Coroutine[Any, Any, T]) -> T:
+    """What `work` answers, which is never cancelled, as what a thread does cannot be: who is, waits for its end."""
+    running = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(running)
+    finally:
+        await _rest(running)
+
+
+async def _rest(*tasks: asyncio.Future[Any]) -> list[BaseException]:
+    """Until all have ended; only then the caller's being cancelled counts.  What they failed with."""
     cancelled: asyncio.CancelledError | None = None
     while running := [task for task in tasks if not task.done()]:
         try:
             await asyncio.wait(running)
-        except asyncio.CancelledError as error:
-            cancelled = error
+        except asyncio.CancelledError as now:
+            cancelled = now
+    failures = [error for task in tasks if not task.cancelled() and (error := task.exception()) is not None]
     if cancelled is not None:
         raise cancelled
+    return failures

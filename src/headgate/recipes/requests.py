@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ from headgate.recipes.codec import decode, encode, readable
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.patience import answered
 from headgate.store.store import GuardLost, Session, Store
-from headgate.store.types import At, Changed, Conflict, Delete, Entry, Op, Put, Snapshot, StoreError
+from headgate.store.types import OPS_MAX, At, Changed, Conflict, Delete, Entry, Op, Put, Snapshot, StoreError
 
 COMPLETE_ATTEMPTS_MAX = 5
 
@@ -130,9 +131,8 @@ class Requests:
                 await submitting
                 await answered(session, lambda: self.store.commit([], end))
                 if answer is None:  # it may have come; now that nobody waits, it comes no more
-                    unread = [Delete(entry.path) for entry in await answered(session, lambda: self.store.list(data))]
-                    if unread:
-                        await answered(session, lambda: self.store.commit([], unread))
+                    unread = await answered(session, lambda: self.store.list(data))
+                    await self._remove([entry.path for entry in unread], session)
 
         submitting = session.errand(answered(session, submit))
         try:
@@ -235,7 +235,7 @@ class Requests:
         """The answer, and the end of the request, in one commit.  False: nobody wants the answer any more.
 
         `result` is for who waits, or for who takes up the answer: see `result_path`."""
-        id, path, checks, laid = claim.request.id, claim.seen.path, list[At](), list[Op]()
+        id, path, checks, laid = claim.request.id, claim.seen.path, list[At](), list[str]()
         spent = claim.spent or (Delete(self._of(claim.places.params, id)),)
         end: list[Op] = [Delete(path), *spent, Delete(claim.guard.path)]
         if claim.request.waited:
@@ -251,12 +251,14 @@ class Requests:
                 return True
             except Conflict as conflict:
                 if conflict.check in checks:  # nobody waits any more
-                    return await self.complete(claim, [*answer, *laid])
+                    await self._remove(laid, claim.session, claim.guard)
+                    return await self.complete(claim, answer)
                 if conflict.check != claim.seen:
                     raise
                 entry = await answered(claim.session, lambda: self.store.get(path))  # `wanted` changed, or withdrawn
                 if entry is None:
-                    await self._guarded(claim, [], [Delete(claim.guard.path), *laid])
+                    await self._remove(laid, claim.session, claim.guard)
+                    await self._guarded(claim, [], [Delete(claim.guard.path)])
                     return False
                 claim.seen = At(path, entry.version)
         raise Conflict(claim.seen)
@@ -267,29 +269,25 @@ class Requests:
         entry = await answered(claim.session, lambda: self.store.get(path))
         return At(path, entry.version) if entry else None
 
-    async def _laid(self, claim: Claim, path: str, result: bytes) -> tuple[Op, list[Op]]:
-        """Writes the pieces; the pointer is for the commit that makes them count, the rest for one that does not."""
+    async def _laid(self, claim: Claim, path: str, result: bytes) -> tuple[Op, list[str]]:
+        """Writes the pieces.  The pointer, for the commit that makes them count; and where they are."""
         *pieces, pointer = blob.ops(path, result)
         for piece in pieces:
             await self._guarded(claim, [], [piece])
-        return pointer, [Delete(piece.path) for piece in pieces if isinstance(piece, Put)]
+        return pointer, [piece.path for piece in pieces if isinstance(piece, Put)]
 
     async def pause(self, claim: Claim, word: Sequence[Op], result: bytes | None = None, at: str = "") -> str:
         """The word that it waits, the result so far at a path of its own, and its being paused, in one commit; what is
         wanted.  When that is something else than `run` already, the word was not given."""
-        path, asked, laid = claim.seen.path, False, list[Op]()
-        if result is not None:
-            pointer, laid = await self._laid(claim, at, result)
-            word = [pointer, *word]
+        path, asked = claim.seen.path, False
+        word = word if result is None else [(await self._laid(claim, at, result))[0], *word]
         for _ in range(COMPLETE_ATTEMPTS_MAX):
             entry = await answered(claim.session, lambda: self.store.get(path))
             request = None if entry is None else self._decode(entry)
-            if request is not None and asked and request.state == "paused":
+            if entry is None or request is None:
+                return "cancel"
+            if request.wanted != "run" or (asked and request.state == "paused"):
                 return request.wanted
-            if entry is None or request is None or request.wanted != "run":
-                if laid:
-                    await self._guarded(claim, [], laid)
-                return request.wanted if request else "cancel"
             seen, asked = At(path, entry.version), True
             try:
                 await self._guarded(claim, [seen], [Put(path, encode(replace(request, state="paused"))), *word])
@@ -307,6 +305,12 @@ class Requests:
             state = "paused" if now.state == "paused" else "requested"
             ops.append(Put(entry.path, encode(replace(now, state=state, owner={}))))
         await self._guarded(claim, [At(claim.seen.path, entry.version if entry else None)], ops)
+
+    async def _remove(self, paths: Sequence[str], session: Session, *guards: At) -> None:
+        """Any number: what nobody is to read."""
+        for start in range(0, len(paths), OPS_MAX):
+            gone = [Delete(path) for path in paths[start : start + OPS_MAX]]
+            await answered(session, partial(self.store.commit, [], gone, guards=guards))
 
     async def _guarded(self, claim: Claim, checks: Sequence[At], ops: Sequence[Op]) -> None:
         """A commit under the claim.  When its answer is lost: if it was to end the claim and the claim is gone, while

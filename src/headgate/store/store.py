@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from headgate.base.tasks import end
+from headgate.base.tasks import end, whole
 from headgate.store.types import (
     OPS_MAX,
     Append,
@@ -201,7 +201,7 @@ class Store:
             finally:
                 if not session.lost.is_set():
                     session.lost.set()
-                    await self._revoke(session.lease, ttl_s)
+                    await whole(self._revoke(session.lease, ttl_s))
 
     async def _revoke(self, lease: Lease, ttl_s: float) -> None:
         """What the lease holds is free as soon as the store can be reached; after `ttl_s` it is free by itself."""

@@ -8,11 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from headgate.adapters.metrics.room import SHY_S, Room
+from headgate.adapters.process import collecting, runner
 from headgate.adapters.process.processes import processes_of
 from headgate.config.model import Playbook
 
@@ -79,12 +81,54 @@ async def test_a_build_cancelled_before_it_began_runs_nothing(tmp_path: Path) ->
 
 async def test_dropping_a_build_ends_it_without_an_answer(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    building = bench.start(run=(bench.script("run", "setsid sleep 300 & echo begun; wait"),))
+    begins = "trap '' TERM; setsid sleep 300 & echo begun; while :; do sleep 0.01; date >> written; done"
+    building = bench.start(run=(bench.script("run", begins),))
     await bench.says("begun")
     building.cancel()
     with pytest.raises(asyncio.CancelledError):
         await building
     assert not processes_of(bench.id) and not (bench.runner.root / bench.id).exists()
+
+
+async def test_a_build_that_is_dropped_winds_down_undisturbed_and_its_directory_is_gone_when_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, begun, may_go = Bench(tmp_path), asyncio.Event(), threading.Event()
+    wound_down, removing = list[str](), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def logged(*_: object) -> None:
+        (bench.runner.root / bench.id).mkdir(parents=True)
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.2)
+            wound_down.append(bench.id)
+
+    def slowly(directory: Path) -> None:
+        loop.call_soon_threadsafe(removing.set)
+        may_go.wait(DEADLINE_S)
+        collecting.remove(directory)
+
+    monkeypatch.setattr(bench.runner, "_logged", logged)
+    monkeypatch.setattr(runner, "remove", slowly)
+    building = bench.start()
+    await begun.wait()
+    for _ in range(3):
+        building.cancel()
+        await asyncio.sleep(0.02)
+    async with asyncio.timeout(DEADLINE_S):
+        await removing.wait()
+    assert wound_down == [bench.id]
+    for _ in range(2):
+        building.cancel()
+        await asyncio.sleep(0.02)
+    assert not building.done(), "it is still removed"
+    may_go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await building
+    assert not (bench.runner.root / bench.id).exists()
 
 
 def test_the_end_of_the_executor_is_the_end_of_its_commands(tmp_path: Path) -> None:

@@ -6,11 +6,13 @@ import asyncio
 import json
 import threading
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from headgate.adapters.git import worktree
+from headgate.adapters.git import directories, worktree
+from headgate.adapters.git.directories import Directories
 from headgate.adapters.git.engine import GitConnection, GitEngine
 from headgate.adapters.process.runner import ProcessRunner, RunnerSettings
 from headgate.config.model import FrozenJob, Playbook, RequiredProject
@@ -154,3 +156,31 @@ async def test_a_build_dropped_in_the_middle_of_a_checkout_leaves_nothing_howeve
         await running
     await asyncio.sleep(0.2)
     assert list(runner.root.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", [worktree, directories])
+async def test_a_checkout_writes_nothing_once_it_was_dropped(
+    repositories: Repositories, git: GitEngine, monkeypatch: pytest.MonkeyPatch, place: ModuleType
+) -> None:
+    state = await state_of(git, item(API, "own", repositories.propose("api", "own", {"a": "own\n"})))
+    await git.checkout(state, API, "master", repositories.root / "tree")
+    begun, may_go_on = threading.Event(), threading.Event()
+    name = "_begin" if place is worktree else "_files"
+    write = getattr(place, name)
+
+    def slowly(*args: Any) -> Any:
+        begun.set()
+        may_go_on.wait(DEADLINE_S)
+        return write(*args)
+
+    monkeypatch.setattr(place, name, slowly)
+    trees = Directories({API: (repositories.root / "tree", "master")}, git) if place is directories else git
+    checking = asyncio.ensure_future(trees.checkout(state, API, "master", repositories.root / "dest"))
+    assert await asyncio.to_thread(begun.wait, DEADLINE_S)
+    for _ in range(3):
+        checking.cancel()
+        await asyncio.sleep(0.05)
+    assert not checking.done(), "it still writes"
+    may_go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await checking

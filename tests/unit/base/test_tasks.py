@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from headgate.base.tasks import end, once, rest, run_until, unless
+from headgate.base.tasks import end, once, run_until, unless, whole
 
 
 async def forever(ended: list[str], name: str = "forever") -> None:
@@ -118,14 +120,27 @@ async def test_what_winds_down_is_not_disturbed_however_often_the_caller_is_canc
     assert work.ended and not work.disturbed
 
 
-async def test_what_is_to_rest_is_waited_for_and_not_cancelled() -> None:
-    may_end = asyncio.Event()
-    working = asyncio.ensure_future(may_end.wait())
-    waiting = asyncio.ensure_future(rest(working))
+async def test_a_thread_is_waited_for_however_often_the_caller_is_cancelled() -> None:
+    may_end, ended = threading.Event(), list[bool]()
+    waiting = asyncio.ensure_future(whole(asyncio.to_thread(lambda: ended.append(may_end.wait(20)))))
     for _ in range(3):
         await asyncio.sleep(0)
         waiting.cancel()
-    asyncio.get_running_loop().call_later(0, may_end.set)
+    asyncio.get_running_loop().call_later(0.01, may_end.set)
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert working.done() and not working.cancelled()
+    assert ended == [True]
+
+
+async def test_what_failed_while_the_caller_was_cancelled_is_not_said_to_be_lost() -> None:
+    said: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: said.append(context))
+    task = asyncio.ensure_future(run_until(asyncio.Event(), stubborn()))
+    for _ in range(3):
+        await asyncio.sleep(0)
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    del task
+    gc.collect()
+    assert not said

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+import headgate.recipes.requests
 from headgate.base.tasks import end
 from headgate.recipes.backlog import Backlog
 from headgate.recipes.codec import decode
@@ -17,7 +18,7 @@ from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Open, Request, RequestPlaces, Requests
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session, Store
-from headgate.store.types import At, Backend, Entry, Op, Put, Unavailable
+from headgate.store.types import At, Backend, Delete, Entry, Lease, Op, Put, Unavailable
 from headgate.testing.loop import run_virtual
 from headgate.testing.through import Through
 
@@ -105,7 +106,7 @@ def test_who_is_cancelled_twice_while_leaving_has_left() -> None:
 
 def test_who_is_cancelled_twice_while_its_session_ends_holds_nothing_any_more() -> None:
     async def main() -> None:
-        backend = MemoryBackend()
+        backend, ended = MemoryBackend(), list[bool]()
         store = Store(backend)
 
         async def errand() -> None:
@@ -113,6 +114,7 @@ def test_who_is_cancelled_twice_while_its_session_ends_holds_nothing_any_more() 
                 await asyncio.sleep(60)
             finally:
                 await asyncio.sleep(1)
+                ended.append(True)
 
         async def live() -> None:
             async with store.session("me") as session:
@@ -123,6 +125,32 @@ def test_who_is_cancelled_twice_while_its_session_ends_holds_nothing_any_more() 
         one = asyncio.ensure_future(live())
         await asyncio.sleep(5)
         for _ in range(2):
+            one.cancel()
+            await asyncio.sleep(0.1)
+        await asyncio.gather(one, return_exceptions=True)
+        assert ended and not backend.tree.under("/mine")
+
+    virtual(main())
+
+
+def test_who_is_cancelled_twice_while_it_gives_its_lease_back_has_given_it_back() -> None:
+    class Revokes(Through):
+        async def revoke(self, lease: Lease) -> None:
+            await asyncio.sleep(1)
+            await self.inner.revoke(lease)
+
+    async def main() -> None:
+        backend = MemoryBackend()
+        store = Store(Revokes(backend))
+
+        async def live() -> None:
+            async with store.session("me") as session:
+                await store.commit([], [Put("/mine", b"", session.lease)])
+                await asyncio.sleep(60)
+
+        one = asyncio.ensure_future(live())
+        await asyncio.sleep(5)
+        for _ in range(3):
             one.cancel()
             await asyncio.sleep(0.1)
         await asyncio.gather(one, return_exceptions=True)
@@ -234,6 +262,39 @@ def test_whenever_a_caller_leaves_nothing_stays() -> None:
             while await leave_at(moment, before=before):
                 moment += 1
             assert moment > 10
+
+    virtual(main())
+
+
+@pytest.mark.parametrize("leaves", ["the caller", "the request"])
+def test_what_was_laid_of_a_large_result_goes_however_many_pieces_it_has(
+    leaves: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(headgate.recipes.requests, "OPS_MAX", 2)
+
+    class Withdraws(Through):
+        async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
+            written = await self.inner.commit(checks, ops)
+            if any(entry is not None and "/result-data/one/" in entry.path for entry in written):
+                gone = "/q/waiters/one" if leaves == "the caller" else "/q/requests/one"
+                await self.inner.commit([], [Delete(gone)])
+            return written
+
+    async def main() -> None:
+        backend = MemoryBackend()
+        store = Store(Withdraws(backend))
+        mirror, requests = Mirror(store, "/q"), Requests(store, PLACES)
+        async with store.session("worker") as session:
+            submitted = requests.submit(Request("one", waited=True), b"{}")
+            await store.commit([], [*submitted, Put("/q/waiters/one", b"", session.lease)])
+            keep = asyncio.ensure_future(mirror.run())
+            await mirror.reached("/q/requests/one")
+            claim = await requests.claim(waiting(requests, mirror)[0], session, {})
+            assert claim is not None
+            done = await requests.complete(claim, [], random.Random(1).randbytes(2_000_000))
+            assert done == (leaves == "the caller")
+            assert not await store.list("/q/result-data") and not await store.list("/q/locks")
+            await end(keep)
 
     virtual(main())
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from headgate.adapters.git.command import GitError, git
+from headgate.base.tasks import whole
 from headgate.gate.work import RepoState
 from headgate.ports.checkout import Checkout, CheckoutError
 
@@ -49,7 +50,7 @@ async def _copy(tree: Path, branch: str, dest: Path) -> str:
     await git("update-ref", f"refs/remotes/origin/{branch}", await head(tree), at=dest)
     await git("config", "--remove-section", "remote.origin", at=dest)
     _, listed = await git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate", at=tree)
-    await asyncio.to_thread(_files, tree, dest, [name for name in listed.split("\0") if name])
+    await whole(asyncio.to_thread(_files, tree, dest, [name for name in listed.split("\0") if name]))
     await git("add", "-A", "--force", at=dest)
     _, changed = await git("status", "--porcelain", at=dest)
     if changed:

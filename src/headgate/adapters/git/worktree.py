@@ -11,7 +11,7 @@ from pygit2.enums import CheckoutStrategy
 
 from headgate.adapters.git.command import GitError, git
 from headgate.adapters.git.mirror import MirrorRepository
-from headgate.base.tasks import rest
+from headgate.base.tasks import whole
 
 SMALL_FILES_MAX = 1_000
 """A tree of at most so many files is written in place, without a process."""
@@ -34,13 +34,7 @@ async def work_tree(mirror: MirrorRepository, refs: Mapping[str, str], branch: s
     heads = {**refs, f"refs/heads/{branch}": commit}
     absent = await mirror.missing(heads.values())
     known = {ref: oid for ref, oid in heads.items() if oid not in absent}
-    working = asyncio.ensure_future(asyncio.to_thread(_begin, mirror, known, branch, commit, dest))
-    try:
-        done = await asyncio.shield(working)
-    except asyncio.CancelledError:
-        await rest(working)
-        raise
-    if not done:
+    if not await whole(asyncio.to_thread(_begin, mirror, known, branch, commit, dest)):
         await git("reset", "-q", "--hard", at=dest)
 
 

@@ -23,7 +23,7 @@ from headgate.adapters.process.processes import Keeper, kill_left
 from headgate.adapters.process.returning import ReturnError, read
 from headgate.adapters.process.sandbox import Paths, Sandbox
 from headgate.adapters.process.workspace import Unusable, Workspace
-from headgate.base.tasks import once, unless
+from headgate.base.tasks import once, unless, whole
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.checkout import Checkout, CheckoutError
 from headgate.ports.runner import Contact
@@ -103,7 +103,7 @@ class ProcessRunner:
         finally:  # nothing writes there any more
             self._running.discard(spec.build)
             if not self.settings.keep_work_dir:
-                await asyncio.to_thread(remove, self.root / spec.build)
+                await whole(asyncio.to_thread(remove, self.root / spec.build))
         if len(outcome.error) > ERROR_SIZE_MAX:
             outcome = replace(outcome, error=f"{outcome.error[:ERROR_SIZE_MAX]}…")
         return replace(outcome, start_ms=start_ms, end_ms=int(time.time() * 1000), log_path=str(logs))
@@ -196,7 +196,7 @@ class ProcessRunner:
         if spec.job.secret_exposure == "fail" and joblog.censor.found:
             result, error = "SECRET_EXPOSURE", "a secret is in the log, or in what the job returned; it was taken out"
         kept = self.settings.files_size_max_bytes
-        for line in await asyncio.to_thread(collect, workspace.work / "logs", workspace.logs, kept):
+        for line in await whole(asyncio.to_thread(collect, workspace.work / "logs", workspace.logs, kept)):
             joblog.say(line)
         if result in ("FAILURE", "POST_FAILURE", None) and self.room.gone(work.begun_s):
             return replace(self._disk_full(spec, error), data=data)

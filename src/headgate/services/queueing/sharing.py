@@ -170,10 +170,13 @@ class Sharing:
 
     async def abandon(self) -> None:
         """Stops at once."""
-        left = [runner for runner, task in self._runners.values() if not task.done()]
-        await end(*(task for _, task in self._runners.values()))
+        left = [(runner, task) for runner, task in self._runners.values() if not task.done()]
+        for _, task in left:
+            task.cancel()
+        # not `end`: a job may take one cancellation for its own, and is to hear of the next
+        await asyncio.gather(*(task for _, task in self._runners.values()), return_exceptions=True)
         if not self.session.lost.is_set():
-            await asyncio.gather(*(runner.give_back() for runner in left))
+            await asyncio.gather(*(runner.give_back() for runner, _ in left))
         self._runners.clear()
 
     # --- one look
