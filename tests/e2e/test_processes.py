@@ -149,6 +149,7 @@ def cluster(tmp_path: Path, server: Server) -> Iterator[Cluster]:
     for name in ("e1", "e2"):
         made.start("executor", name)
     wait_for("all have joined", lambda: sum(len(v) for v in made.get("web", "/api/components").values()) == 6)
+    wait_for("each knows that it has", lambda: all(made.health(name)[0] == 200 for name in made.programs))
     yield made
     made.release.touch()
     ends = {name: program.stop() for name, program in made.programs.items()}

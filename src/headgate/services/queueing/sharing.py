@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from headgate.base.tasks import end
+from headgate.base.tasks import end, unless
 from headgate.map.tree import Address, Undecodable
 from headgate.map.workers import WORKER_PREFIX, Application, Control, WorkerRecord
 from headgate.queueing.assignment import share_out
@@ -169,15 +169,24 @@ class Sharing:
         await self.abandon()
 
     async def abandon(self) -> None:
-        """Stops at once."""
-        left = [(runner, task) for runner, task in self._runners.values() if not task.done()]
-        for _, task in left:
-            task.cancel()
-        # not `end`: a job may take one cancellation for its own, and is to hear of the next
-        await asyncio.gather(*(task for _, task in self._runners.values()), return_exceptions=True)
-        if not self.session.lost.is_set():
-            await asyncio.gather(*(runner.give_back() for runner, _ in left))
+        """Stops at once, and hands back as long as the session lives."""
+        if self.session.lost.is_set():
+            await self._stop()
+        else:
+            await unless(self.session.lost, self._hand_back())
         self._runners.clear()
+
+    async def _hand_back(self) -> None:
+        left = [runner for runner, task in self._runners.values() if not task.done()]
+        await self._stop()
+        await asyncio.gather(*(runner.give_back() for runner in left))
+
+    async def _stop(self) -> None:
+        """Not `end`: a job may take one cancellation for its own, and is to hear of the next."""
+        tasks = [task for _, task in self._runners.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     # --- one look
 
