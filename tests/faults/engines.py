@@ -39,6 +39,11 @@ class Engine:
         opened = ZooKeeperBackend.open if self.scheme == "zookeeper" else EtcdBackend.open
         return await opened(self.url(self.ports))
 
+    def logs(self) -> list[str]:
+        """The end of what each server said."""
+        said = (server.program.log.read_text(errors="replace")[-2_000:] for server in self.servers)
+        return [f"--- server {number}\n{text}" for number, text in enumerate(said, 1)]
+
     async def kill_leader(self) -> None:
         for server in self.servers:
             if await asyncio.to_thread(_leads, server):

@@ -128,7 +128,7 @@ async def suffer(fleet: Fleet, name: str, count: int) -> Outcome:
             await fleet.ended(changes)
     except TimeoutError:
         waiting = [change.topic for change in changes if not change.note]
-        logs = "\n".join(f"--- {one.name}\n{fleet.log(one)}" for one in fleet.components)
+        logs = "\n".join([*(f"--- {one.name}\n{fleet.log(one)}" for one in fleet.components), *fleet.engine.logs()])
         raise AssertionError(f"{name}: not ended in {ENDED_S} s: {waiting}\n{logs}") from None
     ended_s = time.monotonic()
     try:
