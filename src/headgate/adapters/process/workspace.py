@@ -33,7 +33,7 @@ class Workspace:
 
     root: Path
     logs: Path
-    """Where logs are kept after the build; `root`/work/logs is collected into it."""
+    """Where logs are kept after the build; those of `work` are collected into it."""
     spec: BuildSpec
     state: RepoState
     checkout: Checkout
