@@ -1,0 +1,53 @@
+"""Directories and files that are their owner's alone, whoever makes them first."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import stat
+from pathlib import Path
+
+log = logging.getLogger("headgate.files")
+
+DIRECTORY, FILE = 0o700, 0o600
+_OTHERS = 0o077
+
+
+def private_directory(path: Path, mode: int = DIRECTORY) -> None:
+    """Makes it if need be.  One that is there and lets others in is closed to them, and that is said.
+
+    Raises OSError when it cannot be made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=mode)
+    close_to_others(path, mode)
+
+
+def private_file(path: Path) -> None:
+    """Makes a database if need be, empty; what SQLite puts beside it gets the mode that it has.  One that can be read
+    only is left as it is.  Raises OSError when it cannot be made."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, FILE))
+    except PermissionError:
+        return
+    for file in (path, *(path.with_name(path.name + beside) for beside in ("-wal", "-shm", "-journal"))):
+        close_to_others(file, FILE)
+
+
+def close_to_others(path: Path, mode: int) -> None:
+    """Takes from others what `mode` does not give them, where the place is ours and not shared as /tmp is."""
+    try:
+        found = path.stat()
+    except OSError:
+        return
+    had = stat.S_IMODE(found.st_mode)
+    extra = had & _OTHERS & ~mode
+    if not extra or found.st_uid != os.geteuid() or had & stat.S_ISVTX:
+        return
+    try:
+        path.chmod(had & ~extra)
+    except OSError as error:
+        log.warning("%s can be read by others, and that cannot be changed: %s", path, error.strerror)
+        return
+    log.warning("%s could be read by others (mode %o); now it is %o", path, had, had & ~extra)

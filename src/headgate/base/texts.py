@@ -1,0 +1,30 @@
+"""Text that somebody else wrote, as a terminal, a log or a page of ours may be given it."""
+
+from __future__ import annotations
+
+import re
+
+_SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\^_]?)")
+"""What colours text and moves the cursor."""
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
+)
+"""Control characters, what turns the direction of text or is not seen at all, and halves of characters."""
+
+
+def visible(text: str) -> str:
+    """Lines of text: nothing in them moves a cursor, colours, hides or turns what is written."""
+    if text.isprintable():
+        return text
+    return _UNSEEN.sub(_escaped, _SEQUENCE.sub("", text))
+
+
+def line(text: str, size_max: int = 2_000) -> str:
+    """One line, as `visible`, whatever is in it; cut when it is longer than `size_max` characters."""
+    if len(text) > size_max:
+        text = f"{text[:size_max]}…"
+    return visible(text).replace("\n", "\\n")
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
