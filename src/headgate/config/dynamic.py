@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
 from msgspec.structs import replace
 
 from headgate.config.assembly.linking import Branches, exchanged
 from headgate.config.branches import included
 from headgate.config.layout import Layout, build_layout
-from headgate.config.model import ConfigError
+from headgate.config.model import ConfigError, FrozenGraph
 from headgate.config.operator.model import Tenant, TenantProject
-from headgate.config.parse import ParseCache, ParsedBranch
+from headgate.config.parse import TOO_LARGE, ParseCache, ParsedBranch
 
 Texts = Mapping[str, Mapping[str, Mapping[str, str]]]
 """project -> branch -> path -> text"""
@@ -22,6 +23,38 @@ FOLLOWED_MAX = 100
 """Branches exchanged in a layout; when more have changed it is made anew."""
 STATIC = ("semaphore", "section", "provider")
 """Kinds of which a proposal is checked, and takes effect when it has landed."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What a chain of changes proposes, and what is to be frozen with it."""
+
+    buildset: str
+    """Which waits for the answer."""
+    pipeline: str
+    project: str
+    branch: str
+    ref: str = ""
+    files: tuple[str, ...] | None = None
+    """The change touches; None: not known."""
+    texts: Texts = {}
+    """Of the whole chain; nothing: it proposes no configuration."""
+    ahead: Texts = {}
+    """Of the chain without the change itself."""
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """What a proposal comes to."""
+
+    errors: tuple[ConfigError, ...]
+    """It brings."""
+    graph: FrozenGraph
+
+
+def refusal(asked: Asked, why: str) -> Judgement:
+    """The judgement on what cannot be judged; it points to the largest file of the change's own project."""
+    own = asked.texts.get(asked.project, {}).get(asked.branch, {})
+    path = max(own, key=lambda path: len(own[path]), default="")
+    return Judgement((ConfigError(TOO_LARGE, why, asked.project, asked.branch, path),), FrozenGraph())
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +92,31 @@ class Layouts:
         before: Layouts | None = None,
     ) -> Layouts:
         """`before`, when there is one, is what held until now: only what has changed is looked at."""
-        landed = _following(before, tenant, branches) or build_layout(tenant, branches)
+        landed = _following(before, tenant, branches) or build_layout(tenant, branches, cache.budgets)
         return cls(tenant, branches, cache, landed, frozenset(landed.errors), contents or {})
 
     def content(self, project: str) -> Mapping[str, str]:
         """branch -> digest of the landed configuration files."""
         return self.contents.get(project, {})
+
+    def judged(self, asked: Asked) -> Judgement:
+        """Whatever is asked has an answer."""
+        layout, errors, without = self.landed, tuple[ConfigError, ...](), None
+        if asked.texts:
+            layout, errors = self.proposed(asked.texts, (asked.project, asked.branch), asked.ahead)
+            without = self.layout(asked.ahead)
+        graph = layout.freeze(asked.pipeline, asked.project, asked.branch, asked.ref, asked.files, without)
+        return Judgement(errors, graph)
+
+    def fresh(self, texts: Texts) -> list[tuple[str, str]]:
+        """Those that are not what the landed layout was made of, each with what that was made of in its place."""
+        found: list[tuple[str, str]] = []
+        for project, of in texts.items():
+            for branch, files in of.items():
+                landed = self.branches.get(project, {}).get(branch)
+                had = landed.files if landed is not None else {}
+                found += [(text, had.get(path, "")) for path, text in files.items() if had.get(path) != text]
+        return found
 
     def proposed(
         self, texts: Texts, own: tuple[str, str] | None = None, ahead: Texts | None = None

@@ -8,13 +8,14 @@ from typing import Any, TypeVar
 
 from headgate.config.assembly.adding import PATTERNS, SINGLE, Key
 from headgate.config.assembly.linking import Branches, Findings, Index, exchanged
+from headgate.config.budgets import DEFAULTS, Budgets
 from headgate.config.freezing.freeze import Question, freeze
 from headgate.config.freezing.matching import Target, project_applies
 from headgate.config.freezing.sections import sections
 from headgate.config.model import ConfigError, FrozenGraph, Pipeline
 from headgate.config.operator.model import Tenant, TenantProject
 from headgate.config.parse import Stanza
-from headgate.config.patterns import matches_whole
+from headgate.config.patterns import Undecided, any_whole
 from headgate.config.reading.check import as_list
 from headgate.config.reading.document import Table
 from headgate.config.reading.source import Source
@@ -38,6 +39,8 @@ class Layout:
     tenant: Tenant
     branches: dict[str, tuple[str, ...]]
     """project -> branches whose configuration is read, default branch first."""
+    budgets: Budgets = DEFAULTS
+    """Of what an item may come to."""
     pipelines: dict[str, Pipeline] = field(default_factory=dict)
     """In the order in which they are defined."""
     pipeline_stanzas: dict[str, list[Stanza]] = field(default_factory=dict)
@@ -111,12 +114,16 @@ class Layout:
         known = self.remembered.get(project)
         if known is None:
             short = self.source(project).name
-            fits = [s for s in self.patterns if matches_whole(s.name, short) or matches_whole(s.name, project)]
+            fits = [s for s in self.patterns if any_whole([s.name], short) or any_whole([s.name], project)]
             known = self.remembered[project] = self.projects.get(project, []) + fits
         return known
 
     def takes_part(self, pipeline: str, project: str, branch: str, ref: str = "") -> bool:
-        return bool(sections(self, pipeline, project, Target(branch, ref)))
+        """Also when that cannot be told: whoever is let in hears of it when it is frozen."""
+        try:
+            return bool(sections(self, pipeline, project, Target(branch, ref)))
+        except Undecided:
+            return True
 
     def freeze(
         self,
@@ -146,7 +153,10 @@ class Layout:
         if kind == "branch-assigned":
             target = Target(branch)
             assigned = (queue for s, queue in named if project_applies(self, s, project, target))
-            return next(assigned, name)
+            try:
+                return next(assigned, name)
+            except Undecided:
+                return name  # freezing tells of it
         return f"{name or project}@{branch}" if kind == "per-branch" else name or project
 
     def _queues(self, project: str) -> Iterator[tuple[Stanza, str]]:
@@ -190,7 +200,7 @@ def _set(table: dict[str, T], name: str, value: T | None) -> None:
         table[name] = value
 
 
-def build_layout(tenant: Tenant, branches: Branches) -> Layout:
+def build_layout(tenant: Tenant, branches: Branches, budgets: Budgets = DEFAULTS) -> Layout:
     """Everything the files say, in the order that decides who is first: config-projects, then the others; of a project
     its first branch, then the others by name."""
-    return exchanged(Layout(tenant, {}, index=Index()), branches, keep=True)
+    return exchanged(Layout(tenant, {}, budgets, index=Index()), branches, keep=True)

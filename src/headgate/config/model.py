@@ -201,6 +201,19 @@ class FrozenGraph(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """Blocking: the item reports a configuration error and runs nothing."""
 
     @cached_property
+    def by_name(self) -> dict[str, FrozenJob]:
+        return {job.name: job for job in self.jobs}
+
+    @cached_property
+    def needed_by(self) -> dict[str, list[tuple[str, bool]]]:
+        """Name -> (job that depends on it, whether softly)."""
+        found: dict[str, list[tuple[str, bool]]] = {}
+        for job in self.jobs:
+            for d in job.dependencies:
+                found.setdefault(d.name, []).append((job.name, d.soft))
+        return found
+
+    @cached_property
     def semaphores(self) -> frozenset[str]:
         """Their names."""
         return frozenset(s.name for job in self.jobs for s in job.semaphores)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from headgate.config.budgets import BRANCH_MAX_BYTES, DEFAULTS, FILES_MAX, Budgets, sized
 from headgate.config.keys.objects import KINDS, PROJECT, TEMPLATE
 from headgate.config.kinds.checks import check_stanza
 from headgate.config.model import ConfigError
@@ -24,6 +25,8 @@ from headgate.config.tenants import TenantProject
 
 CACHE_MAX = 40_000
 """Parsed branches kept, and files."""
+TOO_LARGE = "Configuration Too Large"
+"""Name of errors about what is more than its budget."""
 _FORBIDDEN = "pipelines are defined in config-projects only; move it there"
 T = TypeVar("T")
 
@@ -68,6 +71,8 @@ class ParsedBranch:
     stanzas: tuple[Stanza, ...]
     errors: tuple[ConfigError, ...]
     digest: str
+    files: Mapping[str, str] = field(default_factory=dict)
+    """What it was made of: path -> text."""
 
 
 class _Content(NamedTuple):
@@ -89,7 +94,8 @@ class ParseCache:
     `opener`, when there is one, is asked once for each content whether its secrets can be opened.
     """
 
-    def __init__(self, opener: SecretOpener | None = None) -> None:
+    def __init__(self, opener: SecretOpener | None = None, budgets: Budgets = DEFAULTS) -> None:
+        self.budgets = budgets
         self._known: OrderedDict[str, ParsedBranch] = OrderedDict()
         self._files: Contents = OrderedDict()
         self._opener = opener
@@ -102,7 +108,7 @@ class ParseCache:
         known = self._known.get(digest)
         if known is None:
             self.parsed += 1
-            known = _parse(project, branch, files, digest, self._opener, self._files)
+            known = _parse(project, branch, files, digest, self._opener, self._files, self.budgets)
             _keep(self._known, digest, known)
         else:
             self._known.move_to_end(digest)
@@ -124,10 +130,12 @@ def _digest(settings: bytes, *parts: str) -> str:
     return digest.hexdigest()
 
 
-def parse_branches(project: TenantProject, found: Mapping[str, Mapping[str, str]]) -> dict[str, ParsedBranch]:
+def parse_branches(
+    project: TenantProject, found: Mapping[str, Mapping[str, str]], budgets: Budgets = DEFAULTS
+) -> dict[str, ParsedBranch]:
     """Several of one project; a file that is the same on all of them is parsed once."""
     contents: Contents = OrderedDict()
-    return {branch: _parse(project, branch, files, "", None, contents) for branch, files in found.items()}
+    return {branch: _parse(project, branch, files, "", None, contents, budgets) for branch, files in found.items()}
 
 
 def _parse(
@@ -137,18 +145,22 @@ def _parse(
     digest: str,
     opener: SecretOpener | None,
     contents: Contents,
+    budgets: Budgets,
 ) -> ParsedBranch:
     stanzas: list[Stanza] = []
     errors: list[ConfigError] = []
     settings = msgspec.json.encode(project)
     found = roots(files, project.extra_config_paths) if project.loads else roots((), ())
+    if why := _too_much(files, found.read):
+        source = Source(project.project, project.connection, branch, found.read[0], project.trusted, "")
+        return ParsedBranch(project, branch, (), (source.error(TOO_LARGE, why),), digest, files)
     for path in found.read:
         text = files[path].encode("utf-8", "replace").decode()
         source = Source(project.project, project.connection, branch, path, project.trusted, text)
         key = _digest(settings, text)
         content = contents.get(key)
         if content is None:
-            content = _content(project, text, opener)
+            content = _content(project, text, opener, budgets)
             _keep(contents, key, content)
         for item in content.items:
             if isinstance(item, Wrong):
@@ -159,13 +171,22 @@ def _parse(
         source = Source(project.project, project.connection, branch, path, project.trusted, files[path])
         text = f"configuration is read from {found.read[0]}; {path} is not looked at"
         errors.append(source.error("Multiple Project Configurations", text, severity="warning"))
-    return ParsedBranch(project, branch, tuple(stanzas), tuple(errors), digest)
+    return ParsedBranch(project, branch, tuple(stanzas), tuple(errors), digest, files)
 
 
-def _content(project: TenantProject, text: str, opener: SecretOpener | None) -> _Content:
+def _too_much(files: Mapping[str, str], read: Sequence[str]) -> str:
+    """Why none of the branch is read; empty when it keeps to its bounds."""
+    if len(read) > FILES_MAX:
+        return f"there are {len(read)} files of configuration on this branch; at most {FILES_MAX} are read"
+    if (length := sum(len(files[path]) for path in read)) > BRANCH_MAX_BYTES:
+        return f"the configuration on this branch has {sized(length)}; at most {sized(BRANCH_MAX_BYTES)} are read"
+    return ""
+
+
+def _content(project: TenantProject, text: str, opener: SecretOpener | None, budgets: Budgets) -> _Content:
     """A file that is no list of stanzas contributes nothing but its error."""
     try:
-        document = load(text)
+        document = load(text, budgets)
         items = [] if document is None else _items(document)
     except Wrong as wrong:
         return _Content((_noted(wrong),), {})

@@ -1,6 +1,9 @@
 """Users' regular expressions: RE2, and Python's dialect for patterns that RE2 does not know.
 
 A pattern is text, or `{regex: text, negate: true|false}`.  Same text, same compiled pattern: the memo is bounded.
+No pattern takes long, whatever it is matched with.  One that RE2 does not know is given to Python's engine where that
+is proved to be quick (`regex.bound`), and else walked (`regex.walk`).  What even that cannot tell in so many steps is
+Undecided, which is an error of the configuration and never an answer.
 """
 
 from __future__ import annotations
@@ -12,14 +15,41 @@ from typing import Any, NamedTuple, Protocol
 
 import re2
 
-COMPILED_MAX = 8_192
+from headgate.config.regex import tree
+from headgate.config.regex.bound import steps_max
+from headgate.config.regex.walk import Exhausted, Walk
+
+COMPILED_MAX = 4_096
 """Patterns kept compiled."""
+ANSWERS_MAX = 1_000
+"""Answers kept of a pattern that RE2 does not know."""
+LENGTH_MAX = 20_000
+"""Characters of a pattern."""
+RANGES_MAX = 3_000_000
+"""Characters in all ranges of a pattern that RE2 does not know."""
+ENGINE_STEPS_MAX = 1_000_000
+"""Python's engine may take, some milliseconds."""
+WALK_STEPS_MAX = 30_000
+"""A walk may take, some tenths of a second."""
+MEMORY_BYTES, MEMORY_MAX_BYTES = 1 << 20, 8 << 20
+"""RE2 may use for one pattern, and for one that is too large for that."""
 
 Rule = str | Mapping[str, Any]
 
 
 class BadPattern(Exception):
     """Neither RE2 nor Python can compile it; the argument says why."""
+
+
+class Undecided(Exception):
+    """Whether a pattern matches cannot be told in the time there is."""
+
+    def __init__(self, pattern: str, subject: str) -> None:
+        shown = subject if len(subject) <= 80 else f"{subject[:80]}…"
+        super().__init__(
+            f"whether the pattern {pattern!r} matches {shown!r} cannot be told in {WALK_STEPS_MAX:,} steps; "
+            "write a simpler one, without references or nested repetitions"
+        )
 
 
 class Matcher(Protocol):
@@ -33,40 +63,100 @@ class Compiled(NamedTuple):
     """Why RE2 refuses it, when only Python accepts it."""
 
 
+class Legacy:
+    """A pattern of Python's dialect.  Its methods raise Undecided."""
+
+    def __init__(self, text: str) -> None:
+        """Raises BadPattern, re.error, RecursionError, OverflowError."""
+        self._text, self._tree = text, tree.parsed(text)
+        if tree.range_lengths(self._tree) > RANGES_MAX:
+            raise BadPattern(f"{text[:80]!r} has ranges of more than {RANGES_MAX} characters")
+        self._engine = re.compile(text)
+        self._answer = lru_cache(maxsize=ANSWERS_MAX)(self._found)
+
+    def match(self, text: str) -> object | None:
+        return self._told(text, whole=False)
+
+    def fullmatch(self, text: str) -> object | None:
+        return self._told(text, whole=True)
+
+    def _told(self, subject: str, *, whole: bool) -> object | None:
+        found = self._answer(subject, whole)
+        if found is None:
+            raise Undecided(self._text, subject)
+        return found or None
+
+    def _found(self, subject: str, whole: bool) -> bool | None:
+        """None: undecided."""
+        if steps_max(self._tree, len(subject)) <= ENGINE_STEPS_MAX:
+            return (self._engine.fullmatch(subject) if whole else self._engine.match(subject)) is not None
+        try:
+            return Walk(self._tree, subject, steps_max=WALK_STEPS_MAX).matches(whole=whole)
+        except Exhausted:
+            return None
+
+
 @lru_cache(maxsize=COMPILED_MAX)
 def compiled(text: str) -> Compiled:
     """Raises BadPattern."""
-    options = re2.Options()
-    options.log_errors = False
+    if len(text) > LENGTH_MAX:
+        raise BadPattern(f"{text[:80]!r}… has {len(text)} characters; a pattern has at most {LENGTH_MAX}")
     try:
-        return Compiled(re2.compile(text, options), "")
+        return Compiled(_re2(text), "")
     except re2.error as error:
         why = error.args[0]
         told = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
     except UnicodeError as error:
         raise BadPattern(f"{text!r} is no text") from error
     try:
-        return Compiled(re.compile(text), told)
+        return Compiled(Legacy(text), told)
     except (re.error, RecursionError, OverflowError) as error:
         raise BadPattern(f"{text!r} is no regular expression: {told}") from error
 
 
+def _re2(text: str) -> Matcher:
+    """Raises re2.error, UnicodeError."""
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = MEMORY_BYTES
+    try:
+        found: Matcher = re2.compile(text, options)
+    except re2.error:
+        options.max_mem = MEMORY_MAX_BYTES
+        found = re2.compile(text, options)
+    return found
+
+
 def matches(rule: Rule, subject: str) -> bool:
-    """At the start of `subject`, not to its end; the other way round when negated."""
+    """At the start of `subject`, not to its end; the other way round when negated.  Raises Undecided."""
     if isinstance(rule, str):
         return compiled(rule).matcher.match(subject) is not None
     return (compiled(rule["regex"]).matcher.match(subject) is not None) != bool(rule.get("negate"))
 
 
 def matches_whole(rule: Rule, subject: str) -> bool:
+    """Raises Undecided."""
     if isinstance(rule, str):
         return compiled(rule).matcher.fullmatch(subject) is not None
     return (compiled(rule["regex"]).matcher.fullmatch(subject) is not None) != bool(rule.get("negate"))
 
 
 def any_matches(rules: Iterable[Rule], subject: str) -> bool:
+    """Raises Undecided."""
     return any(matches(rule, subject) for rule in rules)
 
 
 def any_whole(rules: Iterable[Rule], subject: str) -> bool:
-    return any(matches_whole(rule, subject) for rule in rules)
+    """Of rules of the tenant file: what is Undecided does not match, as nobody could be told."""
+    try:
+        return any(matches_whole(rule, subject) for rule in rules)
+    except Undecided:
+        return False
+
+
+def may_match(rules: Iterable[Rule], subject: str) -> bool:
+    """As `any_matches`, but what is Undecided counts: where that lets a change in, its own configuration tells why."""
+    try:
+        return any_matches(rules, subject)
+    except Undecided:
+        return True

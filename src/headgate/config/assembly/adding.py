@@ -9,7 +9,7 @@ from headgate.config.kinds.pipeline import pipeline
 from headgate.config.model import ConfigError, Pipeline
 from headgate.config.operator.model import Tenant, TenantProject
 from headgate.config.parse import Stanza
-from headgate.config.patterns import any_matches, any_whole
+from headgate.config.patterns import Undecided, any_matches, any_whole
 from headgate.config.reading.check import as_list, deep_plain, entries
 from headgate.config.reading.document import Table
 from headgate.config.reading.source import MEANING, Wrong, nearest
@@ -56,6 +56,8 @@ class Admission:
                 admitted = self._admit(stanza, known)
         except Wrong as wrong:
             return Verdict(False, (stanza.source.told(wrong, stanza.line),))
+        except Undecided as undecided:
+            return Verdict(False, (stanza.source.error(MEANING, str(undecided), stanza.line),))
         told = tuple(stanza.source.told(warning, stanza.line) for warning in warnings)
         return Verdict(admitted, told, made)
 

@@ -25,6 +25,8 @@ Branches = Mapping[str, Mapping[str, ParsedBranch]]
 """project -> branch -> what its files say, the default branch first"""
 Place = tuple[str, str]
 """(project, branch)"""
+HELPED_MAX = 100
+"""Errors that say what may have been meant."""
 _NONE: tuple[Stanza, ...] = ()
 
 
@@ -149,9 +151,11 @@ class _Exchange:
 
     def _checked(self, stanzas: list[Stanza]) -> None:
         self._reads: dict[Stanza, frozenset[Key]] = {}
+        told = 0
         for stanza in stanzas:
-            references = References(self.layout)
+            references = References(self.layout, helpful=told < HELPED_MAX)
             found = tuple(references.check(stanza))
+            told += len(found)
             self._findings.references.pop(stanza, None)
             if found:
                 self._findings.references[stanza] = found

@@ -38,10 +38,14 @@ def seen_from_outside(key: Key, admitted: Sequence[Stanza]) -> object:
 class References:
     """Of one stanza; notes what is `read` of the layout."""
 
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
+    def __init__(self, layout: Layout, *, helpful: bool = True) -> None:
+        """Unless `helpful` it does not look for what was meant, which takes a while."""
+        self._layout, self._helpful = layout, helpful
         self._tenant = layout.tenant
         self.read: set[Key] = set()
+
+    def _nearest(self, word: str, known: Collection[str]) -> str:
+        return nearest(word, known) if self._helpful else ""
 
     def _known(self, kind: str, name: str) -> bool:
         self.read.add((kind, name))
@@ -72,13 +76,13 @@ class References:
     def _missing(self, stanza: Stanza, key: str, kind: str, known: Collection[str], name: str) -> Iterator[ConfigError]:
         for word, line in entries(stanza.body.get(key), stanza.body.at(key)):
             if not self._known(kind, word):
-                yield stanza.source.error(name, f"there is no {kind} {word!r}{nearest(word, known)}", line)
+                yield stanza.source.error(name, f"there is no {kind} {word!r}{self._nearest(word, known)}", line)
 
     def _defined(self, job: str) -> bool:
         return job == "noop" or self._known("job", job)
 
     def _undefined(self, stanza: Stanza, job: str, line: int, how: str = "job") -> ConfigError:
-        text = f"the {how} {job!r} is not defined{nearest(job, self._layout.jobs)}"
+        text = f"the {how} {job!r} is not defined{self._nearest(job, self._layout.jobs)}"
         return stanza.source.error(MEANING, text, line)
 
     # --- jobs
@@ -174,20 +178,22 @@ class References:
             name = stanza.body.get(key)
             if isinstance(name, str) and not self._known(kind, name):
                 known = self._layout.singles[kind]
-                text = f"there is no {kind} {name!r}{nearest(name, known)}"
+                text = f"there is no {kind} {name!r}{self._nearest(name, known)}"
                 yield stanza.error(MEANING, text, key)
         if stanza.kind == "label":
             return
         yield from self._above(stanza)
         connection = stanza.body.get("connection")
         if connection is not None and connection not in self._tenant.connections:
-            text = f"the connection {connection!r} is not configured{nearest(connection, self._tenant.connections)}"
+            text = (
+                f"the connection {connection!r} is not configured{self._nearest(connection, self._tenant.connections)}"
+            )
             yield stanza.error("Unknown Connection", text, "connection")
         for key in ("images", "flavors", "labels"):
             for part in as_list(stanza.body.get(key)):
                 name = part if isinstance(part, str) else part.get("name")
                 if isinstance(name, str) and not self._known(key[:-1], name):
-                    text = f"there is no {key[:-1]} {name!r}{nearest(name, self._layout.singles[key[:-1]])}"
+                    text = f"there is no {key[:-1]} {name!r}{self._nearest(name, self._layout.singles[key[:-1]])}"
                     yield stanza.error(MEANING, text, key)
 
     def _above(self, stanza: Stanza) -> Iterator[ConfigError]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headgate.config.freezing.matching import Target, job_applies
+from headgate.config.freezing.mix import Refused
 from headgate.config.freezing.sections import Entry
 from headgate.config.parse import Stanza
 from headgate.config.reading.check import entries
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 ANCESTORS_MAX = 200
 """Jobs on the way from a job to its base."""
+VARIANTS_MAX = 2_000
+"""Variants that apply to one job, its ancestors' included."""
 ALL = ""
 """Key of the checkout that holds for every project that has none of its own."""
 
@@ -25,7 +28,7 @@ class NoParent(Exception):
 
 
 def collect(layout: Layout, name: str, attached: list[Entry], target: Target) -> list[Stanza]:
-    """Base first; empty when no variant applies, or none of a parent's."""
+    """Base first; empty when no variant applies, or none of a parent's.  Raises Refused for more than can be."""
     overrides: dict[str, str] = {}
     for entry in attached:
         overrides |= _checkouts(layout, entry.attributes)
@@ -60,6 +63,8 @@ class _Collector:
                     raise NoParent
             if not any(_equal(variant, known) for known in self.found):
                 self.found.append(variant)
+            if len(self.found) > VARIANTS_MAX:
+                raise Refused(f"more than {VARIANTS_MAX} variants apply to job {name}", variant)
         return matched
 
     def _parent(self, variant: Stanza) -> str | None:

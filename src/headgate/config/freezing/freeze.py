@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from headgate.config.freezing.collect import collect
-from headgate.config.freezing.graph import Candidate, Graph
+from headgate.config.freezing.graph import Candidate, Graph, Room
 from headgate.config.freezing.matching import Target
 from headgate.config.freezing.mix import Mix, Refused
 from headgate.config.freezing.playbooks import UnknownSecret
@@ -26,11 +26,14 @@ from headgate.config.freezing.sections import (
 )
 from headgate.config.model import ConfigError, FrozenGraph, FrozenJob
 from headgate.config.parse import Stanza
-from headgate.config.patterns import any_matches
+from headgate.config.patterns import Undecided, any_matches
 from headgate.config.reading.source import MEANING
 
 if TYPE_CHECKING:
     from headgate.config.layout import Layout
+
+UNDECIDED = "Pattern Undecided"
+"""Name of the error about a pattern that takes too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +54,32 @@ class Question:
 
 def freeze(layout: Layout, asked: Question) -> FrozenGraph:
     """Errors make it a configuration error: then there are no jobs."""
-    freezer = _Freezer(layout, asked)
+    try:
+        return _frozen(layout, _Freezer(layout, asked), asked)
+    except Undecided as undecided:
+        return FrozenGraph(errors=(ConfigError(UNDECIDED, str(undecided), asked.project, asked.target.branch),))
+
+
+def _frozen(layout: Layout, freezer: _Freezer, asked: Question) -> FrozenGraph:
     found, errors = freezer.sections, list(missing_templates(layout, asked.project))
     if not found and not errors:
         return FrozenGraph(in_pipeline=False)
-    graph = Graph()
+    graph, room = Graph(), Room(layout.budgets)
     for name in freezer.entries:
         try:
             candidate = freezer.candidate(name)
         except Refused as refused:
             errors.append(refused.stanza.error(refused.name, refused.text, refused.key))
             continue
-        if candidate is not None:
-            graph.candidates[name] = candidate
+        except Undecided as undecided:
+            entry = freezer.entries[name][0]
+            text = f"job {name}: {undecided}"
+            return FrozenGraph(errors=(entry.stanza.source.error(UNDECIDED, text, entry.line),))
+        if candidate is None:
+            continue
+        graph.candidates[name] = candidate
+        if over := room.over(candidate):
+            return FrozenGraph(errors=(candidate.error(f"pipeline {asked.pipeline}: {over}"),))
     if not errors:
         errors += graph.resolve(lambda name: bool(layout.variants(name)))
     if errors:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
+import msgspec
 from msgspec.structs import replace
 
+from headgate.config.budgets import Budgets, sized
 from headgate.config.model import ConfigError, FrozenJob, JobDependency
 
 
@@ -22,6 +24,28 @@ class Candidate:
     """Why it cannot be run, should it come to that."""
     error: Callable[[str], ConfigError]
     """An error at the place where the job is attached."""
+
+
+class Room:
+    """What is left of the budgets of one item."""
+
+    def __init__(self, budgets: Budgets) -> None:
+        self._budgets = budgets
+        self._jobs = self._edges = self._length_bytes = 0
+
+    def over(self, candidate: Candidate) -> str:
+        """Which bound is passed with one more; empty: none.  Jobs that may be left out still are not counted."""
+        most, job = self._budgets, candidate.job
+        self._jobs += not candidate.optional
+        self._edges += len(job.dependencies)
+        self._length_bytes += len(msgspec.json.encode(job))
+        if self._jobs > most.jobs_max:
+            return f"there are more than {most.jobs_max} jobs for this change ([scheduler] item_jobs_max)"
+        if self._edges > most.edges_max:
+            return f"its jobs have more than {most.edges_max} dependencies ([scheduler] item_dependencies_max)"
+        if self._length_bytes > most.item_max_bytes:
+            return f"its jobs come to more than {sized(most.item_max_bytes)} ([scheduler] item_max_bytes)"
+        return ""
 
 
 @dataclass(slots=True)

@@ -156,7 +156,8 @@ class Mix:
 
     def _unite(self, key: str, value: Any, *, replace: bool) -> None:
         known: list[Any] = [] if replace else list(self._values.get(key, []))
-        known += [one for one in as_list(deep_plain(value)) if one not in known]
+        words = {one for one in known if isinstance(one, str)}
+        known += [one for one in as_list(deep_plain(value)) if one not in (words if isinstance(one, str) else known)]
         self._values[key] = known
 
     def _places(self, stanza: Stanza, body: Table, attaching: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
@@ -25,6 +26,19 @@ class Secrets(NamedTuple):
     """That code is a parent's."""
 
 
+_IMPLICIT = re.compile(r"^(?:ansible[-_.+]+)*(?:role[-_.+]+)*")
+"""What the name of a repository that is a role may begin with, and the name of the role does not."""
+
+
+def _with_roles(known: list[JobRole], new: list[JobRole]) -> list[JobRole]:
+    """The new ones in front; what is there keeps its place, and one that is asked for now takes that of its implicit
+    twin."""
+    asked = {role.project: role for role in reversed(new) if not role.implicit}
+    kept = [asked[role.project] if role.implicit and role.project in asked else role for role in known]
+    there = {role.project for role in kept}
+    return [*(role for role in new if role not in kept and not (role.implicit and role.project in there)), *kept]
+
+
 class UnknownSecret(Exception):
     pass
 
@@ -39,6 +53,8 @@ class Books:
         self.post_run: list[Playbook] = []
         self.roles: list[JobRole] = []
         """Nearest first."""
+        self._trusted_roles: list[JobRole] = []
+        """Those of them that config-projects named: a proposal adds none, wherever its job stands."""
         self._home_paths: list[str] = []
 
     def add(self, stanza: Stanza, body: Table, level: int, attaching: bool) -> Secrets:
@@ -46,7 +62,10 @@ class Books:
         own, passed = self._secrets(stanza, body)
         uses = any(key in body for key in BOOK_KEYS)
         if "roles" in body or uses or not attaching:
-            self._add_roles(stanza, body)
+            new = self._own_roles(stanza, body, attaching)
+            self.roles = _with_roles(self.roles, new)
+            if stanza.source.trusted:
+                self._trusted_roles = _with_roles(self._trusted_roles, new)
         for path, _ in entries(body.get("preserve-home-paths"), 0):
             if path not in self._home_paths:
                 self._home_paths.append(path)
@@ -75,28 +94,25 @@ class Books:
                 semaphores=() if isinstance(book, str) else tuple(s for s, _ in entries(book.get("semaphores"), 0)),
                 cleanup=key == "cleanup-run" or (not isinstance(book, str) and book.get("cleanup", False)),
                 ignore_result=key == "cleanup-run",
-                roles=tuple(self.roles),
+                roles=tuple(self._trusted_roles if source.trusted else self.roles),
                 secrets=secrets,
                 preserve_home_paths=tuple(self._home_paths),
             )
             for book, _ in entries(body.get(key), 0)
         ]
 
-    def _add_roles(self, stanza: Stanza, body: Table) -> None:
-        """Those of this variant in front; one that was asked for takes the place of its implicit twin."""
+    def _own_roles(self, stanza: Stanza, body: Table, attaching: bool) -> list[JobRole]:
+        """The repository of the variant, unless it only attaches the job, and those that it names."""
         source, tenant = stanza.source, self._layout.tenant
-        new = [JobRole(source.project, source.connection, source.project.rpartition("/")[2], implicit=True)]
+        name = _IMPLICIT.sub("", source.project.rpartition("/")[2]) or source.project.rpartition("/")[2]
+        new = [] if attaching else [JobRole(source.project, source.connection, name, implicit=True)]
         for role, _ in entries(body.get("roles"), 0):
             project = tenant.find(role["zuul"]) if "zuul" in role else None
             if project is not None:
-                name = role.get("name", project.name.rpartition("/")[2])
-                new = [JobRole(project.project, project.connection, name), *new]
-        roles: list[JobRole] = []
-        for role in (*new, *self.roles):
-            twins = [r for r in (*new, *self.roles) if r.project == role.project and not r.implicit]
-            if role not in roles and not (role.implicit and twins):
-                roles.append(role)
-        self.roles = roles
+                named = JobRole(project.project, project.connection, role.get("name", project.name.rpartition("/")[2]))
+                new = [named if known.implicit and known.project == named.project else known for known in new]
+                new += [] if named in new else [named]
+        return new
 
     def _secrets(self, stanza: Stanza, body: Table) -> tuple[tuple[PlaybookSecret, ...], tuple[PlaybookSecret, ...]]:
         """(for this variant's playbooks, to be passed to the parents')"""

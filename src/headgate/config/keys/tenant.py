@@ -98,7 +98,12 @@ _FLAGS = (
     "autohold",
 )
 _REQUEST = Key(either(flag, inner({"conditions": Key(many(mapping))}, "permission")), "false")
-PERMISSIONS: Keys = {**{name: Key(flag, "false") for name in _FLAGS}, "dequeue": _REQUEST, "enqueue": _REQUEST}
+PERMISSIONS: Keys = {
+    **{name: Key(flag, "false") for name in _FLAGS},
+    "dequeue": _REQUEST,
+    "enqueue": _REQUEST,
+    "enqueue-unapproved": _REQUEST,
+}
 ROLE: Keys = {"name": Key(text, required=True), "permissions": Key(inner(PERMISSIONS, "role's permissions"), "{}")}
 API_ROOT: Keys = {
     "authentication-realm": Key(text),

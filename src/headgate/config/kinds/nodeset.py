@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from headgate.config.keys.objects import INLINE_NODESET, NODESET
@@ -9,6 +10,10 @@ from headgate.config.reading.check import as_list, entries, table
 from headgate.config.reading.document import Table
 from headgate.config.reading.source import Wrong
 
+EXECUTOR_NAMES = ("localhost", "127.0.0.1", "::1")
+"""Any of these is the executor itself in an inventory of Ansible."""
+_MEANT = re.compile(r"[\[\]{}:,;!&@\s]")
+"""Has a meaning in names of an inventory: ranges, ports, lists."""
 DEPTH_MAX = 50
 """Levels of alternatives written inside each other."""
 
@@ -27,12 +32,19 @@ def check_nodeset(body: Any, line: int, warnings: list[Wrong], *, named: bool = 
             check_nodeset(other, at, warnings, depth=depth + 1)
 
 
+def _name(name: str, what: str, line: int) -> None:
+    """Raises Wrong when another host than that node would be meant by it."""
+    if name in EXECUTOR_NAMES:
+        raise Wrong(f"a {what} cannot be named {name}: that is the executor", line)
+    if found := _MEANT.search(name):
+        raise Wrong(f"a {what} cannot be named {name!r}: {found[0]!r} has a meaning in an inventory", line)
+
+
 def _nodes(body: Table) -> set[str]:
     names: set[str] = set()
     for node, _ in entries(body.get("nodes"), body.at("nodes")):
         for name in as_list(node["name"]):
-            if name == "localhost":
-                raise Wrong("a node cannot be named localhost: that is the executor", node.at("name"))
+            _name(name, "node", node.at("name"))
             if name in names:
                 raise Wrong(f"there are two nodes named {name!r}", node.at("name"), "Duplicate Node")
             names.add(name)
@@ -43,8 +55,7 @@ def _groups(body: Table, nodes: set[str]) -> None:
     known: set[str] = set()
     for group, _ in entries(body.get("groups"), body.at("groups")):
         name = group["name"]
-        if name == "localhost":
-            raise Wrong("a group cannot be named localhost: that is the executor", group.at("name"))
+        _name(name, "group", group.at("name"))
         if name in known:
             raise Wrong(f"there are two groups named {name!r}", group.at("name"), "Duplicate Nodeset Group")
         known.add(name)

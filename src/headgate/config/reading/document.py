@@ -8,17 +8,19 @@ from typing import Any
 
 import yaml
 
-from headgate.config.reading.source import Wrong
+from headgate.config.budgets import DEFAULTS, Budgets, sized
+from headgate.config.reading.source import Wrong, unreadable
 
 DEPTH_MAX = 200
-"""Levels of nesting."""
+"""Levels of nesting, aliases written out."""
 INTEGER_MAX = 2**63 - 1
-VALUES_MAX = 500_000
-"""Values in a document once its aliases are written out."""
+DIGITS_MAX = 100
+"""Characters of a number."""
 ENCRYPTED = "!encrypted/pkcs1-oaep"
 _YAML = "tag:yaml.org,2002:"
 _TEXT = frozenset(_YAML + kind for kind in ("str", "timestamp", "value", "merge", "binary"))
 """Kinds of scalars whose text is taken as it is written."""
+_NUMBERS = frozenset((_YAML + "int", _YAML + "float"))
 _NESTS = frozenset((_YAML + "map", _YAML + "seq"))
 
 
@@ -70,11 +72,21 @@ def row_lines(value: Any, line: int) -> list[int]:
     return value.lines if isinstance(value, Rows) else [line]
 
 
-def load(text: str) -> Any:
+def load(text: str, budgets: Budgets = DEFAULTS) -> Any:
     """The document as JSON with Tables and Rows; None when empty.  Raises Wrong."""
-    _shallow(text)
+    node = composed(text, budgets)
+    return None if node is None else _Reader().value(node)
+
+
+def composed(text: str, budgets: Budgets) -> yaml.Node | None:
+    """The nodes of a document that keeps to the budgets; None when it is empty.  Raises Wrong."""
+    if why := unreadable(text):
+        raise Wrong(why, 1)
+    if (length_bytes := len(text.encode(errors="replace"))) > budgets.file_max_bytes:
+        raise Wrong(f"this file has {sized(length_bytes)}, more than the {sized(budgets.file_max_bytes)} allowed", 1)
+    _shallow(text, budgets.values_max)
     try:
-        node = yaml.compose(text, Loader=yaml.CSafeLoader)
+        node: yaml.Node | None = yaml.compose(text, Loader=yaml.CSafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         context = f" {error.context}" if error.context else ""
@@ -83,59 +95,99 @@ def load(text: str) -> Any:
     except (yaml.YAMLError, UnicodeError) as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise Wrong(f"this is not YAML: {why}", 1) from error
-    if node is None:
-        return None
-    if "&" in text:
-        _finite(node)
-    return _Reader().value(node)
+    if node is not None and "&" in text:
+        _Extent(budgets).of(node)
+    if node is not None and _DIGITS.search(text):
+        _short_numbers(node)
+    return node
 
 
 _INDENT = re.compile(r"^[ \-?:]*", re.MULTILINE)
+_SEPARATORS = (
+    ",", "\n", "\r", "\x85", "\u2028", "\u2029", "[", "{", ": ", ":\t", "- ", "-\t", "? ", "?\t",
+    '":', "':", "]:", "}:",
+)  # fmt: skip
+"""Before each value of a document stands one of these, or an empty value stands between two of them."""
 
 
-def _shallow(text: str) -> None:
-    """The composer is recursive: what is nested too deep must not reach it."""
+def _shallow(text: str, values_max: int) -> None:
+    """Neither nested too deep for the composer, which is recursive, nor of too many values for it.  Raises Wrong."""
     brackets = text.count("[") + text.count("{")
-    if brackets + max((len(m.group()) for m in _INDENT.finditer(text)), default=0) < DEPTH_MAX:
+    deep = brackets + max((len(m.group()) for m in _INDENT.finditer(text)), default=0) >= DEPTH_MAX
+    if not deep and 2 * sum(map(text.count, _SEPARATORS)) < values_max:
         return
-    depth = 0
+    depth = values = 0
     try:
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-            if isinstance(event, yaml.CollectionStartEvent):
-                depth += 1
-                if depth > DEPTH_MAX:
-                    line = event.start_mark.line + 1 if event.start_mark else 0
-                    raise Wrong(f"this is nested more than {DEPTH_MAX} levels deep", line)
-            elif isinstance(event, yaml.CollectionEndEvent):
+            if isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1
+                continue
+            values += isinstance(event, yaml.NodeEvent)
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            if depth > DEPTH_MAX or values > values_max:
+                line = event.start_mark.line + 1 if event.start_mark else 0
+                raise Wrong(_too_deep() if depth > DEPTH_MAX else f"this holds more than {values_max} values", line)
     except (yaml.YAMLError, UnicodeError):
         return  # the composer finds the same, and says it
 
 
-def _finite(root: yaml.Node) -> None:
-    """Aliases written out come to an end, and to no more than VALUES_MAX values.  Raises Wrong."""
-    sizes: dict[int, int] = {}
-    inside: set[int] = set()
+def _too_deep() -> str:
+    return f"this is nested more than {DEPTH_MAX} levels deep"
 
-    def size(node: yaml.Node) -> int:
-        known = sizes.get(id(node))
+
+_DIGITS = re.compile(rf"[0-9a-fA-F_:.]{{{DIGITS_MAX}}}")
+
+
+def _short_numbers(root: yaml.Node) -> None:
+    """No number is so long that reading it takes long.  Raises Wrong."""
+    seen, waiting = {id(root)}, [root]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, yaml.ScalarNode) and node.tag in _NUMBERS and len(node.value) > DIGITS_MAX:
+            raise Wrong(f"the number {node.value[:20]}… is too long; write it as text, in quotes", _line(node))
+        fresh = [child for child in _children(node) if id(child) not in seen]
+        seen.update(map(id, fresh))
+        waiting += fresh
+
+
+class _Extent:
+    """Measures a document as it is with its aliases written out: values, characters, levels."""
+
+    def __init__(self, budgets: Budgets) -> None:
+        self._budgets = budgets
+        self._known: dict[int, tuple[int, int, int]] = {}
+        self._inside: set[int] = set()
+
+    def of(self, node: yaml.Node) -> tuple[int, int, int]:
+        """Raises Wrong for what is endless or too large."""
+        known = self._known.get(id(node))
         if known is not None:
             return known
-        if id(node) in inside:
+        if id(node) in self._inside:
             raise Wrong("this contains itself, by an alias", _line(node))
-        inside.add(id(node))
-        total = 1
-        if isinstance(node, yaml.MappingNode):
-            total += sum(size(key) + size(value) for key, value in node.value)
-        elif isinstance(node, yaml.SequenceNode):
-            total += sum(size(child) for child in node.value)
-        inside.discard(id(node))
-        if total > VALUES_MAX:
-            raise Wrong(f"with its aliases written out this holds more than {VALUES_MAX} values", _line(node))
-        sizes[id(node)] = total
-        return total
+        self._inside.add(id(node))
+        values, characters, levels = 1, 0, 0
+        for child in _children(node):
+            more = self.of(child)
+            values, characters, levels = values + more[0], characters + more[1], max(levels, more[2] + 1)
+        if isinstance(node, yaml.ScalarNode):
+            characters = len(node.value)
+        self._inside.discard(id(node))
+        budgets, how = self._budgets, "with its aliases written out this"
+        if values > budgets.values_max:
+            raise Wrong(f"{how} holds more than {budgets.values_max} values", _line(node))
+        if characters > budgets.written_max_bytes:
+            raise Wrong(f"{how} holds more than {sized(budgets.written_max_bytes)}", _line(node))
+        if levels > DEPTH_MAX:
+            raise Wrong(f"{how} is nested more than {DEPTH_MAX} levels deep", _line(node))
+        self._known[id(node)] = values, characters, levels
+        return values, characters, levels
 
-    size(root)
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [child for pair in node.value for child in pair]
+    return node.value if isinstance(node, yaml.SequenceNode) else []
 
 
 def _line(node: yaml.Node) -> int:

@@ -23,10 +23,11 @@ def roots(files: Iterable[str], extra: Iterable[str]) -> Roots:
     files = list(files)
     ignored = tuple(path.removesuffix(IGNORE) for path in files if path.endswith(f"/{IGNORE}"))
     usable = sorted(path for path in files if not path.startswith(ignored))
+    known = set(usable)
 
     def under(root: str) -> list[str]:
         if not root.endswith("/"):
-            return [root] if root in usable else []
+            return [root] if root in known else []
         return [path for path in usable if path.startswith(root) and path.endswith(".yaml")]
 
     found = [paths for root in STANDARD_PATHS if (paths := under(root))]

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 
 from headgate.config.model import ConfigError
 
 CONTEXT_LINES = 4
 """Lines shown above and below the one an error is about."""
+LINE_SHOWN_MAX = 500
+"""Characters of a line shown."""
 NAMED_MAX = 12
 """Known words listed in a message."""
 SCHEMA = "Unknown"
@@ -58,15 +61,39 @@ class Wrong(Exception):
         self.text, self.line, self.name, self.severity = text, line, name, severity
 
 
+_UNREADABLE = "\0headgate: "
+"""Begins what stands for the text of a file that was not read; no YAML holds a NUL."""
+
+
+def unread(why: str) -> str:
+    """What stands for a text that was not read; whoever parses it says why."""
+    return _UNREADABLE + why
+
+
+def unreadable(text: str) -> str:
+    """Why the file was not read; empty for a text."""
+    return text.removeprefix(_UNREADABLE) if text.startswith(_UNREADABLE) else ""
+
+
+@lru_cache(maxsize=32)
+def _lines(text: str) -> list[str]:
+    """Of a file with many errors they are asked for again and again."""
+    return text.splitlines()
+
+
 def snippet(text: str, line: int) -> str:
     """A few lines around `line` (1-based), marked; empty when there is no line."""
-    lines = text.splitlines() if line > 0 else []
+    lines = _lines(text) if line > 0 and not unreadable(text) else []
     if line > len(lines):
         return ""
     first, last = max(1, line - CONTEXT_LINES), min(len(lines), line + CONTEXT_LINES)
     width = len(str(last))
-    shown = (f"{'>' if n == line else ' '} {n:{width}} | {lines[n - 1]}" for n in range(first, last + 1))
+    shown = (f"{'>' if n == line else ' '} {n:{width}} | {_cut(lines[n - 1])}" for n in range(first, last + 1))
     return "\n".join(shown) if lines else ""
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= LINE_SHOWN_MAX else f"{line[:LINE_SHOWN_MAX]}…"
 
 
 def nearest(word: str, known: Collection[str]) -> str:

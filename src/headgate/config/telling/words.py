@@ -24,7 +24,8 @@ says so of; `!encrypted/pkcs1-oaep` before a text, or a list of its pieces, in a
 
 A *pattern* is a regular expression of RE2, or `{regex: …, negate: true}`. It matches at the start, not to the end;
 whole names are matched by the branch rules and `configure-projects` of the tenant file and by names of projects
-that begin with `^`. A pattern that RE2 refuses and Python accepts is used as Python's, with a warning.
+that begin with `^`. A pattern that RE2 refuses and Python accepts is used as Python's, with a warning,
+within bounds: one that cannot be told in so many steps is a configuration error of the change.
 
 | kind | who may | two of one name |
 |---|---|---|

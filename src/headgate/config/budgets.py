@@ -1,0 +1,37 @@
+"""How much a configuration may say: what is more is an error of whoever says it, and nobody else's trouble."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+MB = 1_000_000
+FILE_MAX_BYTES = 2 * MB
+"""Of one file; what is longer is not even read."""
+BRANCH_MAX_BYTES = 10 * MB
+"""Of all files of one branch of a project."""
+FILES_MAX = 5_000
+"""Of one branch."""
+
+
+class Budgets(NamedTuple):
+    """Bounds of what is read, and of what one item comes to.  The defaults are some times what large tenants need."""
+
+    file_max_bytes: int = FILE_MAX_BYTES
+    values_max: int = 500_000
+    """In one file, its aliases written out."""
+    written_max_bytes: int = 40 * MB
+    """Text of one file, its aliases written out."""
+    jobs_max: int = 1_000
+    """Of one item."""
+    edges_max: int = 20_000
+    """Dependencies between the jobs of one item."""
+    item_max_bytes: int = 40 * MB
+    """Of all frozen jobs of one item, as they are kept."""
+
+
+DEFAULTS = Budgets()
+
+
+def sized(count_bytes: int) -> str:
+    """As people write it."""
+    return f"{count_bytes / MB:g} MB" if count_bytes >= MB else f"{count_bytes / 1_000:g} kB"

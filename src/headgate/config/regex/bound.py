@@ -1,0 +1,69 @@
+"""How long Python's engine takes at the most, proved from the form of a pattern.
+
+The engine tries one way after another in which the parts of a pattern can match; so the number of ways bounds its
+steps.  What is in a lookaround or an atomic group is tried by itself: its ways are not multiplied with those around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+from typing import Any, NamedTuple
+
+from headgate.config.regex import tree as t
+
+MANY = 10**15
+"""More than anybody waits for; larger numbers are not told apart."""
+
+
+class Cost(NamedTuple):
+    ways: int
+    """In how many it can match at one place."""
+    steps: int
+    """To try them all."""
+
+
+def steps_max(pattern: t.Tree, length: int) -> int:
+    """On a subject of so many characters."""
+    return _sequence(pattern, length).steps
+
+
+def _sequence(items: Iterable[t.Item], length: int) -> Cost:
+    return reduce(lambda so_far, item: _then(so_far, _item(item, length)), items, Cost(1, 1))
+
+
+def _then(one: Cost, next: Cost) -> Cost:
+    return Cost(min(MANY, one.ways * next.ways), min(MANY, one.steps + one.ways * next.steps))
+
+
+def _item(item: t.Item, length: int) -> Cost:
+    kind, said = item
+    if kind is t.BRANCH:
+        found = [_sequence(one, length) for one in said[1]]
+        return Cost(min(MANY, sum(c.ways for c in found)), min(MANY, sum(c.steps for c in found) + len(found)))
+    if kind is t.SUBPATTERN:
+        return _sequence(said[3], length)
+    if kind in t.REPEATS:
+        return _repeat(said, length, atomic=kind is t.POSSESSIVE_REPEAT)
+    if kind is t.ATOMIC_GROUP or kind in t.LOOKS:
+        return Cost(1, _sequence(said if kind is t.ATOMIC_GROUP else said[1], length).steps)
+    if kind is t.GROUPREF:
+        return Cost(1, length + 1)
+    if kind is t.GROUPREF_EXISTS:
+        found = [_sequence(one, length) for one in said[1:] if one is not None]
+        return Cost(sum(c.ways for c in found) + 1, sum(c.steps for c in found) + 1)
+    return Cost(1, len(said) if kind is t.IN else 1)
+
+
+def _repeat(said: Any, length: int, *, atomic: bool) -> Cost:  # of the parser: (least, most, body)
+    least, most, body = said
+    each = _sequence(body, length)
+    width = body.getwidth()[0]
+    rounds = max(int(least), min(int(most), length // max(1, width) + 1))
+    if each.ways == 1:
+        ways = rounds + 1
+        steps = min(MANY, ways * (each.steps + 1))
+    else:
+        ways = sum(each.ways**n for n in range(rounds + 1)) if rounds * each.ways.bit_length() < 60 else MANY
+        steps = min(MANY, ways * (each.steps + 1))
+    return Cost(1 if atomic else min(MANY, ways), steps)

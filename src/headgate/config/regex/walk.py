@@ -1,0 +1,240 @@
+"""Matching in time that grows with the pattern and the subject, where Python's engine could take for ever.
+
+Every place of a pattern is looked at once for every place of the subject; with references to groups, once for all that
+the groups may hold, for so many steps as are allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headgate.config.regex import tree as t
+
+Groups = tuple[tuple[int, int] | None, ...]
+"""What each group holds: from, to; empty when no reference needs them."""
+
+
+class Exhausted(Exception):
+    """It took more steps than are allowed."""
+
+
+class _Node:
+    """A place in the pattern: what comes after is `next`."""
+
+    __slots__ = ("kind", "next", "said")
+
+    def __init__(self, kind: Any, said: Any, next: _Node | None) -> None:  # as the parser has them
+        self.kind, self.said, self.next = kind, said, next
+
+
+_END, _LEAF, _SPLIT, _OPEN, _CLOSE, _LOOP = "end", "leaf", "split", "open", "close", "loop"
+
+
+class _Loop:
+    """A repetition that has come to its `count`th round."""
+
+    __slots__ = ("again", "body", "count", "flags", "greedy", "idles", "last", "least", "most")
+
+    def __init__(
+        self,
+        body: t.Tree,
+        flags: int,
+        least: int,
+        most: int,
+        *,
+        greedy: bool,
+        idles: bool,
+        count: int = 0,
+        last: int = -1,
+    ) -> None:
+        """`idles`: a round may come no further than the one before, and it matters what is tried after that."""
+        self.body, self.flags, self.least, self.most = body, flags, least, most
+        self.greedy, self.count, self.last = greedy, count, last
+        self.idles = idles
+        self.again: dict[int, _Node] = {}
+        """Place in the subject (or -1) -> the body of the next round."""
+
+    @property
+    def endless(self) -> bool:
+        return self.most >= t.MANY_ROUNDS
+
+    def following(self, at: int) -> _Loop:
+        count = min(self.count + 1, self.least) if self.endless else self.count + 1
+        return _Loop(
+            self.body,
+            self.flags,
+            self.least,
+            self.most,
+            greedy=self.greedy,
+            idles=self.idles,
+            count=count,
+            last=at if self.idles else -1,
+        )
+
+
+class Walk:
+    """Of one pattern over one subject."""
+
+    def __init__(self, pattern: t.Tree, subject: str, *, steps_max: int) -> None:
+        self._pattern, self._subject, self._left = pattern, subject, steps_max
+        self._leaves: dict[tuple[int, int, int], Any] = {}
+        self._refers = pattern.state.groups > 1 and _holds(pattern, (t.GROUPREF, t.GROUPREF_EXISTS))
+        self._ordered = self._refers or _holds(pattern, (t.ATOMIC_GROUP, t.POSSESSIVE_REPEAT))
+        """Does it matter which of several ways is the first?"""
+
+    def matches(self, *, whole: bool) -> bool:
+        """At the start; to the end when `whole`.  Raises Exhausted."""
+        try:
+            start = self._compiled(self._pattern, self._pattern.state.flags, _Node(_END, whole, None))
+            groups: Groups = (None,) * self._pattern.state.groups if self._refers else ()
+            return self._run(start, 0, groups) is not None
+        except RecursionError as error:
+            raise Exhausted from error
+
+    # --- from the parser's tree to nodes, last to first
+
+    def _compiled(self, items: t.Tree, flags: int, next: _Node) -> _Node:
+        found, plain = next, list[t.Item]()
+        for item in reversed(list(items)):
+            self._spend()
+            if item[0] in t.PLAIN:
+                plain.insert(0, item)
+                continue
+            found = self._node(item, flags, self._leaf(plain, flags, found))
+            plain = []
+        return self._leaf(plain, flags, found)
+
+    def _leaf(self, items: list[t.Item], flags: int, next: _Node) -> _Node:
+        if not items:
+            return next
+        key = (id(items[0]), len(items), flags)
+        engine = self._leaves.get(key)
+        if engine is None:
+            engine = self._leaves[key] = t.engine(items, flags)
+        return _Node(_LEAF, engine.match, next)
+
+    def _node(self, item: t.Item, flags: int, next: _Node) -> _Node:
+        kind, said = item
+        if kind is t.BRANCH:
+            return _Node(_SPLIT, [self._compiled(one, flags, next) for one in said[1]], None)
+        if kind is t.SUBPATTERN:
+            group, more, less, body = said
+            inner = ((flags & ~t.TYPES if more & t.TYPES else flags) | more) & ~less
+            if group is None or not self._refers:
+                return self._compiled(body, inner, next)
+            return _Node(_OPEN, group, self._compiled(body, inner, _Node(_CLOSE, group, next)))
+        if kind in t.REPEATS:
+            least, most, body = said
+            greedy = kind is not t.MIN_REPEAT
+            loop = _Loop(body, flags, least, most, greedy=greedy, idles=self._ordered and body.getwidth()[0] == 0)
+            if kind is t.POSSESSIVE_REPEAT:
+                return _Node(t.ATOMIC_GROUP, _Node(_LOOP, loop, _Node(_END, False, None)), next)
+            return _Node(_LOOP, loop, next)
+        if kind is t.ATOMIC_GROUP:
+            return _Node(kind, self._compiled(said, flags, _Node(_END, False, None)), next)
+        if kind in t.LOOKS:
+            direction, body = said
+            back = body.getwidth()[0] if direction < 0 else 0
+            return _Node(kind, (self._compiled(body, flags, _Node(_END, False, None)), back), next)
+        if kind is t.GROUPREF_EXISTS:
+            group, yes, no = said
+            otherwise = next if no is None else self._compiled(no, flags, next)
+            return _Node(kind, (group, self._compiled(yes, flags, next), otherwise), None)
+        return _Node(kind, (said, flags), next)
+
+    # --- walking
+
+    def _spend(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise Exhausted
+
+    def _run(self, start: _Node, at: int, groups: Groups) -> tuple[int, Groups] | None:
+        """Where the first way that succeeds ends."""
+        waiting, seen = [(start, at, groups)], set[tuple[_Node, int, Groups]]()
+        while waiting:
+            state = waiting.pop()
+            if state in seen:
+                continue
+            seen.add(state)
+            self._spend()
+            node, at, groups = state
+            if node.kind is not _END:
+                waiting += reversed(self._steps(node, at, groups))
+            elif not node.said or at == len(self._subject):
+                return at, groups
+        return None
+
+    def _steps(self, node: _Node, at: int, groups: Groups) -> Sequence[tuple[_Node, int, Groups]]:
+        """Where it goes on, the first to be tried first."""
+        kind, said, next = node.kind, node.said, node.next
+        if kind is _LEAF:
+            found = said(self._subject, at)
+            return [] if found is None or next is None else [(next, found.end(), groups)]
+        if kind is _SPLIT:
+            return [(one, at, groups) for one in said]
+        if kind is _LOOP:
+            return self._round(node, at, groups)
+        if kind is t.GROUPREF_EXISTS:
+            group, yes, no = said
+            held = groups[group]
+            return [(yes if held is not None and held[1] >= 0 else no, at, groups)]
+        assert next is not None, "all others have something after them"
+        if kind is _OPEN:
+            return [(next, at, (*groups[:said], (at, -1), *groups[said + 1 :]))]
+        if kind is _CLOSE:
+            held = groups[said]
+            begun = held[0] if held is not None else at
+            return [(next, at, (*groups[:said], (begun, at), *groups[said + 1 :]))]
+        if kind is t.ATOMIC_GROUP:
+            inside = self._run(said, at, groups)
+            return [] if inside is None else [(next, *inside)]
+        if kind in t.LOOKS:
+            return self._looked(node, next, at, groups)
+        if kind is t.GROUPREF:
+            return self._referred(said, next, at, groups)
+        return []  # what never matches
+
+    def _round(self, node: _Node, at: int, groups: Groups) -> Sequence[tuple[_Node, int, Groups]]:
+        loop: _Loop = node.said
+        assert node.next is not None, "a loop has an end"
+        out = (node.next, at, groups)
+        if loop.count >= loop.most or (loop.count >= loop.least and loop.last == at):
+            return [out]
+        key = at if loop.idles else -1
+        body = loop.again.get(key)
+        if body is None:
+            settled = loop.endless and loop.count >= loop.least and not loop.idles
+            back = node if settled else _Node(_LOOP, loop.following(at), node.next)
+            body = loop.again[key] = self._compiled(loop.body, loop.flags, back)
+        again = (body, at, groups)
+        if loop.count < loop.least:
+            return [again]
+        return [again, out] if loop.greedy else [out, again]
+
+    def _looked(self, node: _Node, next: _Node, at: int, groups: Groups) -> Sequence[tuple[_Node, int, Groups]]:
+        body, back = node.said
+        inside = self._run(body, at - back, groups) if at >= back else None
+        if node.kind is t.ASSERT_NOT:
+            return [(next, at, groups)] if inside is None else []
+        return [] if inside is None else [(next, at, inside[1])]
+
+    def _referred(
+        self, said: tuple[int, int], next: _Node, at: int, groups: Groups
+    ) -> Sequence[tuple[_Node, int, Groups]]:
+        group, flags = said
+        held = groups[group]
+        if held is None or held[1] < 0:
+            return []
+        text = self._subject[held[0] : held[1]]
+        for n, character in enumerate(text):
+            self._spend()
+            if at + n >= len(self._subject) or not t.same(character, self._subject[at + n], flags):
+                return []
+        return [(next, at + len(text), groups)]
+
+
+def _holds(items: t.Tree, kinds: Sequence[Any]) -> bool:
+    """Is there an item of one of these kinds?"""
+    return any(item[0] in kinds or any(_holds(inner, kinds) for inner in t.inside(item)) for item in items)
