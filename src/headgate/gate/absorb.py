@@ -8,12 +8,13 @@ from msgspec.structs import replace
 
 from headgate.base.ids import derived
 from headgate.gate.change import Change, EventKind, TriggerEvent
-from headgate.gate.enqueue import enqueue, triggers
+from headgate.gate.enqueue import enqueue, guarded, triggers, unfit
 from headgate.gate.graph import dependents
 from headgate.gate.leave import leave
 from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Phase, Queue, State, World, with_item, with_queue
 from headgate.gate.needs import closed_because
 from headgate.gate.report import knows
+from headgate.gate.returned.shape import checked
 from headgate.gate.start import abandon, run
 from headgate.gate.work import (
     Answer,
@@ -37,12 +38,13 @@ def absorb(state: State, event: TriggerEvent | Answer | Managed, world: World, a
             return triggered(state, event, world, asked)
         case MergeAnswer() | LandAnswer() | BuildEnded() | BuildPaused():
             return answered(state, event, world, asked)
-        case Enqueue(change=change, id=id):
-            return enqueue(state, change, id, world, asked, by_hand=True)
+        case Enqueue(change=change, id=id, unapproved=unapproved):
+            return enqueue(state, change, id, world, asked, exempt=unapproved or not guarded(world.pipeline))
         case Dequeue(key=key):
             return dequeued(state, key, world, asked)
         case Promote(keys=keys, id=id):
-            return promoted(state, keys, id, world, asked)
+            fit = tuple(key for key in keys if not _kept_back(event, key, state, world))
+            return promoted(state, fit, id, world, asked)
         case LayoutChanged():
             return reconfigured(state, world, asked)
         case _:
@@ -109,6 +111,8 @@ def unmoved(work: Managed, before: State, after: State, world: World) -> str:
                 return f"{change.key} is in the pipeline already"
             if after.find(change.key) is not None:
                 return ""
+            if guarded(world.pipeline) and not work.unapproved and (why := unfit(change, world)):
+                return _why_not(why, world)
             if not world.layouts.landed.takes_part(world.pipeline.name, change.project, change.branch):
                 return f"{change.project} has no jobs in {world.pipeline.name} for {change.branch}"
             return f"{change.key} cannot be tested; its report says why"
@@ -117,6 +121,8 @@ def unmoved(work: Managed, before: State, after: State, world: World) -> str:
                 return f"{key} is not in the pipeline"
             return "" if after.find(key) is None else f"{key} is landing already"
         case Promote(keys=keys):
+            if back := next(filter(None, (_kept_back(work, key, before, world) for key in keys)), ""):
+                return _why_not(back, world)
             missing = [key for key in keys if before.find(key) is None]
             if missing:
                 return (
@@ -127,6 +133,21 @@ def unmoved(work: Managed, before: State, after: State, world: World) -> str:
             return ""
         case _:
             assert_never(work)
+
+
+def _kept_back(work: Promote, key: str, state: State, world: World) -> str:
+    """Why a change is not moved to the head, where it lands first: it no longer meets the requirements."""
+    found = state.find(key)
+    if found is None or found[1].exempt or work.unapproved or not guarded(world.pipeline):
+        return ""
+    return unfit(found[1].change, world)
+
+
+def _why_not(why: str, world: World) -> str:
+    return (
+        f"{why}, as pipeline {world.pipeline.name} requires; who has the permission enqueue-unapproved may ask for it "
+        "all the same, by saying so (unapproved)"
+    )
 
 
 def reconfigured(state: State, world: World, asked: list[Action]) -> State:
@@ -180,7 +201,7 @@ def _answered_landing(
     if next is None or answer.ok:
         return state
     state = dequeued(state, item.change.key, world, asked)
-    return enqueue(state, next.change, next.event, world, asked, by_hand=next.by_hand)
+    return enqueue(state, next.change, next.event, world, asked, exempt=next.by_hand)
 
 
 def _landed(queue: Queue, item: Item, answer: LandAnswer, world: World, asked: list[Action]) -> Queue:
@@ -195,7 +216,7 @@ def _landed(queue: Queue, item: Item, answer: LandAnswer, world: World, asked: l
 
 
 def _built(item: Item, buildset: BuildSet, answer: BuildEnded, world: World, asked: list[Action]) -> BuildSet:
-    build, outcome = buildset.builds.get(answer.job), answer.outcome
+    build, outcome = buildset.builds.get(answer.job), answer.outcome.fit()
     if build is None or build.id != outcome.build or build.result is not None:
         return buildset
     job = next(j for j in buildset.jobs if j.name == answer.job)
@@ -212,7 +233,7 @@ def _built(item: Item, buildset: BuildSet, answer: BuildEnded, world: World, ask
         error=outcome.error,
         start_ms=outcome.start_ms,
         end_ms=outcome.end_ms,
-        log_url=_log_url(outcome),
+        log_url=checked(outcome.data).log_url or "",
         data=outcome.data,
     )
     return replace(buildset, builds={**buildset.builds, job.name: ended})
@@ -222,19 +243,14 @@ def _paused(buildset: BuildSet, answer: BuildPaused) -> BuildSet:
     build = buildset.builds.get(answer.job)
     if build is None or build.id != answer.build or build.result is not None or build.paused:
         return buildset
-    return replace(buildset, builds={**buildset.builds, build.job: replace(build, paused=True, data=answer.data)})
+    data = BuildOutcome(build.id, data=answer.data).fit().data
+    return replace(buildset, builds={**buildset.builds, build.job: replace(build, paused=True, data=data)})
 
 
 def _without_dependents(buildset: BuildSet, build: Build, asked: list[Action], *, ended: bool) -> BuildSet:
     """What runs beside a paused build that is gone has lost what it rested on, and is stopped; `ended`: forget also
     what has ended."""
-    names = dependents(buildset.jobs, build.job)
+    names = dependents(buildset, build.job)
     lost = {n: b for n, b in buildset.builds.items() if n in names and (ended or b.result is None)}
     asked.extend(Cancel(other.id, build=True) for other in lost.values() if other.result is None)
     return replace(buildset, builds={n: b for n, b in buildset.builds.items() if n not in lost})
-
-
-def _log_url(outcome: BuildOutcome) -> str:
-    zuul = outcome.data.get("zuul")
-    url = zuul.get("log_url") if isinstance(zuul, dict) else None
-    return url if isinstance(url, str) else ""

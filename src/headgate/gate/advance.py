@@ -9,12 +9,16 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
+from headgate.config.dynamic import Asked
 from headgate.config.model import ConfigError, FrozenJob
 from headgate.gate import graph
-from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Layout, Report, Resume, State, World
+from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Report, Resume, State, World
 from headgate.gate.report import filled
 from headgate.gate.start import Base, run
 from headgate.gate.work import ReportRequest
+
+ERRORS_MAX = 100
+"""Errors of its configuration that an item tells of."""
 
 
 @dataclass(slots=True)
@@ -54,27 +58,25 @@ def holders(state: State) -> Iterator[tuple[str, str, str]]:
 
 
 def freeze(item: Item, base: Base, world: World, asked: list[Action]) -> Item:
-    """The item with its job graph, or with what is wrong with its configuration."""
+    """The item with its job graph, or with what is wrong with its configuration; as it is while that is looked at."""
     buildset, change = item.buildset, item.change
     assert buildset is not None, "an item is frozen after its buildset merged"
-    layout: Layout = world.layouts.landed
-    without: Layout | None = None
-    errors: tuple[ConfigError, ...] = ()
-    if buildset.proposed:
-        layout, errors = world.layouts.proposed(buildset.proposed, (change.project, change.branch), base.proposed)
-        if not layout.touches_config(change.project, change.files, change.branch):
-            errors = _beneath(errors, base, world)
-        without = world.layouts.layout(base.proposed)
-    blocking = tuple(e for e in errors if e.severity == "error")
+    texts = {"texts": buildset.proposed, "ahead": base.proposed} if buildset.proposed else {}
+    found = world.layouts.judged(
+        Asked(buildset.id, world.pipeline.name, change.project, change.branch, change.ref, change.files, **texts)
+    )
+    if found is None:
+        return item
+    errors = found.errors
+    if not world.layouts.landed.touches_config(change.project, change.files, change.branch):
+        errors = _beneath(errors, base, world)
     warnings = tuple(e.render() for e in errors if e.severity != "error")
-    if not blocking:
-        frozen = layout.freeze(world.pipeline.name, change.project, change.branch, change.ref, change.files, without)
-        blocking = frozen.errors
-        buildset = replace(buildset, graph=frozen)
-    buildset = replace(buildset, config_errors=_distinct(blocking), warnings=buildset.warnings + warnings)
-    if blocking:
-        return replace(item, buildset=replace(buildset, graph=None))
-    return _announce(replace(item, buildset=buildset), world, asked)
+    blocking = tuple(e for e in errors if e.severity == "error") or found.graph.errors
+    graph = None if blocking else found.graph
+    warnings = buildset.warnings + warnings
+    buildset = replace(buildset, graph=graph, config_errors=_distinct(blocking), warnings=warnings)
+    item = replace(item, buildset=buildset)
+    return item if blocking else _announce(item, world, asked)
 
 
 def _beneath(errors: tuple[ConfigError, ...], base: Base, world: World) -> tuple[ConfigError, ...]:
@@ -88,7 +90,11 @@ def _beneath(errors: tuple[ConfigError, ...], base: Base, world: World) -> tuple
 
 
 def _distinct(errors: tuple[ConfigError, ...]) -> tuple[ConfigError, ...]:
-    return tuple(dict.fromkeys(errors))
+    """Each once; of very many the first, and how many more there are."""
+    found = tuple(dict.fromkeys(errors))
+    if (more := len(found) - ERRORS_MAX) <= 0:
+        return found
+    return (*found[:ERRORS_MAX], ConfigError("Unknown Configuration Error", f"there are {more} more errors"))
 
 
 def _announce(item: Item, world: World, asked: list[Action]) -> Item:
@@ -139,10 +145,9 @@ def _round(
         return _stop_the_rest(buildset, asked)
     builds = dict(buildset.builds)
     for name, why in graph.skipped(buildset).items():
-        job = next(j for j in buildset.jobs if j.name == name)
-        builds[name] = Build(
-            id=derived(buildset.id, name, "skipped"), job=name, result="SKIPPED", voting=job.voting, error=why
-        )
+        voting = buildset.graph is None or buildset.graph.by_name[name].voting
+        id = derived(buildset.id, name, "skipped")
+        builds[name] = Build(id=id, job=name, result="SKIPPED", voting=voting, error=why)
     held = world.dependent and graph.holding(ahead)
     for job in graph.ready(buildset) if not held else ():
         needs = graph.required(job, ahead if item.change.is_change else ())

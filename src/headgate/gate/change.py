@@ -80,3 +80,9 @@ class TriggerEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """Unique, and the same when the same happening is told twice."""
     at_ms: int = 0
     """Milliseconds since the epoch, UTC, when it was seen."""
+
+
+def whose(event: TriggerEvent) -> str:
+    """The project of a change, of whose events there may be a flood.  Of what happens to branches nobody: it may
+    concern all, and nothing that comes later may be before it."""
+    return event.change.project if event.change.is_change else ""

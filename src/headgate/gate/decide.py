@@ -6,14 +6,29 @@ changes, the item starts anew.  The head lands when all its jobs passed; a faili
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
 from headgate.gate.advance import Permits, advance_jobs, freeze
 from headgate.gate.leave import active, dismiss, leave
-from headgate.gate.model import Action, BuildSet, Item, Land, Phase, Queue, Record, State, Unfollowed, World, with_queue
+from headgate.gate.model import (
+    Action,
+    BuildSet,
+    Faulty,
+    Item,
+    Land,
+    Phase,
+    Queue,
+    Record,
+    State,
+    Unfollowed,
+    World,
+    with_queue,
+)
 from headgate.gate.needs import trouble, withdrawn
 from headgate.gate.report import result_of, text
 from headgate.gate.start import Base, abandon, start, stopped
@@ -23,32 +38,68 @@ LEAVES_MAX = 10
 """Items that leave in one turn, whose end must be recorded at once; what is behind them waits for the next."""
 
 
+WORKED_ON_MAX = 200
+"""Changes of one project that are worked on at once where each is tested alone; the rest wait for their turn."""
+
+
+@dataclass(slots=True)
+class Room:
+    """How many changes of each project are worked on, in queues that each change has of its own."""
+
+    taken: Counter[str]
+
+    @classmethod
+    def of(cls, state: State) -> Room:
+        return cls(Counter(queue.name for queue in state.queues if queue.dynamic and _begun(queue)))
+
+    def admits(self, queue: Queue) -> bool:
+        """Is the queue's change worked on, or may it be?  Then it takes its place."""
+        if not queue.dynamic or _begun(queue):
+            return True
+        if self.taken[queue.name] >= WORKED_ON_MAX:
+            return False
+        self.taken[queue.name] += 1
+        return True
+
+
+def _begun(queue: Queue) -> bool:
+    return any(item.buildset is not None for item in queue.items)
+
+
 def unfinished(asked: list[Action]) -> bool:
     """May more have to leave than did?"""
     return sum(isinstance(action, Record) for action in asked) >= LEAVES_MAX
 
 
 def settle(state: State, world: World, asked: list[Action]) -> State:
-    """Ask for everything every queue wants; settled twice is as settled once, unless `unfinished`."""
-    permits = Permits.of(state, world)
+    """Ask for everything every queue wants; settled twice is as settled once, unless `unfinished`.  Raises Faulty."""
+    permits, room = Permits.of(state, world), Room.of(state)
     for queue in state.queues:
-        settled = settle_queue(queue, permits, world, asked)
+        looked_at = list[str]()
+        try:
+            settled = settle_queue(queue, permits, room, world, asked, looked_at)
+        except Exception as error:
+            raise Faulty(looked_at[-1] if looked_at else "") from error
         if settled is not queue:
             state = with_queue(state, settled)
     return state
 
 
-def settle_queue(queue: Queue, permits: Permits, world: World, asked: list[Action]) -> Queue:
+def settle_queue(
+    queue: Queue, permits: Permits, room: Room, world: World, asked: list[Action], looked_at: list[str]
+) -> Queue:
+    """`looked_at`: the ids of items, as far as it came."""
     base, kept = Base(keys=set(queue.landed_keys), unfollowed=_unfollowed(queue, world)), list[Item]()
-    items = queue.items
+    items, admitted = queue.items, room.admits(queue)
     for position, item in enumerate(items):  # head to tail
+        looked_at.append(item.id)
         landing = item.buildset is not None and item.buildset.landing
         if item.live and not landing and not item.epilogue and withdrawn(item.change, world):
             if unfinished(asked):
                 return _tidy(queue, [*kept, item, *items[position + 1 :]], world)
             queue = dismiss(queue, item, world, asked)
             continue
-        works = active(queue, len(kept))
+        works = admitted and active(queue, len(kept))
         if works or item.buildset is not None:
             item = _look(item, queue.landed, base, works, permits, world, asked)
             if _finished(item, base):

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from headgate.base.ids import derived
 from headgate.config.model import FrozenGraph, Pipeline, TriggerFilter
-from headgate.config.patterns import any_matches
+from headgate.config.patterns import may_match
 from headgate.gate.change import Change, Standing, TriggerEvent
 from headgate.gate.leave import leave
 from headgate.gate.model import (
@@ -32,18 +32,20 @@ from headgate.gate.work import ReportRequest
 
 
 def enqueue(
-    state: State, change: Change, event: str, world: World, asked: list[Action], *, by_hand: bool = False
+    state: State, change: Change, event: str, world: World, asked: list[Action], *, exempt: bool = False
 ) -> State:
-    """`change` in the queue it belongs to; refused with a report when it cannot be tested at all."""
+    """`change` in the queue it belongs to; refused with a report when it cannot be tested at all.  `exempt`: this
+    patchset need not meet the pipeline's requirements."""
     if foreign(world.pipeline, change) or not _takes_part(change, world):
         return state
-    if not by_hand and refused(world.pipeline, world.standings.get(change.key)) and change.is_change:
+    wanting = bool(unfit(change, world))
+    if wanting and not exempt:
         return state
     found = _here(state, change)
     if found is not None:
-        return _succeed(state, *found, Successor(change, event, by_hand))
+        return _succeed(state, *found, Successor(change, event, exempt))
     if world.pipeline.manager in ("serial", "supercedent"):
-        return _in_line(state, change, event, world, asked)
+        return _in_line(state, replace(_item(change, event, world), exempt=wanting), world, asked)
     ahead: tuple[Change, ...] = ()
     if change.is_change and not world.pipeline.ignore_dependencies:
         ahead, problems = needs(change, world)
@@ -51,15 +53,15 @@ def enqueue(
             return state
         problems += tuple(filter(None, [too_many(state, ahead, world)]))
         if world.dependent:
-            problems += _not_together(state, change, ahead, world, by_hand=by_hand)
+            problems += _not_together(state, change, ahead, world)
         if problems:
             return _refuse(state, change, event, problems, world, asked)
     if not world.dependent:
-        return _alone(state, change, ahead, event, world)
+        return _alone(state, replace(_item(change, event, world), exempt=wanting), ahead, world)
     for needed in ahead:
         if state.find(needed.key) is None:
-            state = _append(state, needed, event, world)
-    state = _append(state, change, event, world)
+            state = _append(state, _item(needed, event, world), world)
+    state = _append(state, replace(_item(change, event, world), exempt=wanting), world)
     return _those_behind(state, change, event, world, asked)
 
 
@@ -85,15 +87,14 @@ def _queue_name(change: Change, world: World) -> str:
     return world.layouts.landed.queue_of(change.project, change.branch, world.pipeline.name)
 
 
-def _not_together(
-    state: State, change: Change, ahead: tuple[Change, ...], world: World, *, by_hand: bool
-) -> tuple[str, ...]:
-    """Why the changes of `ahead` cannot land before `change` in one queue."""
+def _not_together(state: State, change: Change, ahead: tuple[Change, ...], world: World) -> tuple[str, ...]:
+    """Why the changes of `ahead` cannot land before `change` in one queue.  They meet the requirements themselves,
+    whatever `change` is exempt from."""
     problems = []
     for needed in ahead:
         if state.find(needed.key) is not None and _queue_name(needed, world) == _queue_name(change, world):
             continue
-        why = "" if by_hand else refused(world.pipeline, world.standings.get(needed.key))
+        why = refused(world.pipeline, world.standings.get(needed.key))
         if not _takes_part(needed, world):
             problems.append(f"Depends-On: {needed.key}: its project has no {world.pipeline.name} jobs")
         elif _queue_name(needed, world) != _queue_name(change, world):
@@ -111,9 +112,9 @@ def _item(change: Change, event: str, world: World, *, live: bool = True) -> Ite
     return Item(id=id, change=change, live=live, event=event, enqueued_ms=world.now_ms)
 
 
-def _append(state: State, change: Change, event: str, world: World) -> State:
-    queue = _queue(state, _queue_name(change, world), world, world.pipeline.window.size)
-    return with_queue(state, replace(queue, items=(*queue.items, _item(change, event, world))))
+def _append(state: State, item: Item, world: World) -> State:
+    queue = _queue(state, _queue_name(item.change, world), world, world.pipeline.window.size)
+    return with_queue(state, replace(queue, items=(*queue.items, item)))
 
 
 def _queue(state: State, name: str, world: World, window: int) -> Queue:
@@ -121,22 +122,23 @@ def _queue(state: State, name: str, world: World, window: int) -> Queue:
     return next((q for q in state.queues if q.name == name), Queue(id=id, name=name, window=window))
 
 
-def _in_line(state: State, change: Change, event: str, world: World, asked: list[Action]) -> State:
+def _in_line(state: State, item: Item, world: World, asked: list[Action]) -> State:
     """One after the other; supercedent: of a branch only the first, which runs, and the last."""
+    change = item.change
     if world.pipeline.manager == "serial":
         queue = _queue(state, _queue_name(change, world), world, 1)
     else:
         queue = _queue(state, f"{change.project} {change.branch or change.ref}", world, 1)
         for waiting in queue.items[1:]:
             queue = leave(queue, waiting, "DEQUEUED", world, asked, told=False)
-    return with_queue(state, replace(queue, items=(*queue.items, _item(change, event, world))))
+    return with_queue(state, replace(queue, items=(*queue.items, item)))
 
 
-def _alone(state: State, change: Change, ahead: tuple[Change, ...], event: str, world: World) -> State:
+def _alone(state: State, item: Item, ahead: tuple[Change, ...], world: World) -> State:
     """A queue of its own; what it needs is ahead of it, tested with it, but not reported."""
-    item = _item(change, event, world)
-    unreported = (replace(_item(needed, event, world, live=False), id=derived(item.id, needed.key)) for needed in ahead)
-    queue = Queue(id=derived("queue", item.id), name=change.project, items=(*unreported, item), window=0, dynamic=True)
+    needed = (_item(change, item.event, world, live=False) for change in ahead)
+    items = (*(replace(one, id=derived(item.id, one.change.key)) for one in needed), item)
+    queue = Queue(id=derived("queue", item.id), name=item.change.project, items=items, window=0, dynamic=True)
     return with_queue(state, queue)
 
 
@@ -183,9 +185,9 @@ def _matches(filter: TriggerFilter, event: TriggerEvent) -> bool:
         return False
     if filter.ignore_deletes and not change.is_change and change.commit == ZEROS:
         return False
-    if filter.branches and not any_matches(filter.branches, change.branch):
+    if filter.branches and not may_match(filter.branches, change.branch):
         return False
-    return not filter.refs or any_matches(filter.refs, change.ref)
+    return not filter.refs or may_match(filter.refs, change.ref)
 
 
 def refused(pipeline: Pipeline, standing: Standing | None) -> str:
@@ -194,6 +196,21 @@ def refused(pipeline: Pipeline, standing: Standing | None) -> str:
         return "it is not known at its connection"
     change = standing.change
     return unmet(pipeline, standing) if change.is_change else ""
+
+
+def guarded(pipeline: Pipeline) -> bool:
+    """Does what is let in land, or see what only reviewed changes may?  Then asking by hand replaces no requirement."""
+    return bool(pipeline.lands) or pipeline.post_review
+
+
+def unfit(change: Change, world: World) -> str:
+    """Why this patchset does not meet the requirements of the pipeline; empty when it does."""
+    if not change.is_change:
+        return ""
+    standing = world.standings.get(change.key)
+    if standing is not None and standing.change.commit != change.commit:
+        return f"{change.id} of {change.project} is not the current patchset"
+    return refused(world.pipeline, standing)
 
 
 def unmet(pipeline: Pipeline, standing: Standing) -> str:

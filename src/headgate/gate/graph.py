@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from headgate.config.model import FrozenJob
@@ -12,11 +12,11 @@ from headgate.gate.model import FINAL_GOOD, Build, BuildSet, Item
 
 def ready(buildset: BuildSet) -> list[FrozenJob]:
     """Jobs not yet begun whose dependencies all ended well or are paused, in configured order."""
-    return [j for j in buildset.jobs if j.name not in buildset.builds and _may_start(j, buildset)]
-
-
-def _may_start(job: FrozenJob, buildset: BuildSet) -> bool:
     names = {j.name for j in buildset.jobs}
+    return [j for j in buildset.jobs if j.name not in buildset.builds and _may_start(j, buildset, names)]
+
+
+def _may_start(job: FrozenJob, buildset: BuildSet, names: Collection[str]) -> bool:
     for dependency in job.dependencies:
         build = buildset.builds.get(dependency.name)
         if build is None:
@@ -38,25 +38,22 @@ def _good(build: Build) -> bool:
     return build.result == "SUCCESS" or (build.result is None and build.paused)
 
 
-def dependents(jobs: Iterable[FrozenJob], name: str, *, hard_only: bool = False) -> set[str]:
+def dependents(buildset: BuildSet, name: str, *, hard_only: bool = False) -> set[str]:
     """Names of the jobs that depend on `name`, directly or through others."""
-    jobs = tuple(jobs)
+    needed_by = buildset.graph.needed_by if buildset.graph is not None else {}
     found: set[str] = set()
-    frontier = {name}
+    frontier = [name]
     while frontier:
-        frontier = {
-            job.name
-            for job in jobs
-            for d in job.dependencies
-            if d.name in frontier and not (hard_only and d.soft) and job.name not in found
-        }
-        found |= frontier
+        for other, soft in needed_by.get(frontier.pop(), ()):
+            if other not in found and not (hard_only and soft):
+                found.add(other)
+                frontier.append(other)
     return found
 
 
-def parents(jobs: Iterable[FrozenJob], job: FrozenJob) -> set[str]:
+def parents(buildset: BuildSet, job: FrozenJob) -> set[str]:
     """Names of the jobs that `job` depends on, directly or through others."""
-    by_name = {j.name: j for j in jobs}
+    by_name = buildset.graph.by_name if buildset.graph is not None else {}
     found: set[str] = set()
     frontier = [d.name for d in job.dependencies]
     while frontier:
@@ -69,7 +66,7 @@ def parents(jobs: Iterable[FrozenJob], job: FrozenJob) -> set[str]:
 
 def done_for(buildset: BuildSet) -> list[Build]:
     """Paused builds that nobody needs any more: every job that depends on them has ended."""
-    return [b for b in buildset.paused if all(_ended(n, buildset) for n in dependents(buildset.jobs, b.job))]
+    return [b for b in buildset.paused if all(_ended(n, buildset) for n in dependents(buildset, b.job))]
 
 
 def _ended(job: str, buildset: BuildSet) -> bool:
@@ -107,12 +104,12 @@ def required(job: FrozenJob, ahead: Sequence[Item]) -> Required:
 
 
 def told(build: Build, change: Change) -> list[dict[str, object]]:
-    """The artifacts of a build, as jobs after it are told of them."""
+    """The artifacts of a build, as jobs after it are told of them; `build` is what the gate says, not the job."""
     zuul = build.data.get("zuul")
-    found = zuul.get("artifacts") if isinstance(zuul, Mapping) else None
+    found = zuul.get("artifacts") if build.returned.artifacts and isinstance(zuul, dict) else None
     of = {"job": build.job, "project": change.project, "branch": change.branch, "ref": change.ref}
     of |= {"change": change.topic, "patchset": change.commit} if change.is_change else {}
-    return [{**of, **one} for one in (found if isinstance(found, list | tuple) else ()) if isinstance(one, Mapping)]
+    return [{**one, **of} for one in found or ()]
 
 
 def skipped(buildset: BuildSet) -> dict[str, str]:
@@ -123,29 +120,28 @@ def skipped(buildset: BuildSet) -> dict[str, str]:
         if build is None or not (build.result or build.paused):
             continue
         if _good(build):
-            for name in _left_out(buildset.jobs, job, build):
+            for name in _left_out(buildset, job, build):
                 reasons.setdefault(name, f"Skipped by job {job.name}")
         elif build.result not in FINAL_GOOD:
-            for name in dependents(buildset.jobs, job.name):
+            for name in dependents(buildset, job.name):
                 reasons.setdefault(name, f"Skipped due to failed job {job.name}")
         else:
-            for name in dependents(buildset.jobs, job.name, hard_only=True):
+            for name in dependents(buildset, job.name, hard_only=True):
                 reasons.setdefault(name, build.error or f"Skipped due to skipped job {job.name}")
     return {name: why for name, why in reasons.items() if name not in buildset.builds}
 
 
-def _left_out(jobs: tuple[FrozenJob, ...], job: FrozenJob, build: Build) -> set[str]:
+def _left_out(buildset: BuildSet, job: FrozenJob, build: Build) -> set[str]:
     """Jobs that `zuul.child_jobs`, returned by `job`, leaves out; it names the direct dependents to run."""
-    zuul = build.data.get("zuul")
-    children = zuul.get("child_jobs") if isinstance(zuul, Mapping) else None
-    if not isinstance(children, list | tuple):
+    children = build.returned.child_jobs
+    if children is None:
         return set()
     if not children:
-        return dependents(jobs, job.name, hard_only=True)
-    direct = {j.name for j in jobs if any(d.name == job.name for d in j.dependencies)}
+        return dependents(buildset, job.name, hard_only=True)
+    direct = {j.name for j in buildset.jobs if any(d.name == job.name for d in j.dependencies)}
     out: set[str] = set()
     for name in direct - set(children):
-        out |= {name} | dependents(jobs, name, hard_only=True)
+        out |= {name} | dependents(buildset, name, hard_only=True)
     return out
 
 
@@ -159,7 +155,7 @@ def waiting_for(job: FrozenJob, buildset: BuildSet) -> str:
 
 def parent_data(job: FrozenJob, buildset: BuildSet) -> dict[str, object]:
     """Data returned by the jobs `job` depends on, through others too; in graph order, later wins."""
-    wanted, data = parents(buildset.jobs, job), dict[str, object]()
+    wanted, data = parents(buildset, job), dict[str, object]()
     for other in buildset.jobs:
         build = buildset.builds.get(other.name)
         if other.name in wanted and build is not None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from headgate.base.ids import derived
 from headgate.config.branches import content_of
 from headgate.config.model import Window
-from headgate.gate.model import Action, Item, Queue, Record, Report, Unfollowed, World
+from headgate.gate.model import Action, Item, Queue, Record, Report, State, Unfollowed, World, with_queue
 from headgate.gate.needs import closed_because
 from headgate.gate.report import knows, reporters, text
 from headgate.gate.start import abandon
@@ -35,6 +35,23 @@ def dismiss(queue: Queue, item: Item, world: World, asked: list[Action]) -> Queu
     if why:
         return leave(queue, replace(item, trouble=why), "MERGE_FAILURE", world, asked)
     return leave(queue, item, "DEQUEUED", world, asked, told=knows(item, world))
+
+
+def set_aside(state: State, id: str, why: str, world: World, asked: list[Action]) -> State:
+    """Without the item, which nobody can handle: it fails, and its report says why."""
+    found = next(((queue, item) for queue, item in state.items() if item.id == id), None)
+    if found is None:
+        return state
+    queue, item = found[0], replace(found[1], trouble=why)
+    own = list[Action]()
+    try:
+        queue = leave(queue, item, "FAILURE", world, own)
+    except Exception:  # what tells of it cannot be handled either
+        own = [Record(replace(item, buildset=None), "FAILURE", why)] if item.live else []
+        abandon(item, own)
+        queue = replace(queue, items=tuple(i for i in queue.items if i.id != id))
+    asked.extend(own)
+    return with_queue(state, queue)
 
 
 def without(queue: Queue, item: Item, result: str, world: World) -> Queue:

@@ -14,8 +14,11 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
+from headgate.config.dynamic import Asked, Judgement
 from headgate.config.model import ConfigError, FrozenGraph, FrozenJob, Pipeline
 from headgate.gate.change import Change, Standing
+from headgate.gate.returned.shape import NOTHING, Returned, checked
+from headgate.gate.returned.values import Unfit
 from headgate.gate.work import BuildSpec, LandRequest, MergeRequest, ReportRequest, RepoState
 
 FINAL_GOOD = frozenset({"SUCCESS", "SKIPPED"})
@@ -33,7 +36,7 @@ class Phase(StrEnum):
     """A change ahead does not merge: its own item says so, and ours starts anew without it."""
 
 
-class Build(msgspec.Struct, frozen=True, omit_defaults=True):
+class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """The current attempt at one job.  Ended when it has a result."""
 
     id: str
@@ -47,7 +50,7 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True):
     end_ms: int = 0
     log_url: str = ""
     data: dict[str, object] = {}
-    """What the job returned, and the jobs after it may read."""
+    """What the job returned, and the jobs after it may read; of the shape of `gate.returned`."""
     given: tuple[dict[str, object], ...] = ()
     """Artifacts of changes ahead that the job requires."""
     paused: bool = False
@@ -58,6 +61,23 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def failed(self) -> bool:
         return self.voting and self.result is not None and self.result not in FINAL_GOOD
+
+    @cached_property
+    def returned(self) -> Returned:
+        """What is read of the data."""
+        return checked(self.data) if self.data else NOTHING
+
+    @classmethod
+    def of_format(cls, number: int, plain: bytes) -> Build:
+        """As the store has it: an older version kept whatever a job returned.  Raises ValueError."""
+        found = msgspec.json.decode(plain, type=cls)
+        try:
+            checked(found.data)
+        except Unfit as unfit:
+            result = "FAILURE" if found.result == "SUCCESS" else found.result
+            why = found.error or f"what the job returned cannot be used: {unfit}"
+            return replace(found, result=result, error=why if result else "", data={}, log_url="")
+        return found
 
 
 class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
@@ -147,6 +167,8 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     """How often it was started on a base; makes each buildset id new."""
     started: bool = False
     """The start was reported to whom the pipeline names."""
+    exempt: bool = False
+    """Let in by hand, as this patchset, although it did not meet the requirements."""
     epilogue: bool = False
     """The change succeeded and left its queue; jobs of type reporter run for it, and nobody is told how they end."""
     trouble: str = ""
@@ -203,10 +225,6 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
         return next(((q, i) for q, i in self.items() if i.change.key == key and (i.live or not live)), None)
 
 
-Texts = Mapping[str, Mapping[str, Mapping[str, str]]]
-"""Proposed configuration: project -> branch -> path -> text"""
-
-
 class Layout(Protocol):
     """What the gate asks of a configuration (`config.layout.Layout` is one)."""
 
@@ -242,15 +260,8 @@ class Layouts(Protocol):
         """branch -> digest of the configuration files the landed layout was made of."""
         ...
 
-    def proposed(
-        self, texts: Texts, own: tuple[str, str] | None = None, ahead: Texts | None = None
-    ) -> tuple[Layout, tuple[ConfigError, ...]]:
-        """The layout to use, and the errors that the proposal adds to those of the chain `ahead`; `own` is the project
-        and branch of the change itself, whose errors are all told."""
-        ...
-
-    def layout(self, texts: Texts) -> Layout:
-        """The one to use for a chain that proposes these."""
+    def judged(self, asked: Asked) -> Judgement | None:
+        """What a proposal comes to; None while that is looked at: a later turn asks again."""
         ...
 
 
@@ -291,6 +302,14 @@ def with_queue(state: State, queue: Queue) -> State:
     if any(q.id == queue.id for q in state.queues):
         return replace(state, queues=tuple(queue if q.id == queue.id else q for q in state.queues))
     return replace(state, queues=(*state.queues, queue))
+
+
+class Faulty(Exception):
+    """Deciding on this item raises; the cause says what."""
+
+    def __init__(self, item: str) -> None:
+        super().__init__(f"item {item} cannot be handled")
+        self.item = item
 
 
 # What a turn wants of the world; each is made durable in the commit that decided it.

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from headgate.config.model import FrozenJob
 from headgate.gate.change import Change
 from headgate.gate.model import FINAL_GOOD, Build, BuildSet, Item, Phase, World
 
+SIZE_MAX = 50_000
+"""Characters of a report, whatever jobs and configuration have to say."""
+ARTIFACTS_MAX_BYTES = 200_000
+"""Of one buildset, in the history."""
 REPORTER_OF = {
     "SUCCESS": "success",
     "FAILURE": "failure",
@@ -68,9 +74,11 @@ def text(item: Item, result: str, world: World) -> str:
         lines += [
             f"{job.name} warns: {text}" for job in buildset.jobs for text in _warnings(buildset.builds.get(job.name))
         ]
-    if world.pipeline.footer_message:
-        lines += ["", world.pipeline.footer_message]
-    return "\n".join(lines)
+    footer = f"\n\n{world.pipeline.footer_message}" if world.pipeline.footer_message else ""
+    said = "\n".join(lines)
+    if len(said) > SIZE_MAX:
+        said = f"{said[:SIZE_MAX]}…\nThe rest of this report is left out."
+    return said + footer
 
 
 def _intro(item: Item, result: str, world: World) -> str:
@@ -107,9 +115,7 @@ def _job_line(job: FrozenJob, build: Build, world: World) -> str:
 
 def _warnings(build: Build | None) -> list[str]:
     """What the build returned as `zuul.warnings`."""
-    zuul = build.data.get("zuul") if build else None
-    found = zuul.get("warnings") if isinstance(zuul, dict) else None
-    return [text for text in found if isinstance(text, str)] if isinstance(found, list | tuple) else []
+    return list(build.returned.warnings or ()) if build else []
 
 
 def build_url(build: Build, world: World) -> str:
@@ -120,21 +126,22 @@ def build_url(build: Build, world: World) -> str:
 
 
 def artifacts(build: Build) -> list[dict[str, object]]:
-    """What the build returned as `zuul.artifacts`, as far as it has a name and a URL."""
-    zuul = build.data.get("zuul")
-    found = zuul.get("artifacts") if isinstance(zuul, dict) else None
-    shown: list[dict[str, object]] = []
-    for one in found if isinstance(found, list | tuple) else ():
-        if isinstance(one, dict) and isinstance(one.get("name"), str) and isinstance(one.get("url"), str):
-            metadata = one.get("metadata")
-            shown.append(
-                {
-                    "name": one["name"],
-                    "url": one["url"],
-                    **({"metadata": metadata} if isinstance(metadata, dict) else {}),
-                }
-            )
-    return shown
+    """What the build returned as `zuul.artifacts`."""
+    return [
+        {"name": one.name, "url": one.url, **({"metadata": one.metadata} if one.metadata is not None else {})}
+        for one in build.returned.artifacts or ()
+    ]
+
+
+def artifacts_of(buildset: BuildSet | None) -> dict[str, list[dict[str, object]]]:
+    """Build -> its artifacts, of as many builds as there is room for in one record of the history."""
+    left_bytes, kept = ARTIFACTS_MAX_BYTES, dict[str, list[dict[str, object]]]()
+    for build in buildset.builds.values() if buildset else ():
+        found = artifacts(build)
+        left_bytes -= len(msgspec.json.encode(found)) if found else 0
+        if found and left_bytes >= 0:
+            kept[build.id] = found
+    return kept
 
 
 def duration(length_ms: int) -> str:

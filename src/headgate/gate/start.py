@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
+from headgate.config.dynamic import Texts
 from headgate.config.model import FrozenJob, Pipeline
 from headgate.gate.graph import parent_data, parents, told
 from headgate.gate.model import (
@@ -22,7 +24,6 @@ from headgate.gate.model import (
     Phase,
     Run,
     State,
-    Texts,
     Unfollowed,
     World,
 )
@@ -139,6 +140,11 @@ def stopped(item: Item, asked: list[Action]) -> Item:
     return replace(item, buildset=replace(buildset, builds=ended))
 
 
+HANDED_MAX_BYTES = 256_000
+"""What the jobs before a job returned, and the artifacts it is told of: its request must fit into a commit."""
+TOO_MUCH = f"what it is to be told of other jobs is more than {HANDED_MAX_BYTES // 1000} kB: let them return less"
+
+
 def run(
     item: Item,
     buildset: BuildSet,
@@ -151,11 +157,15 @@ def run(
 ) -> Build:
     """The build of `job`, with the artifacts `given` by changes ahead; asks an executor for it, but for the built-in
     job that needs nobody."""
-    beneath = (buildset.builds.get(name) for name in sorted(parents(buildset.jobs, job)))
+    beneath = (buildset.builds.get(name) for name in sorted(parents(buildset, job)))
     id = derived(buildset.id, job.name, str(attempt), *(b.id for b in beneath if b and b.paused))
     build = Build(id=id, job=job.name, attempt=attempt, voting=job.voting, asked_ms=world.now_ms, given=given)
     if job.noop:
         return replace(build, result="SUCCESS")
+    zuul = variables(item, buildset, job, build, world.tenant, world.pipeline)
+    data = parent_data(job, buildset)
+    if len(msgspec.json.encode((data, zuul["artifacts"]))) > HANDED_MAX_BYTES:
+        return replace(build, result="FAILURE", error=TOO_MUCH, given=())
     semaphores = limits(job, world.layouts.landed)
     spec = BuildSpec(
         build=id,
@@ -166,8 +176,8 @@ def run(
         job=job,
         change=item.change,
         attempt=attempt,
-        zuul=variables(item, buildset, job, build, world.tenant, world.pipeline),
-        parent_data=parent_data(job, buildset),
+        zuul=zuul,
+        parent_data=data,
         semaphores=semaphores,
         shared=tuple(name for name in semaphores if name in world.layouts.landed.shared),
     )
@@ -232,6 +242,6 @@ def variables(
 
 def _artifacts(item: Item, buildset: BuildSet, job: FrozenJob, build: Build) -> list[Any]:
     """Of the changes ahead as far as the job requires them, and of the jobs it depends on."""
-    names = parents(buildset.jobs, job)
+    names = parents(buildset, job)
     ours = (buildset.builds.get(other.name) for other in buildset.jobs if other.name in names)
     return [*build.given, *(one for other in ours if other for one in told(other, item.change))]

@@ -9,9 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from headgate.base.texts import line
 from headgate.config.model import FrozenJob
 from headgate.gate.change import Change
+from headgate.gate.returned.shape import checked
+from headgate.gate.returned.values import Unfit
 
 
 class MergeItem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -156,6 +160,9 @@ class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Node -> how to reach it (Ansible's variables, JSON), once machines were claimed; else the runner has its own."""
 
 
+ERROR_SIZE_MAX = 2_000
+
+
 class BuildOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a build ended.  `result` None means: did not get to run; try again."""
 
@@ -169,6 +176,18 @@ class BuildOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     end_ms: int = 0
     log_path: str = ""
     """Where the executor keeps the log, local path."""
+
+    def fit(self) -> BuildOutcome:
+        """With what it says in one line, and what the job returned as `gate.returned` has it: what is not of that shape
+        is lost, and a failure of this build."""
+        error = line(self.error, ERROR_SIZE_MAX)
+        try:
+            checked(self.data)
+        except Unfit as unfit:
+            why = f"what the job returned cannot be used: {unfit}"
+            result = "FAILURE" if self.result in (None, "SUCCESS") else self.result
+            return replace(self, result=result, error=error or line(why, ERROR_SIZE_MAX), data={})
+        return self if error == self.error else replace(self, error=error)
 
 
 class BuildEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="build"):
@@ -194,10 +213,12 @@ class BuildPaused(msgspec.Struct, frozen=True, omit_defaults=True, tag="pause"):
 
 
 class Enqueue(msgspec.Struct, frozen=True, omit_defaults=True, tag="enqueue"):
-    """By hand: put a change (or a ref) into the pipeline, its requirements notwithstanding."""
+    """By hand: put a change (or a ref) into the pipeline."""
 
     change: Change
     id: str
+    unapproved: bool = False
+    """This patchset need not meet the requirements; what it needs must."""
 
 
 class Dequeue(msgspec.Struct, frozen=True, omit_defaults=True, tag="dequeue"):
@@ -211,6 +232,8 @@ class Promote(msgspec.Struct, frozen=True, omit_defaults=True, tag="promote"):
 
     keys: tuple[str, ...]
     id: str
+    unapproved: bool = False
+    """They need not meet the requirements."""
 
 
 class LayoutChanged(msgspec.Struct, frozen=True, omit_defaults=True, tag="layout"):

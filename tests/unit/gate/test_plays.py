@@ -248,9 +248,44 @@ def test_enqueue_and_dequeue_by_hand() -> None:
     play = Play()
     play.propose(play.change("A"))
     play.act(Enqueue(play.change("A"), "by-hand"))
-    assert play.queue == ["A"], "not approved, but asked for"
+    assert play.queue == [], "the requirements are what they are"
+    play.act(Enqueue(play.change("A"), "by-hand", unapproved=True))
+    assert play.queue == ["A"], "not approved, but asked for as that"
     play.act(Dequeue("p/master/A"))
     assert play.queue == [] and play.merging == {}
+
+
+def test_what_was_enqueued_unapproved_is_so_as_that_patchset_alone() -> None:
+    play = Play()
+    play.propose(play.change("A"))
+    old = play.change("A")
+    play.act(Enqueue(old, "by-hand", unapproved=True))
+    play.propose(play.change("A", commit="2" * 40))
+    assert play.queue == [], "a newer patchset has to be asked for anew"
+    play.act(Enqueue(old, "again"))
+    assert play.queue == [], "what is asked for is what was seen"
+    play.approve("B")
+    play.act(Enqueue(play.change("A", commit="2" * 40), "again", unapproved=True))
+    play.act(Promote(("p/master/A",), "now"))
+    assert play.queue == ["A", "B"], "once let in it may also be first"
+
+
+def test_a_needed_change_meets_the_requirements_itself() -> None:
+    play = Play()
+    play.propose(play.change("A"))
+    play.propose(play.change("B", "A"))
+    play.act(Enqueue(play.change("B", "A"), "by-hand", unapproved=True))
+    assert play.queue == [] and "p/master/A is not approved" in play.said["B"]
+
+
+def test_who_is_no_longer_approved_is_not_moved_to_the_head() -> None:
+    play = Play()
+    play.approve("A", "B")
+    play.propose(play.change("B"))
+    play.act(Promote(("p/master/B",), "now"))
+    assert play.queue == ["A", "B"]
+    play.act(Promote(("p/master/B",), "now", unapproved=True))
+    assert play.queue == ["B", "A"]
 
 
 def test_promote_moves_to_the_head_and_restarts_what_it_displaces() -> None:
@@ -297,7 +332,7 @@ def test_what_jobs_warn_of_is_in_the_report() -> None:
     play = Play("unit")
     play.approve("A")
     play.merges()
-    play.ends("A", "unit", "SUCCESS", zuul={"warnings": ["the API is old", 7]})
+    play.ends("A", "unit", "SUCCESS", zuul={"warnings": ["the API is old"]})
     play.lands("A")
     assert play.said["A"].splitlines()[-1] == "unit warns: the API is old"
 
@@ -460,3 +495,26 @@ def test_many_that_fail_together_leave_a_few_in_a_turn() -> None:
         left.append(len(play.ended))
     assert left == [LEAVES_MAX, LEAVES_MAX * 2, LEAVES_MAX * 2 + 5]
     assert play.ended == {head: "SUCCESS", **dict.fromkeys(topics, "FAILURE")}
+
+
+def test_an_item_waits_while_its_configuration_is_judged_and_goes_on_when_it_is() -> None:
+    play = Play("unit")
+    play.texts, play.waits = {"p": "other"}, True
+    play.approve("A")
+    play.merges()
+    assert play.builds == [] and play.queue == ["A"]
+    play.approve("B")
+    play.merges()
+    assert play.builds == [] and play.queue == ["A", "B"]
+    play.waits = False
+    play.act()
+    assert play.builds == [("A", "other"), ("B", "other")]
+
+
+def test_an_item_that_waits_for_its_judgement_can_be_withdrawn() -> None:
+    play = Play("unit")
+    play.texts, play.waits = {"p": "other"}, True
+    play.approve("A")
+    play.merges()
+    play.abandon("A")
+    assert play.queue == []

@@ -1,0 +1,83 @@
+"""The bounds of whatever a job returns: JSON, not too deep, not too large, that every program can write again."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from headgate.base.texts import line
+
+SIZE_MAX_BYTES = 256_000
+"""It is kept in the store, and given to every later job."""
+DEPTH_MAX = 50
+INTEGER_MAX_BITS = 256
+SHOWN_MAX = 100
+
+
+_DEEP = f"it is more than {DEPTH_MAX} levels deep"
+_LARGE = f"it is more than {SIZE_MAX_BYTES // 1000} kB of data, which is the limit"
+
+
+class Unfit(ValueError):
+    """What a job returned cannot be used.  The text is for the job's author."""
+
+
+def parsed(text: bytes) -> object:
+    """Raises Unfit."""
+    if len(text) > SIZE_MAX_BYTES:
+        raise Unfit(_LARGE)
+    try:
+        return msgspec.json.decode(text)
+    except RecursionError as error:
+        raise Unfit(_DEEP) from error
+    except ValueError as error:
+        raise Unfit(f"it is no JSON: {line(str(error))}") from error
+
+
+def bounded(value: object) -> None:
+    """Raises Unfit."""
+    level, count = [value], 0
+    for _ in range(DEPTH_MAX):
+        below: list[object] = []
+        for one in level:
+            if isinstance(one, dict):
+                _keys(one)
+                below += one.values()
+            elif isinstance(one, list | tuple):
+                below += one
+            else:
+                _leaf(one)
+        level, count = below, count + len(below)
+        if count > SIZE_MAX_BYTES:
+            raise Unfit(_LARGE)
+    if level:
+        raise Unfit(_DEEP)
+    if len(msgspec.json.encode(value)) > SIZE_MAX_BYTES:
+        raise Unfit(_LARGE)
+
+
+def _keys(value: dict[object, object]) -> None:
+    for key in value:
+        if not isinstance(key, str):
+            raise Unfit(f"it has a key that is no text: {line(repr(key), SHOWN_MAX)}")
+        _leaf(key)
+
+
+def _leaf(value: object) -> None:
+    match value:
+        case None | bool():
+            return
+        case str():
+            try:
+                value.encode()
+            except UnicodeEncodeError as error:
+                raise Unfit(f'it has text that is half a character: "{line(value, SHOWN_MAX)}"') from error
+        case int():
+            if value.bit_length() > INTEGER_MAX_BITS:
+                raise Unfit(f"it has a number of more than {INTEGER_MAX_BITS} bits")
+        case float():
+            if not math.isfinite(value):
+                raise Unfit(f"it has {value}, which is no number in JSON")
+        case _:
+            raise Unfit(f"it has a {type(value).__name__}, which is no JSON")

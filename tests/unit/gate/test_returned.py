@@ -1,0 +1,178 @@
+"""What a job returned passes, or is that build's failure; nothing that anybody reads later can raise."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.config.model import FrozenJob, JobDependency
+from headgate.gate.graph import told
+from headgate.gate.model import Build
+from headgate.gate.report import artifacts
+from headgate.gate.returned.shape import checked, joined
+from headgate.gate.returned.values import DEPTH_MAX, Unfit, bounded, parsed
+from headgate.gate.work import BuildEnded, BuildOutcome
+from headgate.recipes.codec import decode, encode
+from headgate.testing.plays import Play
+
+HALF = "\ud800"
+AFTER = FrozenJob(name="after", dependencies=(JobDependency("unit"),))
+
+
+def deep(levels: int) -> Any:
+    value: Any = "end"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+UNFIT = {
+    "child that is no name": {"zuul": {"child_jobs": [{}]}},
+    "children that are no list": {"zuul": {"child_jobs": "one"}},
+    "half a character": {"a": HALF},
+    "half a character in a key": {HALF: 1},
+    "broken address": {"zuul": {"log_url": "http://["}},
+    "port that is none": {"zuul": {"log_url": "http://h:port/"}},
+    "script": {"zuul": {"log_url": "JavaScript:alert(1)"}},
+    "page in an address": {"zuul": {"artifacts": [{"name": "a", "url": "data:text/html,x"}]}},
+    "password": {"zuul": {"artifacts": [{"name": "a", "url": "https://me:secret@h/"}]}},
+    "address of two lines": {"zuul": {"log_url": "http://h/\n* lands"}},
+    "address with an escape": {"zuul": {"log_url": "http://h/\x1b[2J"}},
+    "address of a megabyte": {"zuul": {"log_url": "http://h/" + "x" * 5_000}},
+    "artifact without an address": {"zuul": {"artifacts": [{"name": "a"}]}},
+    "artifact without a name": {"zuul": {"artifacts": [{"name": "", "url": "a"}]}},
+    "artifact that is text": {"zuul": {"artifacts": ["a"]}},
+    "metadata that is a list": {"zuul": {"artifacts": [{"name": "a", "url": "b", "metadata": []}]}},
+    "warning with an escape": {"zuul": {"warnings": ["\x1b]0;title\x07"]}},
+    "warning with NUL": {"zuul": {"warnings": ["\0"]}},
+    "warnings that are text": {"zuul": {"warnings": "old"}},
+    "line below none": {"zuul": {"file_comments": {"a": [{"line": -1, "message": "m"}]}}},
+    "line that is true": {"zuul": {"file_comments": {"a": [{"line": True, "message": "m"}]}}},
+    "path of two lines": {"zuul": {"file_comments": {"a\nb": [{"line": 1, "message": "m"}]}}},
+    "pause that is text": {"zuul": {"pause": "true"}},
+    "retry that is a number": {"zuul": {"retry": 0}},
+    "zuul that is a list": {"zuul": []},
+    "number without an end": {"a": float("inf")},
+    "no number": {"a": float("nan")},
+    "number of a thousand digits": {"a": 10**1_000},
+    "too deep": {"a": deep(DEPTH_MAX)},
+    "much too deep": {"a": deep(100_000)},
+    "too much": {"a": "x" * 300_000},
+    "a million keys": {str(key): 0 for key in range(1_000_000)},
+    "no JSON": {"a": {1, 2}},
+    "key that is no text": {1: 2},
+    "no object": [1],
+}
+
+
+@pytest.mark.parametrize("data", UNFIT.values(), ids=list(UNFIT))
+def test_what_is_not_of_the_shape_fails_that_build_in_words(data: Any) -> None:
+    with pytest.raises(Unfit) as unfit:
+        checked(data)
+    assert str(unfit.value) and str(unfit.value).isprintable()
+    outcome = BuildOutcome("b", "SUCCESS", data=data).fit()
+    assert (
+        outcome.result == "FAILURE" and outcome.data == {} and "what the job returned cannot be used" in outcome.error
+    )
+    assert msgspec.json.encode(outcome)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"zuul": None},
+        {"zuul": {"unknown": [{}], "snapshot_nodes": {"a": 1}, "child_jobs": ["nobody"], "log_url": None}},
+        {"zuul": {"artifacts": [{"name": "a", "url": "docker://h:1/b", "more": {"x": [1]}}], "pause": False}},
+        {"zuul": {"artifacts": [{"name": "a", "url": "with space/ä:1.html", "metadata": {}}], "log_url": "https://h/"}},
+        {"zuul": {"warnings": ["two\nlines"], "file_comments": {"a": [{"message": "m", "level": "info"}]}}},
+        {"any": {"a b": ["{{ x }}", "\0", -(2**63), 2**64, 1e300, True, None], "": ""}, "ansible_host": "h"},
+        {"a": deep(DEPTH_MAX - 2)},
+    ],
+)
+def test_everything_else_passes_as_it_is(data: dict[str, Any]) -> None:
+    checked(data)
+    assert BuildOutcome("b", "SUCCESS", data=data).fit().data == data
+    assert parsed(msgspec.json.encode(data)) == data
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"{", b"[" * 100_000, b'{"a": NaN}', b'{"a": 1e999}', b"1" * 5_000, b'"\xff"', b'"\\ud800"', b"\0", b'"\0"'],
+)
+def test_bytes_that_are_no_JSON_are_refused(text: bytes) -> None:
+    with pytest.raises(Unfit):
+        bounded(parsed(text))
+
+
+TEXTS = st.text(st.characters(codec=None), max_size=6) | st.sampled_from(
+    ["http://[", "javascript:x", "\x1b[1m", "a\nb", HALF, "//[", "http://h:99999999/", "::", "%00"]
+)
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | TEXTS
+KEYS = st.sampled_from(
+    ["zuul", "artifacts", "child_jobs", "warnings", "log_url", "pause", "retry", "file_comments", "name", "url", "line",
+     "message", "metadata", "redactions", "", HALF]
+)  # fmt: skip
+VALUES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=12
+)
+ZUUL = st.fixed_dictionaries(
+    {},
+    optional={
+        "artifacts": VALUES | st.lists(st.fixed_dictionaries({"name": LEAVES, "url": LEAVES}), max_size=2),
+        "child_jobs": VALUES | st.lists(LEAVES, max_size=2),
+        "log_url": LEAVES,
+        "warnings": VALUES | st.lists(LEAVES, max_size=2),
+        "pause": LEAVES,
+        "other": VALUES,
+    },
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(KEYS, VALUES, max_size=3) | st.fixed_dictionaries({"zuul": ZUUL}))
+def test_whatever_is_returned_is_taken_or_fails_that_build_alone(data: dict[str, Any]) -> None:
+    """From the executor's answer over the scheduler's turns and the store to the report and the next jobs."""
+    play = Play("unit", AFTER)
+    play.approve("A", "B")
+    play.merges()
+    spec = play.running_spec("A", "unit")
+    play.running.pop(spec.build)
+    outcome = BuildOutcome(spec.build, "SUCCESS", data=data).fit()
+    build = Build(spec.build, "unit", result=outcome.result, error=outcome.error, data=outcome.data)
+    assert (build.result, build.data) in (("SUCCESS", data), ("FAILURE", {}))
+    assert decode(encode(build), Build) == build and msgspec.json.encode([artifacts(build), told(build, spec.change)])
+    play.act(BuildEnded(spec.buildset, "unit", BuildOutcome(spec.build, "SUCCESS", data=data)))
+    for _ in range(3):
+        play.merges()
+        for name in ("A", "B"):
+            play.passes(name)
+        for name in play.landing_names:
+            play.lands(name)
+    assert play.ended["B"] == "SUCCESS" and play.ended["A"] in ("SUCCESS", "FAILURE") and play.queue == []
+
+
+@settings(deadline=None)
+@given(TEXTS, TEXTS)
+def test_addresses_are_joined_without_an_error(base: str, url: str) -> None:
+    whole = joined(base, url)
+    assert whole == "" or checked({"zuul": {"log_url": whole}})
+
+
+@pytest.mark.parametrize("name", sorted(UNFIT.keys() - {"key that is no text"}))
+def test_a_build_that_an_older_version_kept_fails_when_it_is_read(name: str) -> None:
+    try:
+        data = json.loads(json.dumps(UNFIT[name]))
+        kept = json.dumps({"id": "b", "job": "unit", "result": "SUCCESS", "data": data, "log_url": "http://["}).encode()
+    except (TypeError, RecursionError):
+        return  # no version could keep it
+    try:
+        build = decode(kept, Build)
+    except ValueError:
+        return  # it is damaged, as any other record may be
+    assert build.result == "FAILURE" and build.data == {} and build.log_url == "" and "cannot be used" in build.error
