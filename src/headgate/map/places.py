@@ -15,10 +15,12 @@ from headgate.map.locks import Locks
 from headgate.map.queues import (
     BuildRequests,
     ConnectionQueue,
+    History,
     ManagedQueue,
     ManagementQueue,
     MergerRequests,
     NoticesQueue,
+    QuarantinePlace,
     ReportsQueue,
     ResultQueue,
     TriggerQueue,
@@ -31,7 +33,7 @@ from headgate.map.records import (
     ConfigBranch,
     ConfigRead,
     Empty,
-    Finished,
+    FleetSecret,
     Formats,
     ItemRecord,
     LayoutRecord,
@@ -47,7 +49,6 @@ from headgate.map.records import (
     ZoneLabels,
 )
 from headgate.map.tree import Address, Dir, below, each, place
-from headgate.recipes.stream import Stream, StreamEntry
 
 ROOT = "/zuul"
 
@@ -263,6 +264,7 @@ class System(Dir):
         under="system/conf-lock",
     )
     conf_lock = place(Empty, "Held while the tenant file is taken up.", by="scheduler", node="lock", name="conf-lock")
+    fleet = place(FleetSecret, "What requests between processes are signed with.", by="web, executor", seed=False)
     formats = place(
         Formats,
         "In which format records are written: the newest that every component knows. Absent: the first.",
@@ -339,18 +341,6 @@ class Tenant(Dir):
     pipeline = each(Pipeline, key="pipeline", under="locks/pipeline/<tenant>/<pipeline>")
 
 
-class History(Dir):
-    """Buildsets that ended, on their way into the history database."""
-
-    queue = place(StreamEntry, "Their order; each names its body.", by="scheduler", node="sequence", seed=False)
-    data = place(Finished, "What is to be recorded.", by="scheduler", node="keyed", seed=False)
-    election = place(Empty, "Who records.", by="scheduler", node="lock", seed=False)
-
-    @property
-    def stream(self) -> Stream[Finished]:
-        return Stream(self.queue.path, self.data.path, Finished)
-
-
 class Map(Dir):
     """Everything.  Remove the whole tree to reset the system: open changes are found again in git."""
 
@@ -378,6 +368,7 @@ class Map(Dir):
     )
     nodes = below(Nodes, seed=False)
     notices = below(NoticesQueue, seed=False, taken_under="notices/election")
+    quarantine = below(QuarantinePlace, seed=False)
     reports = each(ReportsQueue, key="connection", seed=False, taken_under="reports/<connection>/election")
     results = below(Results)
     scheduler = below(SchedulerPlace)

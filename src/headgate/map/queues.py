@@ -6,7 +6,17 @@ from functools import cached_property
 
 from headgate.gate.change import TriggerEvent
 from headgate.gate.work import Answer, BuildSpec, MergerAnswer, MergerWork
-from headgate.map.records import Empty, ForPipeline, Management, Notices, Postings, Raw
+from headgate.map.records import (
+    Empty,
+    Finished,
+    ForPipeline,
+    HandAction,
+    Management,
+    Notices,
+    Postings,
+    Quarantined,
+    Raw,
+)
 from headgate.map.tree import Dir, place, union
 from headgate.recipes.requests import Request, RequestPlaces
 from headgate.recipes.stream import Stream, StreamEntry
@@ -15,8 +25,8 @@ from headgate.recipes.stream import Stream, StreamEntry
 class ConnectionQueue(Dir):
     """What happened at a connection, before tenants are told."""
 
-    queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler", node="sequence")
-    data = place(TriggerEvent, "Bodies of events.", by="scheduler", node="keyed")
+    queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler, web", node="sequence")
+    data = place(TriggerEvent, "Bodies of events.", by="scheduler, web", node="keyed")
     election = place(
         Empty,
         "Who moves the events on to the tenants; others have it beside `events`.",
@@ -43,8 +53,8 @@ class ManagementQueue(Dir):
 class TriggerQueue(Dir):
     """What happened, for a tenant or a pipeline to act on."""
 
-    queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler", node="sequence")
-    data = place(TriggerEvent, "Bodies of events.", by="scheduler", node="keyed")
+    queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler, web", node="sequence")
+    data = place(TriggerEvent, "Bodies of events.", by="scheduler, web", node="keyed")
 
     @cached_property
     def stream(self) -> Stream[TriggerEvent]:
@@ -54,8 +64,8 @@ class TriggerQueue(Dir):
 class ManagedQueue(Dir):
     """What people ask of a pipeline."""
 
-    queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler", node="sequence")
-    data = place(ForPipeline, "Bodies of events.", by="scheduler", node="keyed")
+    queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler, web", node="sequence")
+    data = place(ForPipeline, "Bodies of events.", by="scheduler, web", node="keyed")
 
     @cached_property
     def stream(self) -> Stream[ForPipeline]:
@@ -66,9 +76,9 @@ class ResultQueue(Dir):
     """Answers of mergers and executors."""
 
     queue = place(
-        StreamEntry, "The order of events; each names its body.", by="merger, executor, scheduler", node="sequence"
+        StreamEntry, "The order of events; each names its body.", by="merger, executor, scheduler, web", node="sequence"
     )
-    data = place(union(Answer), "Bodies of events.", by="merger, executor, scheduler", node="keyed")
+    data = place(union(Answer), "Bodies of events.", by="merger, executor, scheduler, web", node="keyed")
 
     @cached_property
     def stream(self) -> Stream[Answer]:
@@ -132,8 +142,8 @@ class MergerRequests(RequestQueue):
 class NoticesQueue(Dir):
     """What happened, on its way to the queues of messages it is published in."""
 
-    queue = place(StreamEntry, "Their order; each names its body.", by="scheduler", node="sequence", seed=False)
-    data = place(Notices, "What is to be published.", by="scheduler, executor", node="keyed", seed=False)
+    queue = place(StreamEntry, "Their order; each names its body.", by="scheduler, web", node="sequence", seed=False)
+    data = place(Notices, "What is to be published.", by="scheduler, executor, web", node="keyed", seed=False)
     election = place(Empty, "Who publishes.", by="scheduler", node="lock", seed=False)
 
     @cached_property
@@ -144,10 +154,37 @@ class NoticesQueue(Dir):
 class ReportsQueue(Dir):
     """What pipelines report to one connection, on its way to queues of messages."""
 
-    queue = place(StreamEntry, "Their order; each names its body.", by="scheduler", node="sequence", seed=False)
-    data = place(Postings, "What is to be posted, and where.", by="scheduler", node="keyed", seed=False)
+    queue = place(StreamEntry, "Their order; each names its body.", by="scheduler, web", node="sequence", seed=False)
+    data = place(Postings, "What is to be posted, and where.", by="scheduler, web", node="keyed", seed=False)
     election = place(Empty, "Who posts.", by="scheduler", node="lock", seed=False)
 
     @cached_property
     def stream(self) -> Stream[Postings]:
         return Stream(self.queue.path, self.data.path, Postings)
+
+
+class History(Dir):
+    """Buildsets that ended, and what people did by hand, on their way into the history database."""
+
+    queue = place(StreamEntry, "Their order; each names its body.", by="scheduler, web", node="sequence", seed=False)
+    data = place(Finished, "What is to be recorded.", by="scheduler, web", node="keyed", seed=False)
+    actions = place(StreamEntry, "What was done by hand, in order.", by="web, cli", node="sequence", seed=False)
+    asked = place(HandAction, "What it was, and how it ended.", by="web, cli", node="keyed", seed=False)
+    election = place(Empty, "Who records.", by="scheduler", node="lock", seed=False)
+
+    @cached_property
+    def stream(self) -> Stream[Finished]:
+        return Stream(self.queue.path, self.data.path, Finished)
+
+    @cached_property
+    def by_hand(self) -> Stream[HandAction]:
+        return Stream(self.actions.path, self.asked.path, HandAction)
+
+
+class QuarantinePlace(Dir):
+    """What was set aside because handling it raised: events, changes, damaged records, parts that stand still."""
+
+    records = place(
+        Quarantined, "What it is, and what it raised; retried or dropped by hand.", by="scheduler, web", node="keyed"
+    )
+    bodies = place(Raw, "The event or the record itself, by the same name.", by="scheduler, web", node="keyed")

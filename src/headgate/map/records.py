@@ -42,11 +42,38 @@ class Formats(msgspec.Struct, frozen=True, omit_defaults=True):
     """What it is to be, while a scheduler looks whether all know it; who does not, does not join.  0: no other."""
 
 
+class FleetSecret(msgspec.Struct, frozen=True):
+    """Known to every process that reads the store, and to no job."""
+
+    secret: str
+
+
 class Wish(msgspec.Struct, frozen=True):
     """What people want of a component."""
 
     state: str
     """paused | stopped"""
+
+
+class Quarantined(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Something that was set aside because handling it raised, again and again.
+
+    Retried, an event goes to the end of its queue once more, and what stands still is begun again at once.
+    """
+
+    kind: str
+    """event | change | record | work: a part of the scheduler that stands still, such as a pipeline"""
+    what: str
+    """It, in words."""
+    error: str
+    since_ms: int
+    tries: int = 1
+    tenant: str = ""
+    """Whose it is; empty: of no one tenant."""
+    queue: str = ""
+    """Where it goes when it is retried; empty: nowhere."""
+    body: str = ""
+    """Where its body goes then; it lies beside this record until then."""
 
 
 class CacheEntry(msgspec.Struct, frozen=True):
@@ -160,6 +187,7 @@ class ItemRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     enqueued_ms: int = 0
     resets: int = 0
     started: bool = False
+    exempt: bool = False
     trouble: str = ""
     successor: Successor | None = None
     buildset: str = ""
@@ -234,6 +262,31 @@ class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
     builds: tuple[dict[str, Any], ...] = ()
     """uuid, job_name, result, voting, start_ms, end_ms, log_url, error, nodeset, artifacts, provides.  JSON."""
     item: str = ""
+
+
+class HandAction(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What somebody did by hand.  Written with what it asks for, in one commit, and again when it has ended."""
+
+    id: str
+    verb: str
+    """enqueue, dequeue, promote, reconfigure …: the permission it needs, or the word of the command"""
+    who: str
+    """The user of the token's claims; `token` for whoever brings the operator's."""
+    authenticator: str = ""
+    """The `[auth NAME]` that knows the user; empty for the operator's token."""
+    origin: str
+    """The address it came from."""
+    at_ms: int
+    tenant: str = ""
+    """Empty: of the whole system."""
+    subject: str = ""
+    """What it was done to, for people."""
+    reason: str = ""
+    """As who did it said."""
+    details: dict[str, Any] = {}
+    """What else was asked, JSON."""
+    outcome: str = ""
+    """done, or why it was not; empty: not known (yet)."""
 
 
 class Notice(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

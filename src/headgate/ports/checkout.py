@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from headgate.gate.work import RepoState
 
@@ -17,6 +17,16 @@ class CheckoutError(Exception):
         self.conflict = conflict
 
 
+class CheckedOut(NamedTuple):
+    """A work tree that was made."""
+
+    commit: str
+    """It is at."""
+    shares: tuple[Path, ...] = ()
+    """Directories of git's objects that it needs and that are others' as well: known from here alone, whatever
+    somebody writes into the tree later."""
+
+
 class Checkout(Protocol):
     async def branches(self, state: RepoState, project: str) -> Collection[str]:
         """The branches that can be checked out.  Raises CheckoutError."""
@@ -24,8 +34,8 @@ class Checkout(Protocol):
 
     async def checkout(
         self, state: RepoState, project: str, branch: str, dest: Path, *, speculative: bool = True
-    ) -> str:
-        """A work tree of `project` at `dest`, on `branch`; the commit it is at.
+    ) -> CheckedOut:
+        """A work tree of `project` at `dest`, on `branch`.
 
         `speculative`: with the changes of the chain; otherwise as the branch was before them.  The branches of the
         project are there by name, there is no remote.  Raises CheckoutError, OSError.

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from headgate.map.records import Finished
+from headgate.map.records import Finished, HandAction
 
 LIMIT_MAX = 1_000
 """Rows answered to one question."""
@@ -119,6 +119,10 @@ class HistoryWriter(Protocol):
         """Durable when it returns; recording the same buildset again changes nothing.  Raises HistoryUnavailable."""
         ...
 
+    async def keep(self, action: HandAction) -> None:
+        """As `record`; told again with its outcome, it has one."""
+        ...
+
 
 class HistoryReader(Protocol):
     """Every answer is of one tenant.  Raises HistoryUnavailable."""
@@ -128,6 +132,10 @@ class HistoryReader(Protocol):
     async def buildsets(self, tenant: str, question: Question) -> list[PastBuildset]: ...
     async def buildset(self, tenant: str, uuid: str) -> PastBuildset | None:
         """With its builds."""
+        ...
+
+    async def actions(self, tenant: str, *, limit: int, skip: int = 0) -> list[HandAction]:
+        """What was done by hand, latest first; of no tenant in particular for an empty name."""
         ...
 
     async def durations_ms(self, tenant: str, job: str, project: str, branch: str, *, limit: int) -> list[int]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
+
+from headgate.map.keys import KeyPair
+from headgate.store.types import Op
 
 
 class SecretError(Exception):
@@ -23,8 +27,38 @@ class PublicKeys(Protocol):
         ...
 
 
+class ProjectKeys(PublicKeys, Protocol):
+    async def rotate(self, connection: str, project: str, besides: Sequence[Op] = ()) -> Sequence[KeyPair]:
+        """All pairs, newest first, with a new one; `besides` is written with it.  Raises SecretError."""
+        ...
+
+    async def retire(
+        self, connection: str, project: str, version: int, besides: Sequence[Op] = ()
+    ) -> Sequence[KeyPair]:
+        """Those that are left.  Raises SecretError."""
+        ...
+
+    async def openers(self, connection: str, project: str, data: Any) -> frozenset[int]:
+        """Versions of the pairs that open what is encrypted in `data`.  Raises SecretError."""
+        ...
+
+
+_NONE = "this Headgate keeps no keys"
+
+
 class NoKeys:
     """Without a key store."""
 
     async def public(self, connection: str, project: str) -> str:
-        raise SecretError("this Headgate keeps no keys")
+        raise SecretError(_NONE)
+
+    async def rotate(self, connection: str, project: str, besides: Sequence[Op] = ()) -> Sequence[KeyPair]:
+        raise SecretError(_NONE)
+
+    async def retire(
+        self, connection: str, project: str, version: int, besides: Sequence[Op] = ()
+    ) -> Sequence[KeyPair]:
+        raise SecretError(_NONE)
+
+    async def openers(self, connection: str, project: str, data: Any) -> frozenset[int]:
+        raise SecretError(_NONE)

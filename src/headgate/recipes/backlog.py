@@ -1,16 +1,32 @@
-"""What waits in a queue of requests, and who holds the rest, kept as the mirror moves: to look costs what changed."""
+"""What waits in a queue of requests, and who holds the rest, kept as the mirror moves: to look costs what changed.
+
+Within one precedence places are shared among the tenants, and those of a tenant among its projects: next is one of
+whoever has the fewest under way.  So a flood of one delays the first request of another by no more than one place.
+Every worker computes the same line from the same state.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heapreplace, merge
+from itertools import groupby
+from typing import NamedTuple
 
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Open, Requests
 
-Place = tuple[int, int, str]
-"""In the line: precedence, then age; and the id."""
+Place = tuple[int, str]
+"""In the line of one share: age, and the name."""
+
+
+class Share(NamedTuple):
+    """Whose a request is."""
+
+    precedence: int
+    tenant: str
+    project: str
 
 
 class Backlog:
@@ -20,16 +36,19 @@ class Backlog:
         self.requests = requests
         self.held: Counter[str] = Counter()
         """Component -> requests it holds, but for those that are paused; as of the last `look`."""
+        self.taken: Counter[Share] = Counter()
+        """Share -> the same."""
+        self.lines: dict[Share, list[Place]] = {}
+        """What nobody holds, oldest first; a running one without a lock lost its worker."""
         self._mirror = mirror
         self._part = mirror.part(requests.places.requests, requests.places.locks)
-        self._line: list[Place] = []
         self._known: dict[str, Open] = {}
 
     def look(self) -> None:
         """Takes up what the mirror was told since."""
         changed = self._part.changed()
         if changed is None:
-            self.held, self._line, self._known = Counter(), [], {}
+            self.held, self.taken, self.lines, self._known = Counter(), Counter(), {}, {}
             for found in self.requests.open(self._mirror):
                 self._add(found)
             return
@@ -38,9 +57,11 @@ class Backlog:
             if (now := self.requests.find(id, self._mirror)) is not None:
                 self._add(now)
 
+    def __getitem__(self, name: str) -> Open:
+        return self._known[name]
+
     def __iter__(self) -> Iterator[Open]:
-        """What nobody holds, most urgent first, then oldest; a running one without a lock lost its worker."""
-        return (self._known[id] for _, _, id in self._line)
+        return line([self])
 
     def close(self) -> None:
         self._part.leave()
@@ -48,22 +69,81 @@ class Backlog:
     def _add(self, found: Open) -> None:
         self._known[_name(found.entry.path)] = found
         if found.locked:
-            self.held[_holder(found)] += found.request.state != "paused"
+            self._count(found, 1)
         else:
-            insort(self._line, _place(found))
+            insort(self.lines.setdefault(_share(found), []), _place(found))
 
     def _remove(self, id: str) -> None:
         found = self._known.pop(id, None)
         if found is None:
             return
         if found.locked:
-            self.held[_holder(found)] -= found.request.state != "paused"
+            self._count(found, -1)
+            return
+        share = _share(found)
+        own = self.lines[share]
+        del own[bisect_left(own, _place(found))]
+        if not own:
+            del self.lines[share]
+
+    def _count(self, found: Open, by: int) -> None:
+        if found.request.state == "paused":
+            return
+        self.held[_holder(found)] += by
+        self.taken[_share(found)] += by
+        if not self.taken[_share(found)]:
+            del self.taken[_share(found)]
+
+
+Next = tuple[int, str, Backlog]
+"""What is next of somebody: its age, its name, and where it waits."""
+
+
+def line(backlogs: Sequence[Backlog]) -> Iterator[Open]:
+    """What nobody holds in any of them: the most urgent first; of those each tenant's in turn, and of those each
+    project's; of these the oldest first."""
+    shares = sorted({share for backlog in backlogs for share in backlog.lines})
+    taken: Counter[Share] = sum((backlog.taken for backlog in backlogs), Counter())
+    of_tenant = Counter[tuple[int, str]]()
+    for share, count in taken.items():
+        of_tenant[share[:2]] += count
+    for precedence, urgent in groupby(shares, key=lambda share: share.precedence):
+        tenants = list[tuple[int, Iterator[Next]]]()
+        for tenant, own in groupby(urgent, key=lambda share: share.tenant):
+            projects = [(taken[share], _oldest_first(backlogs, share)) for share in own]
+            tenants.append((of_tenant[precedence, tenant], _in_turn(projects)))
+        for _, name, backlog in _in_turn(tenants):
+            yield backlog[name]
+
+
+def _oldest_first(backlogs: Sequence[Backlog], share: Share) -> Iterator[Next]:
+    lines = [[(born, name, backlog) for born, name in backlog.lines.get(share, ())] for backlog in backlogs]
+    return merge(*lines, key=lambda one: one[:2])
+
+
+def _in_turn(takers: Iterable[tuple[int, Iterator[Next]]]) -> Iterator[Next]:
+    """One of whoever has the fewest, of those the oldest, until nobody has anything left.  `takers`: how many each has,
+    and what is next."""
+    firsts = ((taken, next(rest, None), n, rest) for n, (taken, rest) in enumerate(takers))
+    heap = [(taken, first[:2], n, first, rest) for taken, first, n, rest in firsts if first is not None]
+    heapify(heap)
+    while heap:
+        taken, _, n, first, rest = heap[0]
+        yield first
+        following = next(rest, None)
+        if following is None:
+            heappop(heap)
         else:
-            del self._line[bisect_left(self._line, _place(found))]
+            heapreplace(heap, (taken + 1, following[:2], n, following, rest))
+
+
+def _share(found: Open) -> Share:
+    request = found.request
+    return Share(request.precedence, request.meta.get("tenant", ""), request.meta.get("project", ""))
 
 
 def _place(found: Open) -> Place:
-    return found.request.precedence, found.entry.born, _name(found.entry.path)
+    return found.entry.born, _name(found.entry.path)
 
 
 def _name(path: str) -> str:

@@ -14,10 +14,13 @@ import msgspec
 from headgate.recipes.codec import pack, unpack
 from headgate.recipes.mirror import Mirror
 from headgate.store.store import Store
-from headgate.store.types import At, Delete, Entry, Op, Put
+from headgate.store.types import OPS_MAX, At, Delete, Entry, Op, Put
 
 INLINE_MAX_BYTES = 400_000
 PIECE_SIZE_BYTES = 400_000
+PIECES_MAX = 1_000
+STALE_MAX = OPS_MAX // 2
+"""Pieces of an old value that go in one commit."""
 
 
 class Pointer(msgspec.Struct, frozen=True, tag="blob"):
@@ -66,9 +69,14 @@ async def write(store: Store, path: str, plain: bytes, *, guards: Sequence[At] =
     for piece in pieces:
         await store.commit([], [piece], guards=guards)
     fresh = {op.path for op in pieces if isinstance(op, Put)}
-    was = _read_pointer(old.value) if old else None
+    try:
+        was = _read_pointer(old.value) if old else None
+    except ValueError:  # what is damaged is replaced
+        was = None
     stale = [Delete(name) for name in (_pieces(path, was) if was else []) if name not in fresh]
-    await store.commit([At(path, old.version if old else None)], [pointer, *stale], guards=guards)
+    await store.commit([At(path, old.version if old else None)], [pointer, *stale[:STALE_MAX]], guards=guards)
+    for start in range(STALE_MAX, len(stale), STALE_MAX):
+        await store.commit([], stale[start : start + STALE_MAX], guards=guards)
 
 
 async def read(store: Store, path: str) -> bytes | None:
@@ -115,4 +123,7 @@ def _pieces(path: str, pointer: Pointer) -> list[str]:
 def _read_pointer(value: bytes) -> Pointer | None:
     if not value.startswith(b'{"type":"blob"'):
         return None
-    return msgspec.json.decode(value, type=Pointer)
+    found = msgspec.json.decode(value, type=Pointer)
+    if not 0 <= found.pieces <= PIECES_MAX:
+        raise ValueError(f"a value has at most {PIECES_MAX} pieces, not {found.pieces}")
+    return found

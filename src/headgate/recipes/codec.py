@@ -63,8 +63,10 @@ def unpack(value: bytes) -> bytes:
     if not value.startswith(_MAGIC):
         return value
     try:
+        if zstandard.frame_content_size(value) > SIZE_MAX_BYTES:
+            raise ValueError(f"compressed value is larger than {SIZE_MAX_BYTES} bytes")
         return zstandard.ZstdDecompressor().decompress(value, max_output_size=SIZE_MAX_BYTES)
-    except zstandard.ZstdError as error:
+    except (zstandard.ZstdError, MemoryError) as error:
         raise ValueError(f"compressed value is damaged: {error}") from error
 
 
@@ -76,7 +78,10 @@ def decode(value: bytes, type: type[R]) -> R:
     plain = unpack(value)
     number = _format(plain)
     of_format: Callable[[int, bytes], R] | None = getattr(type, "of_format", None)
-    return msgspec.json.decode(plain, type=type) if of_format is None else of_format(number, plain)
+    try:
+        return msgspec.json.decode(plain, type=type) if of_format is None else of_format(number, plain)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def readable(entry: Entry, type: type[R]) -> R | None:

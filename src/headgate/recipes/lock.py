@@ -114,7 +114,8 @@ class Line:
     def _mine(self, me: Entry, line: Sequence[Entry]) -> bool:
         if not any(entry.path == me.path for entry in line):
             raise SessionLost(f"{self.session.name} lost its place in {self.path}")
-        return self.rule([entry for entry in line if entry.born < me.born and entry.path != self.path])
+        ahead = (entry for entry in line if entry.born < me.born and entry.path != self.path)
+        return self.rule([entry for entry in ahead if entry.lease is not None])  # of nobody: it would never go
 
     async def _wait(self, me: Entry) -> None:
         """Until the rule lets us go."""

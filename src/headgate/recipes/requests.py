@@ -25,6 +25,8 @@ from headgate.store.store import GuardLost, Session, Store
 from headgate.store.types import OPS_MAX, At, Changed, Conflict, Delete, Entry, Op, Put, Snapshot, StoreError
 
 COMPLETE_ATTEMPTS_MAX = 5
+SPENT_MAX = OPS_MAX // 2
+"""Pieces of parameters that go with the request; those of more go right after it."""
 
 
 class RequestPlaces(msgspec.Struct, frozen=True):
@@ -237,7 +239,7 @@ class Requests:
         `result` is for who waits, or for who takes up the answer: see `result_path`."""
         id, path, checks, laid = claim.request.id, claim.seen.path, list[At](), list[str]()
         spent = claim.spent or (Delete(self._of(claim.places.params, id)),)
-        end: list[Op] = [Delete(path), *spent, Delete(claim.guard.path)]
+        end: list[Op] = [Delete(path), *spent[:SPENT_MAX], Delete(claim.guard.path)]
         if claim.request.waited:
             waiter = await self._waiter(claim)
             result, checks = (result, [waiter]) if waiter else (None, [])
@@ -248,6 +250,7 @@ class Requests:
         for _ in range(COMPLETE_ATTEMPTS_MAX):
             try:
                 await self._guarded(claim, [claim.seen, *checks], [*answer, *end])
+                await self._remove([op.path for op in spent[SPENT_MAX:] if isinstance(op, Delete)], claim.session)
                 return True
             except Conflict as conflict:
                 if conflict.check in checks:  # nobody waits any more

@@ -3,7 +3,9 @@ records what it caused, so an event takes effect exactly once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from heapq import nsmallest
 from itertools import islice
 from typing import Generic, TypeVar
 
@@ -15,6 +17,9 @@ from headgate.recipes.mirror import Mirror
 from headgate.store.types import Append, Delete, Entry, Op, Put
 
 E = TypeVar("E")
+
+LOOKED_AT_MAX = 10_000
+"""Events looked at, to find whose turn it is."""
 
 
 class StreamEntry(msgspec.Struct, frozen=True):
@@ -30,11 +35,11 @@ class Waiting(msgspec.Struct, Generic[E], frozen=True):
     body: str
     event: E
     besides: tuple[Op, ...] = ()
-    """What else goes with it."""
+    """What else goes with it: then, or soon after."""
 
     def consume(self) -> list[Op]:
         """For the consumer's own commit."""
-        return [Delete(self.entry), Delete(self.body), *self.besides]
+        return [Delete(self.entry), Delete(self.body)]
 
 
 class Stream(msgspec.Struct, Generic[E], frozen=True):
@@ -51,13 +56,14 @@ class Stream(msgspec.Struct, Generic[E], frozen=True):
 
     def waiting(self, mirror: Mirror, *, limit: int) -> list[Waiting[E]]:
         """The oldest events, at most `limit`, without those that cannot be read."""
-        found = (self._waiting(entry, mirror) for entry in mirror.under(self.queue))
+        found = (self.one(entry, mirror) for entry in mirror.under(self.queue))
         return list(islice((waiting for waiting in found if waiting is not None), limit))
 
     def length(self, entries: Mirror) -> int:
         return len(entries.under(self.queue))
 
-    def _waiting(self, entry: Entry, mirror: Mirror) -> Waiting[E] | None:
+    def one(self, entry: Entry, mirror: Mirror) -> Waiting[E] | None:
+        """None: it cannot be read, or not yet."""
         if (named := readable(entry, StreamEntry)) is None:
             return None
         path = f"{self.data}/{named.data}"
@@ -66,6 +72,34 @@ class Stream(msgspec.Struct, Generic[E], frozen=True):
             return None  # written in one commit with its entry: the mirror is between the two
         event = readable(body, self.type)
         return None if event is None else Waiting(entry.path, path, event)
+
+
+class Reader(Generic[E]):
+    """The events of a stream as one consumer takes them: those of nobody in particular first, then one of each owner
+    in turn, the oldest first, so that nobody's flood delays others.  Each is decoded once."""
+
+    def __init__(self, stream: Stream[E], mirror: Mirror, whose: Callable[[E], str]) -> None:
+        """`whose`: empty for what concerns all, which nothing may overtake that came later."""
+        self.stream = stream
+        self._mirror, self._whose = mirror, whose
+        self._known: dict[str, Waiting[E]] = {}
+
+    def waiting(self, limit: int) -> list[Waiting[E]]:
+        """The next ones, at most `limit`, without those that cannot be read."""
+        entries = self._mirror.under(self.stream.queue)[:LOOKED_AT_MAX]
+        if len(self._known) > 2 * len(entries) + limit:
+            paths = {entry.path for entry in entries}
+            self._known = {path: known for path, known in self._known.items() if path in paths}
+        ranks, line = Counter[str](), list[tuple[int, int, Waiting[E]]]()
+        for entry in entries:
+            waiting = self._known.get(entry.path) or self.stream.one(entry, self._mirror)
+            if waiting is None:
+                continue
+            self._known[entry.path] = waiting
+            whose = self._whose(waiting.event)
+            line.append((ranks[whose] if whose else -1, len(line), waiting))
+            ranks[whose] += 1
+        return [waiting for _, _, waiting in nsmallest(limit, line, key=lambda one: one[:2])]
 
 
 def consumed(events: Sequence[Waiting[E]]) -> list[Op]:

@@ -1,0 +1,24 @@
+"""Who says what a proposed configuration comes to, where that may take long."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from headgate.config.dynamic import Asked, Judgement, Layouts
+
+AT_ONCE_MAX_BYTES = 4_000
+"""Of new lines, judged within a tenth of a second whatever they say."""
+
+
+class Judge(Protocol):
+    async def judged(self, layouts: Layouts, asked: Asked) -> Judgement:
+        """What `layouts` say to it; a configuration that takes too long, or too much, is an error of `asked`."""
+        ...
+
+
+class Judging(NamedTuple):
+    """How proposals are judged."""
+
+    judge: Judge
+    at_once_max_bytes: int = AT_ONCE_MAX_BYTES
+    """A proposal of more new lines than this goes to the judge."""
