@@ -1,0 +1,178 @@
+"""The files that a job leaves for the log place: taken out of its reach first, and only then trusted."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headgate.adapters.work.directory import Directory, Strange, again, kind, shown
+from headgate.base.texts import line
+
+OURS = "job-output.txt"
+"""In a job's directory of logs this is a link to the log itself."""
+FILES_MAX = 50_000
+"""Of one build; names are looked at up to twice as many."""
+DEPTH_MAX = 32
+PIECE_SIZE_BYTES = 1_000_000
+SAID_MAX = 100
+"""Lines about what is not kept."""
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def collect(source: Path, dest: Path, size_max_bytes: int) -> list[str]:
+    """Moves the regular files below `source`, which the job may have made anything, to `dest`, never over one that is
+    there.
+
+    Says what was left out, one line each.  Raises OSError when there is no space left, or `dest` cannot be written."""
+    dest.mkdir(parents=True, exist_ok=True)
+    with Directory.at(source.parent) as top, Directory.at(dest) as place:
+        collection = _Collection(os.fstat(top.fd).st_uid, size_max_bytes, size_max_bytes)
+        try:
+            top.loosen(source.name)
+            with top.below(source.name) as logs:
+                collection.tree(logs, place, "", DEPTH_MAX)
+        except FileNotFoundError:
+            return []
+        except Strange as strange:
+            return [f"The logs are not kept: {strange}"]
+    return collection.lines()
+
+
+@dataclass(slots=True)
+class _Collection:
+    owner: int
+    """Whom the files of the build belong to."""
+    size_max_bytes: int
+    left_bytes: int
+    left_files: int = FILES_MAX
+    left_names: int = 2 * FILES_MAX
+    said: list[str] = field(default_factory=list)
+    unsaid: int = 0
+
+    def lines(self) -> list[str]:
+        return [*self.said, f"{self.unsaid} more are not kept"] if self.unsaid else self.said
+
+    def tree(self, here: Directory, there: Directory, path: str, depth: int) -> None:
+        """`path` of `here` in the logs, with a slash behind it."""
+        names = []
+        for name in here.names():
+            if self.left_names <= 0:
+                self._not(path, f"there are more than {FILES_MAX} files")
+                break
+            self.left_names -= 1
+            names.append(name)
+        for name in sorted(names):
+            if path == "" and name == OURS:
+                continue
+            try:
+                self._one(here, there, name, path, depth)
+            except OSError as error:
+                if error.errno in _FULL:
+                    raise
+                self._not(f"{path}{name}", f"it cannot be had ({error.strerror})")
+
+    def _one(self, here: Directory, there: Directory, name: str, path: str, depth: int) -> None:
+        found = here.look(name)
+        if found is None:
+            return
+        if why := self._unfit(name, found, depth):
+            self._not(f"{path}{name}", why)
+        elif stat.S_ISDIR(found.st_mode):
+            self._directory(here, there, name, path, depth)
+        elif there.look(name) is not None:
+            self._not(f"{path}{name}", "this name is Headgate's own")
+        elif why := self._taken(here, there, name, found):
+            self._not(f"{path}{name}", why)
+        else:
+            self.left_bytes -= found.st_size
+            self.left_files -= 1
+
+    def _directory(self, here: Directory, there: Directory, name: str, path: str, depth: int) -> None:
+        here.loosen(name)
+        with suppress(FileExistsError):
+            os.mkdir(name, 0o755, dir_fd=there.fd)
+        try:
+            with here.below(name) as source, there.below(name) as place:
+                self.tree(source, place, f"{path}{name}/", depth - 1)
+            os.rmdir(name, dir_fd=there.fd)  # where nothing was put
+        except Strange as strange:
+            self._not(f"{path}{name}", str(strange))
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+
+    def _unfit(self, name: str, found: os.stat_result, depth: int) -> str:
+        """Why it cannot be kept; empty: it can."""
+        directory = stat.S_ISDIR(found.st_mode)
+        if not directory and not stat.S_ISREG(found.st_mode):
+            return f"it is {kind(found.st_mode)}, and no regular file"
+        if line(name) != name:
+            return "its name has characters that cannot be shown"
+        if directory:
+            return "" if depth > 1 else f"it lies more than {DEPTH_MAX} directories deep"
+        if found.st_nlink > 1 and found.st_uid != self.owner:
+            return "it is a link to a file of somebody else"
+        if found.st_size > self.left_bytes:
+            limit = f"{self.size_max_bytes / 1_000_000:g} MB"
+            return f"with its {found.st_size} bytes the files exceed {limit}"
+        return "" if self.left_files > 0 else f"there are more than {FILES_MAX} files"
+
+    def _taken(self, here: Directory, there: Directory, name: str, found: os.stat_result) -> str:
+        """Moves it out of reach of the job, under a name that means nothing, and then looks at it once more: what the
+        job put in its place meanwhile is not what was looked at.  Why it was not kept; empty: it was."""
+        fresh = f".{secrets.token_hex(8)}"
+        try:
+            if found.st_nlink > 1:  # its other name is still in the job's hands
+                _copied(here, name, there, fresh, found)
+            else:
+                _moved(here, name, there, fresh, found)
+            now = there.look(fresh)
+            if now is None or not stat.S_ISREG(now.st_mode) or now.st_nlink > 1 or now.st_size > self.left_bytes:
+                return "it was changed while it was taken"
+            os.rename(fresh, name, src_dir_fd=there.fd, dst_dir_fd=there.fd)
+            return ""
+        except Strange as strange:
+            return str(strange)
+        finally:
+            there.remove(fresh)
+
+    def _not(self, path: str, why: str) -> None:
+        if len(self.said) < SAID_MAX:
+            self.said.append(f"{shown(path)} is not kept: {why}")
+        else:
+            self.unsaid += 1
+
+
+def _moved(here: Directory, name: str, there: Directory, fresh: str, found: os.stat_result) -> None:
+    """Raises Strange, OSError."""
+    try:
+        os.rename(name, fresh, src_dir_fd=here.fd, dst_dir_fd=there.fd)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        _copied(here, name, there, fresh, found)
+        return
+    with there.held(fresh) as file:
+        mode = os.fstat(file).st_mode
+        if not stat.S_ISREG(mode):
+            raise Strange(f"it is {kind(mode)} now, and no regular file")
+        if os.fstat(file).st_uid != os.geteuid():
+            os.chown(again(file), os.geteuid(), os.getegid())
+        os.chmod(again(file), 0o600 | mode & 0o044)
+
+
+def _copied(here: Directory, name: str, there: Directory, fresh: str, found: os.stat_result) -> None:
+    """As it is, up to the size that was found.  Raises Strange, OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with here.reading(name) as source, open(os.open(fresh, flags, 0o644, dir_fd=there.fd), "wb") as place:
+        if not os.path.samestat(os.fstat(source.fileno()), found):
+            raise Strange("it was changed while it was taken")
+        left_bytes = found.st_size
+        while left_bytes > 0 and (piece := source.read(min(left_bytes, PIECE_SIZE_BYTES))):
+            place.write(piece)
+            left_bytes -= len(piece)

@@ -1,0 +1,253 @@
+"""Directories that a job can write, held by their descriptors: no link is followed and nothing special is opened.
+
+A name is looked up in a directory that is held, one at a time, so what a job renames or replaces meanwhile leads
+nowhere else.  What is read must be a regular file, and is read without waiting.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import stat
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO
+
+from headgate.base.texts import line
+
+NAME_SHOWN_MAX = 200
+REMOVING_STEPS_MAX = 50_000_000
+"""Directories looked at while a tree is removed: more than a file system has."""
+NAMES_MAX = 1_000
+"""Of one directory, read at a time."""
+MOVED_MAX = 10_000
+"""Directories taken out of one, before they are removed."""
+_HOLD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_KINDS = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFREG: "a regular file",
+}
+_GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602
+_HELD_FAST = 0x10 | 0x20
+"""Flags of a file that may not be changed, or only be appended to."""
+
+
+class Strange(Exception):
+    """Something else is there than belongs there.  The text is for people."""
+
+
+def shown(name: str) -> str:
+    """A name that a job chose, for people."""
+    return line(name, NAME_SHOWN_MAX)
+
+
+def kind(mode: int) -> str:
+    return _KINDS.get(stat.S_IFMT(mode), "a device")
+
+
+class Directory:
+    """One that is open.  Everything is done by name in it, never by path."""
+
+    def __init__(self, fd: int, name: str) -> None:
+        self.fd, self.name = fd, name
+
+    @classmethod
+    @contextmanager
+    def at(cls, path: Path) -> Iterator[Directory]:
+        """`path` is a directory of ours: nobody else can rename what leads to it.  Raises OSError."""
+        fd = os.open(path, _DIRECTORY & ~os.O_NOFOLLOW)
+        try:
+            yield cls(fd, path.name)
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def below(self, *names: str) -> Iterator[Directory]:
+        """Each of `names` a directory in the one before.  Raises Strange, FileNotFoundError, OSError."""
+        here = Directory(os.dup(self.fd), self.name)
+        try:
+            for name in names:
+                fd = here._directory(name)
+                os.close(here.fd)
+                here = Directory(fd, name)
+            yield here
+        finally:
+            os.close(here.fd)
+
+    def _directory(self, name: str) -> int:
+        try:
+            return os.open(_single(name), _DIRECTORY, dir_fd=self.fd)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            found = self.look(name)
+            if found is None or stat.S_ISDIR(found.st_mode):
+                raise
+            raise Strange(f"{shown(name)} is {kind(found.st_mode)}, and no directory") from error
+
+    def look(self, name: str) -> os.stat_result | None:
+        """Of what has this name, a link itself; None: nothing has."""
+        try:
+            return os.stat(_single(name), dir_fd=self.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def is_directory(self, *names: str) -> bool:
+        """Through directories only."""
+        try:
+            with self.below(*names):
+                return True
+        except (Strange, OSError):
+            return False
+
+    @contextmanager
+    def held(self, name: str) -> Iterator[int]:
+        """A descriptor of what has this name, which opens nothing.  Raises OSError."""
+        fd = os.open(_single(name), _HOLD, dir_fd=self.fd)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[BinaryIO]:
+        """The regular file of this name.  Raises Strange, OSError."""
+        with self.held(name) as held:
+            mode = os.fstat(held).st_mode
+            if not stat.S_ISREG(mode):
+                raise Strange(f"{shown(name)} is {kind(mode)}, and no regular file")
+            with open(os.open(again(held), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+                yield file
+
+    def read(self, name: str, size_max_bytes: int) -> bytes | None:
+        """The regular file of this name, at most `size_max_bytes` and one more; None: there is none.
+
+        Raises Strange, OSError."""
+        try:
+            with self.reading(name) as file:
+                return file.read(size_max_bytes + 1)
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, content: bytes, mode: int = 0o600) -> None:
+        """A new file in place of whatever has this name.  Raises OSError."""
+        fresh = f".{secrets.token_hex(8)}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(fresh, flags, 0o600, dir_fd=self.fd), "wb") as file:
+            file.write(content)
+            os.fchmod(file.fileno(), mode)
+        try:
+            os.rename(fresh, _single(name), src_dir_fd=self.fd, dst_dir_fd=self.fd)
+        except IsADirectoryError:
+            self.remove(name)
+            os.rename(fresh, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+
+    def remove(self, name: str) -> None:
+        """Whatever has this name, and a whole tree.  What resists stays, and nothing is said of it.
+
+        A directory gives its directories to this one until it is empty, so a deep tree costs no more than a wide one.
+        """
+        rest = [_single(name)]
+        for _ in range(REMOVING_STEPS_MAX):
+            if not rest:
+                return
+            one = rest[-1]
+            moved = [] if self._unlinked(one) else self._emptied(one)
+            if moved:
+                rest += moved
+                continue
+            rest.pop()
+            with suppress(OSError):
+                os.rmdir(one, dir_fd=self.fd)
+
+    def _unlinked(self, name: str) -> bool:
+        """False: it is a directory, or resists."""
+        for attempt in (1, 2):
+            try:
+                os.unlink(name, dir_fd=self.fd)
+                return True
+            except FileNotFoundError:
+                return True
+            except IsADirectoryError:
+                return False
+            except OSError:
+                if attempt == 1:
+                    self.loosen(name)
+        return False
+
+    def _emptied(self, name: str) -> list[str]:
+        """Unlinks what is in a directory; its directories lie in this one then, by these names."""
+        self.loosen(name)
+        moved = list[str]()
+        with suppress(OSError, Strange), self.below(name) as inner:
+            if os.fstat(inner.fd).st_dev != os.fstat(self.fd).st_dev:
+                return moved  # something is mounted there, which is not ours
+            while len(moved) < MOVED_MAX and (names := list(islice(inner.names(), NAMES_MAX))):
+                left = [one for one in names if not inner._unlinked(one)]
+                given = [fresh for one in left if (fresh := self._taken(one, inner))]
+                moved += given
+                if len(left) == len(names) and not given:
+                    break  # all of these resist
+        return moved
+
+    def _taken(self, name: str, inner: Directory) -> str:
+        """A directory in `inner` gets a name in this one; empty when it resists."""
+        inner.loosen(name)
+        fresh = f".{secrets.token_hex(8)}"
+        try:
+            os.rename(name, fresh, src_dir_fd=inner.fd, dst_dir_fd=self.fd)
+        except OSError:
+            return ""
+        return fresh
+
+    def loosen(self, name: str) -> None:
+        """Takes away what keeps us from changing what has this name.  Nothing is said when that cannot be done."""
+        with suppress(OSError), self.held(name) as held:
+            mode = os.fstat(held).st_mode
+            if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
+                os.chmod(again(held), 0o700)
+            if os.geteuid() == 0 and (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+                _unfasten(held)
+
+    def names(self) -> Iterator[str]:
+        """As they are listed; what is added meanwhile may be missing."""
+        with os.scandir(self.fd) as found:
+            for entry in found:
+                yield entry.name
+
+
+def again(held: int) -> str:
+    """A path to what a descriptor holds, and to nothing else."""
+    return f"/proc/self/fd/{held}"
+
+
+def _single(name: str) -> str:
+    """Names in a directory only."""
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise ValueError(f"{name!r} is no name in a directory")
+    return name
+
+
+def _unfasten(held: int) -> None:
+    """Raises OSError."""
+    fd = os.open(again(held), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        flags = struct.unpack("i", fcntl.ioctl(fd, _GET_FLAGS, struct.pack("i", 0)))[0]
+        if flags & _HELD_FAST:
+            fcntl.ioctl(fd, _SET_FLAGS, struct.pack("i", flags & ~_HELD_FAST))
+    finally:
+        os.close(fd)
+
+
+def remove(tree: Path) -> None:
+    """The whole tree, also what a job made unwritable; nothing is said of what still resists."""
+    with suppress(OSError), Directory.at(tree.parent) as parent:
+        parent.remove(tree.name)

@@ -1,0 +1,118 @@
+"""What a job can write is touched in one place: `adapters/work`.
+
+Elsewhere in the executor's code every call that touches a file is in this list, with the reason why what it touches is
+not in a job's hands.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "headgate"
+EXECUTOR = (
+    *sorted(p for p in (SOURCE / "adapters/process").rglob("*.py") if "ansible_plugins" not in p.parts),
+    SOURCE / "adapters/git/worktree.py",
+    SOURCE / "services/executor.py",
+    SOURCE / "services/contact.py",
+)
+TOUCHES = {
+    "open", "read_text", "read_bytes", "write_text", "write_bytes", "exists", "is_file", "is_dir", "is_symlink",
+    "is_fifo", "stat", "lstat", "iterdir", "glob", "rglob", "walk", "fwalk", "scandir", "listdir", "unlink", "mkdir",
+    "makedirs", "rmdir", "touch", "symlink_to", "hardlink_to", "readlink", "resolve", "chmod", "chown", "lchmod",
+    "rename", "copy", "copy2", "copyfile", "copytree", "move", "rmtree", "samefile", "access", "truncate",
+    "write_private", "link", "symlink", "mkfifo", "utime", "islink", "isdir", "isfile",
+}  # fmt: skip
+NOT_OF_JOBS = {
+    "adapters/git/worktree.py": {"_begin": "the tree is made before anything of the build runs"},
+    "adapters/process/ansible.py": {
+        "_command": "beside the work directory: a job can read it only",
+        "command": "beside the work directory: a job can read it only",
+        "program": "Headgate's own installation",
+    },
+    "adapters/process/bounds/disk.py": {
+        "_deleted": "/proc",
+        "_written_bytes": "/proc",
+        "measured": "the directory of the build, which no job can rename; what is below is measured by du",
+    },
+    "adapters/process/bounds/groups.py": dict.fromkeys(
+        ("_handed_down", "_parent", "_sweep", "_text", "_write", "close", "make", "removed"),
+        "the file system of control groups",
+    ),
+    "adapters/process/bounds/machine.py": {
+        "_resolvers": "/etc",
+        "interpreter": "Headgate's own installation",
+        "kernel": "/proc",
+        "mounts": "the machine's own directories",
+    },
+    "adapters/process/confinement/cell.py": {
+        "_as_root": "/proc",
+        "_chown": "directories of the build that no job can rename; by a program that follows no links",
+    },
+    "adapters/process/confinement/errands.py": {"_net_namespace": "/proc", "_user_namespace": "/proc"},
+    "adapters/process/confinement/users.py": {"_idle": "/proc", "subordinates_of_this_user": "/etc"},
+    "adapters/process/context/places.py": {"of": "directories are made before a job can write in them"},
+    "adapters/process/joblog.py": {"__init__": "among the kept logs: a job can read them only"},
+    "adapters/process/network/networks.py": {"_resolv": "/etc"},
+    "adapters/process/network/tap.py": {"begin": "/dev"},
+    "adapters/process/network/veth.py": {"_end": "/proc", "_forwarding": "/proc", "begin": "/proc"},
+    "adapters/process/phases.py": {"_executable": "in a tree of playbooks: a job can read them only"},
+    "adapters/process/processes.py": {"processes_of": "/proc"},
+    "adapters/process/returning.py": {"parse": "inside of a job, with its rights"},
+    "adapters/process/runner.py": {
+        "_logged": "the directory of the build, which no job can rename or write",
+        "sweep": "the directory of all builds",
+    },
+    "adapters/process/sandbox.py": {"_copy": "a file that the settings name", "_covered": "places of the settings"},
+    "adapters/process/supervisor.py": {
+        "_children": "/proc",
+        "_kill_group": "the file system of control groups",
+        "_supervisor": "the file system of control groups",
+    },
+    "adapters/process/tail.py": {"_read": "among the kept logs: a job can read them only"},
+    "adapters/process/variables.py": {"included": "in a tree of playbooks: a job can read them only"},
+    "adapters/process/workspace.py": {
+        "_included": "in a tree of playbooks: a job can read them only",
+        "_own": "beside the work directory: a job can read it only",
+        "_offer": "in a tree of playbooks: a job can read them only",
+        "forget": "beside the work directory: a job can read it only",
+        "prepare": "the work directory is made before anything of the build runs; and among the kept logs",
+        "stage": "in a tree of playbooks, and beside the work directory: a job can read them only",
+        "write_variables": "beside the work directory: a job can read it only",
+    },
+}
+"""Module -> function that touches files by path -> why no job can write what it touches."""
+
+
+def touching(path: Path) -> set[str]:
+    """Functions with calls that touch files."""
+    found = set()
+    for function in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        for node in ast.walk(function):
+            if isinstance(node, ast.Call) and _name(node.func) in TOUCHES:
+                found.add(function.name)
+    return found
+
+
+def _name(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return "rename" if ast.unparse(function) == "os.replace" else function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def test_what_a_job_can_write_is_touched_in_one_place() -> None:
+    found = {(str(path.relative_to(SOURCE)), function) for path in EXECUTOR for function in touching(path)}
+    known = {(name, function) for name, functions in NOT_OF_JOBS.items() for function in functions}
+    assert not found - known, "use adapters/work, or say above why no job can write what is touched"
+    assert not known - found, "the list names what touches nothing any more"
+
+
+def test_git_of_headgate_never_runs_in_a_job_s_repository() -> None:
+    """Configuration, hooks and attributes that a job writes name programs: only jobs run git on what they wrote."""
+    users = {
+        str(p.relative_to(SOURCE)) for p in EXECUTOR if "adapters.git" in p.read_text() or "pygit2" in p.read_text()
+    }
+    assert users == {"adapters/git/worktree.py"}, "it makes trees, before anything of the build runs"
