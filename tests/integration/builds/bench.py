@@ -8,10 +8,11 @@ import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 
+from headgate.adapters.process.network.artifacts import ReadLog
 from headgate.adapters.process.processes import processes_of
 from headgate.adapters.process.runner import ProcessRunner, RunnerSettings
 from headgate.adapters.process.tail import follow
@@ -20,6 +21,7 @@ from headgate.base.ids import fresh
 from headgate.config.model import FrozenJob, Playbook
 from headgate.gate.change import Change
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.ports.checkout import CheckedOut
 from headgate.ports.secrets import Secrets
 
 PROJECT = "h/code"
@@ -37,9 +39,9 @@ class Copies:
 
     async def checkout(
         self, state: RepoState, project: str, branch: str, dest: Path, *, speculative: bool = True
-    ) -> str:
+    ) -> CheckedOut:
         shutil.copytree(self.source, dest, symlinks=True, dirs_exist_ok=True)
-        return "1" * 40
+        return CheckedOut("1" * 40)
 
 
 Pause = Callable[[dict[str, Any]], Awaitable[None]]
@@ -68,6 +70,9 @@ class Alone:
 class Bench:
     """`id` is that of the last build started."""
 
+    opened: ClassVar[list[Bench]] = []
+    """Closed when the test has ended."""
+
     def __init__(
         self,
         root: Path,
@@ -75,6 +80,7 @@ class Bench:
         *,
         disk: Path | None = None,
         keys: Secrets | None = None,
+        read_log: ReadLog | None = None,
         **settings: Any,
     ) -> None:
         self.id = ""
@@ -83,7 +89,10 @@ class Bench:
         (self.source / "README").write_text("x\n")
         here = RunnerSettings(sandbox=sandbox, **settings)
         self.copies = Copies(self.source)
-        self.runner = ProcessRunner((disk or root) / "builds", root / "logs", self.copies, here, keys)
+        self.runner = ProcessRunner(
+            (disk or root) / "builds", root / "logs", self.copies, here, keys, read_log=read_log
+        )
+        self.opened.append(self)
 
     def script(self, name: str, text: str) -> Playbook:
         """A file of the repository: a playbook by its name, else a shell script."""

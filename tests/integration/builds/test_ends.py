@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.metrics.room import SHY_S, Room
-from headgate.adapters.process import collecting, runner
+from headgate.adapters.process import runner
 from headgate.adapters.process.processes import processes_of
+from headgate.adapters.work.directory import remove
 from headgate.config.model import Playbook
 
 from .bench import DEADLINE_S, PROJECT, Bench, end_of
@@ -109,7 +110,7 @@ async def test_a_build_that_is_dropped_winds_down_undisturbed_and_its_directory_
     def slowly(directory: Path) -> None:
         loop.call_soon_threadsafe(removing.set)
         may_go.wait(DEADLINE_S)
-        collecting.remove(directory)
+        remove(directory)
 
     monkeypatch.setattr(bench.runner, "_logged", logged)
     monkeypatch.setattr(runner, "remove", slowly)
@@ -141,11 +142,13 @@ import asyncio, sys
 from pathlib import Path
 from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.processes import Keeper
+from headgate.adapters.process.sandbox import Confined
 log = JobLog(Path(sys.argv[1], "log"), size_max_bytes=1000)
 log.say = print
 log.write = lambda chunk: print(chunk.decode(), flush=True)
-run = Keeper().run([sys.argv[1] + "/run"], build="orphan-" + sys.argv[2], environment={"PATH": "/usr/bin:/bin"},
-    directory=Path(sys.argv[1]), log=log, cancel=asyncio.Event(), timeout_s=100)
+run = Keeper().run(Confined([sys.argv[1] + "/run"]), build="orphan-" + sys.argv[2], directory=Path(sys.argv[1]),
+    root=Path(sys.argv[1]),
+    environment={"PATH": "/usr/bin:/bin"}, log=log, cancel=asyncio.Event(), timeout_s=100)
 asyncio.run(run)
 """
     mine = str(os.getpid())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from headgate.adapters.process.sandbox import Paths, Sandbox
+from headgate.adapters.process.sandbox import Confined, Paths, Sandbox
 
 from .bench import Bench
 
@@ -33,6 +33,7 @@ async def test_the_rest_of_the_machine_is_not_there(tmp_path: Path) -> None:
 async def test_settings_open_it_for_those_that_are_trusted(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
+    shared.chmod(0o777)  # a build's user is nobody that owns it
     bench = Bench(tmp_path, "bwrap", trusted=Paths(writable=(shared,)), untrusted=Paths(readable=(shared,)))
     book = bench.script("run", f"ls -d {shared} && touch {shared}/$ZUUL_EXECUTION_PHASE$1")
     assert (await bench.build(run=(book,))).result == "FAILURE" and not any(shared.iterdir())
@@ -46,7 +47,7 @@ def test_without_bubblewrap_one_warning_says_what_to_install(
     with caplog.at_level(logging.WARNING):
         sandbox = Sandbox("auto")
         for _ in range(3):
-            assert sandbox.wrap(["/bin/true"], [], [], trusted=False) == ["/bin/true"]
+            assert sandbox.wrap(["/bin/true"], [], [], trusted=False, home="/") == Confined(["/bin/true"])
     assert [r.message for r in caplog.records] == [
         "Jobs run without a sandbox: the program bwrap is not installed; install the package bubblewrap "
         "(apt-get install bubblewrap). They can read and write what this user can, and are not kept apart from "

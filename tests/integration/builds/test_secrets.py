@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from msgspec.structs import replace
 
+from headgate.adapters.process.processes import processes_of
+from headgate.adapters.process.sandbox import Paths
 from headgate.config.model import Playbook, PlaybookSecret
 from headgate.ports.secrets import SecretError
 
@@ -116,3 +121,48 @@ async def test_an_executor_without_keys_says_so(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     outcome = await bench.build(run=(with_secret(bench.script("job", "echo ran")),))
     assert outcome.result == "ERROR" and "this executor has no keys" in outcome.error
+
+
+async def test_what_a_playbook_with_secrets_leaves_is_for_those_that_have_the_same(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "bwrap", keys=Keys(), keep_work_dir=True)
+    own = with_secret(bench.script("own", "echo $(cat $HEADGATE_VARS) > $HOME/left; cp $HEADGATE_VARS $TMPDIR"))
+    again = with_secret(bench.script("again", "grep -q 's3cr[3]t' $HOME/left && ls $TMPDIR && echo still there"))
+    other = bench.script("other", "ls -A $HOME $TMPDIR; ls $(dirname $(dirname $HOME)); ls /proc | grep -c '^[0-9]'")
+    outcome = await bench.build(run=(own, again, other), post_run=(replace(other, trusted=True),))
+    assert outcome.result == "SUCCESS" and "still there" in bench.log, bench.log
+    assert bench.log.count("| left") == 0 and "1-untrusted" not in bench.log
+    assert b"s3cr3t" not in everything_below(bench.work.parent) and (bench.work / "src").is_dir()
+
+
+SHOWS_NOTHING = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - shell: head -c 5 > $HOME/piece; echo begun; read x < %s
+      args: {stdin: "{{ pypi.token }}"}
+    - copy: {content: "{{ pypi.token }}", dest: "{{ lookup('env', 'HOME') }}/token"}
+      diff: true
+    - command: /nowhere/to/be/found
+      ignore_errors: true
+      args: {stdin: "{{ pypi.token }}"}
+    - template: {src: "{{ pypi.token }}/missing", dest: /tmp/x}
+      ignore_errors: true
+      no_log: true
+"""
+
+
+async def test_no_command_line_and_no_environment_has_a_secret(
+    tmp_path: Path,
+) -> None:
+    os.mkfifo(tmp_path / "go")
+    (tmp_path / "go").chmod(0o666)
+    bench = Bench(tmp_path, "bwrap", keys=Keys(), untrusted=Paths(writable=(tmp_path / "go",)))
+    play = bench.script("play.yaml", SHOWS_NOTHING % (tmp_path / "go"))
+    building = bench.start(run=(with_secret(play),))
+    await bench.says("localhost | begun")
+    seen = [(p, p.cmdline(), p.environ()) for p in map(psutil.Process, processes_of(bench.id))]
+    assert len(seen) > 3 and not [words for _, words, _ in seen if "s3cr3t" in " ".join(words)]
+    assert not [words for _, words, environment in seen if "s3cr3t" in " ".join(environment.values())]
+    await asyncio.to_thread((tmp_path / "go").write_text, "on\n")
+    assert (await building).result == "SUCCESS", bench.log
+    assert "s3cr3t" not in bench.log

@@ -78,10 +78,10 @@ async def test_what_is_trusted_is_as_it_landed(repositories: Repositories, git: 
 async def test_what_a_job_commits_stays_with_it(repositories: Repositories, git: GitEngine) -> None:
     state = await state_of(git, item(API, "own", repositories.propose("api", "own", {"a": "own\n"})))
     one, two = repositories.root / "one", repositories.root / "two"
-    commit = await git.checkout(state, API, "master", one)
+    done = await git.checkout(state, API, "master", one)
     (one / "a").write_text("by the job\n")
     run_git("commit", "-qam", "By the job", at=one)
-    assert await git.checkout(state, API, "master", two) == commit and (two / "a").read_text() == "own\n"
+    assert await git.checkout(state, API, "master", two) == done and (two / "a").read_text() == "own\n"
 
 
 async def test_trees_that_need_git_itself(repositories: Repositories, git: GitEngine) -> None:

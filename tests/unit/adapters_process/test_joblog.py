@@ -82,3 +82,15 @@ def test_a_line_is_broken_that_nobody_could_read() -> None:
 def test_a_full_disk_is_raised() -> None:
     with pytest.raises(OSError, match="No space"):
         JobLog(Path("/dev/full"), size_max_bytes=100).say("x")
+
+
+@pytest.mark.parametrize("before", range(-40, 40, 7))
+def test_a_secret_that_lies_where_a_long_line_is_broken_is_found(tmp_path: Path, before: int) -> None:
+    log = JobLog(tmp_path / "log", size_max_bytes=10_000_000)
+    log.censor.learn(["correct horse battery"])
+    text = b"x" * (LINE_SIZE_MAX_BYTES + before) + b"correct horse battery" + b"y" * 2 * LINE_SIZE_MAX_BYTES
+    for start in range(0, len(text), 1_000):
+        log.write(text[start : start + 1_000])
+    log.close()
+    written = b"".join(line.partition(b" | ")[2] for line in (tmp_path / "log").read_bytes().splitlines())
+    assert b"horse" not in written and log.censor.found and written.count(b"y") == 2 * LINE_SIZE_MAX_BYTES

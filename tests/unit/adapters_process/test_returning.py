@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.adapters.process.collecting import collect, remove
 from headgate.adapters.process.returning import ReturnError, add, merge, parse, read
+from headgate.adapters.work.collecting import collect
+from headgate.adapters.work.directory import remove
 
 LEAVES = st.one_of(st.integers(), st.text(max_size=3), st.lists(st.integers(), max_size=2))
 DATA = st.dictionaries(
@@ -57,9 +58,10 @@ def test_nothing_returned_is_nothing_and_too_much_is_said(tmp_path: Path) -> Non
     add(tmp_path / "r", {"a": {"b": 1}})
     add(tmp_path / "r", {"a": {"c": 2}})
     assert read(tmp_path / "r") == {"a": {"b": 1, "c": 2}}
-    add(tmp_path / "r", {"much": "x" * 300_000})
-    with pytest.raises(ReturnError, match="more than 256 kB"):
-        read(tmp_path / "r")
+    for size in (200_000, 300_000):
+        with pytest.raises(ReturnError, match="more than 256 kB"):
+            add(tmp_path / "r", {"b": "x" * 100_000, "much": "x" * size})
+    assert read(tmp_path / "r") == {"a": {"b": 1, "c": 2}}, "what was refused is not there"
 
 
 def test_what_was_there_first_is_not_written_over(tmp_path: Path) -> None:

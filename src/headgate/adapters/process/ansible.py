@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from headgate.adapters.keys.clear import Clear, for_ansible, write_private
-from headgate.adapters.process.workspace import Workspace
+from headgate.adapters.keys.clear import Clear, write_private
+from headgate.adapters.process.context.values import (
+    EVALUATED_SIZE_MAX_BYTES,
+    LOCALHOST,
+    OWN_VARIABLE,
+    JobVariables,
+    Values,
+    asked,
+    evaluated,
+    for_ansible,
+    literal,
+    plain,
+    templates,
+)
+from headgate.adapters.process.network.doors import Target
+from headgate.adapters.process.workspace import Stage, Unusable, Workspace
+from headgate.adapters.work.directory import Directory, Strange
 from headgate.ports.provider import HOST_KEY_VARIABLE
 
 PLUGINS = Path(__file__).parent / "ansible_plugins"
+EVALUATE = PLUGINS / "evaluate.yaml"
 MISSING = "this playbook needs Ansible, which is not installed; install it with: pip install 'headgate[ansible]'"
 SOCKET_DIRECTORY_SIZE_MAX = 80
 UNREACHABLE_VARIABLE = "HEADGATE_UNREACHABLE"
@@ -28,71 +43,105 @@ def program() -> str | None:
     return str(beside) if beside.exists() else shutil.which("ansible-playbook")
 
 
+Command = tuple[list[str], dict[str, str]]
+"""The words, and what they need in the environment.  No variable is on a command line."""
+
+
 class Playbooks:
-    """The playbooks of one build, one after the other."""
+    """The playbooks of one build."""
 
     def __init__(self, workspace: Workspace, hosts: Hosts) -> None:
-        self._workspace, self._hosts = workspace, hosts
-        self._count = 0
-        self._secrets = workspace.root / "secrets.yaml"
-        self._unreachable = workspace.work / "tmp" / "unreachable"
-
-    def command(
-        self, program: str, playbook: Path, roles: Sequence[Path], said: Mapping[str, Any], clear: Clear
-    ) -> tuple[list[str], dict[str, str]]:
-        """The command line, and what it needs in the environment.  No variable is on the command line.
-
-        `clear` is in a file until `forget`."""
-        workspace = self._workspace
-        self._count += 1
-        here = workspace.root / f"ansible_{self._count}"
-        here.mkdir(parents=True, exist_ok=True)
-        inventory, extra, config = workspace.root / "inventory.json", here / "vars.json", here / "ansible.cfg"
-        inventory.write_text(json.dumps(self._inventory()))
-        known = workspace.root / "known_hosts"
-        known.write_text("".join(_known(name, host) for name, host in self._hosts.items()))
-        extra.write_text(
-            json.dumps({**workspace.spec.job.extra_vars, **workspace.site, **said, "zuul": workspace.zuul()})
-        )
-        config.write_text(_config(inventory, roles or [here], workspace.work, known))
-        self._unreachable.unlink(missing_ok=True)
-        environment = {
-            "ANSIBLE_CONFIG": str(config),
-            "ANSIBLE_HOME": str(workspace.work / "home/.ansible"),
-            UNREACHABLE_VARIABLE: str(self._unreachable),
-        }
-        self._secrets = here / "secrets.yaml"
-        if clear:
-            write_private(self._secrets, for_ansible(clear))
-        files = (self._secrets, extra) if clear else (extra,)
-        told = [word for file in files for word in ("-e", f"@{file}")]
-        return [program, "-i", str(inventory), *told, str(playbook)], environment
-
-    def forget(self) -> None:
-        """The secrets of the last one."""
-        self._secrets.unlink(missing_ok=True)
+        self._workspace = workspace
+        self._hosts = hosts or {LOCALHOST: {"ansible_connection": "local"}}
+        self._values: Values | None = None
 
     @property
-    def unreachable(self) -> bool:
-        """Could a host not be reached by the last one?"""
-        return self._unreachable.exists()
+    def _said(self) -> JobVariables:
+        return JobVariables(self._workspace.spec, self._workspace.included)
+
+    def unevaluated(self, stage: Stage) -> bool:
+        """Are there templates among the job's variables, of which this playbook may have the values only?"""
+        careful = stage.is_ansible and stage.context.careful
+        return careful and self._values is None and templates(self._said.harmless(self._hosts))
+
+    def evaluation(self, program: str, stage: Stage) -> Command:
+        """Of a playbook that finds out what they come to; `stage` has no rights."""
+        said = plain(self._said.harmless(self._hosts))
+        inventory = self._flat({host: dict(values) for host, values in said.items()})
+        wanted = asked(said, str(stage.said))
+        return self._command(program, stage, inventory, {**self._extra(stage), OWN_VARIABLE: wanted})
+
+    def learn(self, stage: Stage) -> None:
+        """What it found out.  Raises Unusable."""
+        wanted = self._said.harmless(self._hosts)
+        files = asked(wanted, str(stage.said))["files"]
+        try:
+            with Directory.at(stage.said) as said:
+                self._values = {h: evaluated(_read(said, Path(files[h])), names) for h, names in wanted.items()}
+        except (OSError, ValueError, Strange) as error:
+            raise Unusable(f"the variables of the job cannot be evaluated: {error}") from error
+
+    def command(self, program: str, stage: Stage, said: Mapping[str, Any], clear: Clear) -> Command:
+        """`clear` is in a file until the stage forgets it."""
+        inventory, extra = self._inventory(), self._extra(stage)
+        if stage.context.careful:
+            values = self._values or self._said.harmless(self._hosts)
+            inventory, extra = self._flat(literal(dict(values))), self._careful_extra(stage, values)
+        words, environment = self._command(program, stage, inventory, {**extra, **said})
+        if clear:
+            write_private(stage.secrets, for_ansible(literal(clear)))
+            words[1:1] = ["-e", f"@{stage.secrets}"]
+        return words, environment
+
+    def _command(self, program: str, stage: Stage, inventory: dict[str, Any], extra: dict[str, Any]) -> Command:
+        config, known = stage.own / "ansible.cfg", stage.own / "known_hosts"
+        stage.inventory.write_bytes(for_ansible(inventory))
+        stage.variables.write_bytes(for_ansible(extra))
+        known.write_text("".join(_known(name, host) for name, host in self._hosts.items()))
+        config.write_text(_config(stage, known))
+        environment = {
+            "ANSIBLE_CONFIG": str(config),
+            "ANSIBLE_HOME": str(stage.context.home / ".ansible"),
+            UNREACHABLE_VARIABLE: str(_unreachable(stage)),
+        }
+        return [program, "-e", f"@{stage.variables}", "-i", str(stage.inventory), str(stage.path)], environment
 
     def _inventory(self) -> dict[str, Any]:
         job = self._workspace.spec.job
-        hosts = {"localhost": {"ansible_connection": "local"}} if not self._hosts else self._hosts
         groups = {
             group.name: {"hosts": {name: {} for name in group.nodes}, "vars": job.group_vars.get(group.name, {})}
             for group in job.nodeset.groups
         }
-        workspace = self._workspace
-        plain = {**workspace.spec.parent_data, **workspace.included, **job.vars, **job.group_vars.get("all", {})}
-        return {
-            "all": {
-                "hosts": {name: {**_host(found), **job.host_vars.get(name, {})} for name, found in hosts.items()},
-                "children": groups,
-                "vars": plain,
-            }
-        }
+        hosts = {name: {**_host(found), **job.host_vars.get(name, {})} for name, found in self._hosts.items()}
+        return {"all": {"hosts": hosts, "children": groups, "vars": self._said.everywhere}}
+
+    def _flat(self, values: dict[str, Any]) -> dict[str, Any]:
+        """An inventory with `values` of each host; those of this machine hold for hosts that are none of them."""
+        groups = self._workspace.spec.job.nodeset.groups
+        hosts = {name: {**values[name], **_host(found)} for name, found in self._hosts.items()}
+        children: dict[str, Any] = {g.name: {"hosts": {name: {} for name in g.nodes}} for g in groups}
+        return {"all": {"hosts": hosts, "children": children, "vars": values[LOCALHOST]}}
+
+    def _extra(self, stage: Stage) -> dict[str, Any]:
+        return {**self._workspace.spec.job.extra_vars, **self._site(stage)}
+
+    def _careful_extra(self, stage: Stage, values: Values) -> dict[str, Any]:
+        """Nothing that a job says is above what a trusted playbook says itself."""
+        extra = () if stage.context.trusted else self._workspace.spec.job.extra_vars
+        here = values[LOCALHOST]
+        return {**{name: literal(here[name]) for name in extra if name in here}, **self._site(stage)}
+
+    def _site(self, stage: Stage) -> dict[str, Any]:
+        """Above all others; nobody's message, topic or branch is a template."""
+        return {**self._workspace.site, "zuul": literal(self._workspace.zuul(stage))}
+
+
+def _read(said: Directory, path: Path) -> bytes:
+    """Raises Strange, OSError, ValueError."""
+    text = said.read(path.name, EVALUATED_SIZE_MAX_BYTES)
+    if text is None or len(text) > EVALUATED_SIZE_MAX_BYTES:
+        raise ValueError(f"they come to nothing, or to more than {EVALUATED_SIZE_MAX_BYTES // 1_000} kB")
+    return text
 
 
 _ELSEWHERE = {"ansible_remote_tmp": "~/.ansible/tmp", "ansible_async_dir": "~/.ansible_async"}
@@ -105,6 +154,27 @@ def _host(found: Mapping[str, Any]) -> dict[str, Any]:
     return {**({"ansible_python_interpreter": sys.executable} if local else _ELSEWHERE), **held, **found}
 
 
+def targets(hosts: Hosts) -> Iterator[Target]:
+    """Where Ansible reaches them."""
+    for name, found in hosts.items():
+        if found.get("ansible_connection") != "local":
+            port = str(found.get("ansible_port") or _PORTS.get(str(found.get("ansible_connection")), 22))
+            if port.isdigit():
+                yield Target(str(found.get("ansible_host") or name), int(port))
+
+
+def keys(hosts: Hosts, site: Mapping[str, Any]) -> Iterator[Path]:
+    """Private keys that ssh reaches them with."""
+    for found in (*hosts.values(), site):
+        for name in ("ansible_ssh_private_key_file", "ansible_private_key_file"):
+            if found.get(name):
+                yield Path(str(found[name]))
+
+
+_PORTS = {"winrm": 5986, "psrp": 5986}
+"""Kind of connection -> where it leads unless that is said; others are ssh."""
+
+
 def _known(name: str, found: Mapping[str, Any]) -> str:
     """Lines of ssh's known hosts: the keys that the host must have, if that is known."""
     host, port = found.get("ansible_host") or name, str(found.get("ansible_port") or 22)
@@ -112,24 +182,37 @@ def _known(name: str, found: Mapping[str, Any]) -> str:
     return "".join(f"{where} {key}\n" for key in str(found.get(HOST_KEY_VARIABLE, "")).split("\n") if key)
 
 
-def _sockets(work: Path) -> Path:
-    """A directory of this build whose name is short enough for sockets in it."""
-    near = work / "tmp/cp"
-    return near if len(str(near)) <= SOCKET_DIRECTORY_SIZE_MAX else Path("/tmp", f"headgate-{work.parent.name[:12]}")
+def unreachable(stage: Stage) -> bool:
+    """Could it not reach a host?"""
+    with Directory.at(stage.said) as said:
+        return said.look(_unreachable(stage).name) is not None
 
 
-def _config(inventory: Path, roles: Sequence[Path], work: Path, known: Path) -> str:
+def _unreachable(stage: Stage) -> Path:
+    return stage.said / "unreachable"
+
+
+def _sockets(stage: Stage) -> Path:
+    """A directory of this playbook whose name is short enough for sockets in it."""
+    near = stage.context.tmp / "cp"
+    build = stage.own.parents[1].name[:12]
+    short = Path("/tmp", f"headgate-{build}-{stage.own.name}")
+    return near if len(str(near)) <= SOCKET_DIRECTORY_SIZE_MAX else short
+
+
+def _config(stage: Stage, known: Path) -> str:
+    home, tmp = stage.context.home, stage.context.tmp
     return (
         "[defaults]\n"
-        f"inventory = {inventory}\nroles_path = {':'.join(str(role) for role in roles)}\n"
+        f"inventory = {stage.inventory}\nroles_path = {':'.join(str(role) for role in stage.roles or (stage.own,))}\n"
         f"library = {PLUGINS / 'modules'}\naction_plugins = {PLUGINS / 'action'}\n"
         f"callback_plugins = {PLUGINS / 'callback'}\nstdout_callback = headgate\n"
-        f"local_tmp = {work}/tmp/local\nremote_tmp = {work}/tmp/remote\nasync_dir = {work}/tmp/async\n"
+        f"local_tmp = {tmp}/local\nremote_tmp = {tmp}/remote\nasync_dir = {tmp}/async\n"
         "fact_caching = memory\nhost_key_checking = False\nretry_files_enabled = False\nnocows = True\nnocolor = True\n"
         "interpreter_python = auto_silent\ngathering = smart\ntimeout = 30\n"
         "[ssh_connection]\n"
-        f"pipelining = True\ncontrol_path_dir = {_sockets(work)}\n"
+        f"pipelining = True\ncontrol_path_dir = {_sockets(stage)}\n"
         f"ssh_args = -o ControlMaster=auto -o ControlPersist=60s -o GlobalKnownHostsFile={known} "
-        f"-o UserKnownHostsFile={work}/home/.ssh/known_hosts\n"
+        f"-o UserKnownHostsFile={home}/.ssh/known_hosts\n"
         "retries = 3\n"
     )

@@ -38,9 +38,10 @@ class JobLog:
             return
         lines = (self._rest + chunk).split(b"\n")
         self._rest = lines.pop()
-        while len(self._rest) > LINE_SIZE_MAX_BYTES:
-            lines.append(self._rest[:LINE_SIZE_MAX_BYTES])
-            self._rest = self._rest[LINE_SIZE_MAX_BYTES:]
+        while len(self._rest) > LINE_SIZE_MAX_BYTES + self.censor.size_max_bytes:
+            rest = self.censor.line(self._rest)  # whole: a secret may lie where the line is broken
+            lines.append(rest[:LINE_SIZE_MAX_BYTES])
+            self._rest = rest[LINE_SIZE_MAX_BYTES:]
         self._lines(lines)
 
     def _lines(self, lines: list[bytes]) -> None:

@@ -11,18 +11,21 @@ from typing import Any
 
 from headgate.adapters.keys.clear import opened
 from headgate.adapters.process import ansible, variables
+from headgate.adapters.process.bounds.budget import Exceeded
+from headgate.adapters.process.confinement.cell import Cell, Command
 from headgate.adapters.process.joblog import JobLog
-from headgate.adapters.process.processes import Keeper
 from headgate.adapters.process.returning import ReturnError, read
-from headgate.adapters.process.sandbox import Sandbox
-from headgate.adapters.process.workspace import Unusable, Workspace
+from headgate.adapters.process.workspace import Stage, Unusable, Workspace
 from headgate.base.tasks import unless
 from headgate.config.model import Playbook
+from headgate.gate.returned.shape import checked
 from headgate.ports.checkout import CheckoutError
 from headgate.ports.runner import Contact
 from headgate.ports.secrets import SecretError, Secrets
 
 ALL_LEVELS = 1 << 30
+EVALUATE_LIMIT_S = 60.0
+"""For finding out what the variables of a job come to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,8 @@ class Ended:
     """How one playbook ended."""
 
     kind: str
-    """good | failed | timeout | cancel | unreachable | unusable | conflict | missing (a repository, just now)"""
+    """good | failed | timeout | cancel | unreachable | unusable | exceeded | conflict |
+    missing (a repository, just now)"""
     why: str = ""
 
 
@@ -62,6 +66,7 @@ _RESULTS: dict[str, str | None] = {
     "cancel": "CANCELED",
     "unreachable": None,
     "unusable": "ERROR",
+    "exceeded": "FAILURE",
     "conflict": "MERGE_CONFLICT",
     "missing": None,
 }
@@ -71,8 +76,7 @@ _RESULTS: dict[str, str | None] = {
 class Phases:
     workspace: Workspace
     joblog: JobLog
-    keeper: Keeper
-    sandbox: Sandbox
+    cell: Cell
     playbooks: ansible.Playbooks
     cancel: asyncio.Event
     contact: Contact
@@ -108,8 +112,7 @@ class Phases:
             data = read(self.workspace.result)
         except ReturnError:
             return  # said when the build has ended
-        zuul = data.get("zuul")
-        if not (isinstance(zuul, dict) and zuul.get("pause") is True):
+        if not checked(data).pause:
             return
         self.joblog.say("PAUSED: waiting for the jobs that depend on this one")
         await unless(self.cancel, self.contact.pause(data))
@@ -147,6 +150,8 @@ class Phases:
             ended = Ended("conflict" if error.conflict else "missing", str(error))
         except (Unusable, SecretError, FileNotFoundError, PermissionError) as error:
             ended = Ended("unusable", _why_not(book, error))
+        except Exceeded as reached:
+            ended = Ended("exceeded", str(reached))
         self.joblog.say(f"{word} END: {ended.why or 'good'} [{book.path}]")
         return Ended(ended.kind, f"{word.lower()}: {book.path}: {ended.why}" if ended.why else "")
 
@@ -164,43 +169,76 @@ class Phases:
 
     async def _run(self, book: Playbook, said: dict[str, Any], limit_s: float, cancel: asyncio.Event) -> Ended:
         """Raises CheckoutError, Unusable, SecretError, OSError."""
-        workspace, playbooks = self.workspace, self.playbooks
-        path = await workspace.playbook(book)
-        is_ansible = path.suffix in (".yaml", ".yml")
+        workspace, loop = self.workspace, asyncio.get_running_loop()
+        end = loop.time() + limit_s
+        stage = await workspace.stage(book)
+        if self.playbooks.unevaluated(stage) and (
+            ended := await self._evaluated(min(limit_s, EVALUATE_LIMIT_S), cancel)
+        ):
+            return ended
         clear = await opened(self.keys, book)
         if workspace.spec.job.secret_exposure != "ignore":
             self.joblog.censor.learn(clear.texts)
-        environment = variables.environment(workspace.spec, workspace.work, said)
+        more = {"HEADGATE_VARS": str(stage.variables)}
         try:
-            if is_ansible:
-                program = ansible.program()
-                if program is None:
-                    raise Unusable(ansible.MISSING)
-                command, more = playbooks.command(program, path, await workspace.roles(book), said, clear)
-                environment |= more
+            if stage.is_ansible:
+                command, more = self.playbooks.command(_program(), stage, said, clear)
             else:
-                workspace.write_variables(said, clear)
-                command = _executable(path)
-            home = workspace.home if workspace.home.is_dir() and not is_ansible else workspace.work
-            status = await self.keeper.run(
-                self.sandbox.wrap(command, [workspace.work], workspace.readable(), trusted=book.trusted),
-                build=workspace.spec.build,
-                environment=environment,
-                directory=home,
-                log=self.joblog,
-                cancel=cancel,
-                timeout_s=max(0.0, limit_s),
+                workspace.write_variables(stage, said, clear)
+                command = _executable(stage.path)
+            status = await self._started(
+                stage, command, {**self._environment(stage, said), **more}, end - loop.time(), cancel
             )
         finally:
-            playbooks.forget()
-            workspace.forget(clear)
+            stage.forget()
         if status == "timeout":
             return Ended("timeout", f"ended after its time was up ({max(0.0, limit_s):.0f} s)")
         if status == "cancel":
             return CANCELLED
-        if is_ansible and status != 0 and playbooks.unreachable:
+        if stage.is_ansible and status != 0 and ansible.unreachable(stage):
             return Ended("unreachable", "a host could not be reached")
         return Ended("failed", _status(int(status))) if status else Ended("good")
+
+    async def _evaluated(self, limit_s: float, cancel: asyncio.Event) -> Ended | None:
+        """What the job's variables come to; how it ended, when that is not known.  Raises Unusable, OSError."""
+        self.joblog.say("EVALUATING the variables of the job, for playbooks that are trusted or have secrets")
+        stage = self.workspace.aside(ansible.EVALUATE)
+        command, more = self.playbooks.evaluation(_program(), stage)
+        status = await self._started(stage, command, {**self._environment(stage, {}), **more}, limit_s, cancel)
+        if status == "cancel":
+            return CANCELLED
+        if status != 0:
+            raise Unusable("the variables of the job cannot be evaluated, see above")
+        self.playbooks.learn(stage)
+        return None
+
+    def _environment(self, stage: Stage, said: dict[str, Any]) -> dict[str, str]:
+        return variables.environment(self.workspace.spec, self.workspace.work, stage.context, said)
+
+    async def _started(
+        self, stage: Stage, command: list[str], environment: dict[str, str], limit_s: float, cancel: asyncio.Event
+    ) -> int | str:
+        """See `Keeper.run`."""
+        workspace = self.workspace
+        asked = Command(
+            command,
+            environment,
+            workspace.work if stage.is_ansible else workspace.home(),
+            workspace.root,
+            stage.book.trusted,
+            workspace.writable(stage),
+            workspace.readable(stage),
+            private=(stage.variables, stage.secrets),
+        )
+        return await self.cell.run(asked, self.joblog, cancel, max(0.0, limit_s))
+
+
+def _program() -> str:
+    """Raises Unusable."""
+    found = ansible.program()
+    if found is None:
+        raise Unusable(ansible.MISSING)
+    return found
 
 
 def _executable(path: Path) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import os
@@ -12,11 +13,16 @@ import struct
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headgate.adapters.process import supervisor
+from headgate.adapters.process.bounds.budget import Exceeded, of_bytes
+from headgate.adapters.process.bounds.watch import Limiter, Watch
+from headgate.adapters.process.confinement.spaces import NOWHERE_ELSE, Spaces
 from headgate.adapters.process.joblog import JobLog
+from headgate.adapters.process.sandbox import Confined
 from headgate.base.tasks import end
 
 GRACE_S = 2.0
@@ -27,61 +33,105 @@ BUILD_VARIABLE = "HEADGATE_BUILD"
 """In the environment of everything a build starts: by it what an earlier life left is found."""
 
 
+ERRAND_TIMEOUT_S = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What came of an errand: what a program said, a descriptor of what was made."""
+
+    output: str
+    made: int | None
+
+
+_PROGRAM = (
+    "import sys; sys.path.append(sys.argv.pop(1)); from headgate.adapters.process import supervisor; supervisor.main()"
+)
+"""Nothing but the standard library, and what of Headgate needs no more than that."""
+
+
 class Keeper:
     """The process that starts commands, see `supervisor`.  Begun when first needed, and anew when it was lost."""
 
-    def __init__(self, *, limits: Mapping[str, int] | None = None, cgroup: bool = False) -> None:
-        self._limits, self._cgroup = dict(limits or {}), cgroup
+    def __init__(self, limiter: Limiter | None = None) -> None:
+        self._limiter = limiter or Limiter()
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
 
     async def run(
         self,
-        command: Sequence[str],
+        command: Confined,
         *,
         build: str,
         environment: Mapping[str, str],
         directory: Path,
+        root: Path,
         log: JobLog,
         cancel: asyncio.Event,
         timeout_s: float,
+        spaces: Spaces = NOWHERE_ELSE,
+        owner: int | None = None,
     ) -> int | str:
         """Exit status; or `timeout` or `cancel`, when it was ended for that.  Nothing it started is left running.
+        It runs in `spaces`, and its output may be opened by the user `owner`, as they call it.  `root` is all of the
+        build.
 
-        Raises OSError when it cannot be started, or the log cannot be written.
+        Raises Exceeded when a limit was reached; OSError when it cannot be started, the log cannot be written, or the
+        disk is full.
         """
         request = {
-            "command": list(command),
+            "command": command.command,
+            "inputs": _texts(command.inputs),
             "environment": {**environment, BUILD_VARIABLE: build},
             "directory": str(directory),
-            "limits": self._limits,
-            "cgroup": self._cgroup,
+            "limits": self._limiter.bounds.resources(),
             "grace_s": GRACE_S,
+            "owner": owner,
         }
         source, sink = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         os.set_blocking(sink, True)
         control, other = socket.socketpair()
         control.setblocking(False)
-        output = _Output(source, log)
+        output = _Output(source, log, self._limiter.bounds.output_max_bytes)
         try:
             try:
-                self._hand(sink, other)
+                self._hand(b"s", sink, other.fileno())
             finally:
                 os.close(sink)
                 other.close()
-            return await _Command(control, output, cancel).whole(request, timeout_s)
+            async with self._limiter.around(build, root, lambda: processes_of(build)) as watch:
+                request["groups"] = watch.groups
+                return await _Command(control, output, cancel, watch).whole(request, spaces, timeout_s)
         finally:
             output.close()
             control.close()
 
-    def _hand(self, sink: int, other: socket.socket) -> None:
-        """Gives the keeper a command's two descriptors; a keeper that is gone is begun anew, once."""
+    async def program(self, spaces: Spaces, command: Confined | Sequence[str], stdin: str = "") -> str:
+        """What a short program says that is no job's.  Raises OSError with its complaint, unless it succeeds."""
+        confined = command if isinstance(command, Confined) else Confined(list(command))
+        inputs = _texts(confined.inputs)
+        done = await self.errand(spaces, do="program", command=confined.command, stdin=stdin, inputs=inputs)
+        return done.output
+
+    async def errand(self, spaces: Spaces = NOWHERE_ELSE, **request: Any) -> Errand:  # JSON, see errands
+        """Has something done in `spaces`.  Raises OSError."""
+        control, other = socket.socketpair()
+        control.setblocking(False)
+        with control:
+            with other:
+                self._hand(b"e", other.fileno())
+            async with asyncio.timeout(ERRAND_TIMEOUT_S):
+                await _ask(control, request, spaces)
+                return await _answered(control)
+
+    def _hand(self, word: bytes, *fds: int) -> None:
+        """Gives the keeper descriptors; a keeper that is gone is begun anew, once."""
         for last in (False, True):
             if self._socket is None:
                 self._begin()
             assert self._socket is not None, "just begun"
             try:
-                socket.send_fds(self._socket, [b"s"], [sink, other.fileno()])
+                socket.send_fds(self._socket, [word], fds)
                 return
             except (BrokenPipeError, ConnectionResetError):
                 self.close()
@@ -92,7 +142,7 @@ class Keeper:
         self._socket, its = socket.socketpair()
         with its:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", supervisor.__file__, str(its.fileno())],
+                [sys.executable, "-I", "-S", "-c", _PROGRAM, str(Path(__file__).parents[3]), str(its.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[its.fileno()],
                 env={"PATH": os.environ.get("PATH", os.defpath)},
@@ -107,47 +157,51 @@ class Keeper:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(KILL_TIMEOUT_S)
         self._socket = self._process = None
+        self._limiter.close()
 
 
 class _Command:
     """One command, from the request to the supervisor's answer."""
 
-    def __init__(self, control: socket.socket, output: _Output, cancel: asyncio.Event) -> None:
-        self._control, self._output, self._cancel = control, output, cancel
+    def __init__(self, control: socket.socket, output: _Output, cancel: asyncio.Event, watch: Watch) -> None:
+        self._control, self._output, self._cancel, self._watch = control, output, cancel, watch
 
-    async def whole(self, request: dict[str, Any], timeout_s: float) -> int | str:
-        answer = asyncio.ensure_future(self._asked(request))
+    async def whole(self, request: dict[str, Any], spaces: Spaces, timeout_s: float) -> int | str:
+        answer = asyncio.ensure_future(self._asked(request, spaces))
         cancelled = asyncio.ensure_future(self._cancel.wait())
-        waited: set[asyncio.Future[Any]] = {answer, cancelled, self._output.ended}
+        exceeded = asyncio.ensure_future(self._watch.exceeded())
+        waited: set[asyncio.Future[Any]] = {answer, cancelled, exceeded, self._output.ended}
         try:
             loop = asyncio.get_running_loop()
             until_s = loop.time() + timeout_s
             while not answer.done() and not cancelled.done() and loop.time() < until_s:
                 await asyncio.wait(waited, timeout=until_s - loop.time(), return_when=asyncio.FIRST_COMPLETED)
                 waited.discard(self._output.ended)  # it may close its output and go on
-                if self._output.failed:
+                if self._output.failed or exceeded.done():
                     break
             why = "" if answer.done() else "cancel" if cancelled.done() else "timeout"
             if why:
-                await self._say(b"e")
+                await self._say(b"k" if exceeded.done() else b"e")
             async with asyncio.timeout(GRACE_S + KILL_TIMEOUT_S):
                 status = self._status(await asyncio.shield(answer))
             await asyncio.wait({self._output.ended}, timeout=GRACE_S)
             self._output.check()
+            if exceeded.done():
+                raise Exceeded(exceeded.result())
+            self._watch.check(why or status)
             return why or status
         finally:
             if not answer.done():
                 await self._say(b"k")
                 await asyncio.wait({answer}, timeout=KILL_TIMEOUT_S)
-            await end(answer, cancelled)
+            await end(answer, cancelled, exceeded)
 
-    async def _asked(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def _asked(self, request: dict[str, Any], spaces: Spaces) -> dict[str, Any]:
         """What the supervisor says in the end.  JSON."""
         loop = asyncio.get_running_loop()
-        body = json.dumps(request).encode()
         found = b""
         try:
-            await loop.sock_sendall(self._control, struct.pack("!I", len(body)) + body)
+            await _ask(self._control, request, spaces)
             while piece := await loop.sock_recv(self._control, CHUNK_SIZE_BYTES):
                 found += piece
             answer: dict[str, Any] = json.loads(found)  # JSON, see supervisor
@@ -171,14 +225,51 @@ class _Command:
         return status
 
 
+def _texts(inputs: Mapping[int, bytes]) -> dict[int, str]:
+    return {number: base64.b64encode(text).decode() for number, text in inputs.items()}
+
+
+async def _ask(control: socket.socket, request: Mapping[str, Any], spaces: Spaces) -> None:
+    """Raises OSError."""
+    body = json.dumps({**request, "join": list(spaces)}).encode()
+    socket.send_fds(control, [struct.pack("!I", len(body))], list(spaces.values()))
+    await asyncio.get_running_loop().sock_sendall(control, body)
+
+
+async def _answered(control: socket.socket) -> Errand:
+    """Raises OSError."""
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    found, fds = b"", list[int]()
+    loop.add_reader(control, readable.set)
+    try:
+        while not found.endswith(b"\n"):
+            await readable.wait()
+            readable.clear()
+            with contextlib.suppress(BlockingIOError):
+                piece, more, _, _ = socket.recv_fds(control, CHUNK_SIZE_BYTES, 1)
+                if not piece:
+                    raise ConnectionError("the keeper of commands was killed")
+                found, fds = found + piece, fds + more
+        said = json.loads(found)
+        if "error" in said:
+            raise OSError(said["error"])
+        made, fds = (fds[0] if fds else None), []
+        return Errand(said.get("output", ""), made)
+    finally:
+        loop.remove_reader(control)
+        for fd in fds:
+            os.close(fd)
+
+
 class _Output:
     """Copies a pipe into the log.  `ended` is done when every holder of the other end has closed it, or on failure."""
 
-    def __init__(self, source: int, log: JobLog) -> None:
-        self._source, self._log = source, log
+    def __init__(self, source: int, log: JobLog, size_max_bytes: int) -> None:
+        self._source, self._log, self._size_max_bytes = source, log, size_max_bytes
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self._loop.create_future()
-        self._error: OSError | None = None
+        self._error: OSError | Exceeded | None = None
+        self._size_bytes = 0
         self._loop.add_reader(source, self._more)
 
     @property
@@ -186,7 +277,7 @@ class _Output:
         return self._error is not None
 
     def check(self) -> None:
-        """Raises the OSError that writing the log met."""
+        """Raises the OSError that writing the log met; Exceeded when there was too much of it."""
         if self._error is not None:
             raise self._error
 
@@ -196,7 +287,10 @@ class _Output:
     def _more(self) -> None:
         try:
             chunk = os.read(self._source, CHUNK_SIZE_BYTES)
-            if chunk:
+            self._size_bytes += len(chunk)
+            if self._size_bytes > self._size_max_bytes:
+                self._error = Exceeded(f"output limit of {of_bytes(self._size_max_bytes)} reached")
+            elif chunk:
                 self._log.write(chunk)
                 return
         except BlockingIOError:

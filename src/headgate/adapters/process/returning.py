@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
-import stat
 import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from headgate.adapters.work.directory import Directory, Strange
+from headgate.base.texts import line
+from headgate.gate.returned.shape import checked
+from headgate.gate.returned.values import SIZE_MAX_BYTES, Unfit, bounded, parsed
+
 RESULT_VARIABLE = "HEADGATE_RESULT"
-SIZE_MAX_BYTES = 256_000
-"""It is kept in the store, and given to every later job."""
 _JOINED = ("artifacts", "warnings", "redactions", "file_comments")
 """Lists under `zuul` that grow instead of being replaced."""
 USAGE = """usage: headgate-return KEY=VALUE...      (dotted keys; values are JSON where they can be read as it)
@@ -40,41 +43,44 @@ class ReturnError(Exception):
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What was returned; nothing when nothing was.  Raises ReturnError, never follows a link a job has laid."""
+    """What was returned; nothing when nothing was.  Raises ReturnError."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
+        with Directory.at(path.parent) as work:
+            text = work.read(path.name, SIZE_MAX_BYTES)
+    except (Strange, OSError) as error:
+        raise ReturnError(f"{path.name} cannot be read: {error}") from error
+    if text is None:
         return {}
-    except OSError as error:
-        raise ReturnError(f"{path.name} cannot be read: {error.strerror}") from error
-    with open(file, "rb") as opened:
-        text = opened.read(SIZE_MAX_BYTES + 1) if stat.S_ISREG(os.fstat(file).st_mode) else b""
-    if len(text) > SIZE_MAX_BYTES:
-        raise ReturnError(f"the job returned more than {SIZE_MAX_BYTES // 1000} kB of data, which is the limit")
     try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise ReturnError(f"{path.name} is no JSON: {error}") from error
-    data = found.get("data") if isinstance(found, dict) else None
-    if not isinstance(data, dict):
-        raise ReturnError(f"{path.name} is not an object with `data`")
+        found = parsed(text)
+        data = found.get("data") if isinstance(found, dict) else None
+        if not isinstance(data, dict):
+            raise Unfit("it is not an object with `data`")
+        checked(data)
+    except Unfit as unfit:
+        raise ReturnError(f"{path.name}: {unfit}") from unfit
     return data
 
 
 def add(path: Path, data: dict[str, Any]) -> None:
-    """Replaces the file in one step: a reader finds it whole.  One writer at a time.  Raises ReturnError, OSError."""
-    with open(path.with_name(path.name + ".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        fresh = path.with_name(path.name + ".new")
-        fresh.write_text(json.dumps({"data": merge(read(path), data)}))
-        fresh.replace(path)
+    """Replaces the file in one step: a reader finds it whole.  One writer at a time.  Raises ReturnError, for what
+    Headgate would not take, too; OSError."""
+    with Directory.at(path.parent) as work:
+        fcntl.flock(work.fd, fcntl.LOCK_EX)
+        try:
+            bounded(data)
+            merged = merge(read(path), data)
+            checked(merged)
+        except Unfit as unfit:
+            raise ReturnError(str(unfit)) from unfit
+        work.write(path.name, msgspec.json.encode({"data": merged}), 0o644)
 
 
 def parse(arguments: list[str]) -> dict[str, Any]:
     """Raises ValueError."""
     if len(arguments) == 2 and arguments[0] == "--json":
-        text = sys.stdin.read() if arguments[1] == "-" else Path(arguments[1]).read_text()
-        found = json.loads(text)
+        with sys.stdin.buffer if arguments[1] == "-" else open(arguments[1], "rb") as file:
+            found = parsed(file.read(SIZE_MAX_BYTES + 1))
         if not isinstance(found, dict):
             raise ValueError("the JSON must be an object")
         return found
@@ -92,8 +98,8 @@ def parse(arguments: list[str]) -> dict[str, Any]:
 
 def _value(text: str) -> Any:
     try:
-        return json.loads(text)
-    except ValueError:
+        return msgspec.json.decode(text)
+    except (ValueError, RecursionError):  # text, of which half characters are refused later
         return text
 
 
@@ -106,6 +112,6 @@ def main() -> None:
         sys.exit(f"headgate-return: {RESULT_VARIABLE} is not set; this works inside a job only")
     try:
         add(Path(result), parse(sys.argv[1:]))
-    except (OSError, ValueError, ReturnError) as error:
-        print(f"headgate-return: {error}", file=sys.stderr)
+    except (OSError, ValueError, RecursionError, ReturnError) as error:
+        print(f"headgate-return: {line(str(error))}", file=sys.stderr)
         sys.exit(2)

@@ -15,15 +15,23 @@ from msgspec.structs import replace
 
 from headgate.adapters.metrics.room import Room
 from headgate.adapters.nodes.machines import Machine, Machines, NoNode
-from headgate.adapters.process.ansible import Hosts, Playbooks
-from headgate.adapters.process.collecting import collect, remove
+from headgate.adapters.process.ansible import Hosts, Playbooks, keys, targets
+from headgate.adapters.process.bounds.budget import Bounds
+from headgate.adapters.process.bounds.watch import Limiter
+from headgate.adapters.process.confinement.cell import Cells, Reached
+from headgate.adapters.process.confinement.users import NoUser, Numbers
 from headgate.adapters.process.joblog import JobLog
+from headgate.adapters.process.network.artifacts import ReadLog, given, reached, serving
+from headgate.adapters.process.network.networks import Choice, Fleet
 from headgate.adapters.process.phases import Limits, Phases, Verdict
 from headgate.adapters.process.processes import Keeper, kill_left
 from headgate.adapters.process.returning import ReturnError, read
 from headgate.adapters.process.sandbox import Paths, Sandbox
 from headgate.adapters.process.workspace import Unusable, Workspace
+from headgate.adapters.work.collecting import collect
+from headgate.adapters.work.directory import remove
 from headgate.base.tasks import once, unless, whole
+from headgate.gate.returned.shape import checked
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.checkout import Checkout, CheckoutError
 from headgate.ports.runner import Contact
@@ -31,23 +39,26 @@ from headgate.ports.secrets import Secrets
 
 log = logging.getLogger("headgate.executor")
 
-ERROR_SIZE_MAX = 2_000
-
 
 @dataclass(frozen=True, slots=True)
 class RunnerSettings:
     sandbox: str = "auto"
-    network: bool = True
+    network: Choice = field(default_factory=Choice)
+    users: Numbers | None = None
+    """Whom builds run as, where this process is root; None: numbers that nothing else has."""
     log_size_max_bytes: int = 100_000_000
     files_size_max_bytes: int = 1_000_000_000
     """What is kept of a build's other files."""
     hostname: str = "localhost"
     keep_work_dir: bool = False
+    root_url: str = ""
+    """Of the pages, where people and builds find logs."""
     limits: Limits = field(default_factory=Limits)
-    resources: Mapping[str, int] = field(default_factory=dict)
-    """Of each process of a job: `RLIMIT_…` -> number."""
+    bounds: Bounds = field(default_factory=Bounds)
     trusted: Paths = field(default_factory=Paths)
     untrusted: Paths = field(default_factory=Paths)
+    hidden: tuple[Path, ...] = ()
+    """What no job sees, whatever it may read."""
     variables: Mapping[str, Any] = field(default_factory=dict)
     """The site's.  JSON."""
     machines: tuple[Machine, ...] = ()
@@ -69,29 +80,47 @@ class ProcessRunner:
     """See `ports.runner.Runner`."""
 
     def __init__(
-        self, root: Path, log_root: Path, checkout: Checkout, settings: RunnerSettings, keys: Secrets | None = None
+        self,
+        root: Path,
+        log_root: Path,
+        checkout: Checkout,
+        settings: RunnerSettings,
+        keys: Secrets | None = None,
+        fleet: Fleet = tuple,
+        read_log: ReadLog | None = None,
     ) -> None:
+        """`fleet`: see `network.networks`; `read_log`: see `network.artifacts`."""
         self.root, self.log_root, self._checkout, self.settings = root, log_root, checkout, settings
-        self._keys = keys
+        self._keys, self._read_log = keys, read_log
+        self.limiter = Limiter(settings.bounds)
         self.sandbox = Sandbox(
-            settings.sandbox, network=settings.network, trusted=settings.trusted, untrusted=settings.untrusted
+            settings.sandbox,
+            trusted=settings.trusted,
+            untrusted=settings.untrusted,
+            hidden=settings.hidden,
+            tmp_size_bytes=settings.bounds.tmp_size_max_bytes,
+            processes_max=0 if self.limiter.groups.complete else settings.bounds.processes_max,
         )
-        self._keeper = Keeper(limits=settings.resources, cgroup=not self.sandbox.usable)
+        self._keeper = Keeper(self.limiter)
+        self.cells = Cells(self._keeper, self.sandbox, settings.users, settings.network, fleet)
         self._machines = Machines(settings.machines)
         self.room = Room(lambda: (self.root, self.log_root))
         self._running: set[str] = set()
 
     async def sweep(self) -> None:
         """What builds of an earlier life left: processes and work directories."""
+        await self.cells.begin()
         if not self.root.is_dir():
             return
         for left in self.root.iterdir():
             if left.name not in self._running:
                 await asyncio.to_thread(kill_left, left)
+                await self.cells.regain(left)
                 await asyncio.to_thread(remove, left)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Once no build runs any more."""
+        await self.cells.close()
         self._keeper.close()
 
     async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome:
@@ -104,9 +133,7 @@ class ProcessRunner:
             self._running.discard(spec.build)
             if not self.settings.keep_work_dir:
                 await whole(asyncio.to_thread(remove, self.root / spec.build))
-        if len(outcome.error) > ERROR_SIZE_MAX:
-            outcome = replace(outcome, error=f"{outcome.error[:ERROR_SIZE_MAX]}…")
-        return replace(outcome, start_ms=start_ms, end_ms=int(time.time() * 1000), log_path=str(logs))
+        return replace(outcome.fit(), start_ms=start_ms, end_ms=int(time.time() * 1000), log_path=str(logs))
 
     async def _logged(self, work: Work, logs: Path) -> BuildOutcome:
         spec = work.spec
@@ -138,7 +165,7 @@ class ProcessRunner:
         joblog.say(f"{spec_line}, attempt {spec.attempt}")
         workspace = Workspace(
             self.root / spec.build, joblog.path.parent, spec, work.state, self._checkout, self.settings.hostname,
-            self.settings.variables,
+            self.settings.variables, await self._artifacts(spec),
         )  # fmt: skip
         try:
             return await self._whole(workspace, work, joblog)
@@ -150,6 +177,9 @@ class ProcessRunner:
         except Unusable as unusable:
             joblog.say(str(unusable))
             return BuildOutcome(build=spec.build, result="ERROR", error=str(unusable))
+        except NoUser as none:
+            joblog.say(str(none))
+            return _again(spec, None, str(none))
         except NoNode as none:
             joblog.say(str(none))
             return BuildOutcome(build=spec.build, result="NODE_FAILURE", error=str(none))
@@ -161,6 +191,12 @@ class ProcessRunner:
             log.exception("build %s failed in a way nobody foresaw", spec.build)
             joblog.say(f"The executor failed: {type(error).__name__}: {error}")
             return BuildOutcome(build=spec.build, result="ERROR", error=f"executor: {type(error).__name__}: {error}")
+
+    async def _artifacts(self, spec: BuildSpec) -> dict[bool, list[Any]]:
+        """See `Workspace.artifacts`."""
+        await self.cells.begin()
+        apart = [trusted for trusted in (True, False) if self._read_log and self.cells.apart(trusted=trusted)]
+        return {trusted: reached(spec.zuul, self.settings.root_url, spec.tenant) for trusted in apart}
 
     async def _whole(self, workspace: Workspace, work: Work, joblog: JobLog) -> BuildOutcome:
         spec = workspace.spec
@@ -176,19 +212,26 @@ class ProcessRunner:
             if hosts is None:
                 return BuildOutcome(build=spec.build, result="CANCELED")
             playbooks = Playbooks(workspace, hosts)
+            earlier = serving(self._read_log, given(spec.zuul)) if self._read_log else None
+            reaching = Reached(tuple(targets(hosts)), tuple(keys(hosts, self.settings.variables)), earlier)
+            cell = await stack.enter_async_context(self.cells.opened(spec.build, reaching))
             phases = Phases(
-                workspace, joblog, self._keeper, self.sandbox, playbooks, work.cancel, work.contact,
-                self.settings.limits, self._keys,
-            )  # fmt: skip
-            verdict = await phases.whole()
+                workspace, joblog, cell, playbooks, work.cancel, work.contact, self.settings.limits, self._keys
+            )
+            try:
+                verdict = await phases.whole()
+            finally:
+                await whole(asyncio.to_thread(workspace.forget))
         return await self._outcome(workspace, work, verdict, joblog)
 
     async def _outcome(self, workspace: Workspace, work: Work, verdict: Verdict, joblog: JobLog) -> BuildOutcome:
         spec = workspace.spec
         result, error = verdict.result, verdict.error
         data: dict[str, Any] = {}  # JSON
+        retry: bool | None = None
         try:
             data = read(workspace.result)
+            retry = checked(data).retry
         except ReturnError as wrong:
             joblog.say(f"What the job returned is lost: {wrong}")
             result, error = ("FAILURE" if result == "SUCCESS" else result), error or str(wrong)
@@ -200,8 +243,7 @@ class ProcessRunner:
             joblog.say(line)
         if result in ("FAILURE", "POST_FAILURE", None) and self.room.gone(work.begun_s):
             return replace(self._disk_full(spec, error), data=data)
-        zuul = data.get("zuul")
-        if result is None and isinstance(zuul, dict) and zuul.get("retry") is False:
+        if result is None and retry is False:
             result = "FAILURE"
         return replace(_again(spec, result, error), data=data)
 

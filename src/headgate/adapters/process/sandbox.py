@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import shutil
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from headgate.adapters.process.bounds import machine, seccomp
+from headgate.adapters.process.confinement import errands
+from headgate.adapters.process.confinement.spaces import Network
+from headgate.adapters.process.confinement.users import NEEDED, BuildUser
 
 log = logging.getLogger("headgate.executor")
 
 PROBE_TIMEOUT_S = 10.0
-SYSTEM = (
-    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/sys",
-    "/run/systemd/resolve", "/run/resolvconf",
-)  # fmt: skip
-"""What every job can read; the rest of the machine is not there."""
+KEY_SIZE_MAX_BYTES = 65_536
+TMP_SIZE_BYTES = 2_000_000_000
+INPUT_FIRST = 100
+"""Descriptors of what bubblewrap is given to read begin here; see `supervisor`."""
 WITHOUT = "They can read and write what this user can, and are not kept apart from each other."
 
 
@@ -27,26 +33,52 @@ class Paths:
 
     readable: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
+    nesting: bool = False
+    """Whether they may make user namespaces, as programs do that run containers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confined:
+    """A command as it is started."""
+
+    command: list[str]
+    inputs: Mapping[int, bytes] = field(default_factory=dict)
+    """Descriptor -> what is read from it."""
 
 
 class Sandbox:
     """`mode`: auto, bwrap or none.  Tried once; when auto and not usable, that is said once."""
 
     def __init__(
-        self, mode: str, *, network: bool = True, trusted: Paths | None = None, untrusted: Paths | None = None
+        self,
+        mode: str,
+        *,
+        trusted: Paths | None = None,
+        untrusted: Paths | None = None,
+        hidden: Sequence[Path] = (),
+        tmp_size_bytes: int = TMP_SIZE_BYTES,
+        processes_max: int = 0,
     ) -> None:
-        self._network = network
+        """`hidden`: what holds credentials; it is covered, whatever readable directory it lies in.  `tmp_size_bytes`:
+        of each file system in memory that a job may write.  `processes_max`: of the user in the sandbox, 0 where
+        something else limits them."""
+        self._hidden, self._tmp_size_bytes = hidden, tmp_size_bytes
+        self._counted = (
+            ("prlimit", f"--nproc={processes_max}", "--") if processes_max and shutil.which("prlimit") else ()
+        )
         self._paths = {True: trusted or Paths(), False: untrusted or Paths()}
         self._program = shutil.which("bwrap") or "bwrap"
+        self._options: Collection[str] = ()
         self.usable = mode != "none" and self._probe(required=mode == "bwrap")
 
     def _probe(self, *, required: bool) -> bool:
         """Raises OSError when it is required and does not work."""
         why = ""
         try:
-            command = self.command(["true"], [], [], trusted=False)
-            done = subprocess.run(command, capture_output=True, timeout=PROBE_TIMEOUT_S, check=False, text=True)
+            self._options = set(_try(Confined([self._program, "--help"])).stdout.split())
+            done = _try(self.command(["true"], [], [], trusted=False))
             if done.returncode == 0:
+                self._say_what_is_missing()
                 return True
             why = f"bwrap does not work here ({done.stderr.strip()}): it needs unprivileged user namespaces, or root"
         except FileNotFoundError:
@@ -58,32 +90,156 @@ class Sandbox:
         log.warning("Jobs run without a sandbox: %s. %s", why, WITHOUT)
         return False
 
+    def _say_what_is_missing(self) -> None:
+        if not seccomp.known():
+            log.warning("Jobs may use all system calls: no filter is known for %s", platform.machine())
+        if "--size" not in self._options:
+            log.warning("/tmp of jobs may fill half of the memory: this bwrap has no --size; install 0.6 or newer")
+
     def wrap(
-        self, command: Sequence[str], writable: Sequence[Path], readable: Sequence[Path], *, trusted: bool
-    ) -> list[str]:
+        self,
+        command: Sequence[str],
+        writable: Sequence[Path],
+        readable: Sequence[Path],
+        *,
+        trusted: bool,
+        home: str,
+        user: BuildUser | None = None,
+        network: Network | None = None,
+        keys: Sequence[Path] = (),
+    ) -> Confined:
         if not self.usable:
-            return list(command)
-        return self.command(command, writable, readable, trusted=trusted)
+            return Confined(list(command))
+        return self.command(
+            command, writable, readable, trusted=trusted, home=home, user=user, network=network, keys=keys
+        )
 
     def command(
-        self, command: Sequence[str], writable: Sequence[Path], readable: Sequence[Path], *, trusted: bool
-    ) -> list[str]:
-        """The system read-only, `writable`, a /tmp and processes of its own, no capabilities; later binds cover
-        earlier ones, so what is readable lies over what is writable."""
-        paths = self._paths[trusted]
-        binds = [arg for path in (*paths.readable, *readable) for arg in ("--ro-bind-try", str(path), str(path))]
-        binds += [arg for path in (*paths.writable, *writable) for arg in ("--bind", str(path), str(path))]
-        isolation = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", *([] if self._network else ["--unshare-net"])]
-        drop = ["--cap-drop", "ALL"] if os.geteuid() == 0 else []
-        system = [arg for path in SYSTEM for arg in _system(path)]
-        return [
-            self._program, "--die-with-parent", *isolation, *drop, *system, "--dev", "/dev", "--proc", "/proc",
-            "--tmpfs", "/tmp", "--dir", "/var/tmp", *binds, "--", *command,
-        ]  # fmt: skip
+        self,
+        command: Sequence[str],
+        writable: Sequence[Path],
+        readable: Sequence[Path],
+        *,
+        trusted: bool,
+        home: str = machine.NO_HOME,
+        user: BuildUser | None = None,
+        network: Network | None = None,
+        keys: Sequence[Path] = (),
+    ) -> Confined:
+        """Programs read-only, `writable`, a /tmp and processes of its own, no capabilities; later mounts cover earlier
+        ones, so what is writable lies over what is readable, and both over what is hidden.
+
+        It runs as `user`, else as the one of this process, and is to be started in the spaces of `network`.  `keys` are
+        files that only this process's user may read: as far as the settings let it see them, it can read them, too."""
+        paths, mine, network = self._paths[trusted], (*machine.interpreter(), *readable), network or Network()
+        me = machine.User.this(home) if user is None else machine.User(user.inside, user.inside, home)
+        inputs = Inputs()
+        arguments = [
+            *self._namespaces(user, network, nesting=paths.nesting),
+            *self._directories(map(Path, machine.ABOVE)),
+            *machine.mounts(),
+            *(
+                arg
+                for path, text in {**machine.written(me), **network.files}.items()
+                for arg in self._file(inputs, path, text)
+            ),
+            *("--dev", "/dev", "--proc", "/proc", *machine.kernel()),
+            *(arg for path in ("/tmp", "/var/tmp", "/dev/shm") for arg in self._memory(path)),
+            *self._directories(path.parent for path in (*paths.readable, *paths.writable, *mine, *writable)),
+            *_bound("--ro-bind-try", paths.readable),
+            *_bound("--bind", paths.writable),
+            *_covered(self._hidden, (*map(Path, machine.PROGRAMS), *paths.readable, *paths.writable)),
+            *_bound("--ro-bind-try", mine),
+            *_bound("--bind", writable),
+            *(arg for key in dict.fromkeys(keys) if user and _seen(key, paths) for arg in self._copy(inputs, key)),
+            *("--remount-ro", "/dev", "--remount-ro", "/"),
+        ]
+        if seccomp.known():
+            arguments += ["--seccomp", str(inputs.add(seccomp.program(nesting=paths.nesting)))]
+        becoming = user.becoming() if user else ()
+        return Confined([self._program, *arguments, "--", *self._counted, *becoming, *command], inputs.texts)
+
+    def _namespaces(self, user: BuildUser | None, network: Network, *, nesting: bool) -> Iterator[str]:
+        yield from ("--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+        if network.cut:
+            yield "--unshare-net"
+        if os.geteuid() == 0 or network.spaces:  # root of this machine, or of the user namespace it is started in
+            yield from ("--cap-drop", "ALL")
+        if user is not None:
+            for name in NEEDED:
+                yield from ("--cap-add", f"CAP_{name}")
+        elif os.geteuid() != 0:
+            if network.spaces:
+                yield from ("--unshare-user", "--uid", str(os.geteuid()), "--gid", str(os.getegid()))
+            if not nesting and "--disable-userns" in self._options:
+                yield from ("--unshare-user", "--disable-userns")
+
+    def _mode(self, octal: str) -> tuple[str, ...]:
+        """Of what the next argument makes: everybody may look, as on any machine."""
+        return ("--perms", octal) if "--perms" in self._options else ()
+
+    def _directories(self, paths: Iterable[Path]) -> Iterator[str]:
+        """Those above what is bound, unless a program's directory is."""
+        above = {parent for path in paths for parent in (path, *path.parents)}
+        for path in sorted(above - {Path("/")}):  # parents first
+            if not any(path.is_relative_to(program) for program in machine.PROGRAMS):
+                yield from (*self._mode("0755"), "--dir", str(path))
+
+    def _file(self, inputs: Inputs, path: str, text: bytes) -> Iterator[str]:
+        yield from (*self._mode("0644"), "--ro-bind-data", str(inputs.add(text)), path)
+
+    def _copy(self, inputs: Inputs, file: Path) -> Iterator[str]:
+        """In the place of a file.  ssh takes a key that is somebody else's, whatever its mode."""
+        with suppress(OSError), open(file, "rb") as found:
+            yield from self._file(inputs, str(file), found.read(KEY_SIZE_MAX_BYTES))
+
+    def _memory(self, path: str) -> Iterator[str]:
+        """A file system in memory that everybody in the sandbox may write."""
+        if "--size" in self._options:
+            yield from ("--size", str(self._tmp_size_bytes))
+        yield from (*self._mode("1777"), "--tmpfs", path)
 
 
-def _system(path: str) -> list[str]:
-    """A directory, or the symbolic link that it is on a merged system."""
-    if os.path.islink(path):
-        return ["--symlink", os.readlink(path), path]
-    return ["--ro-bind-try", path, path]
+class Inputs:
+    """What bubblewrap reads from descriptors, numbered as it is added."""
+
+    def __init__(self) -> None:
+        self.texts: dict[int, bytes] = {}
+
+    def add(self, text: bytes) -> int:
+        number = INPUT_FIRST + len(self.texts)
+        self.texts[number] = text
+        return number
+
+
+def _bound(how: str, paths: Iterable[Path]) -> Iterator[str]:
+    for path in paths:
+        yield from (how, str(path), str(path))
+
+
+def _seen(path: Path, paths: Paths) -> bool:
+    return any(path.is_relative_to(seen) for seen in (*paths.readable, *paths.writable))
+
+
+def _covered(hidden: Iterable[Path], visible: Sequence[Path]) -> Iterator[str]:
+    """An empty directory, or an empty file, in the place of what would be visible."""
+    for path in hidden:
+        if not any(path.is_relative_to(seen) for seen in visible):
+            continue
+        if path.is_dir():
+            yield from ("--tmpfs", str(path))
+        elif path.exists():
+            yield from ("--ro-bind", "/dev/null", str(path))
+
+
+def _try(confined: Confined) -> subprocess.CompletedProcess[str]:
+    """Raises OSError, TimeoutExpired."""
+    return subprocess.run(
+        confined.command,
+        capture_output=True,
+        timeout=PROBE_TIMEOUT_S,
+        check=False,
+        text=True,
+        close_fds=False,  # Python's own are closed anyway
+        preexec_fn=lambda: errands.lay(confined.inputs),
+    )

@@ -4,29 +4,35 @@ The keeper forks one supervisor a command.  A supervisor is the reaper of its co
 comes to it, and when the command has ended, or nobody waits for it any more, it kills until it has no children left.
 The executor's death closes the supervisor's socket, which ends the command, too.
 
-A request: one byte with two descriptors (where the output goes, a stream socket) to the keeper, then JSON on that
+A request: one byte `s` with two descriptors (where the output goes, a stream socket) to the keeper, then JSON on that
 socket, its size in 4 bytes before it: `command`, `environment`, `directory`, `limits` (name in `resource` -> number),
-`grace_s`, `cgroup` (bool).  A byte `e` asks the command to end, `k` kills it.  The answer is JSON until the end of the
-stream: `status` (exit status, negative a signal), `left` (processes that cannot be killed), or `errno` and `filename`
-when it could not be started.
+`inputs` (descriptor -> what the command can read from it, base64), `grace_s`, `groups` (directories of control groups
+that the command is put into), `join` (namespaces to be in, see `errands`), `owner` (the user who may open the output,
+or null).  A byte `e` asks the command to end, `k` kills it.  The answer is JSON until the end of the stream: `status`
+(exit status, negative a signal), `left` (processes that cannot be killed), or `errno` and `filename` when it could not
+be started.
+
+A byte `e` with one descriptor (a stream socket) to the keeper is an errand, see `errands`.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
-import ctypes
+import errno
 import json
 import os
 import resource
 import select
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterator
 from typing import Any, NoReturn
+
+from headgate.adapters.process.confinement import errands
 
 PR_SET_CHILD_SUBREAPER = 36
 KILL_TIMEOUT_S = 10.0
@@ -39,10 +45,9 @@ def main() -> None:
 
 def keeper(requests: socket.socket) -> None:
     """Until the executor closes its end."""
-    libc = ctypes.CDLL(None, use_errno=True)
+    libc = errands.libc
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what a killed supervisor leaves comes to us
     wake = _woken_by_children()
-    groups = _cgroup_root()
     supervisors: set[int] = set()
     while True:
         ready, _, _ = select.select([requests.fileno(), wake], [], [])
@@ -57,14 +62,13 @@ def keeper(requests: socket.socket) -> None:
             if pid == 0:
                 requests.close()
                 os.close(wake)
+                if word == b"e":
+                    _errand(socket.socket(fileno=fds[0]))
                 libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-                _supervisor(fds[0], socket.socket(fileno=fds[1]), groups)
+                _supervisor(fds[0], socket.socket(fileno=fds[1]))
             supervisors.add(pid)
             for fd in fds:
                 os.close(fd)
-    if groups:
-        with contextlib.suppress(OSError):
-            os.rmdir(groups)
 
 
 def _reap_supervisors(supervisors: set[int]) -> None:
@@ -79,37 +83,38 @@ def _reap_supervisors(supervisors: set[int]) -> None:
             _kill(pid)
 
 
-def _supervisor(sink: int, control: socket.socket, groups: str) -> NoReturn:
+def _errand(control: socket.socket) -> NoReturn:
+    try:
+        errands.answer(control)
+    finally:
+        os._exit(0)
+
+
+def _supervisor(sink: int, control: socket.socket) -> NoReturn:
     code = 1
     try:
         for fd in (sink, control.fileno()):
             os.set_inheritable(fd, False)
-        size = struct.unpack("!I", _exactly(control, 4))[0]
-        request = json.loads(_exactly(control, size))
+        request, spaces = errands.receive(control)
         wake = _woken_by_children()
-        group = _new_cgroup(groups) if groups and request["cgroup"] else ""
         answer: dict[str, Any] = {}  # JSON
         try:
-            child = _start(request, sink, group)
+            doors = [os.open(f"{group}/cgroup.procs", os.O_WRONLY) for group in request["groups"]]
+            errands.join(request["join"], spaces)
+            if request["owner"] is not None:
+                os.fchown(sink, request["owner"], -1)
+            child = _start(request, sink, doors)
             os.close(sink)
             answer["status"] = _wait(child, control, wake, request["grace_s"])
         except OSError as error:
             answer = {"errno": error.errno, "filename": error.filename}
-        answer["left"] = _end_all(group, wake)
+        except subprocess.SubprocessError:
+            answer = {"errno": errno.EACCES, "filename": " ".join(request["groups"])}
+        answer["left"] = _end_all(request["groups"], wake)
         control.sendall(json.dumps(answer).encode())
         code = 0
     finally:
         os._exit(code)
-
-
-def _exactly(source: socket.socket, size: int) -> bytes:
-    found = b""
-    while len(found) < size:
-        piece = source.recv(size - len(found))
-        if not piece:
-            raise EOFError
-        found += piece
-    return found
 
 
 def _woken_by_children() -> int:
@@ -120,10 +125,12 @@ def _woken_by_children() -> int:
     return wake
 
 
-def _start(request: dict[str, Any], sink: int, group: str) -> int:
+def _start(request: dict[str, Any], sink: int, doors: Collection[int]) -> int:
     """The process, in a session of its own.  Raises OSError when the program cannot be started."""
     for name, value in request["limits"].items():
         _limit(getattr(resource, name), value)
+    inputs = {int(number): base64.b64decode(text) for number, text in request["inputs"].items()}
+    errands.lay(inputs)
     process = subprocess.Popen(
         request["command"],
         env=request["environment"],
@@ -132,9 +139,12 @@ def _start(request: dict[str, Any], sink: int, group: str) -> int:
         stdout=sink,
         stderr=sink,
         start_new_session=True,
-        preexec_fn=(lambda: _write(f"{group}/cgroup.procs", "0")) if group else None,
+        pass_fds=tuple(inputs),
+        preexec_fn=lambda: [os.write(door, b"0") for door in doors],
     )
     process.returncode = 0  # it is ours to reap, not the object's
+    for number in inputs:
+        os.close(number)
     return process.pid
 
 
@@ -183,13 +193,13 @@ def _reap(child: int) -> int | None:
             return status
 
 
-def _end_all(group: str, wake: int) -> list[int]:
+def _end_all(groups: Collection[str], wake: int) -> list[int]:
     """Kills until there is no child left; those that did not die in time.  Costs nothing when there is none."""
     end = time.monotonic() + KILL_TIMEOUT_S
     left: list[int] = []
     while _has_children() and time.monotonic() < end:
-        if group:
-            _write(f"{group}/cgroup.kill", "1")
+        for group in groups:
+            _kill_group(group)
         left = list(_children(os.getpid(), ()))
         for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: none forks while the next is killed
             for pid in left:
@@ -199,9 +209,6 @@ def _end_all(group: str, wake: int) -> list[int]:
             os.read(wake, 512)
     else:
         left = left if time.monotonic() >= end else []
-    if group:
-        with contextlib.suppress(OSError):
-            os.rmdir(group)
     return left
 
 
@@ -230,35 +237,10 @@ def _kill(pid: int, number: int = signal.SIGKILL) -> None:
         os.kill(pid, number)
 
 
-def _cgroup_root() -> str:
-    """A cgroup (version 2, with `cgroup.kill`) of our own below the one we are in; empty when we may not have one."""
-    try:
-        with open("/proc/self/cgroup") as file:
-            mine = next(line[3:].strip() for line in file if line.startswith("0::"))
-        with open("/proc/self/mounts") as file:
-            mount = next(fields[1] for line in file if (fields := line.split())[2] == "cgroup2")
-        root = f"{mount}{mine.rstrip('/')}/headgate-{os.getpid()}"
-        os.mkdir(root)
-    except (OSError, StopIteration, IndexError):
-        return ""
-    if os.path.exists(f"{root}/cgroup.kill"):
-        return root
-    os.rmdir(root)
-    return ""
-
-
-def _new_cgroup(root: str) -> str:
-    group = f"{root}/{os.getpid()}"
-    try:
-        os.mkdir(group)
-    except OSError:
-        return ""
-    return group
-
-
-def _write(path: str, text: str) -> None:
-    with contextlib.suppress(OSError), open(path, "w") as file:
-        file.write(text)
+def _kill_group(group: str) -> None:
+    """Where there is such a file: version 2, not too old."""
+    with contextlib.suppress(OSError), open(f"{group}/cgroup.kill", "r+") as file:
+        file.write("1")
 
 
 if __name__ == "__main__":

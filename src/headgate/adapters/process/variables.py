@@ -12,9 +12,14 @@ from urllib.parse import quote
 
 import msgspec
 import yaml
+from yaml.constructor import SafeConstructor
 
+from headgate.adapters.process.context.places import Context
 from headgate.adapters.process.returning import RESULT_VARIABLE
+from headgate.config.budgets import Budgets
 from headgate.config.keys.job import RESERVED_VARS
+from headgate.config.reading.document import composed
+from headgate.config.reading.source import Wrong
 from headgate.gate.work import BuildSpec, MergeItem, RepoState
 
 
@@ -91,6 +96,7 @@ def _book(book: Any) -> dict[str, Any]:  # a config.model.Playbook
 
 
 INCLUDED_SIZE_MAX_BYTES = 1_000_000
+INCLUDED = Budgets(INCLUDED_SIZE_MAX_BYTES, values_max=100_000, written_max_bytes=10 * INCLUDED_SIZE_MAX_BYTES)
 
 
 def included(path: Path) -> dict[str, Any]:
@@ -98,8 +104,11 @@ def included(path: Path) -> dict[str, Any]:
     if path.stat().st_size > INCLUDED_SIZE_MAX_BYTES:
         raise ValueError(f"it is larger than {INCLUDED_SIZE_MAX_BYTES // 1_000} kB")
     try:
-        found = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)
-    except (yaml.YAMLError, RecursionError) as error:
+        node = composed(path.read_bytes().decode("utf-8-sig"), INCLUDED)
+        found = None if node is None else SafeConstructor().construct_document(node)
+    except Wrong as wrong:
+        raise ValueError(f"line {wrong.line}: {wrong}") from wrong
+    except (yaml.YAMLError, RecursionError, UnicodeError) as error:
         raise ValueError(f"it is not YAML: {' '.join(str(error).split())}") from error
     if found is None:
         return {}
@@ -128,18 +137,15 @@ def phase(phase: str, index: int, book: Any, outcome: str | None, *, will_retry:
     return said
 
 
-def environment(spec: BuildSpec, work: Path, said: Mapping[str, Any]) -> dict[str, str]:
+def environment(spec: BuildSpec, work: Path, context: Context, said: Mapping[str, Any]) -> dict[str, str]:
     """Nothing of ours but what a job needs."""
     return {
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
-        "HOME": str(work / "home"),
-        "TMPDIR": str(work / "tmp"),
+        "HOME": str(context.home),
+        "TMPDIR": str(context.tmp),
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
-        "GIT_CONFIG_COUNT": "1",
-        "GIT_CONFIG_KEY_0": "safe.directory",
-        "GIT_CONFIG_VALUE_0": "*",
-        "HEADGATE_VARS": str(work / "vars.json"),
+        **_git({"safe.directory": "*", **(_NO_PROGRAMS if context.careful else {})}),
         RESULT_VARIABLE: str(work / "results.json"),
         "ZUUL_PROJECT": spec.change.project,
         "ZUUL_BRANCH": spec.change.branch,
@@ -153,6 +159,21 @@ def environment(spec: BuildSpec, work: Path, said: Mapping[str, Any]) -> dict[st
         "ZUUL_LOG_DIR": str(work / "logs"),
         **{name.upper(): value for name, value in said.items() if name in _TOLD},
     }
+
+
+_NO_PROGRAMS = {"core.fsmonitor": "false", "core.hooksPath": os.devnull}
+"""Those that git would call because a repository in the work directory says so."""
+
+
+def _git(settings: Mapping[str, str]) -> dict[str, str]:
+    """Above those of every file."""
+    numbered = enumerate(settings.items())
+    named = {
+        f"GIT_CONFIG_{word}_{n}": said
+        for n, pair in numbered
+        for word, said in zip(("KEY", "VALUE"), pair, strict=True)
+    }
+    return {"GIT_CONFIG_COUNT": str(len(settings)), **named}
 
 
 _TOLD = ("zuul_execution_phase", "zuul_success", "zuul_will_retry")

@@ -3,28 +3,72 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
 from headgate.adapters.keys.clear import Clear, write_private
 from headgate.adapters.process import variables
-from headgate.config.model import IncludeVars, Playbook
+from headgate.adapters.process.context.places import Context, Contexts
+from headgate.adapters.process.context.values import JobVariables
+from headgate.adapters.work.directory import Directory
+from headgate.base.tasks import whole
+from headgate.config.model import IncludeVars, JobRole, Playbook
 from headgate.gate.work import BuildSpec, RepoState
 from headgate.ports.checkout import Checkout, CheckoutError
 
 CHECKOUTS_MAX = 4
 """At a time, of one build."""
-ROLE_PREFIX = "ansible-role-"
+ANSIBLE = (".yaml", ".yml")
+"""What a playbook of Ansible ends in; whatever else a job runs is a program."""
+DEFAULTS = (("master", "project default branch"), ("main", "project default branch"))
 _ROLE_PARTS = ("tasks", "vars", "templates", "files", "handlers", "meta", "defaults", "library")
 
 
 class Unusable(Exception):
     """A playbook that cannot be run at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One playbook as it is run."""
+
+    book: Playbook
+    path: Path
+    roles: tuple[Path, ...]
+    """Directories of roles: the first that has a role wins."""
+    context: Context
+    own: Path
+    """What is written for it alone; it can read it."""
+    said: Path
+    """Where it, and no playbook before it, could write."""
+    trees: tuple[Path, ...]
+    """The repositories that its code comes from."""
+
+    @property
+    def is_ansible(self) -> bool:
+        return self.path.suffix in ANSIBLE
+
+    @property
+    def variables(self) -> Path:
+        return self.own / "vars.json"
+
+    @property
+    def inventory(self) -> Path:
+        return self.own / "inventory.yaml"
+
+    @property
+    def secrets(self) -> Path:
+        return self.own / "secrets.yaml"
+
+    def forget(self) -> None:
+        """The secrets it was given."""
+        for file in (self.secrets, self.variables):
+            file.unlink(missing_ok=True)
 
 
 @dataclass(slots=True)
@@ -40,10 +84,19 @@ class Workspace:
     hostname: str
     site: Mapping[str, Any] = field(default_factory=dict)
     """The site's variables: above all others.  JSON."""
+    artifacts: Mapping[bool, Sequence[Any]] = field(default_factory=dict)
+    """Trusted -> those it is given, as such playbooks reach them, if that is not as the gate says.  JSON."""
     projects: dict[str, dict[str, Any]] = field(default_factory=dict)
     included: dict[str, Any] = field(default_factory=dict)
     """Variables of the files that the job includes.  JSON."""
     _trees: dict[tuple[str, str, bool], Path] = field(default_factory=dict)
+    _shared: dict[Path, tuple[Path, ...]] = field(default_factory=dict)
+    """Repository -> the objects it shares, as its checkout said: what a job writes into one adds nothing."""
+    _contexts: Contexts = field(init=False)
+    _staged: int = 0
+
+    def __post_init__(self) -> None:
+        self._contexts = Contexts(self.root / "contexts")
 
     @property
     def work(self) -> Path:
@@ -53,10 +106,12 @@ class Workspace:
     def src(self) -> Path:
         return self.work / "src"
 
-    @property
     def home(self) -> Path:
-        """Where executables are started: the repository of the change."""
-        return self._place(self.spec.change.project)
+        """Where executables are started: the repository of the change, unless a job has put something else there."""
+        place = self._place(self.spec.change.project)
+        with Directory.at(self.work) as work:
+            there = work.is_directory(*place.relative_to(self.work).parts)
+        return place if there else self.work
 
     def _place(self, project: str) -> Path:
         return self.work / str(variables.project(project, self.spec.job.workspace_scheme)["src_dir"])
@@ -67,7 +122,7 @@ class Workspace:
 
     async def prepare(self) -> None:
         """Raises Unusable, CheckoutError, OSError."""
-        for name in ("src", "tmp", "home", "logs"):
+        for name in ("src", "logs"):
             (self.work / name).mkdir(parents=True, exist_ok=True)
         (self.work / "logs/job-output.txt").symlink_to(self.logs / "job-output.txt")
         spec, job = self.spec, self.spec.job
@@ -79,12 +134,13 @@ class Workspace:
         async def one(project: str, override: str) -> None:
             async with limit:
                 branch, why = await self._branch(project, (override, "project override ref"))
-                commit = await self.checkout.checkout(self.state, project, branch, self._place(project))
+                done = await self.checkout.checkout(self.state, project, branch, self._place(project))
+            self._shared[self._place(project)] = done.shares
             self.projects[project] = {
                 **variables.project(project, job.workspace_scheme),
                 "checkout": branch,
                 "checkout_description": why,
-                "commit": commit,
+                "commit": done.commit,
                 "required": project in required,
             }
 
@@ -107,11 +163,13 @@ class Workspace:
 
     async def _branch(self, project: str, *first: tuple[str, str]) -> tuple[str, str]:
         """What is checked out of a project, and why (gating-behaviour §14.3).  Raises CheckoutError."""
-        known, change = await self.checkout.branches(self.state, project), self.spec.change
-        choices = (
-            *first, (self.spec.job.override_checkout, "job override ref"), (change.branch, "zuul branch"),
-            ("master", "project default branch"), ("main", "project default branch"),
-        )  # fmt: skip
+        override, change = self.spec.job.override_checkout, self.spec.change
+        choices = (*first, (override, "job override ref"), (change.branch, "zuul branch"), *DEFAULTS)
+        return await self._chosen(project, choices)
+
+    async def _chosen(self, project: str, choices: Iterable[tuple[str, str]]) -> tuple[str, str]:
+        """The first that is there.  Raises CheckoutError."""
+        known = await self.checkout.branches(self.state, project)
         for name, why in choices:
             if name and name in known:
                 return name, why
@@ -125,7 +183,7 @@ class Workspace:
         project = change.project if file.zuul_project else file.project
         landed = file.trusted or (file.zuul_project and not file.use_ref)
         branch = file.branch or (await self._branch(project, override))[0]
-        tree = await self._tree(project, branch, trusted=landed)
+        tree = await self._tree(project, branch, landed)
         path = tree / file.name
         where = f"{project} {branch} has"
         if not path.is_file() or not path.resolve().is_relative_to(tree.resolve()):
@@ -133,66 +191,71 @@ class Workspace:
                 return {}
             raise Unusable(f"{where} no file {file.name}, which job {self.spec.job.name} includes variables from")
         try:
-            return variables.included(path)
+            return await whole(asyncio.to_thread(variables.included, path))
         except ValueError as error:
             raise Unusable(f"{where} a file {file.name} that cannot be included: {error}") from error
 
-    async def playbook(self, book: Playbook) -> Path:
-        """The file, in a checkout of its repository: as landed when trusted, as proposed when not.
-
-        Raises Unusable, CheckoutError, OSError."""
-        tree = await self._tree(book.project, book.branch, trusted=book.trusted)
+    async def stage(self, book: Playbook) -> Stage:
+        """What a playbook is run with: its file, as landed when it is trusted and as proposed when not, and what is its
+        own.  Raises Unusable, CheckoutError, OSError."""
+        tree = await self._tree(book.project, book.branch, book.trusted)
         path = tree / book.path
         if not path.is_file() or not path.resolve().is_relative_to(tree.resolve()):
             raise Unusable(f"{book.project} {book.branch} has no file {book.path}, which job {self.spec.job.name} runs")
-        return path
+        own, said = self._own()
+        trees = {tree: None}
+        roles = [p / "roles" for p in path.parents if p.is_relative_to(tree) and (p / "roles").is_dir()]
+        for role in book.roles if path.suffix in ANSIBLE else ():
+            offered = tree if role.project == book.project else await self._tree(*await self._role(book, role))
+            trees[offered] = None
+            place = _offer(role, offered, own / "roles")
+            if place is not None and place not in roles:
+                roles.append(place)
+        return Stage(book, path, tuple(roles), self._contexts.of(book), own, said, tuple(trees))
 
-    async def _tree(self, project: str, branch: str, *, trusted: bool) -> Path:
-        """Made once for all playbooks of the build.  Raises CheckoutError, OSError."""
+    def aside(self, path: Path) -> Stage:
+        """A playbook of ours, which is run without any rights."""
+        book = Playbook("", "", "", path.name)
+        return Stage(book, path, (), self._contexts.of(book), *self._own(), ())
+
+    def _own(self) -> tuple[Path, Path]:
+        """Two directories for one playbook: to read, and in it one to write."""
+        self._staged += 1
+        own = self.root / "playbooks" / str(self._staged)
+        said = own / "said"
+        said.mkdir(parents=True)
+        return own, said
+
+    async def _role(self, book: Playbook, role: JobRole) -> tuple[str, str, bool]:
+        """What is checked out of a project for its roles.  With a trusted playbook nothing that the job or the change
+        says has a part in it.  Raises CheckoutError."""
+        if book.trusted:
+            branch, _ = await self._chosen(role.project, ((book.branch, ""), *DEFAULTS))
+        else:
+            own = [r.override_checkout for r in self.spec.job.required_projects if r.project == role.project]
+            first = (*own, self.spec.job.override_checkout, book.branch)
+            branch, _ = await self._branch(role.project, *((name, "") for name in first))
+        return role.project, branch, book.trusted
+
+    async def _tree(self, project: str, branch: str, trusted: bool) -> Path:
+        """Made once for all playbooks of the build, where none of them can write.  Raises CheckoutError, OSError."""
         key = (project, branch, trusted)
-        dest = self.root / ("trusted" if trusted else "untrusted") / project / branch.replace("/", "%2F")
+        dest = self.root / ("trusted" if trusted else "untrusted") / quote(project, safe="") / quote(branch, safe="")
         if key not in self._trees:
-            await self.checkout.checkout(self.state, project, branch, dest, speculative=not trusted)
+            done = await self.checkout.checkout(self.state, project, branch, dest, speculative=not trusted)
+            self._shared[dest] = done.shares
             self._trees[key] = dest
         return dest
 
-    async def roles(self, book: Playbook) -> list[Path]:
-        """Directories of roles, the first that has a role wins: beside the playbook, then of each project named.
+    def variables(self, stage: Stage | None = None, clear: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """What executables are told, the strongest value of each; `clear` are secrets, and nothing that a job says is
+        above those of a trusted one.  JSON."""
+        extra = self.spec.job.extra_vars
+        above = {} if stage and stage.book.trusted else extra
+        weak = {**JobVariables(self.spec, self.included).everywhere, **extra}
+        return {**weak, **(clear or {}), **above, **self.site, "zuul": self.zuul(stage)}
 
-        A project offers its directory `roles`; one without it is a single role, named as the project is, without
-        `ansible-role-`.  With a trusted playbook all are as landed.  Raises CheckoutError, OSError."""
-        tree = await self._tree(book.project, book.branch, trusted=book.trusted)
-        found = [p / "roles" for p in (tree / book.path).parents if p.is_relative_to(tree) and (p / "roles").is_dir()]
-        for project in dict.fromkeys((*self.spec.job.roles, book.project)):
-            if project == book.project:
-                offered = tree
-            else:
-                branch, _ = await self._branch(project, (self.spec.job.override_checkout, ""), (book.branch, ""))
-                offered = await self._tree(project, branch, trusted=book.trusted)
-            place = self._offer(project, offered)
-            if place is not None and place not in found:
-                found.append(place)
-        return found
-
-    def _offer(self, project: str, tree: Path) -> Path | None:
-        if (tree / "roles").is_dir():
-            return tree / "roles"
-        if not any((tree / part).is_dir() for part in _ROLE_PARTS):
-            return None
-        place = tree.with_name(f"{tree.name}.role")
-        place.mkdir(exist_ok=True)
-        link = place / project.rpartition("/")[2].removeprefix(ROLE_PREFIX)
-        if not link.is_symlink():
-            link.symlink_to(tree)
-        return place
-
-    def variables(self, clear: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """What executables are told, the strongest value of each; `clear` are secrets.  JSON."""
-        job = self.spec.job
-        weak = {**self.spec.parent_data, **self.included, **job.vars, **job.group_vars.get("all", {})}
-        return {**weak, **(clear or {}), **job.extra_vars, **self.site, "zuul": self.zuul()}
-
-    def zuul(self) -> dict[str, Any]:
+    def zuul(self, stage: Stage | None = None) -> dict[str, Any]:
         """The `zuul` variable.  JSON."""
         places = {
             "hostname": self.hostname,
@@ -200,33 +263,43 @@ class Workspace:
             "log_root": str(self.work / "logs"),
             "work_root": str(self.work),
             "result_data_file": str(self.result),
-            "inventory_file": str(self.root / "inventory.json"),
+            **({"inventory_file": str(stage.inventory)} if stage else {}),
         }
-        return variables.zuul(self.spec, self.state, self.projects, places)
+        found = variables.zuul(self.spec, self.state, self.projects, places)
+        if stage and stage.book.trusted in self.artifacts:
+            found["artifacts"] = self.artifacts[stage.book.trusted]
+        return found
 
-    def write_variables(self, more: Mapping[str, Any], clear: Clear) -> None:
-        """Into the file that executables read; with secrets in it, until `forget`."""
-        write_private(self._variables_file, _json({**self.variables(clear), **more}))
+    def write_variables(self, stage: Stage, more: Mapping[str, Any], clear: Clear) -> None:
+        """Into the file that an executable reads; with secrets in it, until `forget`."""
+        write_private(stage.variables, _json({**self.variables(stage, clear), **more}))
 
-    def forget(self, clear: Clear) -> None:
-        """The secrets that the last executable was told."""
-        if clear:
-            self._variables_file.unlink(missing_ok=True)
+    def forget(self) -> None:
+        """What playbooks with secrets left."""
+        self._contexts.forget()
 
-    @property
-    def _variables_file(self) -> Path:
-        return self.work / "vars.json"
+    def writable(self, stage: Stage) -> Sequence[Path]:
+        """Where a playbook may write."""
+        return self.work, *stage.context.writable, stage.said
 
-    def readable(self) -> Sequence[Path]:
-        """What a job must be able to read, wherever it is: this Python, and the objects its repositories share."""
-        shared = [
-            Path(line)
-            for tree in (*(self._place(name) for name in self.projects), *self._trees.values())
-            if (alternates := tree / ".git/objects/info/alternates").exists()
-            for line in alternates.read_text().splitlines()
-        ]
-        python = (Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[2])
-        return list(dict.fromkeys((self.root, self.logs, *python, *shared)))
+    def readable(self, stage: Stage) -> Sequence[Path]:
+        """What it must be able to read: its own files, its code, and objects that are shared."""
+        trees = (*(self._place(name) for name in self.projects), *stage.trees)
+        shared = [place for tree in trees for place in self._shared.get(tree, ())]
+        return list(dict.fromkeys((stage.own, *stage.trees, self.logs, *shared)))
+
+
+def _offer(role: JobRole, tree: Path, links: Path) -> Path | None:
+    """Where the roles of a repository are: in its directory `roles`; one without it may itself be a role."""
+    if (tree / "roles").is_dir():
+        return tree / "roles"
+    name = quote(role.name, safe="")  # somebody chose it: one name, no path
+    if not any((tree / part).is_dir() for part in _ROLE_PARTS) or not name.strip("."):
+        return None
+    place = links / quote(role.project, safe="")
+    place.mkdir(parents=True)
+    (place / name).symlink_to(tree)
+    return place
 
 
 def _json(value: object) -> bytes:

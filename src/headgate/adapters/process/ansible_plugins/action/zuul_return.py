@@ -26,7 +26,8 @@ class ActionModule(ActionBase):
         try:
             if arguments.get("file"):
                 data = {**json.loads(Path(arguments["file"]).read_text()), **data}
-            add(Path(arguments.get("path") or os.environ[RESULT_VARIABLE]), data)
-        except (OSError, ValueError, KeyError, TypeError, ReturnError) as error:
+            plain = json.loads(json.dumps(data))  # Ansible's own kinds of text and lists are none of JSON's
+            add(Path(arguments.get("path") or os.environ[RESULT_VARIABLE]), plain)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, ReturnError) as error:
             return {**result, "failed": True, "msg": f"zuul_return: {error}"}
         return {**result, "changed": True}

@@ -1,0 +1,49 @@
+"""How much one build may use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NO_CORE_BYTES = 1
+"""Of core dumps: with 0 the kernel still hands them to a program that /proc/sys/kernel/core_pattern names."""
+
+
+class Exceeded(Exception):
+    """A build has reached a limit: its text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of all processes of a build together, unless said otherwise.  Enough for compilers and Java."""
+
+    memory_max_bytes: int = 8_000_000_000
+    processes_max: int = 2_000
+    """Threads count as well."""
+    disk_max_bytes: int = 20_000_000_000
+    """Its directory, and what it has deleted but holds open."""
+    files_max: int = 2_000_000
+    """On disk."""
+    open_files_max: int = 16_384
+    """Of each process."""
+    file_size_max_bytes: int = 20_000_000_000
+    tmp_size_max_bytes: int = 2_000_000_000
+    """Of each file system in memory: /tmp, /var/tmp, /dev/shm."""
+    output_max_bytes: int = 1_000_000_000
+    reserve_bytes: int = 2_000_000_000
+    """Builds are ended before less is left on the disk."""
+
+    def resources(self) -> dict[str, int]:
+        """Limits of each process, by their names in `resource`."""
+        return {
+            "RLIMIT_NOFILE": self.open_files_max,
+            "RLIMIT_FSIZE": min(self.file_size_max_bytes, self.disk_max_bytes),
+            "RLIMIT_CORE": NO_CORE_BYTES,
+        }
+
+
+def of_bytes(number: float) -> str:
+    """For people."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number:.0f} bytes"

@@ -1,0 +1,192 @@
+"""How much of a disk builds use, and which of them is ended before it is full.
+
+There are no quotas that an ordinary user could set, so that it is looked at: cheaply as long as little is written, and
+never for more than a small part of the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import math
+import os
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.adapters.process.bounds.budget import Bounds, of_bytes
+
+REST = 20
+"""For each second of measuring a build is left alone for so many."""
+ANYWAY_S = 30.0
+"""A build is measured this often, whatever the disk says: what others free hides what it writes."""
+DU_TIMEOUT_S = 60.0
+STEP = 50
+"""A build is measured when the disk has lost this part of what the build may use."""
+RESERVE_SHARE = 0.05
+"""Of a small disk, the most that is kept free."""
+FILES_RESERVE_SHARE = 0.02
+GUILTY_SHARE = 0.1
+"""Of the reserve: who uses less is not ended for want of space."""
+SETTLE_S = 3.0
+"""Between two builds that are ended for want of space: files are removed meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a build holds."""
+
+    size_bytes: int = 0
+    files: int = 0
+    written_bytes: int = 0
+    """Ever, by those of its processes that can be asked: also what is hidden from the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    size_bytes: int
+    files: int
+    total_bytes: int
+    total_files: int
+
+
+@dataclass(slots=True)
+class _Account:
+    use: Use
+    free: Free
+    """When it was measured."""
+    measured_s: float
+    rest_until_s: float
+    low: int = 0
+    """Looks in a row that found too little space."""
+
+
+class Disk:
+    """What builds work on, with an account of each that runs.  `now_s`: of the monotonic clock."""
+
+    def __init__(self, bounds: Bounds, *, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._bounds, self._now_s = bounds, now_s
+        self._accounts: dict[Path, _Account] = {}
+        self._ended_s = -math.inf
+
+    async def look(self, root: Path, pids: Callable[[], Iterable[int]]) -> str:
+        """The limit that the build in the directory has reached, for people; empty when there is none.
+
+        Raises OSError when the disk is nearly full and the build uses the most of it."""
+        free, now_s, bounds = free_of(root), self._now_s(), self._bounds
+        account = self._accounts.setdefault(root, _Account(Use(), free, now_s, now_s))
+        low = self._low(free)
+        account.low = account.low + 1 if low else 0
+        if now_s < account.rest_until_s or not (low or self._grown(account, free, now_s)):
+            return ""
+        account.use = await asyncio.to_thread(measured, root, list(pids()))
+        done_s = self._now_s()
+        account.free, account.measured_s = free, done_s
+        account.rest_until_s = done_s + (done_s - now_s) * (1 if low else REST)
+        if account.use.size_bytes > bounds.disk_max_bytes:
+            return f"disk limit of {of_bytes(bounds.disk_max_bytes)} reached"
+        if account.use.files > bounds.files_max:
+            return f"limit of {bounds.files_max} files reached"
+        if account.low > 1 and (guilty := self._guilty(account)):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), guilty)
+        return ""
+
+    def forget(self, root: Path) -> None:
+        """The build in the directory has ended."""
+        self._accounts.pop(root, None)
+
+    def _low(self, free: Free) -> bool:
+        reserve = min(self._bounds.reserve_bytes, free.total_bytes * RESERVE_SHARE)
+        return free.size_bytes < reserve or free.files < free.total_files * FILES_RESERVE_SHARE
+
+    def _grown(self, account: _Account, free: Free, now_s: float) -> bool:
+        bounds = self._bounds
+        return (
+            account.free.size_bytes - free.size_bytes >= bounds.disk_max_bytes // STEP
+            or account.free.files - free.files >= max(1, bounds.files_max // STEP)
+            or now_s - account.measured_s >= ANYWAY_S
+        )
+
+    def _guilty(self, account: _Account) -> str:
+        """Of those that run, the one that holds the most; or, when none holds much, that has written the most."""
+        now_s = self._now_s()
+        if now_s < self._ended_s + SETTLE_S:
+            return ""
+        least, others = self._bounds.reserve_bytes * GUILTY_SHARE, self._accounts.values()
+        least = min(least, account.free.total_bytes * RESERVE_SHARE * GUILTY_SHARE)
+        held = max((one.use.size_bytes for one in others), default=0)
+        written = max((one.use.written_bytes for one in others), default=0)
+        few_files = account.free.files < account.free.total_files * FILES_RESERVE_SHARE
+        if few_files:
+            guilty = account.use.files >= max(one.use.files for one in others)
+        elif held >= least:
+            guilty = account.use.size_bytes >= held
+        else:
+            guilty = account.use.written_bytes >= max(written, least)
+        if not guilty:
+            return ""
+        self._ended_s = now_s
+        what = f"{account.use.files} files" if few_files else of_bytes(max(account.use.size_bytes, held))
+        return f"it is nearly full, and this build uses the most of it, {what}"
+
+
+def free_of(place: Path) -> Free:
+    found = os.statvfs(place)
+    return Free(
+        found.f_bavail * found.f_frsize,
+        found.f_favail if found.f_files else 1,  # some count no files
+        found.f_blocks * found.f_frsize,
+        found.f_files,
+    )
+
+
+def measured(root: Path, pids: Iterable[int]) -> Use:
+    """What lies below a directory, and what was deleted but is held open on its disk."""
+    try:
+        device = root.stat().st_dev
+    except FileNotFoundError:
+        return Use()
+    deleted: dict[int, int] = {}
+    written_bytes = 0
+    for pid in pids:
+        deleted |= _deleted(pid, device)
+        written_bytes += _written_bytes(pid)
+    return Use(_du(root, "--block-size=1") + sum(deleted.values()), _du(root, "--inodes"), written_bytes)
+
+
+def _du(root: Path, what: str) -> int:
+    """Deeper than any path may be, and whatever changes meanwhile."""
+    command = ["du", "--summarize", "--one-file-system", what, str(root)]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=DU_TIMEOUT_S, check=False)
+        return int(done.stdout.split()[0])
+    except (OSError, subprocess.TimeoutExpired, IndexError, ValueError):
+        return 0
+
+
+def _deleted(pid: int, device: int) -> dict[int, int]:
+    """Files that have no name any more: inode -> bytes."""
+    found: dict[int, int] = {}
+    for place in (f"/proc/{pid}/fd", f"/proc/{pid}/map_files"):
+        names: list[str] = []
+        with contextlib.suppress(OSError):
+            names = os.listdir(place)
+        for name in names:
+            with contextlib.suppress(OSError):
+                at = os.stat(f"{place}/{name}")
+                if not at.st_nlink and at.st_dev == device and stat.S_ISREG(at.st_mode):
+                    found[at.st_ino] = at.st_blocks * 512
+    return found
+
+
+def _written_bytes(pid: int) -> int:
+    """With those of its children that have ended."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+        found = {name: int(number) for name, _, number in (line.partition(": ") for line in lines)}
+        return max(0, found["write_bytes"] - found["cancelled_write_bytes"])
+    return 0

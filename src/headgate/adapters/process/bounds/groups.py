@@ -1,0 +1,212 @@
+"""Control groups: what the kernel counts and limits for all processes of a build together.
+
+Version 2 where a group is ours to divide (`Delegate=yes` of a systemd unit, or an ancestor that we may write to), else
+the controllers of version 1 that are mounted and can be written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headgate.adapters.process.bounds.budget import Bounds, of_bytes
+
+PREFIX = "headgate-"
+_SELF = "headgate"
+"""Where the processes of a delegated unit go: a group that is divided holds none itself."""
+MACHINE_SHARE = 0.9
+"""Of the machine's memory, for all builds together: the rest is for Headgate and its neighbours."""
+_CONTROLLERS = ("memory", "pids", "cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The groups of one command; in version 2 it is one, in version 1 one a controller."""
+
+    places: Mapping[str, Path]
+    """Controller -> directory."""
+    bounds: Bounds
+
+    @property
+    def directories(self) -> list[str]:
+        return list(dict.fromkeys(str(place) for place in self.places.values()))
+
+    def pids(self) -> list[int]:
+        """Processes that are in it now."""
+        text = _text(next(iter(self.places.values())) / "cgroup.procs")
+        return [int(line) for line in text.split()]
+
+    def crowded(self) -> bool:
+        """Tells whether there are as many processes as there may be."""
+        current = _text(self._of("pids") / "pids.current").strip()
+        return bool(current) and int(current) >= self.bounds.processes_max
+
+    def starved(self) -> str:
+        """The limit of memory, for people, once the kernel had to end a process for it; else empty."""
+        memory = self._of("memory")
+        events = {**_table(memory / "memory.events"), **_table(memory / "memory.oom_control")}
+        return f"memory limit of {of_bytes(self.bounds.memory_max_bytes)} reached" if events.get("oom_kill") else ""
+
+    def reached(self) -> str:
+        """The limit that the kernel enforced, for people; empty when there was none."""
+        refused = _table(self._of("pids") / "pids.events").get("max")
+        return self.starved() or (f"limit of {self.bounds.processes_max} processes reached" if refused else "")
+
+    def _of(self, controller: str) -> Path:
+        return self.places.get(controller, Path("/nonexistent"))
+
+    def removed(self) -> bool:
+        """Removes it, and tells whether that was done: its processes must have ended."""
+        for directory in self.directories:
+            with contextlib.suppress(OSError):
+                os.rmdir(directory)
+        return not any(os.path.isdir(directory) for directory in self.directories)
+
+
+@dataclass(slots=True)
+class Groups:
+    """Those of this process; `parents` are made by `found`."""
+
+    parents: Mapping[str, Path] = field(default_factory=dict)
+    """Controller -> directory that the groups of builds are made in."""
+
+    @staticmethod
+    def found(mounts: Sequence[str] | None = None, mine: Sequence[str] | None = None) -> Groups:
+        """Whatever can be had.  `mounts` and `mine` are lines of /proc/self/mountinfo and /proc/self/cgroup."""
+        mounts = _text(Path("/proc/self/mountinfo")).splitlines() if mounts is None else mounts
+        mine = _text(Path("/proc/self/cgroup")).splitlines() if mine is None else mine
+        parents: dict[str, Path] = {}
+        for controllers, place in sorted(_places(mounts, mine), key=lambda found: bool(found[0])):
+            wanted = [name for name in _CONTROLLERS if name in (controllers or _CONTROLLERS) and name not in parents]
+            made = _parent(place, wanted, version_2=not controllers) if wanted else {}
+            parents |= made
+        return Groups(parents)
+
+    @property
+    def complete(self) -> bool:
+        """Tells whether memory and processes are limited by the kernel."""
+        return {"memory", "pids"} <= self.parents.keys()
+
+    def make(self, name: str, bounds: Bounds) -> Group | None:
+        """A group with the limits; None where there can be none."""
+        places: dict[str, Path] = {}
+        for controller, parent in self.parents.items():
+            place = parent / name
+            with contextlib.suppress(OSError):
+                place.mkdir(exist_ok=True)
+                places[controller] = place
+        if not places:
+            return None
+        for controller, files in _limits(bounds).items():
+            for file, value in files:
+                if controller in places:
+                    _write(places[controller] / file, value)
+        return Group(places, bounds)
+
+    def close(self) -> None:
+        for parent in set(self.parents.values()):
+            with contextlib.suppress(OSError):
+                parent.rmdir()
+
+
+def _limits(bounds: Bounds) -> dict[str, list[tuple[str, str]]]:
+    """Files of both versions; those of the other one are not there."""
+    memory, processes = str(bounds.memory_max_bytes), str(bounds.processes_max)
+    return {
+        "memory": [
+            ("memory.max", memory), ("memory.swap.max", "0"), ("memory.oom.group", "1"),
+            ("memory.limit_in_bytes", memory), ("memory.memsw.limit_in_bytes", memory),
+        ],
+        "pids": [("pids.max", processes)],
+    }  # fmt: skip
+
+
+def _places(mounts: Sequence[str], mine: Sequence[str]) -> Iterator[tuple[frozenset[str], Path]]:
+    """(Controllers, the group that we are in); none for version 2."""
+    paths = {frozenset(filter(None, line.split(":")[1].split(","))): line.split(":", 2)[2] for line in mine}
+    for line in mounts:
+        head, _, tail = line.partition(" - ")
+        root, point = head.split()[3:5]
+        kind, _, options = tail.split(" ", 2)
+        for controllers, path in paths.items():
+            fits = kind == "cgroup2" if not controllers else kind == "cgroup" and controllers <= set(options.split(","))
+            if fits:
+                below = os.path.relpath(path, root) if path.startswith(root) else "."
+                yield controllers, Path(point, below)
+
+
+def _parent(place: Path, wanted: Sequence[str], *, version_2: bool) -> dict[str, Path]:
+    """The directory for groups of builds, made at the nearest place where that can be done."""
+    name = f"{PREFIX}{os.getpid()}"
+    for at in (place, *place.parents) if version_2 else (place,):
+        if not os.access(at, os.W_OK | os.X_OK) or not (at / "cgroup.procs").exists():
+            continue
+        _sweep(at)
+        usable = [c for c in wanted if not version_2 or c in _handed_down(at, ours=at == place)]
+        if not usable:
+            continue
+        made = at / name
+        with contextlib.suppress(OSError):
+            made.mkdir(exist_ok=True)
+            if version_2:
+                _write(made / "cgroup.subtree_control", " ".join(f"+{c}" for c in usable))
+            total = str(int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * MACHINE_SHARE))
+            for file in ("memory.max", "memory.limit_in_bytes"):
+                _write(made / file, total)
+            return dict.fromkeys(usable, made)
+    return {}
+
+
+def _handed_down(at: Path, *, ours: bool) -> set[str]:
+    """Controllers that groups made there get.  A group of ours alone is made ready for it."""
+    names = set(_text(at / "cgroup.subtree_control").split())
+    offered = set(_text(at / "cgroup.controllers").split()) & set(_CONTROLLERS)
+    if offered <= names or not ours or not _alone(at):
+        return names
+    with contextlib.suppress(OSError):
+        (at / _SELF).mkdir(exist_ok=True)
+        for pid in _text(at / "cgroup.procs").split():
+            _write(at / _SELF / "cgroup.procs", pid)
+        _write(at / "cgroup.subtree_control", " ".join(f"+{name}" for name in offered))
+    return set(_text(at / "cgroup.subtree_control").split())
+
+
+def _alone(at: Path) -> bool:
+    """Tells whether we and our children are all there is: then the group is that of our unit or container."""
+    for pid in _text(at / "cgroup.procs").split():
+        parent = _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[1:2]
+        if str(os.getpid()) not in (pid, *parent):
+            return False
+    return True
+
+
+def _sweep(at: Path) -> None:
+    """Groups of processes that were killed."""
+    for left in at.glob(f"{PREFIX}*"):
+        pid = left.name.removeprefix(PREFIX)
+        if pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
+            for directory in (*left.glob("*/"), left):
+                with contextlib.suppress(OSError):
+                    directory.rmdir()
+
+
+def _table(file: Path) -> dict[str, int]:
+    """Lines of `name number`."""
+    pairs = (line.split() for line in _text(file).splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
+
+
+def _write(file: Path, text: str) -> None:
+    """What a kernel or a version does not have is not there to be written."""
+    with contextlib.suppress(OSError), open(file, "r+") as opened:
+        opened.write(text)

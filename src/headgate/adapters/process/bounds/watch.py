@@ -1,0 +1,126 @@
+"""The limits of a build while one of its commands runs: those the kernel enforces, and a look for the others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from headgate.adapters.process.bounds.budget import Bounds, Exceeded, of_bytes
+from headgate.adapters.process.bounds.disk import Disk
+from headgate.adapters.process.bounds.groups import Group, Groups
+
+log = logging.getLogger("headgate.executor")
+
+LOOK_INTERVAL_S = 0.5
+REMOVE_TRIES_MAX = 20
+REMOVE_DELAY_S = 0.01
+"""The kernel needs a moment after the last process has ended."""
+COSTLY_LOOK_INTERVAL_S = 2.0
+"""Without a control group each process is looked at."""
+CROWDED_S = 10.0
+"""A build that has had no place for a further process for so long is ended: it would fail, or never end."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """Of one command.  `begun` finds its first process where there is no group."""
+
+    bounds: Bounds
+    root: Path
+    group: Group | None
+    disk: Disk
+    begun: Callable[[], Iterable[int]]
+    _crowded_s: float = field(default=0.0, init=False)
+
+    async def exceeded(self) -> str:
+        """Answers once a limit is reached: which, for people."""
+        interval_s = LOOK_INTERVAL_S if self.group else COSTLY_LOOK_INTERVAL_S
+        while True:
+            await asyncio.sleep(interval_s)
+            found = self._told(interval_s) if self.group else await asyncio.to_thread(self._counted)
+            with contextlib.suppress(FileNotFoundError):  # the directory, at the end of the build
+                found = found or await self.disk.look(self.root, self._pids)
+            if found:
+                return found
+
+    @property
+    def groups(self) -> list[str]:
+        """Directories that the command is put into."""
+        return self.group.directories if self.group else []
+
+    def check(self, status: int | str) -> None:
+        """Raises Exceeded when the command failed, and the kernel had to enforce a limit."""
+        if status not in (0, "cancel") and self.group and (reached := self.group.reached()):
+            raise Exceeded(reached)
+
+    def _pids(self) -> Iterable[int]:
+        return self.group.pids() if self.group else [process.pid for process in self._tree()]
+
+    def _told(self, interval_s: float) -> str:
+        """By the kernel.  Version 1 ends single processes for want of memory: the rest of the build is ended here."""
+        assert self.group is not None, "asked with a group only"
+        self._crowded_s = self._crowded_s + interval_s if self.group.crowded() else 0.0
+        return self.group.reached() if self._crowded_s >= CROWDED_S else self.group.starved()
+
+    def _tree(self) -> list[psutil.Process]:
+        found: dict[int, psutil.Process] = {}
+        for pid in self.begun():
+            with contextlib.suppress(psutil.Error):
+                first = psutil.Process(pid)
+                found |= {process.pid: process for process in (first, *first.children(recursive=True))}
+        return list(found.values())
+
+    def _counted(self) -> str:
+        """For a machine without control groups."""
+        processes, used_bytes = self._tree(), 0
+        for process in processes:
+            with contextlib.suppress(psutil.Error):
+                memory = process.memory_info()
+                used_bytes += memory.rss - memory.shared
+        if len(processes) > self.bounds.processes_max:
+            return f"limit of {self.bounds.processes_max} processes reached"
+        if used_bytes > self.bounds.memory_max_bytes:
+            return f"memory limit of {of_bytes(self.bounds.memory_max_bytes)} reached"
+        return ""
+
+
+class Limiter:
+    """Holds the builds of this process to their bounds."""
+
+    def __init__(self, bounds: Bounds | None = None) -> None:
+        self.bounds = bounds or Bounds()
+        self.groups = Groups.found()
+        self._disk, self._count = Disk(self.bounds), 0
+        if self.groups.complete:
+            log.info("The kernel limits memory and processes of each build")
+        else:
+            log.info(
+                "No control group can be made here (in a systemd unit, Delegate=yes lets it): memory and processes of "
+                "builds are looked at every %g s",
+                COSTLY_LOOK_INTERVAL_S,
+            )
+
+    @asynccontextmanager
+    async def around(self, build: str, root: Path, begun: Callable[[], Iterable[int]]) -> AsyncIterator[Watch]:
+        """For one command, which has ended with everything it began when the context does."""
+        self._count += 1
+        group = self.groups.make(f"{build}-{self._count}", self.bounds)
+        try:
+            yield Watch(self.bounds, root, group, self._disk, begun)
+        finally:
+            self._disk.forget(root)
+            for _ in range(REMOVE_TRIES_MAX):
+                if group is None or group.removed():
+                    break
+                await asyncio.sleep(REMOVE_DELAY_S)
+
+    def close(self) -> None:
+        """Once no build runs any more."""
+        self.groups.close()

@@ -1,0 +1,247 @@
+"""Where the commands of one build run: as whom, and in which namespaces."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headgate.adapters.process.confinement import users
+from headgate.adapters.process.confinement.errands import found_program
+from headgate.adapters.process.confinement.spaces import NOWHERE_ELSE, Network, Spaces
+from headgate.adapters.process.confinement.users import BuildUser, Numbers, Users
+from headgate.adapters.process.joblog import JobLog
+from headgate.adapters.process.network.doors import Serve, Target
+from headgate.adapters.process.network.networks import Choice, Fleet, Networks
+from headgate.adapters.process.processes import Keeper
+from headgate.adapters.process.sandbox import Sandbox
+from headgate.base.tasks import whole
+
+log = logging.getLogger("headgate.executor")
+
+WITHOUT_USERS = "Jobs run as the user of this executor, kept from it by bubblewrap alone: {}"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command of a build."""
+
+    words: Sequence[str]
+    environment: Mapping[str, str]
+    directory: Path
+    root: Path
+    """All of the build."""
+    trusted: bool
+    writable: Sequence[Path]
+    """Directories; the first one holds the work."""
+    readable: Sequence[Path]
+    private: Sequence[Path] = ()
+    """Files that hold secrets, for it alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What a build reaches for itself: its machines, and files of builds before it."""
+
+    nodes: tuple[Target, ...] = ()
+    keys: tuple[Path, ...] = ()
+    """Files with which they let the executor in."""
+    earlier: Serve | None = None
+    """Gives the files of earlier builds, see `artifacts`."""
+
+
+class Cells:
+    """Opens a cell for each build.  What this machine has no means for is found out once, and said."""
+
+    def __init__(self, keeper: Keeper, sandbox: Sandbox, numbers: Numbers | None, choice: Choice, fleet: Fleet) -> None:
+        self._keeper, self._sandbox, self._wanted = keeper, sandbox, numbers
+        self._networks = Networks(keeper, choice, fleet)
+        self._beginning = asyncio.Lock()
+        self._begun = False
+        self._users: Users | None = None
+        self.spaces: Spaces = NOWHERE_ELSE
+        """The user namespace in which builds have users, unless this process is root."""
+        self._lacks: list[str] = []
+
+    async def begin(self) -> None:
+        """Finds out what can be had here, once."""
+        async with self._beginning:
+            if self._begun or not self._sandbox.usable:
+                return
+            try:
+                await (self._as_root() if os.geteuid() == 0 else self._as_ordinary_user())
+            except OSError as why:
+                self._lacks.append(WITHOUT_USERS.format(why))
+                log.warning(self._lacks[-1])
+            await self._networks.begin(self.spaces)
+            self._begun = True
+
+    @property
+    def lacks(self) -> list[str]:
+        """What builds do without on this machine, for people."""
+        return [*self._lacks, *self._networks.lacks]
+
+    async def _as_root(self) -> None:
+        """Raises OSError with the reason why builds can have no users of their own."""
+        numbers = users.numbers_of_root(self._wanted, Path("/proc/self/uid_map").read_text())
+        if numbers is None:
+            raise OSError("the users that [executor] build_users names do not exist here (/proc/self/uid_map)")
+        await self._tried(Users(numbers, numbers.first))
+
+    async def _as_ordinary_user(self) -> None:
+        """In a user namespace this process is root, and has the users that /etc/subuid gives it.  Raises OSError."""
+        numbers, me = users.subordinates_of_this_user(), os.geteuid()
+        if numbers is None:
+            await self._alone()
+            add = "usermod --add-subuids 100000-165535 --add-subgids 100000-165535"
+            raise OSError(
+                f"/etc/subuid and /etc/subgid have nothing for user {me}; an administrator adds it with {add}"
+            )
+        uids = [[0, me, 1], [1, numbers.first, numbers.count]]
+        gids = [[0, os.getegid(), 1], [1, numbers.first_group, numbers.count]]
+        try:
+            self.spaces = await self._user_namespace(uids, gids)
+            await self._tried(Users(numbers, 1))
+        except OSError:
+            self._leave()
+            await self._alone()
+            raise
+
+    async def _alone(self) -> None:
+        """In a user namespace this process is root, but there is nobody else: it can still have networks made."""
+        try:
+            self.spaces = await self._user_namespace([[0, os.geteuid(), 1]], [[0, os.getegid(), 1]])
+        except OSError as error:
+            log.info("%s", error)
+
+    async def _user_namespace(self, uids: list[list[int]], gids: list[list[int]]) -> Spaces:
+        """Raises OSError."""
+        made = (await self._keeper.errand(do="user", uids=uids, gids=gids)).made
+        assert made is not None, "the errand makes one"
+        return {"user": made}
+
+    def _leave(self) -> None:
+        for fd in self.spaces.values():
+            os.close(fd)
+        self.spaces = NOWHERE_ELSE
+
+    async def _tried(self, found: Users) -> None:
+        """Raises OSError."""
+        if not found_program(users.PROGRAM):
+            raise OSError(f"the program {users.PROGRAM} is not installed; install the package util-linux")
+        try:
+            user = found.take()
+        except users.NoUser as none:
+            raise OSError(str(none)) from none
+        try:
+            confined = self._sandbox.command(["true"], [], [], trusted=False, user=user, network=Network(self.spaces))
+            await self._keeper.program(self.spaces, confined)
+        finally:
+            user.close()
+        self._users = found
+
+    async def close(self) -> None:
+        """Once no build runs any more."""
+        await self._networks.close()
+        self._leave()
+        self._users, self._begun = None, False
+
+    @asynccontextmanager
+    async def opened(self, build: str, machines: Reached) -> AsyncIterator[Cell]:
+        """Raises NoUser, OSError."""
+        await self.begin()
+        async with AsyncExitStack() as stack:
+            user = None
+            if self._users is not None:
+                user = self._users.take()
+                stack.callback(user.close)
+            yield Cell(build, self._keeper, self._sandbox, self._networks, user, machines, stack)
+
+    def apart(self, *, trusted: bool) -> bool:
+        """Whether such playbooks have another network than this process.  Known once it has begun."""
+        return self._networks.apart(trusted=trusted)
+
+    async def regain(self, *places: Path) -> None:
+        """Makes what an earlier life left to users of builds this process's own.  Raises OSError."""
+        await self.begin()
+        if self.spaces:
+            await _chown(self._keeper, self.spaces, 0, places)
+
+
+@dataclass(slots=True)
+class Cell:
+    """Of one build.  Whatever its user may write belongs to that user; between commands, only if this process is root,
+    who can read it all the same."""
+
+    build: str
+    _keeper: Keeper
+    _sandbox: Sandbox
+    _networks: Networks
+    _user: BuildUser | None
+    _machines: Reached
+    _stack: AsyncExitStack
+    _open: dict[str, Network] = field(default_factory=dict)
+    """Kind -> network, opened for the first command that has it."""
+    _given: list[Path] = field(default_factory=list)
+
+    async def run(self, asked: Command, log: JobLog, cancel: asyncio.Event, timeout_s: float) -> int | str:
+        """See `Keeper.run`.  Raises OSError."""
+        user = self._user
+        network = await self._network(asked.trusted)
+        confined = self._sandbox.wrap(
+            asked.words,
+            asked.writable,
+            asked.readable,
+            trusted=asked.trusted,
+            home=asked.environment["HOME"],
+            user=user,
+            network=network,
+            keys=self._machines.keys,
+        )
+        try:
+            await self._give(asked)
+            return await self._keeper.run(
+                confined,
+                build=self.build,
+                environment=asked.environment,
+                directory=asked.directory,
+                root=asked.root,
+                log=log,
+                cancel=cancel,
+                timeout_s=timeout_s,
+                spaces=network.spaces,
+                owner=user.inside if user else None,
+            )
+        finally:
+            if self._networks.user and user is not None:
+                given, self._given = self._given, []
+                await whole(_chown(self._keeper, self._networks.user, 0, given))
+
+    async def _network(self, trusted: bool) -> Network:
+        """Raises OSError."""
+        kind = self._networks.kind(trusted=trusted)
+        if kind not in self._open:
+            self._open[kind] = await self._stack.enter_async_context(
+                self._networks.opened(kind, self._machines.nodes, self._machines.earlier)
+            )
+        return self._open[kind]
+
+    async def _give(self, asked: Command) -> None:
+        """Raises OSError."""
+        if self._user is not None:
+            places = [place for place in (*asked.writable, *asked.private) if place not in self._given]
+            self._given += places
+            await _chown(self._keeper, self._networks.user, self._user.inside, places)
+
+
+async def _chown(keeper: Keeper, spaces: Spaces, owner: int, places: Sequence[Path]) -> None:
+    """All below the places that are there, never through a symbolic link.  No process may be writing there.  Raises
+    OSError."""
+    names = [str(place) for place in places if place.exists()]
+    if names:
+        words = ["chown", "--recursive", "--no-dereference", f"{owner}:{owner}", "--", *names]
+        await keeper.program(spaces, words)

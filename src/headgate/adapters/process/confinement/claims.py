@@ -1,0 +1,46 @@
+"""Numbers of which each is used by one process of this machine at a time."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A number that nobody else on this machine has; given back by `close`, and when the process ends."""
+
+    number: int
+    _held: socket.socket
+
+    def close(self) -> None:
+        self._held.close()
+
+
+def claim(kind: str, number: int) -> Claim | None:
+    """None when somebody has it.  The name of a socket is the claim: the kernel gives it back, whatever happens."""
+    held = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        held.bind(f"\0headgate/{kind}/{number}")
+    except OSError:
+        held.close()
+        return None
+    return Claim(number, held)
+
+
+def claim_any(kind: str, first: int, count: int, fits: Callable[[int], bool] = lambda _: True) -> Claim | None:
+    """Some number from `first` on that is free and fits.  None when there is none.
+
+    The search begins anywhere, so that a number that was just given back is not taken at once."""
+    begin = secrets.randbelow(count)
+    for step in range(count):
+        number = first + (begin + step) % count
+        found = claim(kind, number)
+        if found is None:
+            continue
+        if fits(number):
+            return found
+        found.close()
+    return None

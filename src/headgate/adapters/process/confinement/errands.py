@@ -1,0 +1,233 @@
+"""What is done inside namespaces, by children of the keeper: standard library only, see `supervisor`.
+
+A request is one JSON object, its size in 4 bytes before it; the descriptors that come with the size are namespaces to
+enter, named in `join` in their order (user, net).  `do` says what then: `user` (a user namespace with the maps `uids`
+and `gids`), `net` (a network namespace, its loopback up), `listen` (a socket at `address`, `port`, of `kind` tcp or
+udp), `program` (`command`, `stdin`, `inputs` as in `supervisor`), `hold` (a process, or the program `command`, that is
+there until the socket that was made is closed; it ends when the program does, and passes on what that says).
+
+The answer is one JSON object, with the descriptor that was made; `error` says why there is none.
+"""
+
+from __future__ import annotations
+
+import array
+import base64
+import contextlib
+import ctypes
+import fcntl
+import ipaddress
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+CLONE_NEWUSER, CLONE_NEWNET = 0x1000_0000, 0x4000_0000
+_KINDS = {"user": CLONE_NEWUSER, "net": CLONE_NEWNET}
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
+REQUEST_SIZE_MAX_BYTES = 4_000_000
+PROGRAM_TIMEOUT_S = 60.0
+FDS_MAX = 2
+SEARCHED = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
+"""Programs of the administrator are used by others, too."""
+ENVIRONMENT = {"PATH": SEARCHED, "LANG": "C.UTF-8"}
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def receive(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """A request, and its descriptors.  Raises EOFError, ValueError."""
+    head, fds, _, _ = socket.recv_fds(control, 4, FDS_MAX)
+    if len(head) < 4:
+        raise EOFError
+    size = struct.unpack("!I", head)[0]
+    if size > REQUEST_SIZE_MAX_BYTES:
+        raise ValueError("a request is too large")
+    found = b""
+    while len(found) < size:
+        piece = control.recv(size - len(found))
+        if not piece:
+            raise EOFError
+        found += piece
+    request: dict[str, Any] = json.loads(found)  # JSON
+    return request, fds
+
+
+def join(kinds: Sequence[str], fds: Sequence[int]) -> None:
+    """Enters the namespaces.  Raises OSError."""
+    for kind, fd in zip(kinds, fds, strict=True):
+        _checked(libc.setns(fd, _KINDS[kind]), f"a {kind} namespace cannot be entered")
+        os.close(fd)
+
+
+def answer(control: socket.socket) -> None:
+    """Does one errand and says what came of it."""
+    made: int | None = None
+    mine: socket.socket | None = None
+    program: subprocess.Popen[bytes] | None = None
+    said: dict[str, Any] = {}  # JSON
+    try:
+        request, fds = receive(control)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
+        join(request["join"], fds)
+        match request["do"]:
+            case "user":
+                made = _user_namespace(request["uids"], request["gids"])
+            case "net":
+                made = _net_namespace()
+            case "listen":
+                made = _listening(request["kind"], request["address"], request["port"])
+            case "hold":
+                mine, its = socket.socketpair()
+                made, said["output"] = its.detach(), str(os.getpid())
+                program = _started(request["command"], mine) if request["command"] else None
+            case _:
+                said["output"] = _program(request["command"], request["stdin"], _decoded(request["inputs"]))
+    except (OSError, EOFError, ValueError, subprocess.SubprocessError) as error:
+        said["error"] = str(error) or type(error).__name__
+    with contextlib.suppress(OSError):
+        socket.send_fds(control, [json.dumps(said).encode() + b"\n"], [made] if made is not None else [])
+    if mine is not None and made is not None:
+        os.close(made)
+        _hold(mine, program)
+
+
+def lay(inputs: Mapping[int, bytes]) -> None:
+    """Makes each text readable at its descriptor, whatever that was before; who is started has them, too."""
+    for number, text in inputs.items():
+        made = os.memfd_create("input", os.MFD_CLOEXEC)
+        os.write(made, text)
+        os.lseek(made, 0, os.SEEK_SET)
+        os.dup2(made, number)
+        os.close(made)
+
+
+def _checked(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def _net_namespace() -> int:
+    _checked(libc.unshare(CLONE_NEWNET), "a network namespace cannot be made")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = array.array("B", struct.pack("16sh22x", b"lo", 0))
+        fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request)
+        flags = struct.unpack_from("h", request, 16)[0]
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", flags | _IFF_UP))
+    return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _user_namespace(uids: Sequence[Sequence[int]], gids: Sequence[Sequence[int]]) -> int:
+    """With more than one line in the maps by newuidmap and newgidmap, which look into /etc/subuid and /etc/subgid."""
+    ready, made = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(ready)
+        os.write(made, struct.pack("i", 0 if libc.unshare(CLONE_NEWUSER) == 0 else ctypes.get_errno()))
+        signal.pause()
+        os._exit(0)
+    try:
+        os.close(made)
+        found = os.read(ready, 4)
+        number = struct.unpack("i", found)[0] if len(found) == 4 else 0
+        if number or len(found) < 4:
+            raise OSError(number, f"a user namespace cannot be made: {os.strerror(number)}")
+        if len(uids) > 1:
+            _program(["newuidmap", str(child), *(str(part) for line in uids for part in line)], "")
+            _program(["newgidmap", str(child), *(str(part) for line in gids for part in line)], "")
+        else:
+            for name, text in (("setgroups", "deny"), ("uid_map", _line(uids)), ("gid_map", _line(gids))):
+                with open(f"/proc/{child}/{name}", "w") as file:
+                    file.write(text)
+        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(ready)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def _line(map_lines: Sequence[Sequence[int]]) -> str:
+    return " ".join(str(part) for part in map_lines[0])
+
+
+def _listening(kind: str, address: str, port: int) -> int:
+    """An address that this network does not have is given to its loopback interface."""
+    version = ipaddress.ip_address(address).version
+    family = socket.AF_INET if version == 4 else socket.AF_INET6
+    made = socket.socket(family, (socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM) | socket.SOCK_NONBLOCK)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((address, port))
+    except OSError as error:
+        if port == 0 or ipaddress.ip_address(address).is_loopback:
+            raise OSError(error.errno, f"nothing can listen at {address} port {port}: {error.strerror}") from error
+        whole = f"{address}/{32 if version == 4 else 128}"
+        _program(["ip", "addr", "add", whole, "dev", "lo", *(["nodad"] if version == 6 else [])], "")
+        made.bind((address, port))
+    if kind == "tcp":
+        made.listen(64)
+    return made.detach()
+
+
+def _hold(other: socket.socket, program: subprocess.Popen[bytes] | None) -> None:
+    """Until the other end is closed, or the program ends."""
+    ended = [os.pidfd_open(program.pid)] if program else []
+    select.select([other.fileno(), *ended], [], [])
+    if program is not None:
+        program.kill()
+        program.wait()
+
+
+def _started(command: Sequence[str], output: socket.socket) -> subprocess.Popen[bytes]:
+    """Raises OSError."""
+    return subprocess.Popen(
+        [_found(command[0]), *command[1:]],
+        stdin=subprocess.DEVNULL,
+        stdout=output.fileno(),
+        stderr=output.fileno(),
+        env=ENVIRONMENT,
+        start_new_session=True,
+    )
+
+
+def _found(name: str) -> str:
+    """Raises OSError."""
+    found = shutil.which(name, path=SEARCHED)
+    if found is None:
+        raise OSError(f"the program {name} is not installed")
+    return found
+
+
+def _decoded(inputs: Mapping[str, str]) -> dict[int, bytes]:
+    return {int(number): base64.b64decode(text) for number, text in inputs.items()}
+
+
+def _program(command: Sequence[str], stdin: str, inputs: Mapping[int, bytes] | None = None) -> str:
+    """Raises OSError with what it said."""
+    lay(inputs or {})
+    done = subprocess.run(
+        [_found(command[0]), *command[1:]],
+        pass_fds=tuple(inputs or ()),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_TIMEOUT_S,
+        check=False,
+        env=ENVIRONMENT,
+    )
+    if done.returncode != 0:
+        raise OSError(f"{command[0]}: {' '.join(done.stderr.split()) or f'exit status {done.returncode}'}")
+    return done.stdout
+
+
+def found_program(name: str) -> bool:
+    """Tells whether a program is there for errands."""
+    return shutil.which(name, path=SEARCHED) is not None

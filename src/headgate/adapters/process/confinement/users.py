@@ -1,0 +1,129 @@
+"""Who the programs of builds are: a user for each build, whom nobody else on the machine is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.adapters.process.confinement.claims import Claim, claim_any
+
+KIND = "user"
+PROGRAM = "setpriv"
+NEEDED = ("SETUID", "SETGID", "SETPCAP")
+"""Capabilities of who becomes another user; it has none of them afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Of users; and of as many groups, from the same number on unless it is said."""
+
+    first: int
+    count: int
+    first_group: int = -1
+
+    @staticmethod
+    def read(text: str) -> Numbers:
+        """`FIRST-LAST`.  Raises ValueError."""
+        first, dash, last = text.partition("-")
+        found = Numbers(int(first), int(last) - int(first) + 1)
+        if not dash or found.first < 1 or found.count < 1 or int(last) >= 0xFFFF_FFFF:
+            raise ValueError(text)
+        return found
+
+
+DEFAULT = Numbers(1_900_000_000, 65_536)
+"""Above what systemd and container engines give to containers, which ends at 1,879,048,191."""
+DEFAULT_IN_CONTAINER = Numbers(50_000, 10_000)
+"""Where only 65,536 users are mapped: below those of systemd, which begin at 60,001."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildUser:
+    """`outside` is the number that this machine knows, `inside` what it is called where its programs are started."""
+
+    outside: int
+    inside: int
+    _claim: Claim
+
+    def becoming(self) -> list[str]:
+        """What is put before a command: no groups, no capabilities, and no way to get any."""
+        number = str(self.inside)
+        return [
+            PROGRAM, "--reuid", number, "--regid", number, "--clear-groups", "--bounding-set=-all", "--inh-caps=-all",
+            "--ambient-caps=-all", "--no-new-privs", "--",
+        ]  # fmt: skip
+
+    def close(self) -> None:
+        self._claim.close()
+
+
+class NoUser(Exception):
+    """All numbers are in use."""
+
+
+class Users:
+    def __init__(self, outside: Numbers, first_inside: int) -> None:
+        self._outside, self._first_inside = outside, first_inside
+
+    def take(self) -> BuildUser:
+        """Raises NoUser."""
+        found = claim_any(KIND, self._outside.first, self._outside.count, _idle)
+        if found is None:
+            last = self._outside.first + self._outside.count - 1
+            raise NoUser(f"every user from {self._outside.first} to {last} is in use on this machine")
+        return BuildUser(found.number, self._first_inside + found.number - self._outside.first, found)
+
+
+def _idle(uid: int) -> bool:
+    """No process is this user's: what a killed executor began may take a moment to end."""
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        try:
+            if entry.stat().st_uid == uid:
+                return False
+        except OSError:
+            continue
+    return True
+
+
+def numbers_of_root(wanted: Numbers | None, uid_map: str) -> Numbers | None:
+    """As wanted, else the first default that this process may use: in a container there are few users.
+
+    `uid_map` is /proc/self/uid_map.  None: there are none."""
+    spans = [(int(line.split()[0]), int(line.split()[2])) for line in uid_map.splitlines() if line.strip()]
+
+    def mapped(numbers: Numbers) -> bool:
+        return any(first <= numbers.first and numbers.first + numbers.count <= first + size for first, size in spans)
+
+    return next((one for one in ((wanted,) if wanted else (DEFAULT, DEFAULT_IN_CONTAINER)) if mapped(one)), None)
+
+
+def subordinate(lines: Iterable[str], names: Iterable[str]) -> Numbers | None:
+    """The largest span of /etc/subuid or /etc/subgid that is a user's, by its name or number."""
+    known, found = set(names), list[Numbers]()
+    for line in lines:
+        fields = line.strip().split(":")
+        if len(fields) == 3 and fields[0] in known and fields[1].isdigit() and fields[2].isdigit():
+            found.append(Numbers(int(fields[1]), int(fields[2])))
+    return max((one for one in found if one.count > 0), key=lambda one: one.count, default=None)
+
+
+def subordinates_of_this_user() -> Numbers | None:
+    """Users that this one may have its programs be: those in /etc/subuid, as far as /etc/subgid has as many."""
+    uid = os.geteuid()
+    names = {str(uid)}
+    with contextlib.suppress(KeyError):
+        names.add(pwd.getpwuid(uid).pw_name)
+    found = []
+    for path in ("/etc/subuid", "/etc/subgid"):
+        try:
+            found.append(subordinate(Path(path).read_text().splitlines(), names))
+        except OSError:
+            return None
+    users, groups = found
+    return Numbers(users.first, min(users.count, groups.count), groups.first) if users and groups else None

@@ -1,0 +1,1 @@
+"""What a playbook has for itself."""

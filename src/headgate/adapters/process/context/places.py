@@ -1,0 +1,68 @@
+"""Where a playbook may write, beside the work directory that all playbooks of a build share.
+
+Nothing that one context holds is on a search path of another one, or can be seen there: a playbook that has rights
+which others lack (it is trusted, or it has secrets) runs nothing that those others left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from headgate.adapters.work.directory import remove
+from headgate.config.model import Playbook
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The home and the temporary files of the playbooks that are trusted alike and have the same secrets."""
+
+    root: Path
+    trusted: bool
+    secret: bool
+    """It has secrets, so what its playbooks leave may have them, too."""
+
+    @property
+    def careful(self) -> bool:
+        """Its playbooks have rights that others of the build lack."""
+        return self.trusted or self.secret
+
+    @property
+    def home(self) -> Path:
+        return self.root / "home"
+
+    @property
+    def tmp(self) -> Path:
+        return self.root / "tmp"
+
+    @property
+    def writable(self) -> tuple[Path, ...]:
+        return self.home, self.tmp
+
+
+@dataclass(slots=True)
+class Contexts:
+    """Those of one build, below `root`; each is made when the first of its playbooks is."""
+
+    root: Path
+    _known: dict[tuple[bool, tuple[bytes, ...]], Context] = field(default_factory=dict)
+
+    def of(self, book: Playbook) -> Context:
+        """Raises OSError."""
+        secrets = tuple(sorted(msgspec.json.encode(secret) for secret in book.secrets))
+        key = book.trusted, secrets
+        if key not in self._known:
+            name = f"{len(self._known) + 1}-{'trusted' if book.trusted else 'untrusted'}"
+            made = Context(self.root / name, book.trusted, bool(secrets))
+            for path in made.writable:
+                path.mkdir(parents=True)
+            self._known[key] = made
+        return self._known[key]
+
+    def forget(self) -> None:
+        """What playbooks with secrets left, also when the rest of the work directory is kept."""
+        for context in self._known.values():
+            if context.secret:
+                remove(context.root)

@@ -1,0 +1,137 @@
+"""Variables that a job sets, and what becomes of them in a playbook that has more rights than the job's author.
+
+In Ansible a variable may be a template, which runs programs, reads files and names other variables.  A playbook that is
+trusted or has secrets gets what a job's variables come to where nobody has any rights, as plain texts; and none that
+tells Ansible which programs to start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import yaml
+
+from headgate.config.keys.job import RESERVED_VARS
+from headgate.gate.work import BuildSpec
+
+LOCALHOST = "localhost"
+EVALUATED_SIZE_MAX_BYTES = 2_000_000
+OWN_VARIABLE = "headgate_values"
+"""Tells the playbook that evaluates variables which ones, and where to."""
+HARMLESS = frozenset(
+    (
+        "ansible_shell_type",
+        "ansible_winrm_operation_timeout_sec",
+        "ansible_winrm_read_timeout_sec",
+        "ansible_winrm_scheme",
+        "ansible_winrm_server_cert_validation",
+        "ansible_winrm_transport",
+    )
+)
+"""Of the variables that Ansible itself reads: they name no program, file or argument of one."""
+
+_OF_ANSIBLE = "ansible_"
+
+Values = Mapping[str, Mapping[str, Any]]
+"""Host -> variable -> value.  JSON."""
+
+
+class Text(str):
+    """Taken as it is: what looks like a template in it is none."""
+
+
+def literal(value: Any) -> Any:  # JSON
+    """With every text as it is, names in it too."""
+    if isinstance(value, dict):
+        return {Text(key): literal(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [literal(inner) for inner in value]
+    return Text(value) if isinstance(value, str) else value
+
+
+class _Dumper(yaml.CSafeDumper):
+    def text(self, value: Text) -> yaml.ScalarNode:
+        return self.represent_scalar("!unsafe", str(value), style='"')
+
+    def ignore_aliases(self, _: Any) -> bool:
+        return True
+
+
+_Dumper.add_representer(Text, _Dumper.text)
+
+
+def for_ansible(value: Mapping[str, Any]) -> bytes:
+    """A file of variables, or an inventory; a `Text` is no template."""
+    found: bytes = yaml.dump(dict(value), Dumper=_Dumper, allow_unicode=True, encoding="utf-8")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class JobVariables:
+    """What one job, its files of variables and the jobs before it say."""
+
+    spec: BuildSpec
+    included: Mapping[str, Any]
+    """Of files.  JSON."""
+
+    @property
+    def everywhere(self) -> dict[str, Any]:
+        job = self.spec.job
+        return {**self.spec.parent_data, **self.included, **job.vars, **job.group_vars.get("all", {})}
+
+    def on(self, host: str) -> dict[str, Any]:
+        """The strongest value of each."""
+        job, found = self.spec.job, self.everywhere
+        for group in sorted(job.nodeset.groups, key=lambda group: group.name):
+            if host in group.nodes:
+                found |= job.group_vars.get(group.name, {})
+        return {**found, **job.host_vars.get(host, {}), **job.extra_vars}
+
+    def harmless(self, hosts: Iterable[str]) -> Values:
+        """Those that a playbook with more rights may have, as the job says them."""
+        places = dict.fromkeys((*hosts, LOCALHOST))
+        return {host: {name: v for name, v in self.on(host).items() if _may(name, v)} for host in places}
+
+
+def _may(name: str, value: Any) -> bool:
+    if name.startswith(_OF_ANSIBLE):
+        return name in HARMLESS and not templates(value)
+    return name not in RESERVED_VARS
+
+
+def plain(values: Values) -> Values:
+    """Without those that Ansible itself reads."""
+    return {
+        host: {name: value for name, value in said.items() if not name.startswith(_OF_ANSIBLE)}
+        for host, said in values.items()
+    }
+
+
+def templates(value: Any) -> bool:  # JSON
+    """Is there anything in it that Ansible would evaluate?"""
+    if isinstance(value, Mapping):
+        return any(templates(key) or templates(inner) for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return any(map(templates, value))
+    return isinstance(value, str) and any(mark in value for mark in ("{{", "{%", "{#"))
+
+
+def asked(wanted: Values, place: str) -> dict[str, Any]:
+    """What the action `headgate_values` is told: it writes one file a host.  JSON."""
+    return {
+        "names": {host: sorted(names) for host, names in plain(wanted).items()},
+        "files": {host: f"{place}/values-{n}" for n, host in enumerate(wanted)},
+    }
+
+
+def evaluated(text: bytes, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """What it wrote of one host, in place of what was `wanted`.  Raises ValueError."""
+    try:
+        found = msgspec.json.decode(text, type=dict[str, Any])
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"what they come to cannot be read: {error}") from error
+    kept = {name: value for name, value in wanted.items() if name.startswith(_OF_ANSIBLE)}
+    return kept | {name: found[name] for name in wanted if name in found}

@@ -1,0 +1,1 @@
+"""Networks of builds: outbound to the world, never to this machine, the fleet or each other."""

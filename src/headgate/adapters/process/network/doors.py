@@ -1,0 +1,108 @@
+"""Doors: addresses inside a build's network behind which exactly one service outside answers.
+
+A door is a socket that listens in the network of the build and is served from here, so it works however that network is
+made, and nothing but what is said here can be behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from headgate.base.tasks import end
+
+log = logging.getLogger("headgate.executor")
+
+CONNECTIONS_MAX = 64
+"""Of one door at a time."""
+CONNECT_TIMEOUT_S = 10.0
+CHUNK_SIZE_BYTES = 65_536
+
+
+class Target(NamedTuple):
+    host: str
+    port: int
+
+    @staticmethod
+    def read(text: str) -> Target:
+        """`HOST:PORT`, an IPv6 address in brackets.  Raises ValueError with the text."""
+        host, _, port = text.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+            raise ValueError(text)
+        return Target(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+Serve = Callable[[socket.socket], Awaitable[None]]
+"""Serves one connection, and leaves closing it to the door.  Raises OSError."""
+
+
+async def doorway(listening: socket.socket, serve: Serve) -> None:
+    """Serves what comes, until cancelled."""
+    loop = asyncio.get_running_loop()
+    free, under_way = asyncio.Semaphore(CONNECTIONS_MAX), set[asyncio.Future[None]]()
+
+    async def one(connection: socket.socket) -> None:
+        try:
+            with connection, contextlib.suppress(OSError, TimeoutError):
+                await serve(connection)
+        finally:
+            free.release()
+
+    try:
+        with listening:
+            while True:
+                await free.acquire()
+                connection, _ = await loop.sock_accept(listening)
+                task = asyncio.ensure_future(one(connection))
+                under_way.add(task)
+                task.add_done_callback(under_way.discard)
+    finally:
+        await end(*under_way)
+
+
+def passing(target: Target) -> Serve:
+    """Passes bytes on to the target, both ways."""
+
+    async def serve(connection: socket.socket) -> None:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            other = await _connected(target)
+        with other:
+            there = asyncio.ensure_future(_copy(connection, other))
+            try:
+                await _copy(other, connection)
+                await there
+            finally:
+                await end(there)
+
+    return serve
+
+
+async def _connected(target: Target) -> socket.socket:
+    """Raises OSError."""
+    loop = asyncio.get_running_loop()
+    failure = OSError(f"{target.host} has no address")
+    for family, kind, protocol, _, address in await loop.getaddrinfo(*target, type=socket.SOCK_STREAM):
+        made = socket.socket(family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
+        try:
+            await loop.sock_connect(made, address)
+            return made
+        except OSError as error:
+            made.close()
+            failure = error
+        except BaseException:
+            made.close()
+            raise
+    raise failure
+
+
+async def _copy(source: socket.socket, sink: socket.socket) -> None:
+    """Until the source ends; the sink is told.  Raises OSError."""
+    loop = asyncio.get_running_loop()
+    while piece := await loop.sock_recv(source, CHUNK_SIZE_BYTES):
+        await loop.sock_sendall(sink, piece)
+    with contextlib.suppress(OSError):
+        sink.shutdown(socket.SHUT_WR)

@@ -1,0 +1,81 @@
+"""Names for builds: the resolvers of this machine, through a relay where a build cannot reach them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+
+from headgate.adapters.process.network.denied import Denied, Ip
+from headgate.base.tasks import end
+
+PORT = 53
+RELAY = "127.0.0.1"
+"""Where the relay answers, in the network of a build."""
+QUERIES_MAX = 128
+"""Of one build at a time; more are not answered, and asked again."""
+QUERY_TIMEOUT_S = 6.0
+QUERY_SIZE_MAX_BYTES = 4096
+RESOLVERS = Path("/etc/resolv.conf")
+
+
+def resolvers(text: str) -> list[Ip]:
+    """In a resolv.conf."""
+    found = list[Ip]()
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) >= 2 and words[0] == "nameserver":
+            with contextlib.suppress(ValueError):
+                found.append(ipaddress.ip_address(words[1].partition("%")[0]))
+    return found
+
+
+def relayed(text: str) -> bytes:
+    """The resolv.conf of a build that asks the relay; what else stands in it holds."""
+    rest = [line for line in text.splitlines() if line.split()[:1] != ["nameserver"]]
+    return "".join(f"{line}\n" for line in (f"nameserver {RELAY}", *rest)).encode()
+
+
+def reachable(found: Iterable[Ip], denied: Denied) -> bool:
+    """Whether builds can ask them all themselves."""
+    return not any(one in denied for one in found)
+
+
+async def relay(listening: socket.socket, servers: list[Ip]) -> None:
+    """Answers what is asked over UDP, until cancelled, with what the first of `servers` that answers says."""
+    loop, under_way = asyncio.get_running_loop(), set[asyncio.Future[None]]()
+
+    async def one(query: bytes, asker: tuple[str, int]) -> None:
+        for server in servers:
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(QUERY_TIMEOUT_S / len(servers)):
+                    said = await _asked(server, query)
+                await loop.sock_sendto(listening, said, asker)
+                return
+
+    try:
+        with listening:
+            while True:
+                try:
+                    query, asker = await loop.sock_recvfrom(listening, QUERY_SIZE_MAX_BYTES)
+                except OSError:
+                    continue  # an asker went away
+                if len(under_way) < QUERIES_MAX:
+                    task = asyncio.ensure_future(one(query, asker))
+                    under_way.add(task)
+                    task.add_done_callback(under_way.discard)
+    finally:
+        await end(*under_way)
+
+
+async def _asked(server: Ip, query: bytes) -> bytes:
+    """Raises OSError."""
+    loop = asyncio.get_running_loop()
+    family = socket.AF_INET if server.version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as asking:
+        asking.connect((str(server), PORT))  # answers of others are not taken
+        await loop.sock_sendall(asking, query)
+        return await loop.sock_recv(asking, 65_535)

@@ -1,0 +1,220 @@
+"""The network of a build: none, the world outside, or this machine's; and the doors in it."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import psutil
+
+from headgate.adapters.process.confinement.spaces import NOWHERE_ELSE, Network, Spaces
+from headgate.adapters.process.network import artifacts, names
+from headgate.adapters.process.network.denied import Denied, Ip, Net, single
+from headgate.adapters.process.network.doors import Serve, Target, doorway, passing
+from headgate.adapters.process.network.tap import Tap
+from headgate.adapters.process.network.veth import Veth
+from headgate.adapters.process.processes import Keeper
+from headgate.base.tasks import end
+
+log = logging.getLogger("headgate.executor")
+
+NONE, OUTSIDE, HOST = "none", "outside", "host"
+WITHOUT_NETWORK = "Jobs have no network: {}"
+ADDRESSES_KNOWN_S = 60.0
+"""For so long a name of the fleet is not looked up again."""
+HOSTS = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"
+
+Fleet = Callable[[], Collection[str]]
+"""Names and addresses of the machines that Headgate itself consists of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the settings say."""
+
+    trusted: str = OUTSIDE
+    """none | outside | host"""
+    untrusted: str = OUTSIDE
+    deny: tuple[Net, ...] = ()
+    allow: tuple[Target, ...] = ()
+    """Let through, whatever else is denied."""
+
+
+class Networks:
+    """`begin` before the first is opened.  What cannot be had here is said once."""
+
+    def __init__(self, keeper: Keeper, choice: Choice, fleet: Fleet) -> None:
+        self._keeper, self._choice, self._fleet = keeper, choice, fleet
+        self._way: Veth | Tap | None = None
+        self.user: Spaces = NOWHERE_ELSE
+        """The user namespace in which this process is root, if it is not root anyway."""
+        self._known: dict[str, tuple[float, list[Ip]]] = {}
+        self.usable = False
+        """Whether builds can have networks of their own at all."""
+        self.lacks: list[str] = []
+
+    async def begin(self, user: Spaces) -> None:
+        """`user`: the user namespace in which this process is root; none if it is root anyway."""
+        self.user, self.usable = user, bool(user) or os.geteuid() == 0
+        if OUTSIDE not in (self._choice.trusted, self._choice.untrusted):
+            return
+        why = "this executor is not root, and has no user namespace" if not self.usable else ""
+        for begin in (self._begin_veth, self._begin_tap) if self.usable else ():
+            try:
+                await begin()
+                return
+            except OSError as error:
+                why = "; ".join(text for text in (why, str(error)) if text)
+        self.lacks.append(WITHOUT_NETWORK.format(why))
+        log.warning(self.lacks[-1])
+
+    async def _begin_veth(self) -> None:
+        """Raises OSError."""
+        if os.geteuid() != 0:
+            return await self._begin_tap()
+        veth = Veth(self._keeper)
+        await veth.begin(await self._denied())
+        self._way = veth
+
+    async def _begin_tap(self) -> None:
+        """Tries it.  Raises OSError."""
+        tap = Tap(self._keeper)
+        tap.begin()
+        async with self._made() as spaces, tap.way_out(spaces, await self._denied()):
+            self._way = tap
+
+    async def close(self) -> None:
+        if isinstance(self._way, Veth):
+            await self._way.close()
+        self._way = None
+
+    def kind(self, *, trusted: bool) -> str:
+        return self._choice.trusted if trusted else self._choice.untrusted
+
+    def apart(self, *, trusted: bool) -> bool:
+        """Whether builds of this kind have another network than this process."""
+        return self.usable and self.kind(trusted=trusted) != HOST
+
+    @asynccontextmanager
+    async def opened(self, kind: str, nodes: Iterable[Target], earlier: Serve | None = None) -> AsyncIterator[Network]:
+        """`earlier`: gives files of builds before it.  Raises OSError."""
+        if kind == HOST or not self.usable:
+            yield Network(self.user, cut=kind != HOST)
+            return
+        outside, denied = kind == OUTSIDE and self._way is not None, await self._denied()
+        async with AsyncExitStack() as stack:
+            spaces = await stack.enter_async_context(self._made())
+            if isinstance(self._way, Veth) and outside:
+                await self._way.deny(denied)
+                stack.push_async_callback(self._way.remove, await self._way.add(spaces["net"]))
+            elif isinstance(self._way, Tap) and outside:
+                await stack.enter_async_context(self._way.way_out(spaces, denied))
+            doors = _Doors(self._keeper, spaces)
+            stack.push_async_callback(doors.close)
+            hosts = await self._open_doors(doors, (*nodes, *self._choice.allow), denied if outside else None)
+            if earlier is not None:
+                await doors.add(artifacts.ADDRESS, artifacts.PORT, earlier)
+            resolv = await self._resolv(doors, denied) if outside else b""
+            yield Network(spaces, files={"/etc/hosts": hosts, "/etc/resolv.conf": resolv})
+
+    @asynccontextmanager
+    async def _made(self) -> AsyncIterator[Spaces]:
+        net = (await self._keeper.errand(self.user, do="net")).made
+        assert net is not None, "the errand makes one"
+        try:
+            yield {**self.user, "net": net}
+        finally:
+            os.close(net)
+
+    async def _denied(self) -> Denied:
+        """As it is now."""
+        fleet = [address for name in self._fleet() for address in await self._addresses(name)]
+        return Denied.of([*self._choice.deny, *(single(str(one)) for one in (*fleet, *own_addresses()))])
+
+    async def _addresses(self, name: str) -> list[Ip]:
+        """Of a machine; none when nobody knows it."""
+        at_s, found = self._known.get(name, (-ADDRESSES_KNOWN_S, []))
+        if time.monotonic() - at_s < ADDRESSES_KNOWN_S:
+            return found
+        try:
+            told = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+            found = [ipaddress.ip_address(str(one[4][0]).partition("%")[0]) for one in told]
+        except OSError:
+            found = []
+        self._known[name] = time.monotonic(), found
+        return found
+
+    async def _open_doors(self, doors: _Doors, targets: Iterable[Target], denied: Denied | None) -> bytes:
+        """Where a build cannot go by itself; None denied: nowhere.  What its /etc/hosts says.  Raises OSError."""
+        lines = []
+        for target in dict.fromkeys(targets):
+            addresses = await self._addresses(target.host)
+            for address in addresses:
+                if denied is None or address in denied:
+                    await doors.add(str(address), target.port, passing(Target(str(address), target.port)))
+            if target.host not in map(str, addresses):
+                lines += [f"{address} {target.host}" for address in addresses]
+        return (HOSTS + "".join(f"{line}\n" for line in dict.fromkeys(lines))).encode()
+
+    async def _resolv(self, doors: _Doors, denied: Denied) -> bytes:
+        """The build's /etc/resolv.conf.  Raises OSError."""
+        try:
+            text = names.RESOLVERS.read_text()
+        except OSError:
+            text = ""
+        servers = names.resolvers(text)
+        if not servers or names.reachable(servers, denied):
+            return text.encode()
+        await doors.answer_names(servers)
+        return names.relayed(text)
+
+
+class _Doors:
+    """Those of one network, served until `close`."""
+
+    def __init__(self, keeper: Keeper, spaces: Spaces) -> None:
+        self._keeper, self._spaces = keeper, spaces
+        self._served = list[asyncio.Future[None]]()
+        self._at = set[tuple[str, int]]()
+
+    async def add(self, address: str, port: int, serve: Serve) -> int:
+        """The port, which is any one if 0 is asked for.  Raises OSError."""
+        if (address, port) in self._at:
+            return port
+        listening = await self._listening("tcp", address, port)
+        self._served.append(asyncio.ensure_future(doorway(listening, serve)))
+        found: int = listening.getsockname()[1]
+        self._at.add((address, found))
+        return found
+
+    async def answer_names(self, servers: Sequence[Ip]) -> None:
+        """Raises OSError."""
+        listening = await self._listening("udp", names.RELAY, names.PORT)
+        self._served.append(asyncio.ensure_future(names.relay(listening, list(servers))))
+        await self.add(names.RELAY, names.PORT, passing(Target(str(servers[0]), names.PORT)))
+
+    async def _listening(self, kind: str, address: str, port: int) -> socket.socket:
+        asked = {"do": "listen", "kind": kind, "address": address, "port": port}
+        made = (await self._keeper.errand(self._spaces, **asked)).made
+        assert made is not None, "the errand makes one"
+        return socket.socket(fileno=made)
+
+    async def close(self) -> None:
+        await end(*self._served)
+
+
+def own_addresses() -> list[Ip]:
+    """Of this machine, on every interface."""
+    found = list[Ip]()
+    for addresses in psutil.net_if_addrs().values():
+        for one in addresses:
+            if one.family in (socket.AF_INET, socket.AF_INET6):
+                found.append(ipaddress.ip_address(one.address.partition("%")[0]))
+    return found

@@ -1,0 +1,228 @@
+"""Networks of builds where this process is root: a pair of interfaces for each, and rules of this machine's.
+
+The pair's one end is in the network of the build, the other, named `hg<executor>-<build>`, is here.  Whatever comes in
+by it is routed, behind an address of this machine's, unless it is for this machine, for another build, or for an
+address that is denied.  The rules speak of the names of interfaces: they are made once, and a build adds none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from headgate.adapters.process.confinement.claims import Claim, claim, claim_any
+from headgate.adapters.process.confinement.spaces import NOWHERE_ELSE
+from headgate.adapters.process.network.denied import Denied
+from headgate.adapters.process.processes import Keeper
+
+log = logging.getLogger("headgate.executor")
+
+KIND = "network"
+EXECUTORS_MAX, BUILDS_MAX = 256, 256
+"""On one machine; of one executor at a time.  Each build has a pair of addresses."""
+FIRST4, FIRST6 = ipaddress.IPv4Address("198.18.0.0"), ipaddress.IPv6Address("fd48:6561:6467::")
+FLOWS_MAX = 4_000
+"""Connections of one build that the kernel keeps track of: they are counted against the whole machine."""
+_FORWARD4, _FORWARD6 = Path("/proc/sys/net/ipv4/ip_forward"), Path("/proc/sys/net/ipv6/conf/all/forwarding")
+FIREWALL = (
+    "A firewall of this machine drops what is forwarded (%s): builds may have no way out. Let it accept what comes in "
+    'by, and goes out to, interfaces named "hg*".'
+)
+
+
+class Veth:
+    """`begin` before the first build, `close` after the last."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        self._claim: Claim | None = None
+        self._used: set[int] = set()
+        self._six = False
+        self._denied: Denied | None = None
+
+    @property
+    def _number(self) -> int:
+        assert self._claim is not None, "begun"
+        return self._claim.number
+
+    @property
+    def _table(self) -> str:
+        return f"headgate{self._number}"
+
+    async def begin(self, denied: Denied) -> None:
+        """Raises OSError when this machine does not let us."""
+        await self._sweep()
+        self._claim = claim_any(KIND, 0, EXECUTORS_MAX)
+        if self._claim is None:
+            raise OSError(f"there are {EXECUTORS_MAX} executors with networks on this machine already")
+        try:
+            guarded = await self._forwarding()
+            self._six = _FORWARD6.exists() and _FORWARD6.read_text().strip() != "0"
+            await self._nft("\n".join(self._rules(denied, guarded=guarded)))
+            if guarded:
+                _FORWARD4.write_text("1")  # another's last one may just have turned it off
+            self._denied = denied
+        except OSError:
+            self._claim.close()
+            self._claim = None
+            raise
+        for chain in await self._dropping():
+            log.warning(FIREWALL, chain)
+
+    async def deny(self, denied: Denied) -> None:
+        """From now on, for builds that run, too.  Raises OSError."""
+        if denied != self._denied:
+            sets = "\n".join(denied.sets())
+            flush = "".join(f"flush set inet {self._table} denied{version}\n" for version in (4, 6))
+            await self._nft(f"{flush}table inet {self._table} {{\n{sets}\n}}\n")
+            self._denied = denied
+
+    async def add(self, net: int) -> int:
+        """Gives the network namespace a way out; the number by which that is ended.  Raises OSError."""
+        number = next((n for n in range(BUILDS_MAX) if n not in self._used), None)
+        if number is None:
+            raise OSError(f"an executor has networks for {BUILDS_MAX} builds at a time, not for more")
+        self._used.add(number)
+        try:
+            place = 2 * (BUILDS_MAX * self._number + number)
+            inner = [f"link add eth0 type veth peer name hg{self._number}-{number} netns {os.getpid()}"]
+            outer = []
+            for first, length in [(FIRST4, 31), *([(FIRST6, 127)] if self._six else [])]:
+                here, there = first + place, first + place + 1
+                nodad = " nodad" if length == 127 else ""
+                outer.append(f"addr add {here}/{length} dev hg{self._number}-{number}{nodad}")
+                inner += [f"addr add {there}/{length} dev eth0{nodad}", "link set eth0 up"]
+                inner.append(f"route add default via {here} dev eth0")
+            # the way out needs the other end up
+            await self._ip("\n".join(line for line in inner if not line.startswith("route")), net=net)
+            await self._ip("\n".join([*outer, f"link set hg{self._number}-{number} up"]))
+            await self._ip("\n".join(line for line in inner if line.startswith("route")), net=net)
+        except OSError:
+            self._used.discard(number)
+            raise
+        return number
+
+    async def remove(self, number: int) -> None:
+        """The interfaces go with the namespace, too, once nothing holds it."""
+        await self._gone(f"hg{self._number}-{number}")
+        self._used.discard(number)
+
+    async def close(self) -> None:
+        if self._claim is not None:
+            await self._end(self._number)
+            self._claim.close()
+            self._claim = None
+
+    async def _sweep(self) -> None:
+        """Ends what executors left that are gone: their number is free."""
+        for name in await self._tables():
+            number = int(name.removeprefix("headgate"))
+            held = claim(KIND, number)
+            if held is not None:
+                await self._end(number)
+                held.close()
+
+    async def _end(self, number: int) -> None:
+        """Everything of an executor.  Forwarding is turned off again by the last one who wanted it turned on."""
+        guarded = f"headgate{number}" in await self._guarded()
+        await self._nft(f"table inet headgate{number} {{}}\ndelete table inet headgate{number}")
+        if guarded and not await self._tables():
+            _FORWARD4.write_text("0")
+        names = (await self._ip("", "-o", "link", "show", "type", "veth")).splitlines()
+        for name in (line.split()[1].partition("@")[0].rstrip(":") for line in names):
+            if name.startswith(f"hg{number}-"):
+                await self._gone(name)
+
+    async def _gone(self, name: str) -> None:
+        with contextlib.suppress(OSError):  # it went already
+            await self._ip(f"link del {name}")
+
+    async def _forwarding(self) -> bool:
+        """Turns it on; whether it was off, but for executors.  Raises OSError."""
+        if _FORWARD4.read_text().strip() != "0":
+            return bool(await self._guarded())
+        try:
+            _FORWARD4.write_text("1")
+        except OSError as error:
+            raise OSError(f"net.ipv4.ip_forward is 0 and cannot be changed here ({error.strerror})") from error
+        return True
+
+    def _rules(self, denied: Denied, *, guarded: bool) -> Iterator[str]:
+        mine, any_build = f'"hg{self._number}-*"', '"hg*"'
+        refused = "reject with icmpx admin-prohibited"
+        sources = ipaddress.ip_network((int(FIRST4) + 2 * BUILDS_MAX * self._number, 23))
+        yield f"table inet {self._table} {{"
+        yield from denied.sets()
+        yield f"set flows {{ typeof iifname; flags dynamic; size {BUILDS_MAX}; }}"
+        yield "chain coming { type filter hook prerouting priority raw - 10;"
+        yield f"iifname {mine} fib saddr . iif oif missing drop;"
+        yield "}"
+        yield "chain here { type filter hook input priority filter - 10;"
+        yield f"iifname {mine} icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert }} accept;"
+        yield f"iifname {mine} {refused};"
+        yield "}"
+        yield "chain passing { type filter hook forward priority filter - 10;"
+        yield f"iifname {mine} jump leaving;"
+        yield f"oifname {mine} ct state established,related accept;"
+        yield f"oifname {mine} drop;"
+        yield "}"
+        yield "chain leaving {"
+        yield f"oifname {any_build} {refused};"
+        yield f"ip daddr @denied4 {refused};"
+        yield f"ip6 daddr @denied6 {refused};"
+        yield f"ct state new add @flows {{ iifname ct count over {FLOWS_MAX} }} {refused};"
+        yield "accept;"
+        yield "}"
+        if guarded:  # what was not forwarded before is not forwarded now; container engines that come later may
+            others = ", ".join(f'"{name}"' for _, name in socket.if_nameindex() if not name.startswith("hg"))
+            yield "chain guard { type filter hook forward priority filter - 9;"
+            yield f"oifname {any_build} accept;"
+            yield "ct state established,related accept;"
+            yield "ct status dnat accept;"
+            yield f"iifname {{ {others} }} drop;"
+            yield "}"
+        yield "chain hidden { type nat hook postrouting priority srcnat;"
+        yield f"ip saddr {sources} oifname != {any_build} masquerade;"
+        if self._six:
+            six = ipaddress.ip_network((int(FIRST6) + 2 * BUILDS_MAX * self._number, 119))
+            yield f"ip6 saddr {six} oifname != {any_build} masquerade;"
+        yield "}"
+        yield "}"
+
+    async def _chains(self) -> list[dict[str, str]]:
+        said = json.loads(await self._nft("", "-j", "list", "chains"))
+        return [one["chain"] for one in said.get("nftables", []) if "chain" in one]
+
+    async def _tables(self) -> list[str]:
+        """Of executors."""
+        said = json.loads(await self._nft("", "-j", "list", "tables"))
+        names = [one["table"]["name"] for one in said.get("nftables", []) if "table" in one]
+        return [name for name in names if name.startswith("headgate") and name.removeprefix("headgate").isdigit()]
+
+    async def _guarded(self) -> set[str]:
+        """Tables of executors that found forwarding turned off."""
+        return {one["table"] for one in await self._chains() if one["name"] == "guard"}
+
+    async def _dropping(self) -> list[str]:
+        """Chains of others that drop what is forwarded unless a rule says otherwise."""
+        chains = await self._chains()
+        return [
+            f"{one['family']} {one['table']} {one['name']}"
+            for one in chains
+            if one.get("hook") == "forward" and one.get("policy") == "drop"
+        ]
+
+    async def _nft(self, rules: str, *words: str) -> str:
+        """Raises OSError."""
+        return await self._keeper.program(NOWHERE_ELSE, ["nft", *(words or ("-f", "-"))], rules)
+
+    async def _ip(self, batch: str, *words: str, net: int | None = None) -> str:
+        """Raises OSError."""
+        spaces = NOWHERE_ELSE if net is None else {"net": net}
+        return await self._keeper.program(spaces, ["ip", *(words or ("-batch", "-"))], batch)

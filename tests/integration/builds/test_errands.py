@@ -1,0 +1,52 @@
+"""What the keeper of commands does inside namespaces."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from headgate.adapters.process.processes import Keeper
+
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user needs a user namespace first")
+
+
+@pytest.fixture
+def keeper() -> Iterator[Keeper]:
+    found = Keeper()
+    yield found
+    found.close()
+
+
+@ROOT
+async def test_a_network_is_made_and_listened_in(keeper: Keeper) -> None:
+    net = (await keeper.errand(do="net")).made
+    assert net is not None
+    try:
+        names = await keeper.program({"net": net}, ["ip", "-o", "link"])
+        assert names.startswith("1: lo: <LOOPBACK,UP") and names.count("\n") == 1
+        for address in ("127.0.0.1", "10.9.8.7", "::1", "fd00::9"):
+            made = (await keeper.errand({"net": net}, do="listen", kind="tcp", address=address, port=22)).made
+            assert made is not None
+            with socket.socket(fileno=made) as listening:
+                assert listening.getsockname()[:2] == (address, 22)
+    finally:
+        os.close(net)
+
+
+async def test_what_cannot_be_done_is_said(keeper: Keeper) -> None:
+    with pytest.raises(OSError, match="the program nowhere-to-be-found is not installed"):
+        await keeper.program({}, ["nowhere-to-be-found"])
+    with pytest.raises(OSError, match="false: exit status 1"):
+        await keeper.program({}, ["false"])
+
+
+@ROOT
+async def test_a_user_namespace_is_made(keeper: Keeper) -> None:
+    made = (await keeper.errand(do="user", uids=[[0, 0, 1]], gids=[[0, 0, 1]])).made
+    assert made is not None
+    said = await keeper.program({"user": made}, ["cat", "/proc/self/uid_map"])
+    os.close(made)
+    assert said.split() == ["0", "0", "1"]

@@ -1,0 +1,83 @@
+"""Where control groups are made, on file systems that look like the kernel's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from headgate.adapters.process.bounds.budget import Bounds
+from headgate.adapters.process.bounds.groups import Group, Groups
+
+NAME = f"headgate-{os.getpid()}"
+OTHER_PID = "1"
+
+
+def group(at: Path, *, procs: str = "", controllers: str = "cpu memory pids", handed_down: str = "") -> None:
+    at.mkdir(parents=True, exist_ok=True)
+    (at / "cgroup.procs").write_text(procs)
+    (at / "cgroup.controllers").write_text(controllers)
+    (at / "cgroup.subtree_control").write_text(handed_down)
+
+
+def mount(kind: str, at: Path, options: str = "rw", root: str = "/") -> str:
+    return f"30 24 0:26 {root} {at} rw,nosuid shared:4 - {kind} {kind} {options}"
+
+
+def test_a_unit_of_its_own_is_divided(tmp_path: Path) -> None:
+    mine = tmp_path / "system.slice/gate.service"
+    group(mine, procs=f"{os.getpid()}\n")
+    found = Groups.found([mount("cgroup2", tmp_path)], ["0::/system.slice/gate.service"])
+    assert (mine / "headgate").is_dir(), "where its own processes go"
+    assert set((mine / "cgroup.subtree_control").read_text().split()) == {"+memory", "+pids", "+cpu"}
+    assert not found.parents, "the kernel has not answered that it is so"
+
+
+def test_the_nearest_that_hands_controllers_down_is_used(tmp_path: Path) -> None:
+    group(tmp_path, handed_down="memory pids")
+    group(tmp_path / "user.slice", procs=OTHER_PID, handed_down="memory pids cpu")
+    group(tmp_path / "user.slice/session", procs=f"{os.getpid()}\n{OTHER_PID}\n")
+    found = Groups.found([mount("cgroup2", tmp_path)], ["0::/user.slice/session"])
+    assert set(found.parents.values()) == {tmp_path / "user.slice" / NAME} and found.complete
+    assert not (tmp_path / "user.slice/session/headgate").exists(), "it is not ours alone"
+    found.close()
+    assert not (tmp_path / "user.slice" / NAME).exists()
+
+
+def test_controllers_of_version_1_are_looked_for_each_at_its_place(tmp_path: Path) -> None:
+    (tmp_path / "memory/box").mkdir(parents=True)
+    (tmp_path / "memory/box/cgroup.procs").touch()
+    group(tmp_path / "pids")
+    mounts = [
+        mount("cgroup", tmp_path / "memory", "rw,memory", root="/container"),
+        mount("cgroup", tmp_path / "pids", "rw,pids"),
+        mount("cgroup2", tmp_path / "unified"),
+    ]
+    found = Groups.found(mounts, ["4:memory:/container/box", "8:pids:/", "0::/"])
+    assert found.parents == {"memory": tmp_path / "memory/box" / NAME, "pids": tmp_path / "pids" / NAME}
+    made = found.make("build", Bounds())
+    assert made is not None and len(made.directories) == 2
+
+
+def test_nothing_is_made_where_nothing_can_be(tmp_path: Path) -> None:
+    assert Groups.found([], []).make("build", Bounds()) is None and not Groups.found([], []).complete
+
+
+def test_groups_of_the_dead_are_removed(tmp_path: Path) -> None:
+    group(tmp_path, handed_down="memory pids")
+    (tmp_path / "headgate-99999999/build-1").mkdir(parents=True)
+    (tmp_path / f"headgate-{OTHER_PID}/build-1").mkdir(parents=True)
+    Groups.found([mount("cgroup2", tmp_path)], ["0::/"])
+    assert not (tmp_path / "headgate-99999999").exists() and (tmp_path / f"headgate-{OTHER_PID}/build-1").exists()
+
+
+def test_what_the_kernel_did_is_told(tmp_path: Path) -> None:
+    one = Group({"memory": tmp_path, "pids": tmp_path}, Bounds(memory_max_bytes=8_000_000_000, processes_max=9))
+    assert not one.reached() and not one.crowded()
+    (tmp_path / "pids.events").write_text("max 3\n")
+    (tmp_path / "pids.current").write_text("9\n")
+    assert one.reached() == "limit of 9 processes reached" and one.crowded() and not one.starved()
+    (tmp_path / "memory.events").write_text("low 0\nhigh 0\nmax 8\noom 1\noom_kill 1\n")
+    assert one.reached() == one.starved() == "memory limit of 8 GB reached"
+    (tmp_path / "memory.events").unlink()
+    (tmp_path / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")
+    assert one.starved()

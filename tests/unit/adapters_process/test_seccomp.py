@@ -1,0 +1,82 @@
+"""The filter of system calls, run here as the kernel runs it, on all architectures."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import struct
+
+import pytest
+
+from headgate.adapters.process.bounds.seccomp import AARCH64, CLONE_NEWUSER, I386, NESTING, REFUSED, X86_64, program
+
+ALLOWED = "allowed"
+NAMES = {"clone": (56, 220, 120), "clone3": (435, 435, 435), "unshare": (272, 97, 310), "ioctl": (16, 29, 54)}
+MACHINE = {X86_64: "x86_64", AARCH64: "aarch64", I386: "x86_64"}
+
+
+def verdict(text: bytes, audit: int, number: int, *arguments: int) -> str:
+    """What the program says of a call; an error by its name."""
+    data = struct.pack("=IIQ6Q", number, audit, 0, *arguments, *[0] * (6 - len(arguments)))
+    at, accumulator = 0, 0
+    for _ in range(4096):
+        code, yes, no, value = struct.unpack_from("=HBBI", text, at * 8)
+        at += 1
+        match code:
+            case 0x20:
+                (accumulator,) = struct.unpack_from("=I", data, value)
+            case 0x15:
+                at += yes if accumulator == value else no
+            case 0x35:
+                at += yes if accumulator >= value else no
+            case 0x45:
+                at += yes if accumulator & value else no
+            case 0x06:
+                return ALLOWED if value == 0x7FFF_0000 else errno.errorcode[value & 0xFFFF]
+    raise AssertionError("it does not end")
+
+
+@pytest.mark.parametrize("architecture", [X86_64, AARCH64, I386])
+def test_what_is_listed_is_refused_and_nothing_else(architecture: object) -> None:
+    for nesting in (False, True):
+        text = program(nesting=nesting, machine=MACHINE[architecture])  # type: ignore[index]  # parametrize has no types
+        listed = REFUSED if nesting else REFUSED | NESTING
+        refused = {numbers[architecture.column] for numbers in listed.values()}  # type: ignore[attr-defined]  # the same
+        refused |= set() if nesting else {435}
+        found = {n for n in range(600) if verdict(text, architecture.audit, n) != ALLOWED}  # type: ignore[attr-defined]
+        assert found == refused - {None}
+
+
+@pytest.mark.parametrize("architecture", [X86_64, AARCH64, I386])
+def test_user_namespaces_and_typing_for_others_depend_on_arguments(architecture: object) -> None:
+    text = program(nesting=False, machine=MACHINE[architecture])  # type: ignore[index]
+    nesting = program(nesting=True, machine=MACHINE[architecture])  # type: ignore[index]
+    audit, column = architecture.audit, architecture.column  # type: ignore[attr-defined]
+    for name in ("clone", "unshare"):
+        number = NAMES[name][column]
+        assert verdict(text, audit, number, CLONE_NEWUSER | 0x11) == "EPERM"
+        assert verdict(text, audit, number, 0x0002_0000) == ALLOWED
+        assert verdict(nesting, audit, number, CLONE_NEWUSER) == ALLOWED
+    assert verdict(text, audit, NAMES["clone3"][column]) == "ENOSYS"
+    for request in (0x5412, 0x541C, 0x5412 | 1 << 40):  # the kernel reads 32 bits
+        assert verdict(nesting, audit, NAMES["ioctl"][column], 0, request) == "EPERM"
+    assert verdict(text, audit, NAMES["ioctl"][column], 0, 0x5401) == ALLOWED
+
+
+def test_other_architectures_of_a_machine_are_refused() -> None:
+    assert verdict(program(nesting=True, machine="x86_64"), X86_64.audit, 0x4000_0000 + 39) == "ENOSYS"
+    assert verdict(program(nesting=True, machine="aarch64"), I386.audit, 20) == "ENOSYS"
+
+
+def test_numbers_are_those_of_the_kernel() -> None:
+    """As libseccomp, which every Debian has, knows them."""
+    try:
+        library = ctypes.CDLL("libseccomp.so.2")
+    except OSError:
+        pytest.skip("there is no libseccomp here")
+    for name, numbers in {**REFUSED, **NESTING, **NAMES}.items():
+        for architecture in (X86_64, AARCH64, I386):
+            found = library.seccomp_syscall_resolve_name_arch(ctypes.c_uint32(architecture.audit), name.encode())
+            if found == -1:
+                continue  # newer than the library
+            assert (found if found >= 0 else None) == numbers[architecture.column], name
