@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.adapters.git.objects.commits import IDENTITY, commit, identity, original, retold
+from headgate.adapters.git.command import EMPTY_TREE, SAID_MAX_CHARS, told
+from headgate.adapters.git.objects.commits import IDENTITY, Original, commit, identity, original, parts, retold, text
 from headgate.adapters.git.objects.conflicts import SHOWN_MAX, conflicts
+from headgate.testing.repositories import run_git
+from tests.hostile.objects import put
 
 OURS, THEIRS = "1" * 40, "2" * 40
 AUTHOR = b"Zo\xeb <zoe@example.org> 1700000000 +0200"
@@ -55,3 +62,54 @@ def test_who_makes_the_commits_is_as_git_takes_it() -> None:
     assert identity("", "x@y") == identity("\n", "") == IDENTITY
     made = commit("t", (), original(b"author " + AUTHOR + b"\n\nold"), 7, b"Gate <g@e>")
     assert b"\ncommitter Gate <g@e> 7 +0000\n" in made and b"\nauthor " + AUTHOR in made
+
+
+@pytest.mark.parametrize(
+    "encoding", ["utf-7", "undefined", "idna", "punycode", "zlib", "unicode_escape", "a\0b", "utf-16"]
+)
+def test_a_text_in_no_encoding_that_people_write_in_is_read_as_utf_8(encoding: str) -> None:
+    kept = Original(b"", encoding.encode(), b"")
+    assert text(kept, b"+2AA- gr\xfcn \\ud800") == "+2AA- gr�n \\ud800"
+
+
+def test_a_text_in_an_encoding_that_people_write_in_is_read_so() -> None:
+    for encoding in ("latin-1", "ISO-8859-15", "cp1252", "windows-1252"):
+        assert text(Original(b"", encoding.encode(), b""), b"gr\xfcn") == "grün"
+    assert text(Original(b"", b"koi8-r", b""), b"\xd1") == "я"
+
+
+@pytest.mark.parametrize(
+    ("who", "is_flawed"),
+    [
+        (b"Ada <ada@example.org> 1 +0000", False),
+        (b" <> 0 -1200", False),
+        (b"Ada Lovelace (she) <> 9223372036854775807 +9999", False),
+        (b"<ada@example.org> 1 +0000", True),
+        (b"Ada<ada@example.org> 1 +0000", True),
+        (b"Ada <ada@example.org>1 +0000", True),
+        (b"Ada <ada@example.org> 01 +0000", True),
+        (b"Ada <ada@example.org> 9223372036854775808 +0000", True),
+        (b"Ada <ada@example.org> 1 0000", True),
+    ],
+)
+def test_an_author_is_as_git_fsck_has_it(tmp_path: Path, who: bytes, is_flawed: bool) -> None:
+    raw = b"tree " + EMPTY_TREE.encode() + b"\nauthor " + who + b"\ncommitter " + AUTHOR + b"\n\nx\n"
+    assert bool(parts(raw).flaw) is is_flawed
+    run_git("init", "-q", "--bare", at=tmp_path)
+    put(tmp_path, "tree", b"")
+    put(tmp_path, "commit", raw)
+    assert is_flawed is bool(
+        subprocess.run(["git", "-C", tmp_path, "fsck"], capture_output=True, check=False).returncode
+    )
+
+
+@pytest.mark.parametrize("raw", [b"", b"\0", b"author x\n\ny", b"tree x\n\ny", b"tree " + b"1" * 39])
+def test_what_has_no_tree_is_no_commit(raw: bytes) -> None:
+    with pytest.raises(ValueError, match="does not begin with its tree"):
+        parts(raw)
+
+
+def test_what_git_says_can_be_shown_anywhere() -> None:
+    said = "remote: 10%\rremote: 100%\n\x1b]0;owned\x07\x9b31m \u202e\nfatal: no\r\n\0"
+    assert told(said) == "remote: 100%\n\ufffd]0;owned\ufffd\ufffd31m \ufffd\nfatal: no"
+    assert len(told("x" * 1_000_000)) < SAID_MAX_CHARS + 10

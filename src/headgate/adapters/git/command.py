@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from headgate.base.errors import UserError
+from headgate.base.pipes import TooMuch, drained, spoken
 
-TIMEOUT_S = 300.0
 GRACE_S = 5.0
 """How long a command that is no longer wanted may take to remove its lock files."""
 
 NEEDED = (2, 38)
 """The first with `git merge-tree --write-tree`."""
 ANSWER_MAX_S = 30.0
+SAID_MAX_CHARS = 2_000
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
@@ -37,6 +41,10 @@ _KEPT = ("GIT_SSH", "GIT_SSL_", "GIT_ASKPASS", "GIT_PROXY_", "GIT_HTTP_", "GIT_C
 _KEPT_CONFIG = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_COUNT")
 _KEPT_NUMBERED = ("GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_", "GIT_TRACE")
 """What says how to reach a remote; whatever else begins with GIT_ names a repository that is not meant."""
+
+_PROTOCOLS = {"GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh"}
+"""Not those that are commands in a URL, unless who runs Headgate allows them."""
+_LIMITED = ("sh", "-c", 'ulimit -f "$1"; ulimit -d "$2"; shift 2; exec git "$@"', "git")
 
 _PINS = (
     f"core.hooksPath={os.devnull}",
@@ -61,6 +69,8 @@ _PINS_REMOTE = (
     "fetch.recurseSubmodules=false",
     "push.recurseSubmodules=no",
     "push.followTags=false",
+    "http.lowSpeedLimit=1000",
+    "http.lowSpeedTime=60",
 )
 
 
@@ -87,11 +97,48 @@ class RemoteError(GitError):
     """A remote repository could not be talked to; later it may answer."""
 
 
+class OverTime(RemoteError):
+    """It did not answer in time."""
+
+
+class TooLong(GitError):
+    """Work on what is here takes longer than it may."""
+
+
+_OF_THIS_MACHINE = re.compile(
+    r"no space left|disk quota|too many open files|read-only file system"
+    r"|input/output error|unable to create|unable to write|failed to write|cannot fork|resource temporarily",
+    re.IGNORECASE,
+)
+
+
+_DAMAGED = re.compile(
+    r"bad object|could not parse|could not read|unable to read|missing|corrupt|malformed|not a tree|not a valid"
+    r"|is a (blob|tree|tag)|is not a commit|not something we can merge|bad tree|too-short tree|empty filename in tree",
+    re.IGNORECASE,
+)
+
+
+def is_damage(error: GitError) -> bool:
+    """Does it fail for what the objects are that it works on?"""
+    return _DAMAGED.search(error.said) is not None and not is_of_this_machine(error)
+
+
+def is_want_of_memory(error: GitError) -> bool:
+    """Did it need more than its limit?  A machine that has none left kills instead."""
+    return re.search(r"cannot allocate memory|out of memory", error.said, re.IGNORECASE) is not None
+
+
+def is_of_this_machine(error: GitError) -> bool:
+    """Does it fail for what this machine lacks, whatever it works on?"""
+    return _OF_THIS_MACHINE.search(error.said) is not None
+
+
 def environment(remote: bool, of: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Of a command: without what would point it elsewhere; `remote` with the user's way of reaching remotes."""
     kept = (*_KEPT, *_KEPT_CONFIG, *_KEPT_NUMBERED) if remote else ()
     names = [name for name in of if not name.startswith("GIT_") or name == "GIT_EXEC_PATH" or name.startswith(kept)]
-    return {**{name: of[name] for name in names}, **_ENVIRONMENT, **({} if remote else _ALONE)}
+    return {**_PROTOCOLS, **{name: of[name] for name in names}, **_ENVIRONMENT, **({} if remote else _ALONE)}
 
 
 def check_git() -> None:
@@ -109,21 +156,39 @@ def check_git() -> None:
         raise UserError(f"this is {found[0]}, but git {needed} or newer is needed; {mend}")
 
 
+class Limits(NamedTuple):
+    """Of one command."""
+
+    timeout_s: float = 300.0
+    out_max_bytes: int = 256 * 2**20
+    """Of what it prints."""
+    file_max_bytes: int = 64 * 2**30
+    """Of each file that it writes."""
+    memory_max_bytes: int = 8 * 2**30
+    """Of each process, without the files that it maps."""
+
+
+_LIMITS = Limits()
+
+
 async def git(
     *args: str,
     at: Path | None = None,
     stdin: str = "",
     ok: tuple[int, ...] = (0,),
     remote: bool = False,
-    timeout_s: float = TIMEOUT_S,
+    limits: Limits = _LIMITS,
 ) -> tuple[int, str]:
-    """Exit status and standard output.  Raises GitError for a status not in `ok`, or after `timeout_s`.
+    """Exit status and standard output.  Raises GitError for a status not in `ok`, TooLong beyond the limits.
 
-    `remote`: another repository is talked to, as the user would; RemoteError when that fails.
+    `remote`: another repository is talked to, as the user would; RemoteError when that fails, OverTime if it takes too
+    long.
     """
     where = () if at is None else ("-C", str(at))
     process = await asyncio.create_subprocess_exec(
-        "git",
+        *_LIMITED,
+        str(limits.file_max_bytes // 512),
+        str(limits.memory_max_bytes // 1024),
         *where,
         *_OPTIONS[remote],
         *args,
@@ -133,39 +198,54 @@ async def git(
         env=environment(remote),
         start_new_session=True,
     )
-    failure = RemoteError if remote else GitError
+    failure, overdue = (RemoteError, OverTime) if remote else (GitError, TooLong)
     try:
-        async with asyncio.timeout(timeout_s):
-            out, err = await process.communicate(stdin.encode(errors="surrogateescape"))
+        async with asyncio.timeout(limits.timeout_s):
+            out, err = await spoken(process, stdin.encode(errors="surrogateescape"), limits.out_max_bytes)
     except BaseException as error:
         await _end(process)
         if isinstance(error, TimeoutError):
-            raise failure(args, -1, f"git {args[0]} did not end within {timeout_s:.0f} s") from error
+            raise overdue(args, -1, f"git {args[0]} did not end within {limits.timeout_s:.0f} s") from error
+        if isinstance(error, TooMuch):
+            raise overdue(args, -1, f"git {args[0]} said more than {limits.out_max_bytes} bytes") from error
         raise
     code = process.returncode or 0
     if code not in ok:
         printed = out.decode(errors="replace")
-        raise failure(args, code, err.decode(errors="replace") or printed, printed)
+        raise failure(args, code, told(err.decode(errors="replace")) or told(printed[:SAID_MAX_CHARS]), printed)
     return code, out.decode(errors="replace")
 
 
+def told(said: str) -> str:
+    """What git said, and perhaps a remote through it, as it can be shown anywhere."""
+    lines = (line.rsplit("\r", 1)[-1] for line in said.replace("\r\n", "\n").rstrip("\r").split("\n"))
+    shown = "\n".join(
+        "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in line.rstrip("\0 ")) for line in lines
+    )
+    shown = shown.strip()
+    if len(shown) <= SAID_MAX_CHARS:
+        return shown
+    return f"{shown[: SAID_MAX_CHARS // 2]}\n[…]\n{shown[-SAID_MAX_CHARS // 2 :]}"
+
+
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Asked first, as a git that is killed leaves its lock files behind."""
+    """Asked first, as a git that is killed leaves its lock files behind; with whatever it has started."""
     if process.returncode is not None:
         return
-    process.terminate()
+    _signal(process, signal.SIGTERM)
     try:
         async with asyncio.timeout(GRACE_S):
             await process.wait()
     except BaseException as error:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
         if not isinstance(error, TimeoutError):
             raise
+    finally:
+        _signal(process, signal.SIGKILL)
+        await process.wait()
+        await drained(process, GRACE_S)
 
 
-def refs_in(listing: str) -> dict[str, str]:
-    """ref -> commit, of what ls-remote prints; of an annotated tag the tag.  Names that are no UTF-8 are left out."""
-    lines = (line.split("\t", 1) for line in listing.split("\n") if "\t" in line and "\ufffd" not in line)
-    return {ref: commit for commit, ref in lines if not ref.endswith("^{}")}
+def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """To its whole group, which it leads."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)

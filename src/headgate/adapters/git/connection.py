@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 POLL_MIN_S = 0.1
+TALKS_MAX = 32
 _SCP = re.compile(r"^(?:[^/@]+@)?(\[[^]]+\]|[^/:]+):")
 """`user@host:path`, as ssh has it."""
 
@@ -21,6 +23,8 @@ class GitConnection:
         self.poll_interval_s = max(POLL_MIN_S, poll_interval_s)
         """How often remote repositories are looked at; local ones are watched."""
         self.canonical_hostname = canonical_hostname or self._host() or name
+        self.talks = asyncio.Semaphore(TALKS_MAX)
+        """Those who talk with its servers at a time: what hangs there holds up nothing else."""
         self._git_dirs: dict[str, Path] = {}
         """Where local repositories were last."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from headgate.adapters.git.command import GitError, git
 from headgate.base.tasks import whole
 from headgate.gate.work import RepoState
-from headgate.ports.checkout import Checkout, CheckoutError
+from headgate.ports.checkout import CheckedOut, Checkout, CheckoutError
 
 MESSAGE = "The files as they are, committed or not"
 
@@ -30,7 +30,7 @@ class Directories:
 
     async def checkout(
         self, state: RepoState, project: str, branch: str, dest: Path, *, speculative: bool = True
-    ) -> str:
+    ) -> CheckedOut:
         tree, here = self._trees.get(project, (None, ""))
         if tree is None or branch != here:
             return await self._rest.checkout(state, project, branch, dest, speculative=speculative)
@@ -40,7 +40,7 @@ class Directories:
             raise CheckoutError(f"{tree}: {error}") from error
 
 
-async def _copy(tree: Path, branch: str, dest: Path) -> str:
+async def _copy(tree: Path, branch: str, dest: Path) -> CheckedOut:
     """Its history, and one commit more for what differs from its head.  Writes nothing into `tree`.
 
     Raises GitError, OSError."""
@@ -55,7 +55,15 @@ async def _copy(tree: Path, branch: str, dest: Path) -> str:
     _, changed = await git("status", "--porcelain", at=dest)
     if changed:
         await git("commit", "-q", "-m", MESSAGE, at=dest)
-    return await head(dest)
+    return CheckedOut(await head(dest), await _objects(tree))
+
+
+async def _objects(tree: Path) -> tuple[Path, ...]:
+    """Where those of a work tree of the user are, and those that it shares itself.  Raises GitError."""
+    _, own = await git("rev-parse", "--path-format=absolute", "--git-path", "objects", at=tree)
+    _, counted = await git("count-objects", "-v", at=tree)
+    others = [line.partition(": ")[2] for line in counted.splitlines() if line.startswith("alternate: ")]
+    return (Path(own.strip()), *map(Path, others))
 
 
 def _files(tree: Path, dest: Path, names: Collection[str]) -> None:

@@ -18,6 +18,8 @@ from headgate.adapters.git.landing import land, report
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.objects.commits import IDENTITY
 from headgate.adapters.git.objects.merging import Conflict
+from headgate.adapters.git.objects.opened import bound_packs
+from headgate.adapters.git.remote.refs import Remote
 from headgate.adapters.git.replay import Lost, expected, replay
 from headgate.adapters.git.worktree import work_tree
 from headgate.config.branches import content_of
@@ -35,12 +37,16 @@ from headgate.gate.work import (
     ReportRequest,
     RepoState,
 )
-from headgate.ports.checkout import CheckoutError
+from headgate.ports.checkout import CheckedOut, CheckoutError
 from headgate.ports.git import Unreachable
 
 log = logging.getLogger("headgate.git")
 
 LOOKED_MAX = 300
+MERGES_MAX = 8
+"""Merges at a time: the others wait for the processors anyway."""
+OPEN_MAX = 100
+"""Repositories held open."""
 _FAILURES = (GitError, OSError, pygit2.GitError)
 """Of the world: where they are not Impossible, the same work may be done later."""
 
@@ -52,6 +58,10 @@ class GitEngine:
         """`who` makes the commits; it must be the same in every process, as it is part of their ids."""
         self._root, self._connections, self._who = root, connections, who
         self._mirrors: dict[str, MirrorRepository] = {}
+        self._open: OrderedDict[str, MirrorRepository] = OrderedDict()
+        """Those that were used last, in order."""
+        self._merging = asyncio.Semaphore(MERGES_MAX)
+        bound_packs()
         self._looked: OrderedDict[tuple[int, str], tuple[RepoState, asyncio.Future[dict[str, str]]]] = OrderedDict()
         """By state (which is kept, so that its identity is its own) and project: the heads it does not name."""
 
@@ -62,7 +72,12 @@ class GitEngine:
         known = self._mirrors.get(project)
         if known is None:
             path = self._root / f"{quote(project, safe='')}.git"
-            known = self._mirrors[project] = MirrorRepository(path, "", self._who)
+            remote = Remote("", self._connections[connection].talks)
+            known = self._mirrors[project] = MirrorRepository(path, remote, self._who, self._merging)
+        self._open[project] = known
+        self._open.move_to_end(project)
+        if len(self._open) > OPEN_MAX:
+            self._open.popitem(last=False)[1].rest()
         known.remote.url = self._connections[connection].url(project)
         return known
 
@@ -122,8 +137,10 @@ class GitEngine:
         head = here.get(item.branch) or heads[item.project].get(f"refs/heads/{item.branch}")
         if head is None:
             return f"{item.project} has no branch {item.branch}"
+        mirror = self.mirror(item.project, item.connection)
+        await _had(mirror, head, item)
         try:
-            here[item.branch] = await self.mirror(item.project, item.connection).merge(head, item)
+            here[item.branch] = await mirror.merge(head, item)
         except Conflict as conflict:
             return f"{item.ref} of {item.project} does not merge into {item.branch}; conflicts in: {conflict}"
         except Impossible as error:
@@ -193,7 +210,7 @@ class GitEngine:
 
     async def checkout(
         self, state: RepoState, project: str, branch: str, dest: Path, *, speculative: bool = True
-    ) -> str:
+    ) -> CheckedOut:
         """See `ports.checkout`."""
         connection = state.connections.get(project) or self._connection_of(project)
         try:
@@ -208,12 +225,12 @@ class GitEngine:
                 raise CheckoutError(f"{project} has no branch {branch}")
             if wanted not in (None, commit):
                 raise CheckoutError(f"{project} {branch}: merging again gave {commit}, not {wanted}")
-            await work_tree(mirror, await self._refs(state, project, speculative), branch, commit, dest)
+            shared = await work_tree(mirror, await self._refs(state, project, speculative), branch, commit, dest)
         except Conflict as conflict:
             raise CheckoutError(f"{project} {branch}: conflicts in {conflict}", conflict=True) from conflict
         except (GitError, Lost) as error:
             raise CheckoutError(f"{project} {branch}: {error}") from error
-        return commit
+        return CheckedOut(commit, (shared,))
 
     def _connection_of(self, project: str) -> str:
         found = (c.name for c in self._connections.values() if project.startswith(f"{c.canonical_hostname}/"))
@@ -248,6 +265,17 @@ class GitEngine:
         except (GitError, OSError):
             self._looked.pop(key, None)
             raise
+
+
+async def _had(mirror: MirrorRepository, head: str, item: MergeItem) -> None:
+    """Raises RemoteError when what is to be merged may be had later."""
+    absent = await mirror.missing([head, item.commit])
+    refusals = mirror.refusals
+    if head in absent:
+        why = refusals.why(head) or "it moved"
+        raise RemoteError(("fetch",), 1, f"the head of {item.branch}, {head}, cannot be had: {why}")
+    if item.commit in absent and refusals.why(item.commit) and not refusals.is_sure(item.commit):
+        raise RemoteError(("fetch",), 1, f"{item.ref} cannot be had: {refusals.why(item.commit)}")
 
 
 async def _brought(mirror: MirrorRepository, heads: Mapping[str, str], branch: str, commit: str) -> bool:

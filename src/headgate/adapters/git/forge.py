@@ -16,8 +16,10 @@ from msgspec.structs import replace
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
+from headgate.adapters.git.looking.doubt import DOUBTED_S, Doubt, as_before
 from headgate.adapters.git.looking.look import Look
 from headgate.adapters.git.looking.names import Names
+from headgate.adapters.git.looking.places import Places
 from headgate.adapters.git.looking.watching import watch
 from headgate.base.tasks import end
 from headgate.config.tenants import TenantProject
@@ -29,7 +31,7 @@ log = logging.getLogger("headgate.git")
 RETRY_MIN_S, RETRY_MAX_S = 0.25, 30.0
 """Between looks at a repository that cannot be read, growing; by chance up to half of it less."""
 LOOKS_MAX = 8
-"""Looks at a time."""
+"""Looks at a time, not counting those that take long."""
 FIRST_LOOK_MAX_S = 15.0
 """How long changes wait for the branches of all projects to be known, which their footers may name."""
 
@@ -96,6 +98,7 @@ class _Followed:
     project: str
     stirred: asyncio.Event = field(default_factory=asyncio.Event)
     doubts: set[tuple[str, str]] = field(default_factory=set)
+    doubt: Doubt = field(default_factory=Doubt)
     trouble: str = ""
     """As last told."""
     failures: int = 0
@@ -138,7 +141,7 @@ class _Looking:
     ) -> None:
         self._connection, self._engine, self._names = connection, engine, names
         self._known, self._heads = known, heads
-        self._looks = asyncio.Semaphore(LOOKS_MAX)
+        self._looks = Places(LOOKS_MAX)
         self.unseen: set[str] = set()
         """Projects whose branches nobody has tried to read yet."""
         self._all_seen = asyncio.Event()
@@ -163,21 +166,26 @@ class _Looking:
 
     async def _look(self, one: _Followed) -> tuple[float | None, Sighting | None]:
         """When to look again at the latest (None: when it stirs), and what is new."""
+        old_heads = self._heads.get(one.project)
         try:
             mirror = self._engine.mirror(one.project, self._connection.name)
             try:
-                async with self._looks:
-                    refs = await mirror.remote.refs()
+                async with self._looks.one():
+                    listing = await mirror.remote.listing()
+                    known = {key: s for key, s in self._known.items() if s.change.project == one.project}
+                    refs, misfits = as_before(listing, old_heads or {}, known)
+                    if await one.doubt.of(mirror.remote, refs, old_heads or {}, known):
+                        return DOUBTED_S, _with_trouble(None, one, one.doubt.trouble)
                 self._names.saw(one.project, refs)
             finally:
                 await self._meet(one.project)
-            async with self._looks:
-                look = Look(self._connection.name, one.project, mirror, self._names, refs, self._known)
-                sighting = await look.compare(self._heads.get(one.project), one.doubts)
+            async with self._looks.one():
+                look = Look(self._connection.name, one.project, mirror, self._names, refs, known, misfits)
+                sighting = await look.compare(old_heads, one.doubts)
         except (GitError, OSError, pygit2.GitError) as error:
             return one.went(error), _with_trouble(None, one, f"it cannot be read: {error}")
         one.doubts = look.doubts
-        return one.came(late=look.late), _with_trouble(sighting, one, look.trouble)
+        return one.came(late=look.late), _with_trouble(sighting, one, look.misfits.told)
 
     async def _meet(self, project: str) -> None:
         """Until every project was tried once."""

@@ -13,7 +13,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from headgate.adapters.git.command import Impossible, RemoteError, git
+from headgate.adapters.git.command import Impossible, Limits, RemoteError
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, NotesMoved, annotate, landed_line
 from headgate.gate.change import Change
@@ -25,6 +25,8 @@ T = TypeVar("T")
 ATTEMPTS_MAX = 20
 """Tries when somebody else pushes at the same moment."""
 PAUSE_MAX_S = 2.0
+PUSH_LIMITS = Limits(timeout_s=600.0, out_max_bytes=2**20)
+"""A server may run hooks that take long; whether the push has arrived after all is seen when it is tried again."""
 _RACES = (
     "stale info",
     "fetch first",
@@ -155,7 +157,8 @@ async def _push_once(mirror: MirrorRepository, steps: Sequence[_Step], *options:
     leases = [f"--force-with-lease={step.ref}:{step.seen}" for step in steps]
     specs = [f"{step.to}:{step.ref}" for step in steps]
     try:
-        await git("push", *options, "--porcelain", *leases, mirror.remote.url, *specs, at=mirror.path, remote=True)
+        args = ("push", *options, "--porcelain", *leases, mirror.remote.url, *specs)
+        await mirror.remote.talk(*args, at=mirror.path, limits=PUSH_LIMITS)
     except RemoteError as error:
         reasons = _reasons(error.printed)
         if not reasons:

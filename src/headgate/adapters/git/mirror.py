@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
 import shutil
@@ -10,16 +11,19 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import msgspec
 import pygit2
 from msgspec.structs import replace
 
-from headgate.adapters.git.command import GitError, Impossible, git
+from headgate.adapters.git.command import GitError, Impossible, git, is_damage
 from headgate.adapters.git.exclusive import Exclusive
-from headgate.adapters.git.objects.commits import IDENTITY, original, signature
+from headgate.adapters.git.objects.commits import IDENTITY, Original, Parts, parts, signature
 from headgate.adapters.git.objects.commits import commit as commit_bytes
-from headgate.adapters.git.objects.merging import Parts, merge
+from headgate.adapters.git.objects.merging import merge
+from headgate.adapters.git.objects.opened import Opened
 from headgate.adapters.git.remote.fetching import fetch
 from headgate.adapters.git.remote.refs import Remote
+from headgate.adapters.git.remote.refusals import Refusals
 from headgate.adapters.git.texts import texts
 from headgate.gate.work import MergeItem
 
@@ -27,10 +31,12 @@ log = logging.getLogger("headgate.git")
 
 MEMO_MAX = 5_000
 """Merges remembered."""
-TIDIED_EVERY, LOOSE_MAX, PACKS_MAX = 100, 20_000, 60
-"""After so many merges it is looked whether there are that many objects in files of their own."""
-HERE_MAX = 200_000
-"""Commits remembered to be here."""
+TIDIED_EVERY, LOOSE_MAX, PACKS_MAX = 25, 2_000, 50
+"""After so many merges or fetches it is looked whether there are that many objects in files of their own, or packs."""
+HERE_MAX = 50_000
+"""Objects remembered to be here."""
+COMMIT_MAX_BYTES = 32 * 2**20
+"""Larger ones are not read."""
 NEAR_MAX = 50
 """Steps along first parents that are looked at before git is asked."""
 
@@ -38,30 +44,38 @@ NEAR_MAX = 50
 class MirrorRepository:
     """`exclusive` is held by whoever pushes; merging needs no lock, as objects only grow and nothing collects them."""
 
-    def __init__(self, path: Path, url: str, who: bytes = IDENTITY) -> None:
-        """`who` makes the commits."""
-        self.path, self.remote, self._who = path, Remote(url), who
+    def __init__(
+        self,
+        path: Path,
+        remote: Remote,
+        who: bytes = IDENTITY,
+        merging: asyncio.Semaphore | None = None,
+    ) -> None:
+        """`who` makes the commits; `merging`: those who merge at a time, in whatever repository."""
+        self.path, self.remote, self._who = path, remote, who
+        self._merging = merging or asyncio.Semaphore(1)
         self.exclusive = Exclusive(path.with_name(f"{path.name}.lock"))
         self.atomic = True
         """False once the remote was found not to take several refs in one step."""
         self._fetching = Exclusive(path.with_name(f"{path.name}.fetch.lock"))
         self._making = asyncio.Lock()
-        self._repository: pygit2.Repository | None = None
-        self._merged: OrderedDict[tuple[str, MergeItem], str] = OrderedDict()
-        self.merges = 0
-        """How many merges were really done."""
+        self._opened = Opened(path)
+        self._merged: OrderedDict[tuple[str, bytes], str] = OrderedDict()
+        self.merges = self._fetches = 0
+        """How many were really done."""
         self._here: set[str] = set()
-        """Commits that are here."""
+        """Objects that are here."""
+        self.refusals = Refusals()
 
     async def ready(self) -> None:
         """Raises GitError, OSError."""
         async with self._making:
             there = (self.path / "HEAD").exists()
-            if self._repository is None or not there:
-                if not there:
-                    self._here.clear()
-                    await self._create()
-                self._repository = await asyncio.to_thread(pygit2.Repository, str(self.path))
+            if not there:
+                self._here.clear()
+                self._opened.close()
+                await self._create()
+            self._opened.renew()
 
     async def _create(self) -> None:
         """Complete, or not at all."""
@@ -79,27 +93,40 @@ class MirrorRepository:
 
     async def bring(self, wanted: Mapping[str, str]) -> set[str]:
         """Ref of the remote -> commit, which is fetched unless it is here.  Commits that could not be had: their refs
-        have moved.  Raises GitError, OSError."""
+        have moved, or `refusals` says why.  Raises GitError, OSError."""
         if not await self.missing(wanted.values()):
             return set()
         async with self._fetching.hold():
             absent = await self.missing(wanted.values())
-            if absent:
-                await fetch(self.path, self.remote.url, [ref for ref, commit in wanted.items() if commit in absent])
+            due = {ref: commit for ref, commit in wanted.items() if commit in absent and self.refusals.is_due(commit)}
+            if due:
+                first = not any((self.path / "objects/pack").glob("*.pack"))
+                refused = await fetch(self.path, self.remote, due, first=first)
+                self._fetches += 1
+                if self._fetches % TIDIED_EVERY == 0:
+                    await self._tidy()
                 absent = await self.missing(absent)
+                for ref, why in refused.items():
+                    if due[ref] in absent:
+                        self.refusals.add(due[ref], why)
         return absent
 
     # --- objects
 
     @property
     def repository(self) -> pygit2.Repository:
-        assert self._repository is not None, "ready() comes first"
-        return self._repository
+        """After ready().  What is had of it is of no use to another one, and keeps it open."""
+        return self._opened.repository
+
+    def rest(self) -> None:
+        """Holds nothing open until it is used again."""
+        self._opened.close()
 
     def has(self, commit: str) -> bool:
+        """An object of this name, be it no commit or damaged."""
         if commit in self._here:
             return True
-        found = isinstance(self.repository.get(commit), pygit2.Commit)
+        found = self.repository.odb.exists(commit)
         if found:
             if len(self._here) >= HERE_MAX:
                 self._here.clear()
@@ -111,19 +138,54 @@ class MirrorRepository:
         unsure = set(commits) - self._here
         return await asyncio.to_thread(lambda: {c for c in unsure if not self.has(c)}) if unsure else set()
 
-    def commit(self, commit: str) -> pygit2.Commit:
+    def parts(self, commit: str) -> Parts:
         """Raises Impossible."""
-        found = self.repository.get(commit)
-        if not isinstance(found, pygit2.Commit):
-            raise Impossible(("cat-file",), 1, f"commit {commit} is not in {self.remote.url}")
+
+        def impossible(why: str) -> Impossible:
+            return Impossible(("cat-file",), 1, f"commit {commit} {why}")
+
+        try:
+            kind, size = self.repository.odb.read_header(commit)
+            if kind == pygit2.enums.ObjectType.COMMIT and size <= COMMIT_MAX_BYTES:
+                return parts(self.repository.read(commit)[1])
+        except KeyError as error:
+            why = self.refusals.why(commit)
+            raise impossible(f"cannot be had: {why}" if why else f"is not in {self.remote.url}") from error
+        except (pygit2.GitError, ValueError, OSError) as error:
+            raise impossible(f"cannot be read: {error}") from error
+        if kind == pygit2.enums.ObjectType.COMMIT:
+            raise impossible(f"has {size} bytes; it may have {COMMIT_MAX_BYTES}")
+        raise Impossible(("cat-file",), 1, f"{commit} is a {kind.name.lower()}, not a commit; push a commit")
+
+    def parents(self, commit: str) -> tuple[str, ...]:
+        """Of one that cannot be read, none."""
+        try:
+            return self.parts(commit).parents
+        except Impossible:
+            return ()
+
+    def tree(self, commit: str) -> pygit2.Tree:
+        """Raises Impossible."""
+        tree = self.parts(commit).tree
+        try:
+            found = self.repository[tree]
+        except (KeyError, pygit2.GitError, ValueError) as error:
+            raise Impossible(("cat-file",), 1, f"the files of commit {commit} cannot be read: {error}") from error
+        if not isinstance(found, pygit2.Tree):
+            raise Impossible(("cat-file",), 1, f"what commit {commit} calls its files is none")
         return found
 
     async def contains(self, head: str, commit: str) -> bool:
-        """Is `commit` in the history of `head`?  Both must be here."""
+        """Is `commit` in the history of `head`?  Both must be here; of what cannot be read: no."""
         near = await self.near(head, commit)
         if near is not None:
             return near
-        code, _ = await git("merge-base", "--is-ancestor", commit, head, at=self.path, ok=(0, 1))
+        try:
+            code, _ = await git("merge-base", "--is-ancestor", commit, head, at=self.path, ok=(0, 1))
+        except GitError as error:
+            if is_damage(error):
+                return False
+            raise
         return code == 0
 
     async def near(self, head: str, commit: str) -> bool | None:
@@ -141,7 +203,7 @@ class MirrorRepository:
         for _ in range(NEAR_MAX):
             if at == goal:
                 return True
-            parents = [str(parent) for parent in self.commit(at).parent_ids]
+            parents = self.parents(at)
             if goal in parents:
                 return True
             if not parents:
@@ -151,18 +213,11 @@ class MirrorRepository:
 
     async def texts(self, commit: str, paths: tuple[str, ...]) -> dict[str, str]:
         """Files named, and the `*.yaml` files (and `.zuul.ignore`) below the directories named; path -> text."""
-        return await asyncio.to_thread(lambda: texts(self.commit(commit).tree, paths))
+        return await asyncio.to_thread(lambda: texts(self.repository, self.tree(commit), paths))
 
-    def parts(self, commit: str) -> Parts:
-        """Raises Impossible."""
-        found = self.commit(commit)
-        raw = original(found.read_raw())
-        return Parts(str(found.tree_id), tuple(str(parent) for parent in found.parent_ids), raw)
-
-    def write(self, tree: str, parents: tuple[str, ...], at_s: int, like: bytes | Parts) -> str:
+    def write(self, tree: str, parents: tuple[str, ...], at_s: int, like: bytes | Original) -> str:
         """A commit with this message, or one with message and author of another; its id."""
-        author = b"author " + signature(at_s, self._who)
-        kept = like.original if isinstance(like, Parts) else original(author + b"\n\n" + like)
+        kept = like if isinstance(like, Original) else Original(signature(at_s, self._who), b"", like)
         return str(
             self.repository.write(pygit2.enums.ObjectType.COMMIT, commit_bytes(tree, parents, kept, at_s, self._who))
         )
@@ -174,33 +229,31 @@ class MirrorRepository:
 
     async def merge(self, head: str, item: MergeItem) -> str:
         """The commit after `item` was merged onto `head`.  Raises Conflict, GitError."""
-        key = (head, replace(item, item=""))
+        key = (head, hashlib.sha256(msgspec.json.encode(replace(item, item=""))).digest())
         known = self._merged.get(key)
         if known is not None and self.has(known):
             self._merged.move_to_end(key)
             return known
         self.merges += 1
-        made = self._merged[key] = await merge(self, head, item)
+        async with self._merging:
+            made = self._merged[key] = await merge(self, head, item)
         if len(self._merged) > MEMO_MAX:
             self._merged.popitem(last=False)
         if self.merges % TIDIED_EVERY == 1:
-            await self._tidy()
+            async with self._fetching.hold():
+                await self._tidy()
         return made
 
     async def _tidy(self) -> None:
-        """What is merged becomes files, one each; when they are many they are packed.  Nothing goes, as what has not
-        landed has no ref."""
+        """What is merged becomes files, one each, and what is fetched a pack; when they are many they are packed into
+        few.  Nothing goes, as what has not landed has no ref.  For whoever has the mirror for himself: whoever merges
+        or reads meanwhile finds each object here or there."""
         objects = self.path / "objects"
         loose, packs = await asyncio.to_thread(
             lambda: (len(list(objects.glob("17/*"))) * 256, len(list(objects.glob("pack/*.pack"))))
         )
-        if loose < LOOSE_MAX and packs < PACKS_MAX:
-            return
         try:
-            async with self._fetching.hold():
-                if loose >= LOOSE_MAX:
-                    await git("maintenance", "run", "--quiet", "--task=loose-objects", at=self.path)
-                if packs >= PACKS_MAX:
-                    await git("repack", "-q", "-d", "--geometric=2", at=self.path)
+            if loose >= LOOSE_MAX or packs >= PACKS_MAX:
+                await git("repack", "-q", "-d", "--geometric=2", at=self.path)
         except (GitError, OSError) as error:
             log.warning("%s: the objects could not be packed, which makes it slow in time: %s", self.path, error)

@@ -55,7 +55,7 @@ async def _bring(mirror: MirrorRepository, notes: str) -> None:
 
 
 def _tree(mirror: MirrorRepository, notes: str) -> pygit2.Tree | None:
-    return mirror.commit(notes).tree if notes else None
+    return mirror.tree(notes) if notes else None
 
 
 def _read(tree: pygit2.Tree | None, commit: str) -> str:

@@ -1,4 +1,4 @@
-"""The configuration files in a tree of a repository."""
+"""The configuration files in a tree of a repository: bounded, whatever somebody has put there."""
 
 from __future__ import annotations
 
@@ -6,28 +6,68 @@ from collections.abc import Iterable, Iterator
 
 import pygit2
 
+from headgate.config.budgets import BRANCH_MAX_BYTES, FILE_MAX_BYTES, FILES_MAX, sized
+from headgate.config.reading.source import unread
 
-def texts(tree: pygit2.Tree, paths: Iterable[str]) -> dict[str, str]:
-    """Files named, and the `*.yaml` files (and `.zuul.ignore`) below the directories named; path -> text."""
+ENTRIES_MAX = 100_000
+"""Entries of trees that are looked at for one branch."""
+
+
+def texts(repository: pygit2.Repository, tree: pygit2.Tree, paths: Iterable[str]) -> dict[str, str]:
+    """Files named, and the `*.yaml` files (and `.zuul.ignore`) below the directories named; path -> text.
+
+    In place of what is too large stands why it was not read (`config.reading.source.unread`).
+    """
     found: dict[str, str] = {}
+    reading = _Reading(repository.odb)
     for path in paths:
         try:
             entry = tree[path.rstrip("/")]
         except KeyError:
             continue
-        found |= dict(_texts(entry, path.rstrip("/")))
+        for at, text in reading.of(entry, path.rstrip("/")):
+            found[at] = text
+            if reading.over:
+                return {at: unread(reading.over)}
     return found
 
 
-def _texts(named: pygit2.Object, path: str) -> Iterator[tuple[str, str]]:
-    if isinstance(named, pygit2.Blob):
-        yield path, named.data.decode(errors="replace")
-    waiting = [(named, path)] if isinstance(named, pygit2.Tree) else []
-    while waiting:
-        tree, path = waiting.pop()
-        for entry in tree:
-            below = f"{path}/{entry.name}"
-            if isinstance(entry, pygit2.Tree):
-                waiting.append((entry, below))
-            elif isinstance(entry, pygit2.Blob) and below.endswith((".yaml", "/.zuul.ignore")):
-                yield below, entry.data.decode(errors="replace")
+class _Reading:
+    """Reads one branch; once it is `over`, nothing more."""
+
+    def __init__(self, odb: pygit2.Odb) -> None:
+        self._odb = odb
+        self._files = self._entries = self._length_bytes = 0
+        self.over = ""
+        """Which bound, in words."""
+
+    def of(self, named: pygit2.Object, path: str) -> Iterator[tuple[str, str]]:
+        if isinstance(named, pygit2.Blob):
+            yield path, self._text(named)
+        waiting = [(named, path)] if isinstance(named, pygit2.Tree) else []
+        while waiting:
+            tree, path = waiting.pop()
+            for entry in tree:
+                below = f"{path}/{entry.name}"
+                self._entries += 1
+                if self._entries > ENTRIES_MAX:
+                    self.over = f"there are more than {ENTRIES_MAX} files below the directories of configuration"
+                    yield f"{path}/….yaml", ""
+                if isinstance(entry, pygit2.Tree):
+                    waiting.append((entry, below))
+                elif isinstance(entry, pygit2.Blob) and below.endswith((".yaml", "/.zuul.ignore")):
+                    yield below, self._text(entry)
+
+    def _text(self, blob: pygit2.Blob) -> str:
+        self._files += 1
+        if self._files > FILES_MAX:
+            self.over = f"there are more than {FILES_MAX} files of configuration on this branch"
+            return ""
+        _, length_bytes = self._odb.read_header(blob.id)
+        if length_bytes > FILE_MAX_BYTES:
+            return unread(f"this file has {sized(length_bytes)}; at most {sized(FILE_MAX_BYTES)} are read")
+        self._length_bytes += length_bytes
+        if self._length_bytes > BRANCH_MAX_BYTES:
+            self.over = f"the configuration on this branch has more than {sized(BRANCH_MAX_BYTES)}"
+            return ""
+        return blob.data.decode(errors="replace")

@@ -27,8 +27,10 @@ _CONFIG = """\
 """The files are what was committed, whatever the user's configuration says."""
 
 
-async def work_tree(mirror: MirrorRepository, refs: Mapping[str, str], branch: str, commit: str, dest: Path) -> None:
-    """`commit` checked out at `dest` as `branch`; `refs` are there besides.  Raises GitError, OSError.
+async def work_tree(mirror: MirrorRepository, refs: Mapping[str, str], branch: str, commit: str, dest: Path) -> Path:
+    """`commit` checked out at `dest` as `branch`; `refs` are there besides.  The directory of objects that it shares.
+
+    Raises GitError, OSError.
 
     Cancelled, nothing writes to `dest` any more."""
     heads = {**refs, f"refs/heads/{branch}": commit}
@@ -36,6 +38,11 @@ async def work_tree(mirror: MirrorRepository, refs: Mapping[str, str], branch: s
     known = {ref: oid for ref, oid in heads.items() if oid not in absent}
     if not await whole(asyncio.to_thread(_begin, mirror, known, branch, commit, dest)):
         await git("reset", "-q", "--hard", at=dest)
+    return objects_of(mirror)
+
+
+def objects_of(mirror: MirrorRepository) -> Path:
+    return mirror.path.absolute() / "objects"
 
 
 def _begin(mirror: MirrorRepository, refs: Mapping[str, str], branch: str, commit: str, dest: Path) -> bool:
@@ -43,13 +50,13 @@ def _begin(mirror: MirrorRepository, refs: Mapping[str, str], branch: str, commi
     at = dest / ".git"
     for directory in ("objects/info", "refs", "info"):
         (at / directory).mkdir(parents=True, exist_ok=True)
-    (at / "objects/info/alternates").write_text(f"{mirror.path.absolute()}/objects\n")
+    (at / "objects/info/alternates").write_text(f"{objects_of(mirror)}\n")
     lines = "".join(f"{oid} {ref}\n" for ref, oid in sorted(refs.items()))
     (at / "packed-refs").write_text(f"# pack-refs with: peeled fully-peeled sorted \n{lines}")
     (at / "HEAD").write_text(f"ref: refs/heads/{branch}\n")
     (at / "config").write_text(_CONFIG)
     repository = pygit2.Repository(str(dest))
-    tree = repository[commit].peel(pygit2.Tree)
+    tree = repository[mirror.parts(commit).tree].peel(pygit2.Tree)
     if not _small(tree, SMALL_FILES_MAX):
         return False
     try:

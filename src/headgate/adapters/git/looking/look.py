@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 from msgspec.structs import replace
 
+from headgate.adapters.git.command import Impossible
+from headgate.adapters.git.looking.misfits import Misfits
 from headgate.adapters.git.looking.names import APPROVED, FOR, HEADS, Names
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, landed_as, read
-from headgate.adapters.git.objects.commits import Original
-from headgate.adapters.git.objects.conflicts import shown_name
-from headgate.adapters.git.objects.series import changes, contained, files
+from headgate.adapters.git.objects.commits import Original, text
+from headgate.adapters.git.objects.series import PATHS_MAX_CHARS, changes, contained, files
 from headgate.base.ids import derived
 from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
 from headgate.ports.git import Sighting
@@ -22,11 +23,11 @@ from headgate.ports.git import Sighting
 log = logging.getLogger("headgate.git")
 
 ZEROS = "0" * 40
-MISFITS_SHOWN_MAX = 5
-FILES_SIZE_MAX_CHARS = 100_000
-"""Of the paths of a change together; of one with more they count as unknown."""
 MESSAGE_MAX_CHARS, FOOTERS_MAX_CHARS = 16_000, 4_000
 """Of a longer message the middle is left out."""
+OWNER_MAX_CHARS = 200
+FRESH_MAX = 5_000
+"""Proposals taken in one look; the next one begins at once."""
 
 
 class Look:
@@ -40,10 +41,11 @@ class Look:
         names: Names,
         refs: Mapping[str, str],
         known: Mapping[str, Standing],
+        misfits: Misfits,
     ) -> None:
+        """`known`: of this project."""
         self._connection, self._project, self._mirror, self._names = connection, project, mirror, names
-        self._refs = refs
-        self._known = {key: s for key, s in known.items() if s.change.project == project}
+        self._refs, self._known, self.misfits = refs, known, misfits
         self._heads = {ref: commit for ref, commit in refs.items() if ref.startswith(HEADS)}
         self._proposed: dict[str, tuple[str, str]] = {}
         """ref below refs/for -> branch and topic, of those that propose a change."""
@@ -52,23 +54,19 @@ class Look:
         self.doubts: set[tuple[str, str]] = set()
         """Key and commit of changes that landed, it is said, but are still proposed: to be seen once more."""
         self.late = False
-        """Something moved meanwhile: look again."""
-        self.trouble = ""
-        """What is wrong with the refs, for people."""
+        """Something moved meanwhile, or could not be had: look again."""
 
     async def compare(self, old_heads: Mapping[str, str] | None, doubted: set[tuple[str, str]]) -> Sighting | None:
         """What is new; None when nothing is.  Raises GitError, OSError."""
-        self._name()
-        fresh = [name for name in self._proposed if not self._is_known(name)]
+        fresh = await asyncio.to_thread(self._name)
         old = old_heads or {}
         moved_heads = {ref: commit for ref, commit in self._heads.items() if old.get(ref) != commit}
         gone = await self._mirror.bring({**{FOR + name: self._refs[FOR + name] for name in fresh}, **moved_heads})
-        self.late = bool(gone)
-        fresh = [name for name in fresh if self._refs[FOR + name] not in gone and self._head(name) not in gone]
+        self._not_had(gone, old)
+        fresh = [name for name in fresh if self._refs[FOR + name] not in gone and self._has_head(name)]
         fresh = await self._not_landed(fresh, doubted)
         described = await self._describe(fresh)
-        for name in self._proposed:
-            self._change(name, described.get(name))
+        await asyncio.to_thread(self._changes, described)
         await self._closed()
         moved = old_heads is None or dict(old_heads) != self._heads
         if old_heads is not None and moved:
@@ -78,31 +76,47 @@ class Look:
         heads = {self._project: self._heads} if moved else {}
         return Sighting(tuple(self._standings), tuple(self._events), heads, {self._project: self._lingering()})
 
+    def _not_had(self, gone: Set[str], old: Mapping[str, str]) -> None:
+        """What could not be had; a branch of which that is so stays as it was."""
+        self.late = self.late or bool(gone)
+        for ref in [ref for ref, commit in self._heads.items() if commit in gone]:
+            if ref in old:
+                self._heads[ref] = old[ref]
+            else:
+                del self._heads[ref]
+        for ref, commit in self._refs.items() if gone else ():
+            if commit in gone and (why := self._mirror.refusals.why(commit)):
+                self.misfits.add(ref, f"what it names cannot be had: {why}")
+
     def _lingering(self) -> frozenset[str]:
         known = ((key, self._known.get(key)) for key in map(self._key, self._proposed))
         return frozenset(key for key, standing in known if standing is not None and not standing.open)
 
     # --- what is proposed
 
-    def _name(self) -> None:
-        misfits = []
+    def _name(self) -> list[str]:
+        """Those that are new, as many as are looked at in one go."""
         for ref in self._refs:
             if not ref.startswith(FOR):
                 continue
-            branch, topic = self._names.split(self._project, ref.removeprefix(FOR))
-            if topic:
-                self._proposed[ref.removeprefix(FOR)] = (branch, topic)
+            name = ref.removeprefix(FOR)
+            if why := self._names.misfit(self._project, name):
+                self.misfits.add(ref, why)
             else:
-                misfits.append(shown_name(ref))
-        if misfits:
-            more = f" and {len(misfits) - MISFITS_SHOWN_MAX} more" if len(misfits) > MISFITS_SHOWN_MAX else ""
-            self.trouble = (
-                f"{', '.join(misfits[:MISFITS_SHOWN_MAX])}{more}: for no branch that is there; "
-                f"push to {FOR}<branch>/<topic>"
-            )
+                self._proposed[name] = self._names.split(self._project, name)
+        fresh = [name for name in self._proposed if not self._is_known(name)]
+        if len(fresh) > FRESH_MAX:
+            self.late = True
+            for name in fresh[FRESH_MAX:]:
+                if self._known.get(self._key(name)) is None:
+                    del self._proposed[name]
+        return fresh[:FRESH_MAX]
 
     def _head(self, name: str) -> str:
         return self._heads[HEADS + self._proposed[name][0]]
+
+    def _has_head(self, name: str) -> bool:
+        return HEADS + self._proposed[name][0] in self._heads
 
     def _key(self, name: str) -> str:
         branch, topic = self._proposed[name]
@@ -145,10 +159,15 @@ class Look:
         return await asyncio.to_thread(all_of_them)
 
     def _described(self, name: str, paths: tuple[str, ...] | None) -> Change:
+        """What can be told of it; of something that is no commit, or a damaged one, its name: that it cannot be merged
+        is said to whoever proposes it."""
         commit = self._refs[FOR + name]
         branch, topic = self._proposed[name]
-        kept = self._mirror.parts(commit).original
-        message = _cut(_text(kept, kept.message))
+        try:
+            kept = self._mirror.parts(commit).original
+        except Impossible:
+            kept = Original(b"", b"", b"")
+        message = _cut(text(kept, kept.message).replace("\0", "\ufffd"))
         needs, unresolved = self._names.needs(message)
         return Change(
             connection=self._connection,
@@ -158,11 +177,15 @@ class Look:
             commit=commit,
             ref=FOR + name,
             message=message,
-            owner=_text(kept, kept.author).rpartition(">")[0][-200:] + ">",
+            owner=_owner(text(kept, kept.author)),
             files=_few(paths),
             needs=needs,
             unresolved=unresolved,
         )
+
+    def _changes(self, described: Mapping[str, Change]) -> None:
+        for name in self._proposed:
+            self._change(name, described.get(name))
 
     def _change(self, name: str, described: Change | None) -> None:
         was, approved = self._known.get(self._key(name)), self._refs.get(APPROVED + name, "")
@@ -254,16 +277,15 @@ class Look:
         self._events.append(TriggerEvent(kind, change, id, at_ms))
 
 
-def _text(kept: Original, raw: bytes) -> str:
-    """In whatever encoding; what cannot be read is marked."""
-    try:
-        return raw.decode(kept.encoding.decode("ascii", errors="replace") or "utf-8", errors="replace")
-    except LookupError:
-        return raw.decode(errors="replace")
+def _owner(author: str) -> str:
+    """Name and address, as can be shown."""
+    shown = "".join(c if c.isprintable() else "\ufffd" for c in author)
+    name, end, _ = shown.rpartition(">")
+    return (name + end)[-OWNER_MAX_CHARS:]
 
 
 def _few(paths: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    return None if paths is None or sum(map(len, paths)) > FILES_SIZE_MAX_CHARS else paths
+    return None if paths is None or sum(map(len, paths)) > PATHS_MAX_CHARS else paths
 
 
 def _cut(message: str) -> str:

@@ -6,11 +6,15 @@ Branches and topics may both have slashes.  Of `<branch>/<topic>` the branch is 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 
 from headgate.config.tenants import TenantProject
 
 HEADS, FOR, APPROVED = "refs/heads/", "refs/for/", "refs/approved/"
+TOPIC_LEVELS_MAX, TOPIC_MAX_BYTES = 20, 200
+"""As the hook has them, which keeps other topics from being pushed."""
+FOOTER_MAX_CHARS, FOOTERS_MAX = 1_000, 100
 _DEPENDS = re.compile(r"^Depends-On:[ \t]*(\S+)[ \t\r]*$", re.IGNORECASE | re.MULTILINE)
 
 
@@ -20,10 +24,38 @@ class Names:
     def __init__(self, projects: Iterable[TenantProject]) -> None:
         self._projects = {name: p.project for p in projects for name in (p.name, p.project)}
         """Short and canonical name -> canonical name."""
+        canonical = set(self._projects.values())
+        self._within = {one: [other for other in canonical if other.startswith(f"{one}/")] for one in canonical}
+        """Projects whose names begin with that of another one."""
         self._branches: dict[str, frozenset[str]] = {}
+        self._above: dict[str, set[str]] = {}
+        """The branches, and what their names begin with."""
 
     def saw(self, project: str, refs: Collection[str]) -> None:
-        self._branches[project] = frozenset(ref.removeprefix(HEADS) for ref in refs if ref.startswith(HEADS))
+        branches = frozenset(ref.removeprefix(HEADS) for ref in refs if ref.startswith(HEADS))
+        if branches != self._branches.get(project):
+            self._branches[project] = branches
+            self._above[project] = {
+                "/".join(parts[:n]) for b in branches if (parts := b.split("/")) for n in range(1, len(parts) + 1)
+            }
+
+    def misfit(self, project: str, name: str) -> str:
+        """Why `refs/for/<name>` proposes nothing, for people, and what to do; empty: it does."""
+        branch, topic = self.split(project, name)
+        if not topic and name in self._above.get(project, ()):
+            return (
+                "with it there, nothing can be proposed below this name; remove it (git push <url> :<this ref>) and "
+                f"push to {FOR}<branch>/<topic>"
+            )
+        if not topic:
+            return f"for no branch that is there; push to {FOR}<branch>/<topic>"
+        if not name.isprintable():
+            return "there is in its name what cannot be shown; choose another topic"
+        if topic.count("/") >= TOPIC_LEVELS_MAX or len(topic.encode()) > TOPIC_MAX_BYTES:
+            return f"a topic has at most {TOPIC_LEVELS_MAX} levels and {TOPIC_MAX_BYTES} bytes; choose a shorter one"
+        if any(f"{project}/{branch}/{topic}".startswith(f"{other}/") for other in self._within.get(project, ())):
+            return "read with its project it is the name of a change of another project; choose another topic"
+        return ""
 
     def split(self, project: str, name: str) -> tuple[str, str]:
         """Branch and topic of `<branch>/<topic>`; both empty when there is no such branch, or no topic."""
@@ -36,7 +68,7 @@ class Names:
 
     def needs(self, message: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Keys of the changes the footers name, and the footers that name no branch of a project of ours."""
-        keys = [(footer, self._key(footer.strip("/"))) for footer in _DEPENDS.findall(message)]
+        keys = [(footer, self._key(footer.strip("/"))) for footer in _footers(message)]
         found = dict.fromkeys(key for _, key in keys if key)
         return tuple(found), tuple(dict.fromkeys(footer for footer, key in keys if not key))
 
@@ -48,3 +80,8 @@ class Names:
             if topic:
                 return f"{project}/{branch}/{topic}"
         return ""
+
+
+def _footers(message: str) -> Iterator[str]:
+    found = (footer for footer in _DEPENDS.findall(message) if len(footer) <= FOOTER_MAX_CHARS)
+    return islice(found, FOOTERS_MAX)

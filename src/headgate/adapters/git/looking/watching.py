@@ -17,6 +17,8 @@ CHECK_S = 2.0
 """How often it is looked whether the repositories are still the same."""
 STEP_MS, DEBOUNCE_MS = 10, 30
 """How long a repository must be quiet, and at most is waited for that, until it is looked at."""
+UNTOLD_S = 1.0
+"""How long nothing is watched after a change that cannot be told of: whoever makes many of them slows down himself."""
 _REFS = ("refs", "reftable")
 
 GitDirs = Callable[[], Mapping[str, Path]]
@@ -38,6 +40,11 @@ async def watch(git_dirs: GitDirs, stir: Callable[[str], None], retry_s: float) 
         seen = here
         try:
             await _until_others(here, git_dirs, stir)
+        except ExceptionGroup as error:  # a name that is not UTF-8 cannot be told of by who watches
+            log.info("something changed that cannot be told of, looking at all repositories: %s", error.exceptions[0])
+            for project in here:
+                stir(project)
+            await asyncio.sleep(UNTOLD_S)
         except (OSError, RuntimeError) as error:
             if await asyncio.to_thread(lambda: _identities(git_dirs())) != here:
                 continue  # one of them went just then

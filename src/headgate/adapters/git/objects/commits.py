@@ -7,6 +7,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 IDENTITY = b"Headgate <headgate@localhost>"
+DATE_MAX_S = 2**63 - 1
+_TREE = re.compile(rb"tree [0-9a-f]{40}(?:[0-9a-f]{24})?")
+_PARENT = re.compile(rb"parent [0-9a-f]{40}(?:[0-9a-f]{24})?")
+_SIGNATURE = re.compile(rb"(?!<)[^<>\n]*(?<= )<[^<>\n]*> (0|[1-9][0-9]{0,18}) [+-][0-9]{4}")
+"""As git fsck has it."""
+_ENCODINGS = re.compile(
+    r"utf-?8|us-ascii|ascii|latin-?\d+|iso-?8859-\d+|(cp|windows-)\d+|koi8-[rtu]|shift[-_]?jis|sjis|euc[-_](jp|kr)"
+    r"|iso-2022-(jp|kr)|gb2312|gbk|gb18030|big5(-?hkscs)?|tis-620"
+)
+"""Python knows more, some of which are no encodings of text, fail in ways of their own, or take long."""
 
 
 def identity(name: str, address: str) -> bytes:
@@ -25,18 +35,61 @@ class Original(NamedTuple):
     message: bytes
 
 
+class Parts(NamedTuple):
+    """A commit, taken apart."""
+
+    tree: str
+    parents: tuple[str, ...]
+    original: Original
+    flaw: str
+    """Why git would not have written it, for people; empty: it would."""
+
+
+def parts(raw: bytes) -> Parts:
+    """Of any commit whose tree and parents can be told, whatever else it says.  Raises ValueError."""
+    lines = raw.partition(b"\n\n")[0].split(b"\n")
+    if not _TREE.fullmatch(lines[0]):
+        raise ValueError("it does not begin with its tree")
+    last = next((n for n, line in enumerate(lines) if n and not _PARENT.fullmatch(line)), len(lines))
+    rest = lines[last:]
+    flaw = next((why for why in (_flaw(rest, 0, b"author "), _flaw(rest, 1, b"committer ")) if why), "")
+    if b"\0" in raw:
+        flaw = "there is a NUL in it"
+    parents = tuple(line[7:].decode() for line in lines[1:last])
+    return Parts(lines[0][5:].decode(), parents, original(raw), flaw)
+
+
+def _flaw(lines: Sequence[bytes], at: int, word: bytes) -> str:
+    line = lines[at] if at < len(lines) else b""
+    if not line.startswith(word):
+        return f"its {word.decode().strip()} is missing"
+    found = _SIGNATURE.fullmatch(line[len(word) :])
+    if found is None or int(found[1]) > DATE_MAX_S:
+        return f"its {word.decode().strip()} is not a name, an address and a date: {line[len(word) :][:200]!r}"
+    return ""
+
+
 def original(raw: bytes) -> Original:
     head, _, message = raw.partition(b"\n\n")
     fields = dict(line.split(b" ", 1) for line in head.split(b"\n") if line.startswith((b"author ", b"encoding ")))
     return Original(fields.get(b"author", signature(0)), fields.get(b"encoding", b""), message)
 
 
+def text(kept: Original, raw: bytes) -> str:
+    """Author or message, in the encoding the commit says if that is one people write in; what cannot be read is
+    marked."""
+    name = kept.encoding.decode("ascii", errors="replace").strip().lower()
+    try:
+        found = raw.decode(name if _ENCODINGS.fullmatch(name) else "utf-8", errors="replace")
+    except (LookupError, ValueError):
+        found = raw.decode(errors="replace")
+    return found.encode(errors="replace").decode()
+
+
 def retold(kept: Original, message: str) -> Original:
     """The same author, with another message."""
-    try:
-        author = kept.author.decode(kept.encoding.decode(errors="replace") or "utf-8", errors="replace").encode()
-    except LookupError:  # an encoding nobody knows
-        author = kept.author
+    known = _ENCODINGS.fullmatch(kept.encoding.decode(errors="replace").lower() or "utf-8")
+    author = text(kept, kept.author).encode() if known else kept.author
     return Original(author, b"", message.encode(errors="replace"))
 
 

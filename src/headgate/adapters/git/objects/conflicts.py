@@ -34,7 +34,7 @@ def conflicts(fields: Sequence[str], commits: Sequence[str]) -> str:
 def shown_name(path: str) -> str:
     """As it is when that can be read without doubt, else quoted."""
     plain = path.isprintable() and path == path.strip() and not set(path) & set('",')
-    return path if plain else json.dumps(path, ensure_ascii=False)
+    return path if plain else json.dumps(path, ensure_ascii=not path.isprintable())
 
 
 def _halves(fields: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:

@@ -12,26 +12,36 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from headgate.adapters.git.command import EMPTY_TREE, GitError, Impossible, git
-from headgate.adapters.git.objects.commits import Original, retold
+import pygit2
+
+from headgate.adapters.git.command import (
+    EMPTY_TREE,
+    GitError,
+    Impossible,
+    Limits,
+    TooLong,
+    git,
+    is_damage,
+    is_of_this_machine,
+    is_want_of_memory,
+)
+from headgate.adapters.git.objects.commits import Original, Parts, retold
 from headgate.adapters.git.objects.conflicts import conflicts
+from headgate.adapters.git.objects.soundness import check
 from headgate.gate.work import MergeItem
 
 _OBJECT_ID_LENGTHS = (40, 64)
+MERGE_MAX_S = 120.0
+"""Of one merge; one that takes longer was made for that, or is not for a gate."""
+MERGE_SAYS_MAX_BYTES = 64 * 2**20
+PICKED_MAX = 1_000
+"""Commits of one change that are picked one by one."""
 
 
 class Conflict(Exception):
     """The change does not merge; the text names the files."""
-
-
-class Parts(NamedTuple):
-    """A commit, taken apart."""
-
-    tree: str
-    parents: tuple[str, ...]
-    original: Original
 
 
 class Objects(Protocol):
@@ -39,8 +49,11 @@ class Objects(Protocol):
 
     path: Path
 
+    @property
+    def repository(self) -> pygit2.Repository: ...
     def parts(self, commit: str) -> Parts: ...
-    def write(self, tree: str, parents: tuple[str, ...], at_s: int, like: bytes | Parts) -> str: ...
+    def parents(self, commit: str) -> tuple[str, ...]: ...
+    def write(self, tree: str, parents: tuple[str, ...], at_s: int, like: bytes | Original) -> str: ...
     def write_empty_tree(self) -> str: ...
     async def near(self, head: str, commit: str) -> bool | None: ...
     async def contains(self, head: str, commit: str) -> bool: ...
@@ -48,6 +61,7 @@ class Objects(Protocol):
 
 async def merge(objects: Objects, head: str, item: MergeItem) -> str:
     """The commit after `item` was merged onto `head`; `head` when it has all of it.  Raises Conflict, GitError."""
+    await check(objects, head, item.commit)
     if item.mode in ("cherry-pick", "rebase"):
         return await _pick(objects, head, item)
     onto, change = await asyncio.to_thread(lambda: (objects.parts(head), objects.parts(item.commit)))
@@ -59,7 +73,7 @@ async def merge(objects: Objects, head: str, item: MergeItem) -> str:
     if item.mode == "squash-merge":
         if tree == onto.tree:
             return head
-        told = Parts(tree, (), retold(change.original, f"{message}\n"))
+        told = retold(change.original, f"{message}\n")
         return await asyncio.to_thread(objects.write, tree, (head,), item.at_s, told)
     if tree == onto.tree and await objects.contains(head, item.commit):
         return head
@@ -74,7 +88,10 @@ async def _pick(objects: Objects, head: str, item: MergeItem) -> str:
         return item.commit
     args = ("rev-list", "--reverse", "--first-parent", f"{head}..{item.commit}", "--")
     _, out = await git(*args, at=objects.path)
-    for name in out.split():
+    names = out.split()
+    if len(names) > PICKED_MAX:
+        raise Impossible(args, 1, f"it has {len(names)} commits; {PICKED_MAX} can be picked one by one")
+    for name in names:
         head = await _pick_one(objects, head, name, item.at_s)
     return head
 
@@ -85,14 +102,14 @@ async def _pick_one(objects: Objects, head: str, name: str, at_s: int) -> str:
     if before == picked.tree:
         if len(picked.parents) > 1:
             return head
-        return await asyncio.to_thread(objects.write, onto.tree, (head,), at_s, picked)
+        return await asyncio.to_thread(objects.write, onto.tree, (head,), at_s, picked.original)
     tree = picked.tree
     if before != onto.tree:
         ours, theirs = await asyncio.to_thread(_sides, objects, onto.tree, name, picked)
         tree = await _merge_tree(objects.path, ours, theirs)
     if tree == onto.tree:
         return head
-    return await asyncio.to_thread(objects.write, tree, (head,), at_s, picked)
+    return await asyncio.to_thread(objects.write, tree, (head,), at_s, picked.original)
 
 
 def _sides(objects: Objects, tree: str, name: str, picked: Parts) -> tuple[str, str]:
@@ -107,15 +124,21 @@ def _sides(objects: Objects, tree: str, name: str, picked: Parts) -> tuple[str, 
 async def _merge_tree(path: Path, ours: str, theirs: str) -> str:
     args = ("merge-tree", "--write-tree", "-z", "--name-only", ours, theirs)
     try:
-        code, out = await git(*args, at=path, ok=(0, 1))
+        code, out = await git(*args, at=path, ok=(0, 1), limits=Limits(MERGE_MAX_S, MERGE_SAYS_MAX_BYTES))
         tree, *fields = out.split("\0")
         if len(tree) not in _OBJECT_ID_LENGTHS:  # 1 is also the status of a git that failed
             raise GitError(args, code, out)
+    except TooLong as error:
+        raise Impossible(args, error.code, f"{error}; propose it in smaller parts") from error
     except GitError as error:
-        unrelated, _ = await git("merge-base", ours, theirs, at=path, ok=(0, 1))
-        if unrelated:
+        if is_want_of_memory(error):
+            raise Impossible(args, error.code, f"{error}; propose it in smaller parts") from error
+        if is_of_this_machine(error):
+            raise
+        unrelated, _ = await git("merge-base", ours, theirs, at=path, ok=(0, 1, 128))
+        if unrelated or is_damage(error):
             raise Impossible(args, error.code, error.said) from error
         raise
     if code == 1:
-        raise Conflict(conflicts(fields, (ours, theirs)))
+        raise Conflict(await asyncio.to_thread(conflicts, fields, (ours, theirs)))
     return tree

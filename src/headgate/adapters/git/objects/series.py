@@ -6,14 +6,24 @@ import asyncio
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 
-from headgate.adapters.git.command import git
+import pygit2
+
+from headgate.adapters.git.command import GitError, Impossible, Limits, TooLong, git, is_damage
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.objects.trees import between
 
 FEW = 20
 """Commits looked at one by one, without a process."""
+COMPARED_FEW = 500
+"""Pairs compared without a process."""
 NEAR_MAX = 200
 """Commits of a branch looked at for where a change left it."""
+PATHS_MAX_CHARS = 100_000
+"""Of a change together; a tree of few bytes may have very many."""
+CHANGES_LIMITS = Limits(timeout_s=30.0, out_max_bytes=64 * 2**20)
+BASE_MAX_S = 30.0
+DAMAGED_MAX = 40
+"""Tries to find out in whose history something is damaged."""
 
 
 async def contained(mirror: MirrorRepository, head: str, commits: Collection[str]) -> set[str]:
@@ -24,7 +34,8 @@ async def contained(mirror: MirrorRepository, head: str, commits: Collection[str
 
 
 async def files(mirror: MirrorRepository, head: str, commits: Collection[str]) -> dict[str, tuple[str, ...] | None]:
-    """The paths each commit changes against where it left the history of `head`; None: it never was on it."""
+    """The paths each commit changes against where it left the history of `head`; None: it never was on it, or that
+    cannot be told."""
     bases = await asyncio.to_thread(_near_bases, mirror, head, commits) if len(commits) <= FEW else {}
     far = set(commits) - set(bases)
     if far:
@@ -37,7 +48,7 @@ def _near_bases(mirror: MirrorRepository, head: str, commits: Collection[str]) -
     """Of commits that left the branch lately, and in one line."""
     branch, waiting = {head}, deque([head])
     while waiting and len(branch) < NEAR_MAX:
-        parents = [str(parent) for parent in mirror.commit(waiting.popleft()).parent_ids]
+        parents = mirror.parents(waiting.popleft())
         waiting += (parent for parent in parents if parent not in branch)
         branch.update(parents)
     return {commit: base for commit in commits if (base := _base(mirror, branch, commit))}
@@ -48,53 +59,98 @@ def _base(mirror: MirrorRepository, branch: Set[str], commit: str) -> str:
     for _ in range(FEW):
         if at in branch:
             return at
-        parents = mirror.commit(at).parent_ids
+        parents = mirror.parents(at)
         if len(parents) != 1:
             break
-        at = str(parents[0])
+        at = parents[0]
     return ""
 
 
 async def _bases(mirror: MirrorRepository, head: str, commits: Collection[str]) -> dict[str, str]:
     found = await _outside(mirror, head, commits)
-    edges: dict[str, frozenset[str]] = {}
-    for commit, parents in found.items():
-        edges[commit] = frozenset(edge for p in parents for edge in (edges.get(p, ()) if p in found else (p,)))
+    edges = await asyncio.to_thread(_edges, found)
     bases: dict[str, str] = {}
     for commit in commits:
         left = edges.get(commit, frozenset((commit,)))
         if len(left) > 1:  # it was merged with the branch meanwhile
-            _, out = await git("merge-base", head, commit, at=mirror.path)
+            try:
+                _, out = await git("merge-base", head, commit, at=mirror.path, limits=Limits(BASE_MAX_S))
+            except TooLong:
+                continue
             left = frozenset(out.split()[:1])
         if left:
             bases[commit] = min(left)
     return bases
 
 
+def _edges(found: Mapping[str, tuple[str, ...]]) -> dict[str, frozenset[str]]:
+    """Commit -> where its history left what was not found."""
+    edges: dict[str, frozenset[str]] = {}
+    for commit, parents in found.items():
+        first = frozenset(edges.get(parents[0], ()) if parents[0] in found else parents[:1]) if parents else frozenset()
+        rest = {edge for p in parents[1:] for edge in (edges.get(p, ()) if p in found else (p,))}
+        edges[commit] = first if first >= rest else first | rest
+    return edges
+
+
 async def _outside(mirror: MirrorRepository, head: str, commits: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """The commits in the history of `commits` but not of `head` -> their parents; parents first."""
-    lines = "\n".join((f"^{head}", *commits)) + "\n"
-    args = ("rev-list", "--stdin", "--parents", "--topo-order", "--reverse")
-    _, out = await git(*args, at=mirror.path, stdin=lines)
+    """The commits in the history of `commits` but not of `head` -> their parents; parents first.  Those in whose
+    history something is damaged are as if they were without parents."""
+    found: dict[str, tuple[str, ...]] = {}
+    waiting, damaged = [list(commits)], 0
+    while waiting:
+        some = waiting.pop()
+        lines = "\n".join((f"^{head}", *some)) + "\n"
+        args = ("rev-list", "--stdin", "--parents", "--topo-order", "--reverse")
+        try:
+            _, out = await git(*args, at=mirror.path, stdin=lines)
+        except GitError as error:
+            damaged += 1
+            if not is_damage(error):
+                raise
+            if len(some) > 1 and damaged < DAMAGED_MAX:
+                waiting += [some[len(some) // 2 :], some[: len(some) // 2]]
+            else:
+                found |= dict.fromkeys(some, ())
+            continue
+        found |= await asyncio.to_thread(_parents, out)
+    return found
+
+
+def _parents(out: str) -> dict[str, tuple[str, ...]]:
     return {commit: tuple(parents) for commit, *parents in (line.split(" ") for line in out.split("\n") if line)}
 
 
-async def changes(mirror: MirrorRepository, pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, ...]]:
+async def changes(
+    mirror: MirrorRepository, pairs: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], tuple[str, ...] | None]:
     """(commit, earlier commit) -> paths that differ, old and new names of what was renamed; without pairs that are
-    alike."""
+    alike.  None: they are very many, or cannot be read."""
     wanted: Mapping[str, str] = dict(pairs)
-    if len(wanted) <= FEW:
-        found = await asyncio.to_thread(lambda: {pair: _differing(mirror, *pair) for pair in wanted.items()})
-        return {pair: paths for pair, paths in found.items() if paths}
-    lines = "".join(f"{commit} {before}\n" for commit, before in wanted.items())
-    args = ("diff-tree", "--stdin", "-r", "-z", "--raw", "--no-renames", "--no-abbrev")
-    _, out = await git(*args, at=mirror.path, stdin=lines)
-    listed = _by_commit(out.split("\0"))
-    return {(commit, wanted[commit]): tuple(paths) for commit, paths in listed}
+    if len(wanted) > COMPARED_FEW:
+        lines = "".join(f"{commit} {before}\n" for commit, before in wanted.items())
+        args = ("diff-tree", "--stdin", "-r", "-z", "--raw", "--no-renames", "--no-abbrev")
+        try:
+            _, out = await git(*args, at=mirror.path, stdin=lines, limits=CHANGES_LIMITS)
+            return {(commit, wanted[commit]): tuple(paths) for commit, paths in _by_commit(out.split("\0"))}
+        except GitError as error:
+            if not is_damage(error) and not isinstance(error, TooLong):
+                raise
+    found = await asyncio.to_thread(lambda: {pair: _differing(mirror, *pair) for pair in wanted.items()})
+    return {pair: paths for pair, paths in found.items() if paths != ()}
 
 
-def _differing(mirror: MirrorRepository, commit: str, before: str) -> tuple[str, ...]:
-    return tuple(sorted(between(mirror.commit(before).tree, mirror.commit(commit).tree)))
+def _differing(mirror: MirrorRepository, commit: str, before: str) -> tuple[str, ...] | None:
+    found, size = list[str](), 0
+    try:
+        for path in between(mirror.tree(before), mirror.tree(commit)):
+            found.append(path)
+            size += len(path)
+            if size > PATHS_MAX_CHARS:
+                return None
+    except (Impossible, pygit2.GitError, KeyError, ValueError):
+        return None
+    return tuple(sorted(found))
 
 
 def _by_commit(fields: list[str]) -> Iterator[tuple[str, list[str]]]:

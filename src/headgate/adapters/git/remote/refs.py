@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
-import pygit2
-
-from headgate.adapters.git.command import git, refs_in
+from headgate.adapters.git.command import Limits, RemoteError, git
+from headgate.adapters.git.remote import reffiles
+from headgate.adapters.git.remote.reffiles import Listing, NotFiles
 
 T = TypeVar("T")
 HEADS, _HEAD = "refs/heads/", "HEAD"
+LISTING_LIMITS = Limits(timeout_s=120.0, out_max_bytes=128 * 2**20)
 
 
 class Remote:
     """A repository at a URL or, when that begins with a slash, in a directory."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, talks: asyncio.Semaphore | None = None) -> None:
+        """`talks`: those who talk with servers of this connection at a time."""
         self.url = url
+        self._talks = talks or asyncio.Semaphore(1)
         self._looking = asyncio.Lock()
         self._heads: dict[str, str] = {}
         self._asked = self._answered = 0
@@ -27,13 +31,18 @@ class Remote:
     async def refs(self, *names: str) -> dict[str, str]:
         """ref -> commit (of an annotated tag the tag), as they are now: all, or those named, or below a name that ends
         in a slash.  Raises RemoteError."""
-        if self.url.startswith("/"):
-            found = await asyncio.to_thread(_read, self.url, names)
-            if found is not None:
-                return found
+        return (await self.listing(*names)).refs
+
+    async def listing(self, *names: str) -> Listing:
+        """The same, with the refs of which that cannot be said.  Raises RemoteError."""
+        found = await self._in_place(lambda: reffiles.listed(self.url, names))
+        return found if found is not None else await self.told(*names)
+
+    async def told(self, *names: str) -> Listing:
+        """The same, always by asking git.  Raises RemoteError."""
         patterns = (f"{name}*" if name.endswith("/") else name for name in names)
-        _, out = await git("ls-remote", self.url, *patterns, remote=True)
-        return {ref: commit for ref, commit in refs_in(out).items() if _meant(ref, names)}
+        _, out = await self.talk("ls-remote", self.url, *patterns, limits=LISTING_LIMITS)
+        return _listing(out, names)
 
     async def heads(self) -> dict[str, str]:
         """Branch ref -> commit, as they were at some moment since this was asked: who asks while others are being
@@ -49,52 +58,41 @@ class Remote:
 
     async def default_branch(self) -> str:
         """As its HEAD says; empty when that says nothing.  Raises RemoteError."""
-        if self.url.startswith("/"):
-            found = await asyncio.to_thread(_read_head, self.url)
-            if found is not None:
-                return found
-        _, out = await git("ls-remote", "--symref", self.url, _HEAD, remote=True)
+        found = await self._in_place(lambda: reffiles.head(self.url))
+        if found is not None:
+            return found.removeprefix(HEADS)
+        _, out = await self.talk("ls-remote", "--symref", self.url, _HEAD, limits=LISTING_LIMITS)
         first = out.split("\n", 1)[0]
         return first.split()[1].removeprefix(HEADS) if first.startswith("ref:") else ""
 
+    async def talk(self, *args: str, at: Path | None = None, stdin: str = "", limits: Limits) -> tuple[int, str]:
+        """What git answers to a command that talks with the server.  Raises RemoteError."""
+        async with self._talks:
+            return await git(*args, at=at, stdin=stdin, remote=True, limits=limits)
 
-def _meant(ref: str, names: Sequence[str]) -> bool:
-    below = tuple(name for name in names if name.endswith("/"))
-    return ref != _HEAD and (not names or ref in names or ref.startswith(below))
-
-
-def _read(url: str, names: tuple[str, ...]) -> dict[str, str] | None:
-    """None: git itself must be asked, which then knows what to do or what is wrong."""
-    return _of(url, lambda repository: dict(_found(repository, names)))
-
-
-def _read_head(url: str) -> str | None:
-    """None: as before."""
-
-    def branch(repository: pygit2.Repository) -> str:
-        target = repository.references[_HEAD].target
-        return target.removeprefix(HEADS) if isinstance(target, str) else ""
-
-    return _of(url, branch)
-
-
-def _of(url: str, ask: Callable[[pygit2.Repository], T]) -> T | None:
-    try:
-        repository = pygit2.Repository(url)
+    async def _in_place(self, read: Callable[[], T]) -> T | None:
+        """None: git itself must be asked, which then knows what to do or what is wrong."""
+        if not self.url.startswith("/"):
+            return None
         try:
-            return ask(repository)
-        finally:
-            repository.free()
-    except (pygit2.GitError, KeyError, ValueError, OSError):
-        return None
+            return await asyncio.to_thread(read)
+        except NotFiles:
+            return None
+        except OSError as error:
+            raise RemoteError(("ls-remote",), 1, f"its refs cannot be read: {error}") from error
 
 
-def _found(repository: pygit2.Repository, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    if names and not any(name.endswith("/") for name in names):
-        several = (repository.references.get(name) for name in names)
-        here = [ref for ref in several if ref is not None]
-    else:
-        here = [ref for ref in repository.references.iterator() if _meant(ref.name, names)]
-    for ref in here:
-        target = ref.target
-        yield ref.name, str(target if isinstance(target, pygit2.Oid) else ref.resolve().target)
+def _listing(out: str, names: Sequence[str]) -> Listing:
+    """Of what ls-remote prints.  A name that is not UTF-8 has a mark in place of what cannot be read."""
+    found = Listing({}, {})
+    below = tuple(name for name in names if name.endswith("/"))
+    for oid, tab, ref in (line.partition("\t") for line in out.split("\n")):
+        if not tab or ref == _HEAD or ref.endswith("^{}"):
+            continue
+        if names and ref not in names and not ref.startswith(below):
+            continue
+        if "\ufffd" in ref:
+            found.unreadable[ref] = "its name is not UTF-8"
+        else:
+            found.refs[ref] = oid
+    return found

@@ -1,0 +1,68 @@
+"""Listings that may not be all there is: a ref that cannot be read has not gone, and very many that have gone at once
+may be a server that fails without saying so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from headgate.adapters.git.looking.misfits import Misfits
+from headgate.adapters.git.looking.names import APPROVED, FOR, HEADS
+from headgate.adapters.git.remote.reffiles import Listing
+from headgate.adapters.git.remote.refs import Remote
+from headgate.gate.change import Standing
+
+DOUBTED_S = 5.0
+"""Until it is looked again."""
+LOST_MIN = 20
+"""Refs that may go at once without a doubt."""
+_OURS = (HEADS, FOR, APPROVED)
+
+
+def as_before(
+    listing: Listing, old_heads: Mapping[str, str], known: Mapping[str, Standing]
+) -> tuple[dict[str, str], Misfits]:
+    """The refs; one that cannot be read is as it was, and told."""
+    refs, misfits = dict(listing.refs), Misfits()
+    unreadable = {ref: why for ref, why in listing.unreadable.items() if ref.startswith(_OURS)}
+    for ref, why in unreadable.items():
+        misfits.add(ref, f"it cannot be read: {why}; remove it")
+        if ref in old_heads:
+            refs[ref] = old_heads[ref]
+    for standing in known.values() if unreadable else ():
+        change = standing.change
+        if standing.open and change.ref in unreadable:
+            refs[change.ref] = change.commit
+        approved = APPROVED + change.ref.removeprefix(FOR)
+        if standing.approved and approved in unreadable:
+            refs[approved] = standing.approved
+    return refs, misfits
+
+
+class Doubt:
+    """Of one repository.  What seems to have gone has when, some time later, git itself says so, too."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._in_doubt, self._since_s = False, 0.0
+        self.trouble = ""
+
+    async def of(
+        self, remote: Remote, refs: Mapping[str, str], heads: Mapping[str, str], known: Mapping[str, Standing]
+    ) -> bool:
+        """Is it to be looked again before this is believed?  Raises RemoteError."""
+        here = set(heads) | {standing.change.ref for standing in known.values() if standing.open}
+        lost = here - refs.keys()
+        no_branches = bool(heads) and not any(ref.startswith(HEADS) for ref in refs)
+        if not no_branches and len(lost) < max(LOST_MIN, len(here) / 2):
+            self._in_doubt, self.trouble = False, ""
+            return False
+        now_s = self._now_s()
+        if not self._in_doubt:
+            self._in_doubt, self._since_s = True, now_s
+        elif now_s - self._since_s >= DOUBTED_S and not lost & (await remote.told()).refs.keys():
+            self._in_doubt, self.trouble = False, ""
+            return False
+        what = "no branch any more" if no_branches else f"{len(lost)} of {len(here)} refs no more"
+        self.trouble = f"it shows {what}; it is looked at again before that is believed"
+        return True

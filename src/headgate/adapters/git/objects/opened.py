@@ -1,0 +1,51 @@
+"""The library's view of one repository.
+
+It keeps open each pack that it ever saw, also those that were packed into others since, and every fetch brings a pack.
+So the view is a new one once in a while, and the old one goes with its last object.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pygit2
+
+RENEWED_EVERY = 10
+"""Changes of the packs."""
+PACKS_OPEN_MAX = 200
+"""In this process, of all repositories."""
+
+
+def bound_packs() -> None:
+    """The library closes those that were not used for the longest time.  This holds for the whole process."""
+    if pygit2.settings.mwindow_file_limit != PACKS_OPEN_MAX:
+        pygit2.settings.mwindow_file_limit = PACKS_OPEN_MAX
+
+
+class Opened:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._repository: pygit2.Repository | None = None
+        self._packed_ns = self._changes = 0
+
+    @property
+    def repository(self) -> pygit2.Repository:
+        """Raises pygit2.GitError."""
+        if self._repository is None:
+            self._repository = pygit2.Repository(str(self._path))
+        return self._repository
+
+    def close(self) -> None:
+        """Who is just reading goes on with what he has."""
+        old, self._repository, self._changes = self._repository, None, 0
+        for name in ("branches", "references", "remotes", "submodules") if old is not None else ():
+            delattr(old, name)  # they name it, which would keep it until all is swept
+
+    def renew(self) -> None:
+        """If that is due.  Raises OSError."""
+        packed_ns = (self._path / "objects/pack").stat().st_mtime_ns
+        if packed_ns != self._packed_ns:
+            self._packed_ns = packed_ns
+            self._changes += 1
+        if self._changes >= RENEWED_EVERY:
+            self.close()

@@ -1,0 +1,199 @@
+"""What a gate does not land, whatever its jobs say: commits and trees that git itself would not have written, and what
+is too large to be checked out.
+
+A server may check that when it is pushed to (`receive.fsckObjects`), and many do not.  What is fetched is not checked
+as a whole, since old histories are full of small flaws which nobody can mend any more: checked is what a change adds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Collection, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Protocol
+
+import pygit2
+from pygit2.enums import FileMode, ObjectType
+
+from headgate.adapters.git.command import GitError, Impossible, git, is_damage
+from headgate.adapters.git.objects.commits import Parts
+from headgate.adapters.git.objects.conflicts import shown_name
+
+FILES_MAX = 500_000
+"""Files and directories that a change may add or alter, counted at each of their places."""
+FILE_MAX_BYTES = 2 * 2**30
+FILES_MAX_BYTES = 8 * 2**30
+NAME_MAX_BYTES, PATH_MAX_BYTES, DEPTH_MAX = 255, 4_000, 200
+"""Of one name and of a path: as file systems take them."""
+PARENTS_MAX = 1_000
+BRANCH_MAX, CHANGE_MAX = 500, 2_000
+"""Commits of a branch that are looked at for where a change left it, and of a change."""
+_MODES = {FileMode.TREE, FileMode.BLOB, FileMode.BLOB_EXECUTABLE, FileMode.LINK, FileMode.COMMIT, 0o100664}
+_ENTRY = re.compile(rb"([0-7]{5,6}) ([^\0]*)\0", re.DOTALL)
+_SHORT = re.compile(rb"git~[0-9]+")
+_IGNORED = "\u200c\u200d\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u206a\u206b\u206c\u206d\u206e\u206f\ufeff"
+"""What some file systems leave out of names."""
+_SPECIAL = (b".gitmodules", b".gitattributes", b".gitignore", b".mailmap")
+
+
+class Objects(Protocol):
+    path: Path
+
+    def parts(self, commit: str) -> Parts: ...
+    def parents(self, commit: str) -> tuple[str, ...]: ...
+    @property
+    def repository(self) -> pygit2.Repository: ...
+
+
+async def check(objects: Objects, head: str, commit: str) -> None:
+    """Raises Impossible for a commit that must not be merged into `head`; GitError."""
+    await asyncio.to_thread(lambda: (objects.parts(head), objects.parts(commit)))
+    found = await asyncio.to_thread(_few_steps, objects, head, commit)
+    if found is None:
+        args = ("rev-list", f"--max-count={CHANGE_MAX}", f"{head}..{commit}", "--")
+        try:
+            _, out = await git(*args, at=objects.path)
+        except GitError as error:
+            raise Impossible(args, error.code, error.said) if is_damage(error) else error from error
+        found = out.split(), head
+    await asyncio.to_thread(_check, objects, *found, commit)
+
+
+def _check(objects: Objects, new: Collection[str], base: str, commit: str) -> None:
+    for one in new:
+        parts = objects.parts(one)
+        which = "it" if one == commit else f"commit {one}"
+        if parts.flaw:
+            raise _flawed(f"{which} is not as git writes commits: {parts.flaw}; make it anew (git commit --amend)")
+        if len(parts.parents) > PARENTS_MAX:
+            raise _flawed(f"{which} has {len(parts.parents)} parents; {PARENTS_MAX} are possible")
+    Trees(objects.repository).check(objects.parts(base).tree, objects.parts(commit).tree)
+
+
+def _flawed(why: str) -> Impossible:
+    return Impossible(("fsck",), 1, why)
+
+
+def _few_steps(objects: Objects, head: str, commit: str) -> tuple[list[str], str] | None:
+    """The commits of the change, and where it left the branch; None: that takes more steps to see."""
+    branch = set(islice(_history(objects, head, (), []), BRANCH_MAX))
+    left = list[str]()
+    new = list(islice(_history(objects, commit, branch, left), CHANGE_MAX))
+    # Where it goes on to the first commit of all, it went past what was looked at of the branch.
+    whole = left and len(new) < CHANGE_MAX and all(objects.parents(one) for one in new)
+    return (new, left[0]) if whole else None
+
+
+def _history(objects: Objects, commit: str, without: Collection[str], left: list[str]) -> Iterator[str]:
+    """Up to what is in `without`, which goes to `left`."""
+    seen, waiting = {commit}, deque([commit])
+    while waiting:
+        here = waiting.popleft()
+        if here in without:
+            left.append(here)
+            continue
+        yield here
+        for parent in objects.parents(here):
+            if parent not in seen:
+                seen.add(parent)
+                waiting.append(parent)
+
+
+class Trees:
+    """Checks what is in one tree and not in another.  Used once."""
+
+    def __init__(self, repository: pygit2.Repository) -> None:
+        self._repository = repository
+        self._files = self._bytes = 0
+
+    def check(self, before: str, after: str) -> None:
+        """Raises Impossible."""
+        waiting = [(b"", before, after)]
+        while waiting:
+            path, was, now = waiting.pop()
+            if was == now:
+                continue
+            before_it = list(self._entries(path, was, strict=False)) if was else []
+            old = {name: oid for _, name, oid in before_it}
+            new = list(self._entries(path, now, strict=True))
+            if len({name for _, name, _ in new}) < len(new) and len(old) == len(before_it):
+                raise _flawed(f"the directory {_shown(path) or 'at its top'} has two entries of one name")
+            for mode, name, oid in new:
+                if old.get(name) == oid:
+                    continue
+                _check_name(path, name)
+                below = path + name
+                self._count(below)
+                if mode == FileMode.TREE:
+                    waiting.append((below + b"/", old.get(name, ""), oid))
+                else:
+                    self._check_file(mode, name, below, oid)
+
+    def _entries(self, path: bytes, tree: str, *, strict: bool) -> Iterator[tuple[int, bytes, str]]:
+        try:
+            kind, raw = self._repository.read(tree)[:2]
+        except (KeyError, ValueError, pygit2.GitError):
+            if strict:
+                raise _flawed(f"the directory {_shown(path) or 'at its top'} is missing or damaged") from None
+            return
+        if kind != ObjectType.TREE:
+            if strict:
+                raise _flawed(f"{_shown(path)} is called a directory, and is none")
+            return
+        at, size = 0, len(tree) // 2
+        while at < len(raw):
+            found = _ENTRY.match(raw, at)
+            if found is None or found.end() + size > len(raw):
+                if strict:
+                    raise _flawed(f"the directory {_shown(path) or 'at its top'} is damaged")
+                return
+            at = found.end() + size
+            yield int(found[1], 8), found[2], raw[found.end() : at].hex()
+
+    def _count(self, path: bytes) -> None:
+        self._files += 1
+        if self._files > FILES_MAX:
+            raise _flawed(f"it changes more than {FILES_MAX} files")
+        if len(path) > PATH_MAX_BYTES or path.count(b"/") > DEPTH_MAX:
+            raise _flawed(f"the path {_shown(path[:100])}… is longer than file systems take")
+
+    def _check_file(self, mode: int, name: bytes, path: bytes, oid: str) -> None:
+        if mode not in _MODES:
+            raise _flawed(f"{_shown(path)} is neither a file nor a directory (its mode is {mode:o})")
+        if mode == FileMode.COMMIT:
+            return
+        if mode == FileMode.LINK and name.lower() in _SPECIAL:
+            raise _flawed(f"{_shown(path)} is a link, which git does not follow there")
+        try:
+            kind, size = self._repository.odb.read_header(oid)
+        except (KeyError, ValueError, pygit2.GitError):
+            raise _flawed(f"the file {_shown(path)} is missing or damaged") from None
+        if kind != ObjectType.BLOB:
+            raise _flawed(f"{_shown(path)} is called a file, and is none")
+        self._bytes += size
+        if size > FILE_MAX_BYTES or self._bytes > FILES_MAX_BYTES:
+            raise _flawed(
+                f"{_shown(path)} has {size} bytes; a file may have {FILE_MAX_BYTES}, and what a change adds "
+                f"{FILES_MAX_BYTES} together"
+            )
+
+
+def _check_name(path: bytes, name: bytes) -> None:
+    if not name or b"/" in name or name in (b".", b"..") or len(name) > NAME_MAX_BYTES or _is_dot_git(name):
+        raise _flawed(f"{_shown(path + name[:NAME_MAX_BYTES])} is no name that a file may have")
+
+
+def _is_dot_git(name: bytes) -> bool:
+    """Also as file systems of other machines read it."""
+    if name[:1] not in b".gG\xe2\xef" and b"~" not in name:
+        return False
+    plain = name.decode(errors="replace").lower().translate(dict.fromkeys(map(ord, _IGNORED)))
+    plain = plain.split(":")[0].rstrip(". ")
+    return plain == ".git" or _SHORT.fullmatch(plain.encode()) is not None
+
+
+def _shown(path: bytes) -> str:
+    return shown_name(path.decode(errors="replace")) if path else ""

@@ -1,0 +1,49 @@
+"""What a remote shows and could not give: it is not asked for at every look."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+PAUSE_MIN_S, PAUSE_MAX_S = 1.0, 900.0
+"""Until it is asked for again, growing."""
+KEPT_MAX = 10_000
+SURE_AFTER = 5
+"""Tries after which it is no chance."""
+
+
+class Refusal(NamedTuple):
+    why: str
+    times: int
+    again_s: float
+    """Monotonic."""
+
+
+class Refusals:
+    """Of one repository."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._known: dict[str, Refusal] = {}
+
+    def add(self, commit: str, why: str) -> None:
+        known = self._known.pop(commit, None)
+        times = known.times + 1 if known else 1
+        while len(self._known) >= KEPT_MAX:
+            del self._known[next(iter(self._known))]
+        pause_s: float = min(PAUSE_MAX_S, PAUSE_MIN_S * 4 ** min(times - 1, 10))
+        self._known[commit] = Refusal(why, times, self._now_s() + pause_s)
+
+    def is_due(self, commit: str) -> bool:
+        known = self._known.get(commit)
+        return known is None or known.again_s <= self._now_s()
+
+    def why(self, commit: str) -> str:
+        """Empty: it was not refused."""
+        known = self._known.get(commit)
+        return known.why if known else ""
+
+    def is_sure(self, commit: str) -> bool:
+        known = self._known.get(commit)
+        return known is not None and known.times >= SURE_AFTER

@@ -1,0 +1,108 @@
+"""The hook for git servers, with real pushes: what it lets in Headgate takes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from headgate.adapters.git.looking.names import Names
+from headgate.cli.init import hook
+from headgate.config.tenants import TenantProject
+from headgate.testing.repositories import Repositories, run_git
+
+from .words import PROJECT
+
+PAGE = Path(__file__).parents[3] / "docs/how-to/use-plain-git.md"
+TAKEN = (
+    "master/one",
+    "master/ada/fix",
+    "stable/1.0/x",
+    "stable/1.0/x/y",
+    "master/" + "/".join("t" * 20),
+    "master/a(b)#1",
+)
+REFUSED = {
+    "master": "there is no such branch, or no topic; push to refs/for/<branch>/<topic>",
+    "stable": "no such branch, or no topic",
+    "stable/1.0": "no such branch, or no topic",
+    "mastr/one": "no such branch, or no topic",
+    "master/" + "/".join("t" * 21): "at most 20 levels and 200 bytes",
+    "master/" + "t" * 201: "at most 20 levels and 200 bytes",
+    "master/" + "/".join("t" * 1_000): "too long",
+    "master/größe": "letters, digits and signs of ASCII",
+    "master/\u202e": "letters, digits and signs of ASCII",
+}
+
+
+@pytest.fixture
+def work(repositories: Repositories) -> Path:
+    """A clone of a repository with the hook."""
+    work = repositories.work("code")
+    run_git("push", "-q", "origin", "HEAD:refs/heads/stable/1.0", at=work)
+    said = CliRunner().invoke(hook, [str(repositories.hub / "code")])
+    assert said.exit_code == 0 and "hooks/update" in said.output, said.output
+    return work
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_headgate_takes_is_let_in_and_may_go(work: Path, name: str) -> None:
+    for kind in ("for", "approved"):
+        run_git("push", "-q", "origin", f"HEAD:refs/{kind}/{name}", at=work)
+        run_git("push", "-q", "origin", f":refs/{kind}/{name}", at=work)
+    run_git("push", "-q", "origin", "HEAD:refs/heads/other", "HEAD:refs/notes/headgate", at=work)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_would_block_others_is_refused_in_words(work: Path, name: str) -> None:
+    for kind in ("for", "approved"):
+        with pytest.raises(RuntimeError) as refused:
+            run_git("push", "-q", "origin", f"HEAD:refs/{kind}/{name}", at=work)
+        assert REFUSED[name].replace("refs/for", f"refs/{kind}") in str(refused.value)
+
+
+@pytest.mark.parametrize("what", ["HEAD^{tree}", "HEAD:a", "v1"])
+def test_what_is_no_commit_is_refused(work: Path, what: str) -> None:
+    run_git("tag", "-a", "-m", "one", "v1", at=work)
+    with pytest.raises(RuntimeError, match="push a commit"):
+        run_git("push", "-q", "origin", f"{what}:refs/for/master/one", at=work)
+
+
+def test_headgate_takes_what_the_hook_lets_in() -> None:
+    names = Names([TenantProject(PROJECT, "code", "local", False)])
+    names.saw(PROJECT, ["refs/heads/master", "refs/heads/stable/1.0"])
+    assert not [name for name in TAKEN if names.misfit(PROJECT, name)]
+    assert [name for name in REFUSED if not names.misfit(PROJECT, name)] == ["master/größe"]
+
+
+def test_a_hook_of_somebody_else_stays(repositories: Repositories) -> None:
+    theirs = repositories.hub / "code/hooks/update"
+    theirs.parent.mkdir(exist_ok=True)
+    theirs.write_text("#!/bin/sh\nexit 0\n")
+    said = CliRunner().invoke(hook, [str(repositories.hub / "code")])
+    assert said.exit_code != 0 and theirs.read_text() == "#!/bin/sh\nexit 0\n"
+    assert CliRunner().invoke(hook, [str(repositories.root)]).exit_code != 0
+
+
+def test_what_is_printed_is_the_hook() -> None:
+    said = CliRunner().invoke(hook, [])
+    assert said.output.startswith("#!/bin/sh\n")
+    assert subprocess.run(["sh", "-n"], input=said.output, text=True, check=False).returncode == 0
+
+
+def test_the_rules_for_gitolite_refuse_what_blocks_others() -> None:
+    """A rule of gitolite is a pattern that is held to the beginning of the ref."""
+    rules = re.findall(r"^ +- +(refs/\S+) += @all$", PAGE.read_text(), re.MULTILINE)
+    assert rules
+
+    def is_refused(ref: str) -> bool:
+        return any(re.match(rule, ref) for rule in rules)
+
+    for kind in ("for", "approved"):
+        assert is_refused(f"refs/{kind}/master") and is_refused(f"refs/{kind}/stable/1.0")
+        assert is_refused(f"refs/{kind}/master/" + "/".join("t" * 30))
+        assert not [name for name in TAKEN if is_refused(f"refs/{kind}/{name}") and "(" not in name]
+    assert not is_refused("refs/heads/master")

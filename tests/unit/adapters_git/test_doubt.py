@@ -1,0 +1,84 @@
+"""What is believed of a listing, and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.adapters.git.looking.doubt import DOUBTED_S, LOST_MIN, Doubt, as_before
+from headgate.adapters.git.remote.reffiles import Listing
+from headgate.adapters.git.remote.refs import Remote
+from headgate.adapters.git.remote.refusals import PAUSE_MAX_S, SURE_AFTER, Refusals
+from headgate.gate.change import Change, Standing
+
+ONE, TWO = "1" * 40, "2" * 40
+HEADS = {f"refs/heads/b{n}": ONE for n in range(100)}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Told(Remote):
+    """Says the same always."""
+
+    def __init__(self, refs: dict[str, str]) -> None:
+        super().__init__("/nowhere")
+        self._refs = refs
+
+    async def told(self, *names: str) -> Listing:
+        return Listing(self._refs, {})
+
+
+def standing(topic: str, *, approved: str = "") -> Standing:
+    return Standing(Change("c", "p", "master", topic, ONE, ref=f"refs/for/master/{topic}"), approved=approved)
+
+
+@pytest.mark.parametrize("left", [{}, {"refs/for/master/x": ONE}, dict(list(HEADS.items())[:50])])
+async def test_much_that_goes_at_once_is_believed_when_git_says_so_again(left: dict[str, str]) -> None:
+    clock = Clock()
+    doubt = Doubt(clock)
+    assert await doubt.of(Told(left), left, HEADS, {}) and "it is looked at again" in doubt.trouble
+    clock.now_s += DOUBTED_S - 1
+    assert await doubt.of(Told(left), left, HEADS, {}), "too early"
+    clock.now_s += 1
+    assert await doubt.of(Told(HEADS), left, HEADS, {}), "git says otherwise"
+    assert not await doubt.of(Told(left), left, HEADS, {}) and not doubt.trouble
+
+
+async def test_what_comes_back_was_never_gone() -> None:
+    clock = Clock()
+    doubt = Doubt(clock)
+    assert await doubt.of(Told({}), {}, HEADS, {})
+    assert not await doubt.of(Told(HEADS), HEADS, HEADS, {})
+    clock.now_s += 10 * DOUBTED_S
+    assert await doubt.of(Told({}), {}, HEADS, {}), "it is a doubt of its own"
+
+
+async def test_a_few_branches_and_changes_go_without_a_doubt() -> None:
+    left = dict(list(HEADS.items())[LOST_MIN - 1 :])
+    assert not await Doubt().of(Told(left), left, HEADS, {})
+    assert not await Doubt().of(Told({}), {}, {}, {"one": standing("one")}), "an empty repository"
+
+
+def test_a_ref_that_cannot_be_read_is_as_it_was() -> None:
+    known = {"one": standing("one", approved=ONE), "two": standing("two")}
+    unreadable = ("refs/for/master/one", "refs/approved/master/one", "refs/heads/b1", "refs/heads/new", "refs/x/y")
+    refs, misfits = as_before(Listing({}, dict.fromkeys(unreadable, "broken")), HEADS, known)
+    assert refs == {"refs/for/master/one": ONE, "refs/approved/master/one": ONE, "refs/heads/b1": ONE}
+    assert "refs/heads/new" in misfits.told and "refs/x/y" not in misfits.told and "broken" in misfits.told
+
+
+def test_what_was_refused_is_asked_for_ever_more_rarely_and_believed_in_the_end() -> None:
+    clock = Clock()
+    refusals = Refusals(clock)
+    assert refusals.is_due(ONE) and not refusals.why(ONE)
+    for times in range(1, 12):
+        refusals.add(ONE, "broken")
+        assert not refusals.is_due(ONE) and refusals.is_due(TWO)
+        assert refusals.is_sure(ONE) is (times >= SURE_AFTER)
+        clock.now_s += PAUSE_MAX_S
+        assert refusals.is_due(ONE) and refusals.why(ONE) == "broken"
