@@ -79,14 +79,35 @@ def test_a_wrong_password_says_what_to_do_and_changes_nothing(here, tmp_path):
     assert "Set [keystore] password to the one it was written with" in said(keys(here, "rotate", "org/app"))
 
 
-def test_rotating_keeps_what_the_old_key_opens_until_it_is_dropped(here):
+def test_rotating_keeps_what_the_old_key_opens_until_it_is_retired(here, tmp_path):
     keys(here, "import", str(EXPORTED))
     assert "has key 2" in keys(here, "rotate", "org/app").output
     assert [line.split()[3] for line in keys(here, "show").output.splitlines()] == ["2", "1"]
+    newest = keys(here, "show", "org/app").output
+    assert newest != json.loads(EXPORTED.read_text())["keys"][0]["pairs"][0]["public"]
+    keys(here, "export", str(tmp_path / "both.json"))
+    assert [pair["version"] for pair in json.loads((tmp_path / "both.json").read_text())["keys"][0]["pairs"]] == [2, 1]
+    assert "is `headgate run` running?" in said(keys(here, "retire", "org/app", "1"))  # nobody knows what needs it
+    assert "older ones: 1" in said(keys(here, "retire", "--lossy", "org/app", "2"))
+    assert "org/app has key 2 left" in keys(here, "retire", "--lossy", "org/app", "1").output
+    assert keys(here, "import", "--overwrite", str(tmp_path / "both.json")).exit_code == 0
     assert "has another key already" in said(keys(here, "import", str(EXPORTED)))
     assert keys(here, "import", "--overwrite", str(EXPORTED)).exit_code == 0
     assert keys(here, "delete", "--yes", "org/app").exit_code == 0
     assert "there is no key of org/app (hub)" in said(keys(here, "delete", "--yes", "org/app"))
+
+
+def test_all_keys_get_another_password_and_still_open_what_they_encrypted(here, tmp_path):
+    keys(here, "import", str(EXPORTED))
+    before = keys(here, "show", "org/app").output
+    (tmp_path / "new").write_text("battery staple\n")
+    assert "Changed 1 keys" in keys(here, "password", str(tmp_path / "new")).output
+    assert "Changed 0 keys" in keys(here, "password", str(tmp_path / "new")).output
+    assert "cannot be opened" in said(keys(here, "rotate", "org/app"))
+    settings(here, "battery staple")
+    assert keys(here, "show", "org/app").output == before and "has key 2" in keys(here, "rotate", "org/app").output
+    (tmp_path / "empty").write_text("\n")
+    assert "is empty" in said(keys(here, "password", str(tmp_path / "empty")))
 
 
 def test_a_running_headgate_is_read_beside_and_not_written_under(here):

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import json
+from urllib.parse import quote
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from headgate.adapters.keys.censor import Censor
-from headgate.adapters.keys.clear import Clear, for_ansible, write_private
+from headgate.adapters.keys.clear import Clear, write_private
 
 
 def test_what_is_in_clear_does_not_show_by_accident():
     assert repr(Clear(pypi={"token": "s3cr3t"})) == "Clear(pypi)"
     assert list(Clear(a={"b": ["x", 1, {"c": "y"}]}).texts) == ["x", "y"]
-
-
-def test_for_ansible_no_text_is_a_template():
-    clear = Clear(a={"b": "{{ x }}", "n": 1, "l": ["{{ x }}"]})
-    assert for_ansible(clear) == b'a:\n  b: !unsafe "{{ x }}"\n  l:\n  - !unsafe "{{ x }}"\n  n: 1\n'
 
 
 def test_a_private_file_takes_the_place_of_a_link(tmp_path):
@@ -43,6 +42,20 @@ def test_a_secret_is_found_however_it_is_shown(secret, line, shown):
     censor.learn([secret])
     assert censor.line(line) == shown
     assert censor.found == (b"redacted" in shown)
+
+
+@settings(deadline=None)
+@given(st.text(min_size=8, max_size=40).filter(lambda text: len(text.strip()) >= 8), st.binary(max_size=5), st.binary())
+def test_a_secret_is_found_in_the_forms_that_programs_give_it(secret, before, after):
+    assume("\n" not in secret and len(secret.splitlines()) == 1)
+    censor = Censor()
+    censor.learn([secret])
+    plain = secret.encode("utf-8")
+    around = base64.b64encode(before + plain + after), base64.urlsafe_b64encode(before + plain + after)
+    for shown in (plain.hex().encode(), quote(secret, safe="").encode(), json.dumps(secret).encode(), *around):
+        censor.found = False
+        censor.line(b"it is " + shown)
+        assert censor.found, shown
 
 
 def test_the_longest_secret_goes_as_a_whole():

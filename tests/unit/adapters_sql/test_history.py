@@ -6,10 +6,11 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
+from msgspec.structs import replace
 
 from headgate.adapters.sql.history import HistoryError, SqlHistory
 from headgate.gate.change import Change
-from headgate.map.records import Finished
+from headgate.map.records import Finished, HandAction
 from headgate.ports.history import Question
 
 ENDED = Finished(
@@ -44,6 +45,25 @@ async def test_recording_twice_keeps_one(history: SqlHistory) -> None:
     buildset = await history.buildset("acme", "bs1")
     assert buildset is not None
     assert [build.uuid for build in buildset.builds or ()] == ["b1"]
+
+
+async def test_what_was_done_by_hand_is_kept_with_its_end(history: SqlHistory) -> None:
+    asked = HandAction(
+        id="1",
+        verb="dequeue",
+        who="ann",
+        authenticator="ours",
+        origin="::1",
+        at_ms=5,
+        tenant="acme",
+        details={"a": [1]},
+    )
+    ended = replace(asked, outcome="done")
+    for told in (asked, ended, asked, replace(asked, id="2", at_ms=6)):
+        await history.keep(told)
+    assert await history.actions("acme", limit=10) == [replace(asked, id="2", at_ms=6), ended]
+    assert await history.actions("acme", limit=1, skip=1) == [ended]
+    assert await history.actions("", limit=10) == []
 
 
 async def test_another_tenant_sees_nothing(history: SqlHistory) -> None:

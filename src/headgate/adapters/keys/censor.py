@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
+from urllib.parse import quote, quote_plus
 
+SHORT_ENCODED = 8
+"""Fewer characters of base64 are in many words, too."""
 SHORT = 4
 """Fewer characters are in many words: they are not looked for."""
 REDACTED = "[redacted]"
+
+
+def _forms(text: str) -> Iterator[str]:
+    """The ways in which programs show a text: as it is, in JSON, in addresses, in hexadecimal, in base64."""
+    plain = text.encode("utf-8", "surrogateescape")
+    if "\n" not in text:
+        yield from (text, json.dumps(text)[1:-1], repr(text)[1:-1])
+        yield from (quote(text, safe=""), quote(text), quote_plus(text))
+    yield from (plain.hex(), plain.hex().upper())
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        for before in range(3):  # what stands before it shifts it
+            known = encode(b"\0" * before + plain).decode().rstrip("=")
+            whole = known[(before * 8 + 5) // 6 : (before + len(plain)) * 8 // 6]
+            if len(whole) >= SHORT_ENCODED:
+                yield whole
 
 
 class Censor:
@@ -22,10 +41,15 @@ class Censor:
         self.found = False
         """Was there any?"""
 
+    @property
+    def size_max_bytes(self) -> int:
+        """Of the longest form that is looked for."""
+        return max((len(text.encode()) for text in self._texts), default=0)
+
     def learn(self, texts: Iterable[str]) -> None:
-        lines = [line.strip() for text in texts for line in text.splitlines()]
-        shown = [form for line in lines if len(line) >= SHORT for form in (line, json.dumps(line)[1:-1])]
-        self._texts.update(shown)
+        for text in texts:
+            wholes = (text, text.strip(), *(line.strip() for line in text.splitlines()))
+            self._texts.update(form for one in dict.fromkeys(wholes) if len(one) >= SHORT for form in _forms(one))
         longest = sorted(self._texts, key=len, reverse=True)
         if longest:
             self._known = re.compile("|".join(map(re.escape, longest)))

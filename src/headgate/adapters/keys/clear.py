@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from headgate.config.model import Playbook
 from headgate.ports.secrets import SecretError, Secrets
 
@@ -47,32 +45,6 @@ async def opened(keys: Secrets | None, book: Playbook) -> Clear:
             raise SecretError(f"the secret {secret.name} cannot be opened here: this executor has no keys")
         short = secret.project.partition("/")[2]
         found[secret.name] = await keys.opened(secret.connection, short, secret.data)
-    return found
-
-
-class _Text(str):
-    """Taken as it is: what looks like a template in a password is none."""
-
-
-def _literal(value: Any) -> Any:  # JSON
-    if isinstance(value, dict):
-        return {key: _literal(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_literal(inner) for inner in value]
-    return _Text(value) if isinstance(value, str) else value
-
-
-class _Dumper(yaml.SafeDumper):
-    def text(self, value: _Text) -> yaml.ScalarNode:
-        return self.represent_scalar("!unsafe", value, style='"')
-
-
-_Dumper.add_representer(_Text, _Dumper.text)
-
-
-def for_ansible(clear: Clear) -> bytes:
-    """A file of variables."""
-    found: bytes = yaml.dump(_literal(dict(clear)), Dumper=_Dumper, allow_unicode=True, encoding="utf-8")
     return found
 
 

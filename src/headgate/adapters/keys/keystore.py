@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from msgspec.structs import replace
 
 from headgate.adapters.keys import rsa
 from headgate.adapters.keys.rsa import BadKey, Unopenable
@@ -14,6 +15,7 @@ from headgate.map.keys import KeyPair, KeyStorage, ProjectKeyPairs
 from headgate.map.tree import Address, unescape
 from headgate.ports.secrets import SecretError
 from headgate.store.store import Store, Txn
+from headgate.store.types import Op
 
 ENCRYPTED = "!encrypted/pkcs1-oaep"
 NO_PASSWORD = (
@@ -48,12 +50,49 @@ class KeyStore:
         known = await self.pairs(connection, project)
         return (known or await self._add(connection, project, only_first=True))[0].public
 
-    async def rotate(self, connection: str, project: str, *, keep: bool = True) -> KeyPair:
-        """A new pair; with `keep` the older ones still open what they encrypted.  Raises SecretError."""
-        pairs = await self._add(connection, project, only_first=False)
-        if not keep:
-            await self.put(connection, project, pairs[:1])
-        return pairs[0]
+    async def rotate(self, connection: str, project: str, besides: Sequence[Op] = ()) -> tuple[KeyPair, ...]:
+        """All pairs, newest first: a new one is made, and older ones still open what they encrypted.  `besides` is
+        written with it.  Raises SecretError without a password."""
+        return await self._add(connection, project, only_first=False, besides=besides)
+
+    async def retire(
+        self, connection: str, project: str, version: int, besides: Sequence[Op] = ()
+    ) -> tuple[KeyPair, ...]:
+        """Those that are left: what this one encrypted is opened no more.  Raises SecretError."""
+        place = self._place(connection, project)
+
+        async def body(txn: Txn) -> tuple[KeyPair, ...]:
+            entry = await txn.get(place.path)
+            known = place.decode(entry.value).pairs if entry else ()
+            if version not in [pair.version for pair in known[1:]]:
+                older = ", ".join(str(pair.version) for pair in known[1:]) or "none"
+                raise SecretError(f"there is no older key {version} of {project} ({connection}); older ones: {older}")
+            left = tuple(pair for pair in known if pair.version != version)
+            txn.do(place.put(ProjectKeyPairs(left)), *besides)
+            return left
+
+        return await self._store.transact(body)
+
+    async def openers(self, connection: str, project: str, data: Any) -> frozenset[int]:
+        """Versions of the pairs that open what is encrypted in `data` (JSON).  Raises SecretError."""
+        if not _encrypted(data):
+            return frozenset()
+        pairs = await self.pairs(connection, project)
+        keys = await self._private(connection, project)
+        fit = await asyncio.to_thread(lambda: {_fitting(keys, pieces) for pieces in _pieces(data)})
+        return frozenset(pairs[index].version for index in fit if index is not None)
+
+    async def repassword(self, old: str, new: str) -> int:
+        """Encrypts every private key with `new`; those that it opens already stay.  How many were changed.
+
+        Raises SecretError."""
+        changed = 0
+        for (connection, project), pairs in (await self.every()).items():
+            fresh = [await asyncio.to_thread(_repassworded, project, pair, old, new) for pair in pairs]
+            if tuple(fresh) != pairs:
+                changed += sum(a != b for a, b in zip(fresh, pairs, strict=True))
+                await self.put(connection, project, tuple(fresh))
+        return changed
 
     async def put(self, connection: str, project: str, pairs: tuple[KeyPair, ...]) -> None:
         """In place of what is there."""
@@ -88,7 +127,9 @@ class KeyStore:
                 "the one it was written with, or import a copy of the keys that was made with the present one"
             ) from error
 
-    async def _add(self, connection: str, project: str, *, only_first: bool) -> tuple[KeyPair, ...]:
+    async def _add(
+        self, connection: str, project: str, *, only_first: bool, besides: Sequence[Op] = ()
+    ) -> tuple[KeyPair, ...]:
         if not self._password:
             raise SecretError(NO_PASSWORD)
         for pair in (await self.pairs(connection, project))[:1]:  # never two passwords in one store
@@ -103,7 +144,7 @@ class KeyStore:
                 return known
             version = max((pair.version for pair in known), default=0) + 1
             pairs = (KeyPair(version, self._now_ms(), public, private), *known)
-            txn.do(place.put(ProjectKeyPairs(pairs)))
+            txn.do(place.put(ProjectKeyPairs(pairs)), *besides)
             return pairs
 
         return await self._store.transact(body)
@@ -116,6 +157,33 @@ def _encrypted(data: Any) -> bool:  # JSON
     if isinstance(data, dict):
         return list(data) == [ENCRYPTED] or any(map(_encrypted, data.values()))
     return isinstance(data, list) and any(map(_encrypted, data))
+
+
+def _pieces(data: Any) -> Iterator[list[str]]:  # JSON
+    """Of everything that is encrypted in it."""
+    if isinstance(data, dict) and list(data) == [ENCRYPTED]:
+        yield data[ENCRYPTED]
+    elif isinstance(data, dict | list):
+        for inner in data.values() if isinstance(data, dict) else data:
+            yield from _pieces(inner)
+
+
+def _fitting(keys: Sequence[RSAPrivateKey], pieces: list[str]) -> int | None:
+    try:
+        return rsa.fitting(keys, pieces)[0]
+    except Unopenable:
+        return None
+
+
+def _repassworded(project: str, pair: KeyPair, old: str, new: str) -> KeyPair:
+    """Raises SecretError."""
+    for password in (new, old):
+        try:
+            key = rsa.load_private(pair.private, password, checked=True)
+        except BadKey:
+            continue
+        return pair if password == new else replace(pair, private=rsa.private_pem(key, new))
+    raise SecretError(f"key {pair.version} of {project} opens with neither password; keys before it were changed")
 
 
 def _opened(data: Any, keys: list[RSAPrivateKey], whose: str) -> Any:  # JSON

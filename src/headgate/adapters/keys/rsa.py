@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
@@ -86,15 +86,20 @@ def encrypt(pem: str, plain: bytes) -> list[str]:
     return [base64.b64encode(key.encrypt(part, _padding())).decode() for part in parts]
 
 
-def decrypt(keys: Iterable[RSAPrivateKey], pieces: Sequence[str]) -> bytes:
+def decrypt(keys: Sequence[RSAPrivateKey], pieces: Sequence[str]) -> bytes:
     """With the first key that fits.  Raises Unopenable."""
+    return fitting(keys, pieces)[1]
+
+
+def fitting(keys: Sequence[RSAPrivateKey], pieces: Sequence[str]) -> tuple[int, bytes]:
+    """Which key fits first, and what it opens.  Raises Unopenable."""
     try:
         parts = [base64.b64decode("".join(piece.split()), validate=True) for piece in pieces]
     except binascii.Error as error:
         raise Unopenable("it is not base64") from error
-    for key in keys:
+    for index, key in enumerate(keys):
         try:
-            return b"".join(key.decrypt(part, _padding()) for part in parts)
+            return index, b"".join(key.decrypt(part, _padding()) for part in parts)
         except ValueError:
             continue
     raise Unopenable("it was encrypted with another key than this project's")

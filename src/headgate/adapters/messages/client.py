@@ -69,8 +69,10 @@ class MessageClient:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, urls: Sequence[str], key: str) -> AsyncIterator[MessageClient]:
-        headers = {"Authorization": f"Application {key}"} if key else {}
+    async def open(cls, urls: Sequence[str], key: str, token: str = "") -> AsyncIterator[MessageClient]:
+        """With a key of the application, else with a bearer token."""
+        said = f"Application {key}" if key else f"Bearer {token}" if token else ""
+        headers = {"Authorization": said} if said else {}
         connector = aiohttp.TCPConnector(limit=CONNECTIONS_MAX)
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
         async with aiohttp.ClientSession(headers=headers, connector=connector, timeout=timeout) as http:

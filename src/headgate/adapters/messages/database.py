@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import apsw
 
 from headgate.base.errors import UserError
+from headgate.base.private import private_file
 
 Row = tuple[Any, ...]  # columns of several types
 
@@ -81,6 +82,7 @@ class SqliteDatabase:
     def __init__(self, path: Path) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            private_file(path)
             self._connection = apsw.Connection(str(path))
             self._connection.set_busy_timeout(5_000)
             self._connection.execute(f"pragma page_size = {PAGE_BYTES}; pragma journal_mode = wal")

@@ -12,10 +12,10 @@ from prometheus_client.registry import Collector
 
 from headgate import __version__
 from headgate.map.places import Map
-from headgate.map.records import ComponentRecord, Finished
+from headgate.map.records import ComponentRecord, Finished, Quarantined
 from headgate.map.tree import locate
 from headgate.ports.observer import Done
-from headgate.recipes.codec import decode
+from headgate.recipes.codec import decode, readable
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Request
 
@@ -120,7 +120,15 @@ class _Whole(Collector):
         yield _gauge("headgate_components", "Processes that take part.", names, self._components())
         waiting: dict[tuple[str, ...], int] = {(): len(self._mirror.under(self._map.history.queue.path))}
         yield _gauge("headgate_history_queue_length", "Buildsets on their way into the history.", (), waiting)
+        yield _gauge(
+            "headgate_quarantine", "What was set aside, by kind and tenant.", ("kind", "tenant"), self._aside()
+        )
         yield _gauge("headgate_messages_waiting", "Turns whose messages wait for a server.", ("to",), self._messages())
+
+    def _aside(self) -> Counter[tuple[str, ...]]:
+        entries = self._mirror.under(self._map.quarantine.records.path)
+        found = (readable(entry, Quarantined) for entry in entries)
+        return Counter((one.kind, one.tenant) for one in found if one is not None)
 
     def _messages(self) -> Counter[tuple[str, ...]]:
         map, mirror = self._map, self._mirror

@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 import msgspec
 import sqlalchemy as sa
 
-from headgate.adapters.sql.schema import BUILDS, BUILDSETS, TooNew, bring_up
-from headgate.map.records import Finished
+from headgate.adapters.sql.schema import BUILDS, BUILDSETS, HAND_ACTIONS, TooNew, bring_up
+from headgate.base.private import private_file
+from headgate.map.records import Finished, HandAction
 from headgate.ports.history import (
     LIMIT_MAX,
     Artifact,
@@ -66,6 +67,8 @@ class SqlHistory:
             url = sa.make_url(dburi)
             if url.drivername.startswith("sqlite") and url.database:
                 Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+                if ":memory:" not in url.database and not url.database.startswith("file:"):
+                    private_file(Path(url.database))
             if url.get_backend_name() == "postgresql":
                 url = url.update_query_dict({"connect_timeout": str(CONNECT_S), **url.query})
             self._engine = sa.create_engine(url, poolclass=sa.StaticPool)
@@ -93,6 +96,15 @@ class SqlHistory:
 
     async def record(self, finished: Finished) -> None:
         await self._do(lambda connection: _write(connection, finished))
+
+    async def keep(self, action: HandAction) -> None:
+        await self._do(lambda connection: _keep(connection, action))
+
+    async def actions(self, tenant: str, *, limit: int, skip: int = 0) -> list[HandAction]:
+        query = sa.select(HAND_ACTIONS).where(HAND_ACTIONS.c.tenant == tenant)
+        query = query.order_by(HAND_ACTIONS.c.at_ms.desc(), HAND_ACTIONS.c.id)
+        rows = await self._rows(query.limit(min(limit, LIMIT_MAX)).offset(skip))
+        return [HandAction(**{str(name): value for name, value in row.items()}) for row in rows]
 
     async def builds(self, tenant: str, question: Question) -> list[PastBuild]:
         query = _asked(sa.select(BUILDS, *_named()).select_from(_BOTH), tenant, question, _OF_BUILD)
@@ -209,6 +221,16 @@ def _write(connection: sa.Connection, finished: Finished) -> None:
     for build in finished.builds:
         row = {**build, "buildset": finished.buildset, "error_detail": build.get("error", "")}
         connection.execute(sa.insert(BUILDS).values({c.name: row.get(c.name) for c in BUILDS.c}))
+
+
+def _keep(connection: sa.Connection, action: HandAction) -> None:
+    """What is known of how it ended is not forgotten."""
+    same = HAND_ACTIONS.c.id == action.id
+    known = connection.execute(sa.select(HAND_ACTIONS.c.outcome).where(same)).scalar()
+    row = msgspec.to_builtins(action) | {"tenant": action.tenant, "outcome": action.outcome or known or ""}
+    values = {c.name: row.get(c.name, {} if c.name == "details" else "") for c in HAND_ACTIONS.c}
+    connection.execute(sa.delete(HAND_ACTIONS).where(same))
+    connection.execute(sa.insert(HAND_ACTIONS).values(values))
 
 
 def _ref(row: Row) -> PastRef:

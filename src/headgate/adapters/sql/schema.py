@@ -44,6 +44,21 @@ BUILDS = sa.Table(
     sa.Column("artifacts", sa.JSON),
     sa.Column("provides", sa.JSON),
 )
+HAND_ACTIONS = sa.Table(
+    "hand_action",
+    META,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("tenant", sa.String(255), index=True),
+    sa.Column("verb", sa.String(64)),
+    sa.Column("who", sa.Text),
+    sa.Column("authenticator", sa.String(255)),
+    sa.Column("origin", sa.Text),
+    sa.Column("at_ms", sa.BigInteger, index=True),
+    sa.Column("subject", sa.Text),
+    sa.Column("reason", sa.Text),
+    sa.Column("details", sa.JSON),
+    sa.Column("outcome", sa.Text),
+)
 _VERSION = sa.Table("history_version", META, sa.Column("version", sa.Integer, primary_key=True))
 
 

@@ -1,0 +1,1 @@
+"""Proposed configuration judged apart from the loop that serves everybody."""

@@ -1,0 +1,165 @@
+"""Proposals are judged in a process of their own: alike, and whatever they do, nobody else waits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from headgate.adapters.judging.apart import ApartJudge, Limits
+from headgate.config.dynamic import Asked, Layouts
+from headgate.config.parse import ParseCache
+from tests.unit.config.places import BASE, branches, tenant, texts
+
+SLOW = Limits(time_max_s=1, memory_max_bytes=300_000_000)
+
+
+@pytest.fixture
+async def judge() -> AsyncIterator[ApartJudge]:
+    made = ApartJudge(SLOW)
+    yield made
+    await made.close()
+
+
+def layouts(**files: str) -> Layouts:
+    acme, cache = tenant(), ParseCache()
+    return Layouts.of(acme, branches(acme, {"ops": BASE, **files}, cache), cache)
+
+
+def asked(made: Layouts, text: str, files: tuple[str, ...] = ("a",), project: str = "app") -> Asked:
+    found = texts(made.tenant, {project: text})
+    (canonical,) = found
+    return Asked("b", "check", canonical, "master", "refs/for/master/x", files, found)
+
+
+def jobs(count: int, more: str = "") -> str:
+    return "".join(f"- job: {{name: j{n}, run: a{more}}}\n" for n in range(count)) + (
+        f"- project: {{check: {{jobs: [{', '.join(f'j{n}' for n in range(count))}]}}}}\n"
+    )
+
+
+ALIKE = [
+    jobs(3),
+    jobs(1, ", vars: {a: [1, 2.5, null, {b: true}]}, nodeset: {nodes: []}"),
+    "- job: {name: x, parent: y}",
+    "[",
+    jobs(1_001),
+]
+
+
+async def test_the_judgement_is_what_it_is_in_the_process_itself(judge: ApartJudge) -> None:
+    made = layouts(lib="- job: {name: l, run: r}")
+    for text in ALIKE:
+        question = asked(made, text)
+        assert await judge.judged(made, question) == made.judged(question)
+
+
+async def test_it_follows_what_lands(judge: ApartJudge) -> None:
+    acme, cache = tenant(), ParseCache()
+    first = Layouts.of(acme, branches(acme, {"ops": BASE, "lib": "[]"}, cache), cache)
+    question = asked(first, "- project: {check: {jobs: [l]}}")
+    assert (await judge.judged(first, question)).errors
+    now = branches(acme, {"ops": BASE, "lib": "- job: {name: l, run: r}"}, cache)
+    second = Layouts.of(acme, now, cache, before=first)
+    found = await judge.judged(second, question)
+    assert found == second.judged(question) and [job.name for job in found.graph.jobs] == ["l"]
+    assert (await judge.judged(first, question)).errors
+
+
+def chain(links: int, ends: int) -> str:
+    """A line of jobs each of which inherits from the one before, and many that inherit from the last."""
+    vars = ", ".join(f"k{n}: v" for n in range(40))
+    made = [
+        f"- job: {{name: c{n}, run: r, parent: {f'c{n - 1}' if n else 'base'}, vars: {{a{n}: {{{vars}}}}}}}\n"
+        for n in range(links)
+    ]
+    made += [f"- job: {{name: j{n}, parent: c{links - 1}}}\n" for n in range(ends)]
+    return "".join(made) + f"- project: {{check: {{jobs: [{', '.join(f'j{n}' for n in range(ends))}]}}}}\n"
+
+
+LONG = chain(190, 900)
+"""A hundred kilobytes that take many seconds."""
+LARGE = "- job: {name: j, run: a, vars: {x: [" + "abcdefgh, " * 150_000 + "]}}\n"
+
+
+async def test_what_takes_too_long_is_killed_and_told_while_others_go_on(judge: ApartJudge) -> None:
+    made = layouts()
+    slow = asyncio.ensure_future(judge.judged(made, asked(made, LONG)))
+    began = time.monotonic()
+    quick = await judge.judged(made, asked(made, jobs(2), project="lib"))
+    assert [job.name for job in quick.graph.jobs] == ["j0", "j1"] and not slow.done()
+    beats = 0
+    while not slow.done():
+        await asyncio.sleep(0.01)
+        beats += 1
+    (error,) = (await slow).errors
+    assert "more than 1 s" in error.text and "config_reading_max_s" in error.text
+    assert (error.project, error.branch, error.path) == ("git.acme/app", "master", "zuul.yaml")
+    assert beats > 20 * (time.monotonic() - began), "the loop went on"
+
+
+async def test_what_takes_too_much_memory_is_told(judge: ApartJudge) -> None:
+    made = layouts()
+    judge._limits = Limits(time_max_s=20, memory_max_bytes=60_000_000)
+    (error,) = (await judge.judged(made, asked(made, LARGE))).errors
+    assert "more than 60 MB" in error.text and "config_reading_max_bytes" in error.text
+    assert not (await judge.judged(made, asked(made, jobs(2)))).errors
+
+
+async def test_a_project_that_asks_much_does_not_delay_another(judge: ApartJudge) -> None:
+    made = layouts()
+    many = [asyncio.ensure_future(judge.judged(made, asked(made, LONG))) for _ in range(20)]
+    await judge.judged(made, asked(made, jobs(2), project="lib"))
+    assert not any(one.done() for one in many[1:])
+    for one in many:
+        one.cancel()
+    await asyncio.gather(*many, return_exceptions=True)
+    assert not (await judge.judged(made, asked(made, jobs(2)))).errors
+
+
+async def test_when_the_process_is_killed_it_is_begun_anew_and_asked_again(judge: ApartJudge) -> None:
+    made = layouts()
+    await judge.judged(made, asked(made, jobs(1)))
+    running = judge._running
+    assert running is not None
+    slow = asyncio.ensure_future(judge.judged(made, asked(made, LONG)))
+    await asyncio.sleep(0.1)
+    os.kill(running.process.pid, signal.SIGKILL)
+    (error,) = (await slow).errors
+    assert "more than 1 s" in error.text
+    assert judge._running is not running
+
+
+async def test_nothing_is_left_of_it(judge: ApartJudge) -> None:
+    made = layouts()
+    slow = asyncio.ensure_future(judge.judged(made, asked(made, LONG)))
+    await judge.judged(made, asked(made, jobs(1), project="lib"))
+    running = judge._running
+    assert running is not None
+    children = [int(pid) for pid in _children(running.process.pid)]
+    assert children
+    await judge.close()
+    slow.cancel()
+    await asyncio.gather(slow, return_exceptions=True)
+    for _ in range(200):
+        if not any(_lives(pid) for pid in children):
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("a fork outlives the process")
+
+
+def _children(pid: int) -> list[str]:
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return file.read().split()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
