@@ -50,7 +50,7 @@ async def write(store: Store, before: State, after: State) -> None:
 async def test_what_is_written_is_read_again() -> None:
     store = Store(MemoryBackend())
     await write(store, State(), state())
-    assert load(PLACE, await store.list(PLACE.path)) == state()
+    assert load(PLACE, await store.list(PLACE.path)).state == state()
 
 
 async def test_the_difference_of_two_states_is_all_that_is_written() -> None:
@@ -60,7 +60,7 @@ async def test_the_difference_of_two_states_is_all_that_is_written() -> None:
     queue = first.queues[0]
     second = replace(first, queues=(replace(queue, items=queue.items[1:]),))
     await write(store, first, second)
-    assert load(PLACE, await store.list(PLACE.path)) == second
+    assert load(PLACE, await store.list(PLACE.path)).state == second
     assert store.counts.ops - before <= 9
     assert not garbage(PLACE, await store.list(PLACE.path), second)
 
@@ -74,7 +74,7 @@ async def test_builds_that_are_no_longer_part_of_it_go() -> None:
     item = replace(item, buildset=replace(item.buildset, builds={}))
     second = replace(first, queues=(replace(queue, items=(item, *queue.items[1:])),))
     await write(store, first, second)
-    assert load(PLACE, await store.list(PLACE.path)) == second
+    assert load(PLACE, await store.list(PLACE.path)).state == second
 
 
 async def test_what_a_dying_writer_left_is_swept() -> None:
@@ -83,7 +83,7 @@ async def test_what_a_dying_writer_left_is_swept() -> None:
     for op in diff.fresh:
         await store.commit([], [op])
     entries = await store.list(PLACE.path)
-    assert load(PLACE, entries) == State()
+    assert load(PLACE, entries).state == State()
     assert {op.path for op in garbage(PLACE, entries, State())} == {entry.path for entry in entries}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from headgate.base.ids import fresh
@@ -11,7 +11,7 @@ from headgate.map.records import Management, ManagementResult
 from headgate.recipes.patience import answered
 from headgate.services.context import Context
 from headgate.store.store import Session
-from headgate.store.types import At, Conflict, Delete, Put, StoreError
+from headgate.store.types import At, Conflict, Delete, Op, Put, StoreError
 
 ANSWER_WAIT_MAX_S = 10.0
 
@@ -20,9 +20,11 @@ class Unanswered(Exception):
     """Nobody said what became of it; the request may be in the queue still."""
 
 
-async def ask(context: Context, session: Session, tenant: str, asked: Callable[[str], Management]) -> ManagementResult:
-    """What came of the request; `asked`: where the outcome is to be told -> the request.  Raises Unanswered,
-    SessionLost."""
+async def ask(
+    context: Context, session: Session, tenant: str, asked: Callable[[str], Management], besides: Sequence[Op] = ()
+) -> ManagementResult:
+    """What came of the request; `asked`: where the outcome is to be told -> the request.  `besides` is written with it.
+    Raises Unanswered, SessionLost."""
     place, mirror = context.map.results.management, context.mirror
     path = f"{place.path}/{fresh()}"
     events = context.map.events.tenant(tenant).management.stream.append(asked(path))
@@ -30,7 +32,7 @@ async def ask(context: Context, session: Session, tenant: str, asked: Callable[[
 
     async def submit() -> None:
         with suppress(Conflict):  # it was submitted, and the answer lost
-            await context.store.commit([At(path, None)], [waiting, *events])
+            await context.store.commit([At(path, None)], [waiting, *events, *besides])
 
     await answered(session, submit)
     try:

@@ -45,22 +45,29 @@ class Configuration:
         self._layouts = Layouts.of(tenant, {}, cache)
         self._version = self._tried = -1
         self._taken: dict[str, dict[str, Taken]] = {}
+        self._broken: Exception | None = None
+        """Why nothing could be made of the texts, as they are."""
+        self._told: Exception | None = None
         self.loaded = asyncio.Event()
         """Set once there is a configuration at all."""
 
     @property
     def layouts(self) -> Layouts:
-        """As last taken up, also while the record cannot be read."""
+        """As last taken up, also while the record cannot be read, or nothing can be made of what it says."""
         try:
             self.current()
         except Undecodable:
             if (entry := self._context.mirror.get(self._record.path)) is not None:
                 readable(entry, LayoutRecord)  # the log says so
+        except Exception as error:
+            if error is not self._told:
+                self._told = error
+                log.exception("tenant %s: nothing can be made of its configuration", self.tenant.name)
         return self._layouts
 
     def current(self) -> bool:
         """Takes up what the mirror shows.  True: `layouts` is what the record says; decide nothing before.  Raises
-        Undecodable."""
+        Undecodable, or whatever stands in the way, until the texts move."""
         mirror = self._context.mirror
         entry = mirror.get(self._record.path)
         if entry is None:
@@ -68,11 +75,17 @@ class Configuration:
         if entry.version == self._version:
             return True
         if self._texts.moves == self._tried:
+            if self._broken is not None:
+                raise self._broken
             return False
         record = self._record.decode(entry.value)
-        self._tried = self._texts.moves
-        if not self._take(record):
-            return False  # the texts of a later record are being written: it follows
+        self._tried, self._broken = self._texts.moves, None
+        try:
+            if not self._take(record):
+                return False  # the texts of a later record are being written: it follows
+        except Exception as error:
+            self._broken = error
+            raise
         self._version = entry.version
         self.loaded.set()
         return True
@@ -117,13 +130,13 @@ def of_interest(source: TenantProject, files: Mapping[str, str]) -> dict[str, st
 
 
 def kept(context: Context, project: str) -> dict[str, ConfigBranch]:
-    """branch -> what is kept of it, as the mirror shows it; the default branch first."""
+    """branch -> what is kept of it, as the mirror shows it, where that can be read; the default branch first."""
     place = context.map.config.cache(project)
     found: dict[str, ConfigBranch] = {}
     for entry in context.mirror.under(place.path):
         name = entry.path.removeprefix(place.path + "/")
-        if "/" not in name:
-            found[unescape(name)] = place.branch(unescape(name)).record.decode(entry.value)
+        if "/" not in name and (record := readable(entry, ConfigBranch)) is not None:
+            found[unescape(name)] = record
     return dict(sorted(found.items(), key=lambda one: (not one[1].default, one[0])))
 
 

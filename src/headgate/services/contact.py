@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from headgate.base.tasks import unless
-from headgate.gate.work import Answer, BuildPaused
+from headgate.gate.work import Answer, BuildOutcome, BuildPaused
 from headgate.map.places import semaphore_of
 from headgate.map.records import Holder, SemaphoreRecord
 from headgate.map.tree import Address
@@ -64,7 +64,7 @@ class Contact:
         if self.claim.request.waited:
             return  # nothing depends on a build that stands alone
         builds, meta = self.context.builds, self.claim.request.meta
-        data = self.told(data, self.claim)
+        data = self.told(BuildOutcome(self.claim.request.id, data=data).fit().data, self.claim)
         large, path = apart(data), f"{builds.result_path(self.claim)}.paused"
         word = BuildPaused(meta["buildset"], meta["job"], self.claim.request.id, data)
         if large is not None:

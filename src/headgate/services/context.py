@@ -12,6 +12,7 @@ from typing import TypeVar
 from headgate.map.places import Map
 from headgate.map.records import ComponentRecord, Notice, Notices, Posting, Postings
 from headgate.map.tree import unescape
+from headgate.ports.judge import Judging
 from headgate.ports.observer import Nobody, Observer
 from headgate.recipes import codec
 from headgate.recipes.mirror import Mirror
@@ -49,6 +50,8 @@ class Context:
     ops_max: int = COMMIT_OPS_MAX
     """Operations in one commit of a turn: with fewer, turns are cut as large ones are."""
     waiting_max: int = WAITING_MAX
+    judging: Judging | None = None
+    """How proposed configuration is judged; without it each turn does so itself."""
 
     _queues: dict[str, Requests] = field(default_factory=dict)
 

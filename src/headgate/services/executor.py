@@ -8,13 +8,14 @@ from collections.abc import Collection
 from contextlib import suppress
 from functools import partial
 from typing import Any
-from urllib.parse import quote, urljoin
+from urllib.parse import quote
 
 import msgspec
 from msgspec.structs import replace
 
 from headgate.base.subject import about
 from headgate.base.tasks import end
+from headgate.gate.returned.shape import joined
 from headgate.gate.work import BuildEnded, BuildOutcome, BuildSpec, RepoState
 from headgate.map.records import ComponentRecord, ZoneLabels
 from headgate.ports.load import Boundless, Load
@@ -32,7 +33,7 @@ from headgate.services.notices.naming import notice
 from headgate.services.sharing import Sharing
 from headgate.services.worker import Worker
 from headgate.store.store import Session
-from headgate.store.types import At, Conflict, StoreError
+from headgate.store.types import At, Conflict
 
 log = logging.getLogger("headgate.executor")
 
@@ -54,8 +55,10 @@ class Executor:
         labels: Collection[str] = (),
         load: Load | None = None,
         nodes: Asking | None = None,
+        lacks: Collection[str] = (),
     ) -> None:
         """`unzoned`: whether it runs builds of no zone, too.  `labels` of its machines; none: it serves them all.
+        `lacks`: what its builds do without, for people.
         Without `nodes` every build runs on what the runner has of its own."""
         self._context, self._runner, self._builds_max = context, runner, builds_max
         self._zone, self._unzoned, self._load = zone, unzoned or not zone, load or Boundless()
@@ -63,6 +66,7 @@ class Executor:
         self._states: dict[str, asyncio.Future[RepoState]] = {}
         self._labels = labels
         facts = {"places": builds_max, "accepting": True, "why": "", "zone": zone, "labels": sorted(labels)}
+        facts |= {"lacks": list(lacks)} if lacks else {}
         self.membership = Membership(context, "executor", {**facts, "unzoned": self._unzoned}, finishes=True)
 
     async def run(self, session: Session) -> None:
@@ -78,6 +82,8 @@ class Executor:
             context.mirror,
             session,
             lambda claim: self._do(claim, worker),
+            self._failed,
+            tries_max=1,
             jobs_max=self._builds_max,
             owner=owner,
             sharing=sharing,
@@ -135,12 +141,19 @@ class Executor:
         with about(build=claim.request.id):
             await self._run_and_answer(claim, worker)
 
+    async def _failed(self, claim: Claim, why: str) -> None:
+        """It counts as one attempt at the job."""
+        await self._answer(claim, BuildOutcome(build=claim.request.id, error=f"executor: {why}"))
+
     async def _run_and_answer(self, claim: Claim, worker: Worker) -> None:
+        await self._answer(claim, await self._outcome(claim, worker))
+
+    async def _answer(self, claim: Claim, outcome: BuildOutcome) -> None:
         requests, meta = self._context.builds, claim.request.meta
-        outcome = await self._outcome(claim, worker)
+        outcome = outcome.fit()
         outcome = replace(outcome, data=self._told(outcome.data, claim))
-        said = ": ".join(text for text in (outcome.result or "to be tried again", outcome.error) if text)
-        log.info("build %s: %s", outcome.build, said)
+        words = ": ".join(text for text in (outcome.result or "to be tried again", outcome.error) if text)
+        log.info("build %s: %s", outcome.build, words)
         if claim.request.waited:
             await requests.complete(claim, [], msgspec.json.encode(outcome))
             return
@@ -166,44 +179,37 @@ class Executor:
         )
 
     async def _outcome(self, claim: Claim, worker: Worker) -> BuildOutcome:
-        """Of a build that cannot be read, too.  Raises StoreError when the store does not answer."""
+        """Of a build that cannot be read, too.  Raises StoreError, and what nobody foresaw."""
         id = claim.request.id
         if claim.request.state == "paused":
             return BuildOutcome(build=id, error="its executor was lost while it was paused")
         try:
             spec = decode(await self._context.builds.params(claim, self._context.mirror), BuildSpec)
-            log.info("build %s: %s of %s for %s", spec.build, spec.job.name, spec.pipeline, spec.change.id)
-            return await self._run(claim, spec, worker)
+            state = spec.state or await self._state(spec.repo_state)
         except ValueError as error:
             return BuildOutcome(build=id, result="ERROR", error=f"what is to be run cannot be read: {error}")
-        except StoreError:
-            raise
-        except Exception as error:
-            log.exception("build %s failed in a way nobody foresaw", id)
-            return BuildOutcome(build=id, result="ERROR", error=f"executor: {type(error).__name__}: {error}")
+        log.info("build %s: %s of %s for %s", spec.build, spec.job.name, spec.pipeline, spec.change.id)
+        if state is None:
+            return BuildOutcome(build=spec.build, result="CANCELED", error="the buildset is gone")
+        return await self._run(claim, spec, state, worker)
 
     def _told(self, data: dict[str, Any], claim: Claim) -> dict[str, Any]:
-        """What was returned; artifacts with relative addresses are where the logs are."""
+        """What was returned, and fits; artifacts with relative addresses are where the logs are."""
         zuul = data.get("zuul")
-        artifacts = zuul.get("artifacts") if isinstance(zuul, dict) else None
-        if not isinstance(zuul, dict) or not isinstance(artifacts, list):
+        if not zuul or not zuul.get("artifacts"):
             return data
         ours = f"{self._context.root_url}/t/{quote(claim.request.meta['tenant'])}/logs/{claim.request.id}/"
         base = zuul.get("log_url") or ours
-        known = [a for a in artifacts if isinstance(a, dict) and isinstance(a.get("url"), str) and a.get("name")]
-        joined = [{**artifact, "url": urljoin(f"{str(base).rstrip('/')}/", artifact["url"])} for artifact in known]
-        return {**data, "zuul": {**zuul, "artifacts": joined}}
+        whole = [{**artifact, "url": joined(base, artifact["url"])} for artifact in zuul["artifacts"]]
+        return {**data, "zuul": {**zuul, "artifacts": whole}}
 
-    async def _run(self, claim: Claim, spec: BuildSpec, worker: Worker) -> BuildOutcome:
+    async def _run(self, claim: Claim, spec: BuildSpec, state: RepoState, worker: Worker) -> BuildOutcome:
         """Raises StoreError."""
         cancel = asyncio.Event()
         waiting = partial(worker.parked, begun=True)
         contact = Contact(self._context, claim, cancel, spec.semaphores, self._told, spec.shared, waiting)
         watch = asyncio.ensure_future(self._watch(claim, cancel))
         try:
-            state = spec.state or await self._state(spec.repo_state)
-            if state is None:
-                return BuildOutcome(build=spec.build, result="CANCELED", error="the buildset is gone")
             nodes = self._nodes.take(
                 claim.session, spec, cancel, precedence=claim.request.precedence, waiting=worker.parked
             )

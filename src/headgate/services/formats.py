@@ -10,6 +10,7 @@ import logging
 from contextlib import suppress
 
 from headgate.map.records import Formats
+from headgate.recipes.codec import readable
 from headgate.services.context import Context
 from headgate.store.types import At, Conflict, Entry, StoreError, Unavailable
 
@@ -73,4 +74,5 @@ def _common(context: Context) -> int:
 
 
 def _read(context: Context, entry: Entry | None) -> Formats:
-    return context.map.system.formats.decode(entry.value) if entry else Formats(1)
+    """One that is damaged counts as the first: what is written in a newer format says so itself."""
+    return (readable(entry, Formats) if entry is not None else None) or Formats(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,17 +15,21 @@ from headgate import __version__
 from headgate.base.tasks import run_until
 from headgate.map.records import ComponentRecord, Wish
 from headgate.map.tree import Undecodable, escape
+from headgate.recipes.codec import readable
 from headgate.recipes.mirror import Part
 from headgate.recipes.patience import answered
 from headgate.services import formats
 from headgate.services.context import Context
+from headgate.services.formats import TooOld
 from headgate.store.store import GuardLost, Session, Txn
-from headgate.store.types import Append, At, Conflict, Delete, Put, SessionLost, StoreError, Unavailable
+from headgate.store.types import Append, At, Conflict, Delete, Op, Put, SessionLost, StoreError, Unavailable
 
 log = logging.getLogger("headgate")
 
 REJOIN_FIRST_S = 0.1
 REJOIN_MAX_S = 10.0
+UNFORESEEN_S = 1.0
+"""Before a component that failed for a reason of its own joins anew, at the least."""
 STATES = {"running": "running", "paused": "paused", "stopped": "stopping"}
 """What is wanted -> how a component that knows it calls itself."""
 
@@ -74,7 +78,8 @@ class Membership:
         if self._asked or self.session is None:
             return self._asked or "running"
         entry = self.context.mirror.get(self._wish)
-        return self.context.map.wishes.decode(entry.value).state if entry else "running"
+        wish = readable(entry, Wish) if entry is not None else None
+        return wish.state if wish is not None and wish.state in STATES else "running"
 
     @property
     def _wish(self) -> str:
@@ -93,7 +98,7 @@ class Membership:
         """Runs `body` until `stop`, or until it is wished to stop.  Raises TooOld.
 
         A store that is out of reach, a lost session, a lost lock: what the component held is dropped, and it joins anew
-        once the store answers.
+        once the store answers.  So it does after whatever else it failed with: the process goes on.
         """
         wait_s, context, waits = REJOIN_FIRST_S, self.context, False
         while not stop.is_set():
@@ -113,7 +118,12 @@ class Membership:
                 waits = isinstance(lost, Unavailable)
             except Undecodable as damaged:
                 self.trouble, wait_s = f"{damaged}; mend it, or remove it", REJOIN_MAX_S
-                log.error("%s: %s; nothing is decided until then", self.kind, self.trouble)
+                log.error("%s: %s; it does nothing until then", self.kind, self.trouble)
+            except TooOld:
+                raise
+            except Exception as error:
+                self.trouble, wait_s = f"{type(error).__name__}: {error}", max(wait_s, UNFORESEEN_S)
+                log.exception("%s failed in a way nobody foresaw; joining anew in %.1f s", self.kind, wait_s)
             finally:
                 self.session = None
                 self.joined.clear()
@@ -122,17 +132,19 @@ class Membership:
                     await stop.wait()
             wait_s = min(2 * wait_s, REJOIN_MAX_S)
 
-    async def _join(self, session: Session) -> None:
-        """From then on the session is named after the component's entry."""
-        context = self.context
-        record = ComponentRecord(
-            context.hostname,
+    def _record(self) -> ComponentRecord:
+        return ComponentRecord(
+            self.context.hostname,
             self.kind,
             version=__version__,
             pid=os.getpid(),
-            formats=context.knows,
+            formats=self.context.knows,
             data=dict(self._facts),
         )
+
+    async def _join(self, session: Session) -> None:
+        """From then on the session is named after the component's entry."""
+        context, record = self.context, self._record()
         append = Append(self._place.path, self._place.encode(record), session.lease, escape(context.hostname))
         (entry,) = await context.store.commit([], [append])
         assert entry is not None, "an append answers with its entry"
@@ -174,9 +186,8 @@ class Membership:
             entry = self.context.mirror.get(session.name)
             if entry is None:
                 raise SessionLost(f"the entry {session.name} is gone")
-            record: ComponentRecord = self._place.decode(entry.value)
-            wanted = self.wanted
-            now = replace(record, state=STATES.get(wanted, "running"), data=dict(self._facts))
+            record, wanted = readable(entry, ComponentRecord), self.wanted
+            now = replace(self._record(), state=STATES[wanted])
             if now != record:
                 put = Put(entry.path, self._place.encode(now), session.lease)
                 check = At(entry.path, entry.version)
@@ -194,15 +205,16 @@ def wish_path(context: Context, component: str) -> str:
     return f"{context.map.wishes.path}/{kind}.{name}"
 
 
-async def want(context: Context, component: str, state: str) -> bool:
-    """Says what a component (`<kind>/<name>`) is to be: running, paused or stopped; False when there is none."""
+async def want(context: Context, component: str, state: str, besides: Sequence[Op] = ()) -> bool:
+    """Says what a component (`<kind>/<name>`) is to be: running, paused or stopped; False when there is none.
+    `besides` is written with it."""
     path = f"{context.map.components.path}/{component}"
     wish = wish_path(context, path)
 
     async def body(txn: Txn) -> bool:
         if await txn.get(path) is None:
             return False
-        txn.do(Delete(wish) if state == "running" else Put(wish, context.map.wishes.encode(Wish(state))))
+        txn.do(Delete(wish) if state == "running" else Put(wish, context.map.wishes.encode(Wish(state))), *besides)
         return True
 
     return await context.store.transact(body)

@@ -8,6 +8,7 @@ import random
 
 import msgspec
 
+from headgate.base.tasks import end
 from headgate.gate.work import CatAnswer, LandAnswer, MergeAnswer, MergerAnswer, MergerWork, ReportAnswer
 from headgate.map.records import Trouble
 from headgate.map.tree import union
@@ -17,6 +18,7 @@ from headgate.recipes.codec import decode
 from headgate.recipes.requests import Claim
 from headgate.services.context import Context
 from headgate.services.membership import Membership
+from headgate.services.quarantine.quarantine import TRIES_MAX
 from headgate.services.sharing import Sharing
 from headgate.services.worker import Worker
 from headgate.store.store import Session
@@ -27,6 +29,7 @@ log = logging.getLogger("headgate.merger")
 JOBS_MAX = 8
 RETRY_MIN_S, RETRY_MAX_S = 0.25, 30.0
 """Between tries, growing; by chance up to half of it less."""
+SLOW_S = 5.0
 UNREACHABLE_MAX_S = 3600.0
 """How long work waits for a repository that cannot be reached or worked on; then that is the answer."""
 TOLD_MAX = 1000
@@ -57,6 +60,8 @@ class Merger:
             self._context.mirror,
             session,
             do,
+            self._failed,
+            tries_max=TRIES_MAX,
             jobs_max=self._jobs_max,
             owner=owner,
             sharing=sharing,
@@ -78,7 +83,24 @@ class Merger:
         if claim.request.waited:
             await requests.complete(claim, [], msgspec.json.encode(answer))
         else:
-            await requests.complete(claim, self._answer(claim, answer))
+            await self._answered(claim, answer)
+
+    async def _failed(self, claim: Claim, why: str) -> None:
+        """What was asked may not even be known: the request says what is waited for."""
+        meta, error = claim.request.meta, f"the merger cannot do it: {why}"
+        log.error("%s is given up: %s", claim.request.id, error)
+        if claim.request.waited:
+            answer = CatAnswer(meta.get("project", ""), ok=False, error=error)
+            await self._context.merges.complete(claim, [], msgspec.json.encode(answer))
+        elif "landing" in meta:
+            await self._answered(claim, LandAnswer(meta["buildset"], ok=False, error=error))
+        elif "buildset" in meta:
+            await self._answered(claim, MergeAnswer(meta["buildset"], ok=False, error=error))
+        else:
+            await self._context.merges.complete(claim, [])
+
+    async def _answered(self, claim: Claim, answer: MergerAnswer) -> None:
+        await self._context.merges.complete(claim, self._answer(claim, answer))
 
     async def _patiently(self, claim: Claim, work: MergerWork, worker: Worker) -> MergerAnswer | None:
         """The answer, once the work can be done; None when it is no longer wanted."""
@@ -89,7 +111,7 @@ class Merger:
             attempt = 0
             while True:
                 try:
-                    return await self._git.do(work)
+                    return await self._tried(work, worker)
                 except Unreachable as unreachable:
                     if loop.time() > give_up_s:
                         return unreachable.answer
@@ -105,6 +127,19 @@ class Merger:
                 del self._away[project]
             if away:
                 self.membership.say(troubles=msgspec.to_builtins(self._away))
+
+    async def _tried(self, work: MergerWork, worker: Worker) -> MergerAnswer:
+        """What git answers.  Work that takes long, as a server may answer late or never, gives its place to others; it
+        goes on, and is not handed back when the worker is to stop."""
+        doing = asyncio.ensure_future(self._git.do(work))
+        try:
+            await asyncio.wait({doing}, timeout=SLOW_S)
+            if not doing.done():
+                async with worker.parked(begun=True):
+                    await asyncio.wait({doing})
+            return await doing
+        finally:
+            await end(doing)
 
     def _waits(self, unreachable: Unreachable) -> None:
         if unreachable.project not in self._away:

@@ -1,15 +1,17 @@
-"""The recorder: moves finished buildsets from the store into the history database."""
+"""The recorder: moves finished buildsets, and what was done by hand, from the store into the history database."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
-from headgate.map.records import Finished
+from headgate.map.records import Finished, HandAction
 from headgate.ports.history import HistoryUnavailable, HistoryWriter
 from headgate.recipes.lock import lock
 from headgate.recipes.stream import Waiting, consumed
 from headgate.services.context import Context
+from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries
 from headgate.store.store import Session
 from headgate.store.types import At
 
@@ -26,6 +28,7 @@ class Recorder:
     def __init__(self, context: Context, history: HistoryWriter) -> None:
         self._context, self._history = context, history
         self._wait_s = RETRY_FIRST_S
+        self._quarantine, self._tries = Quarantine(context), Tries()
 
     async def run(self, session: Session) -> None:
         place, mirror = self._context.map.history, self._context.mirror
@@ -33,23 +36,50 @@ class Recorder:
             with mirror.part(place.path) as part:
                 while True:
                     seen = part.moves
+                    by_hand = place.by_hand.waiting(mirror, limit=BATCH_MAX)
                     waiting = place.stream.waiting(mirror, limit=BATCH_MAX)
-                    if not waiting:
+                    if not waiting and not by_hand:
                         await part.moved(seen)
                         continue
-                    await self._record(waiting, guard)
+                    await self._record(waiting, by_hand, guard)
 
-    async def _record(self, waiting: list[Waiting[Finished]], guard: At) -> None:
+    async def _record(self, waiting: list[Waiting[Finished]], by_hand: list[Waiting[HandAction]], guard: At) -> None:
         try:
-            for event in waiting:
-                await self._history.record(event.event)
+            every: list[Waiting[Any]] = [*by_hand, *waiting]  # of one kind and of the other
+            for event in every:
+                try:
+                    await self._keep(event.event)
+                except HistoryUnavailable:
+                    raise
+                except Exception as error:
+                    await self._blame(event, error, guard)
+                    return
         except HistoryUnavailable as error:
             log.error("the history database cannot be written, trying again in %.0f s: %s", self._wait_s, error)
             await asyncio.sleep(self._wait_s)
             self._wait_s = min(2 * self._wait_s, RETRY_MAX_S)
             return
         self._wait_s = RETRY_FIRST_S
-        await self._context.store.commit([], consumed(waiting), guards=[guard])
+        await self._context.store.commit([], [*consumed(by_hand), *consumed(waiting)], guards=[guard])
         for event in waiting:
             self._context.observer.finished(event.event)
-        await self._context.mirror.gone(waiting[-1].entry)
+        for entry in [*(one.entry for one in by_hand[-1:]), *(one.entry for one in waiting[-1:])]:
+            await self._context.mirror.gone(entry)
+
+    async def _keep(self, event: Finished | HandAction) -> None:
+        if isinstance(event, HandAction):
+            await self._history.keep(event)
+        else:
+            await self._history.record(event)
+
+    async def _blame(self, event: Waiting[Any], error: Exception, guard: At) -> None:
+        """What cannot be recorded is set aside after a few tries."""
+        log.error("%s cannot be recorded: %s: %s", event.entry, type(error).__name__, error)
+        if not self._tries.spent(event.entry):
+            await asyncio.sleep(TRY_AGAIN_S)
+            return
+        place = self._context.map.history
+        queue = place.actions.path if isinstance(event.event, HandAction) else place.queue.path
+        ops = self._quarantine.event(event, queue, error, event.event.tenant)
+        await self._context.store.commit([], ops, guards=[guard])
+        await self._context.mirror.gone(event.entry)

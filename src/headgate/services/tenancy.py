@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from headgate.config.budgets import DEFAULTS, Budgets
 from headgate.config.operator.model import ConfigErrors, TenantFile
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Connection, parse_tenant_file
@@ -21,7 +22,8 @@ log = logging.getLogger("headgate.tenants")
 class Tenancy(Mapping[str, Configuration]):
     """Name -> configuration in effect, always as the mirror shows them.  Nothing until a scheduler wrote the file."""
 
-    def __init__(self, context: Context, connections: Mapping[str, Connection]) -> None:
+    def __init__(self, context: Context, connections: Mapping[str, Connection], budgets: Budgets = DEFAULTS) -> None:
+        self._budgets = budgets
         self._context, self._connections = context, connections
         self._version = -1
         self._known: dict[str, Configuration] = {}
@@ -48,7 +50,7 @@ class Tenancy(Mapping[str, Configuration]):
         except ConfigErrors as errors:
             log.error("the tenant file of the schedulers cannot be taken up here; going on as before: %s", errors)
             return self._known
-        cache = ParseCache()
+        cache = ParseCache(budgets=self._budgets)
         self._file = found
         self._known = {name: Configuration(self._context, tenant, cache) for name, tenant in found.tenants.items()}
         return self._known

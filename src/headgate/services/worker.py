@@ -7,15 +7,15 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from heapq import merge
 from itertools import chain, islice
 from typing import Any
 
 from headgate.base.subject import about
 from headgate.base.tasks import end
-from headgate.recipes.backlog import Backlog
+from headgate.recipes.backlog import Backlog, line
 from headgate.recipes.mirror import Mirror, Part
 from headgate.recipes.requests import Claim, Open, Requests
+from headgate.services.quarantine.quarantine import Tries, said, transient
 from headgate.services.sharing import Sharing
 from headgate.store.store import Session
 from headgate.store.types import StoreError
@@ -30,6 +30,8 @@ PARKED_MAX = 1_000
 
 Do = Callable[[Claim], Awaitable[None]]
 """Does the work and completes the claim."""
+Fail = Callable[[Claim, str], Awaitable[None]]
+"""Completes the claim of work that raised, with an answer that says why."""
 
 
 class Worker:
@@ -42,15 +44,19 @@ class Worker:
         mirror: Mirror,
         session: Session,
         do: Do,
+        fail: Fail,
         *,
+        tries_max: int,
         jobs_max: int,
         owner: Callable[[], dict[str, Any]],
         sharing: Sharing,
         looked_at: Sequence[str],
     ) -> None:
-        """`queues`: those it takes requests of, asked anew each time; `looked_at`: prefixes of all that decides what it
+        """`tries_max`: how often work that raises is tried here until it has failed.  `queues`: those it takes requests
+        of, asked anew each time; `looked_at`: prefixes of all that decides what it
         takes; `owner` is written into what it takes, JSON."""
-        self._queues, self._mirror, self._session, self._do = queues, mirror, session, do
+        self._queues, self._mirror, self._session, self._do, self._fail = queues, mirror, session, do, fail
+        self._tries = Tries(tries_max)
         self._jobs_max, self._owner, self._sharing = jobs_max, owner, sharing
         self._looked_at = looked_at
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -149,8 +155,8 @@ class Worker:
         return backlogs
 
     def _waiting(self, backlogs: Sequence[Backlog]) -> Iterator[Open]:
-        """The most urgent first."""
-        return (f for f in merge(*backlogs, key=_urgency) if f.request.id not in self._running and not self._old(f))
+        """The most urgent first, of those each tenant's and each project's in turn."""
+        return (f for f in line(backlogs) if f.request.id not in self._running and not self._old(f))
 
     def _old(self, found: Open) -> bool:
         """We took it as it was then: what the mirror shows is no longer so."""
@@ -182,6 +188,18 @@ class Worker:
         except StoreError as error:
             log.info("request %s not handed back (%s); it is free once the session ends", claim.request.id, error)
 
+    async def _failed(self, queue: Requests, claim: Claim, error: Exception) -> None:
+        """In a way nobody foresaw: after a few tries that is the answer, and whoever asked decides."""
+        id = claim.request.id
+        log.error("request %s failed in a way nobody foresaw", id, exc_info=error)
+        if self._tries.spent(id):
+            try:
+                await self._fail(claim, said(error))
+                return
+            except Exception as refused:
+                log.error("request %s: that it failed cannot be answered", id, exc_info=refused)
+        await self._given_up(queue, claim)
+
     async def _work(self, queue: Requests, claim: Claim) -> None:
         with about(**claim.request.meta):
             await self._inside(queue, claim)
@@ -196,16 +214,12 @@ class Worker:
             except StoreError as error:
                 log.info("request %s not handed back (%s); it is free once the session ends", id, error)
             raise
-        except StoreError as error:
-            log.warning("request %s is handed back: %s", id, error)
-            await self._given_up(queue, claim)
-        except Exception:
-            log.exception("request %s failed in a way nobody foresaw; it is tried again in %s s", id, RETRY_S)
-            await self._given_up(queue, claim)
+        except Exception as error:
+            if transient(error):
+                log.warning("request %s is handed back: %s", id, error)
+                await self._given_up(queue, claim)
+            else:
+                await self._failed(queue, claim, error)
         finally:
             self._running.pop(id, None)
             self._freed()
-
-
-def _urgency(found: Open) -> tuple[int, int]:
-    return found.request.precedence, found.entry.born

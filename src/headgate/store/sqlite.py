@@ -18,6 +18,7 @@ from typing import IO
 
 import apsw
 
+from headgate.base.private import private_file
 from headgate.store.leases import Leases
 from headgate.store.pages import Pages, entries
 from headgate.store.tree import Staged, Tree
@@ -124,6 +125,7 @@ class SqliteBackend:
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 lock = _take(file)
+                private_file(file)
             except OSError as error:
                 raise StoreError(f"{file}: cannot be created: {error.strerror}") from error
             connection = _connect(file, read_only=False)

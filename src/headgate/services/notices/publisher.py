@@ -16,7 +16,9 @@ from headgate.recipes.lock import lock
 from headgate.recipes.stream import Stream, Waiting, consumed
 from headgate.services.context import Context
 from headgate.services.notices.naming import partition_of, queue_of
+from headgate.services.quarantine.quarantine import Quarantine, Tries
 from headgate.store.store import Session
+from headgate.store.types import At
 
 log = logging.getLogger("headgate.notices")
 
@@ -82,6 +84,7 @@ class Publisher(Generic[E]):
     """Of queues that are made."""
     _known: dict[str, int] = field(default_factory=dict)
     """Queue -> how many partitions it has."""
+    _tries: Tries = field(default_factory=Tries)
 
     async def run(self, session: Session) -> None:
         stream, mirror = self.outbox.stream, self.context.mirror
@@ -93,7 +96,7 @@ class Publisher(Generic[E]):
                 if not waiting:
                     await mirror.moved(seen)
                     continue
-                posted = await self._posted(waiting)
+                posted = await self._posted(waiting, guard)
                 if posted:
                     await self.context.store.commit([], consumed(posted), guards=[guard])
                     await mirror.gone(posted[-1].entry)
@@ -103,13 +106,20 @@ class Publisher(Generic[E]):
                     await asyncio.sleep(wait_s)
                     wait_s = min(wait_s * 2, RETRY_MAX_S)
 
-    async def _posted(self, waiting: Sequence[Waiting[E]]) -> Sequence[Waiting[E]]:
-        """Those that the server took, up to the first that it did not."""
+    async def _posted(self, waiting: Sequence[Waiting[E]], guard: At) -> Sequence[Waiting[E]]:
+        """Those that the server took, up to the first that it did not.  What raises is set aside after a few tries."""
         for number, event in enumerate(waiting):
             try:
                 await self._post(event)
             except (SourceDown, QueueGone) as down:
                 log.warning("%s: the message server: %s", self.outbox.name, down)
+                return waiting[:number]
+            except Exception as error:
+                log.exception("%s: %s cannot be posted", self.outbox.name, event.entry)
+                if self._tries.spent(event.entry):
+                    ops = Quarantine(self.context).event(event, self.outbox.stream.queue, error)
+                    await self.context.store.commit([], ops, guards=[guard])
+                    await self.context.mirror.gone(event.entry)
                 return waiting[:number]
         return waiting
 

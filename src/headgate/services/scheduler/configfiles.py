@@ -10,8 +10,9 @@ from headgate.config.branches import content_of, included
 from headgate.config.tenants import TenantProject
 from headgate.gate.work import CatAnswer, CatRequest
 from headgate.map.records import ConfigBranch, ConfigRead
-from headgate.map.tree import Address, Undecodable
+from headgate.map.tree import Address
 from headgate.recipes import blob
+from headgate.recipes.codec import readable
 from headgate.recipes.lock import write_lock
 from headgate.services.context import Context
 from headgate.services.scheduler.turn import Piece, packed
@@ -102,10 +103,7 @@ class ConfigFiles:
 
     def _known(self, reading: Reading, entry: Entry | None) -> ConfigRead | None:
         """What is damaged is read anew."""
-        try:
-            return self._place(reading).decode(entry.value) if entry is not None else None
-        except Undecodable:
-            return None
+        return readable(entry, ConfigRead) if entry is not None else None
 
     async def remember(self, session: Session, reading: Reading, answer: CatAnswer, ltime: int, guard: At) -> None:
         """Replaces what is kept of the project, branch by branch, by what was read after `ltime`; what somebody read
@@ -140,7 +138,8 @@ class ConfigFiles:
         for branch, (commit, files) in reading.wanted(answer).items():
             place = root.branch(branch)
             was = mirror.get(place.record.path)
-            if was is not None and ltime < place.record.decode(was.value).ltime < was.version:
+            kept = readable(was, ConfigBranch) if was is not None else None
+            if was is not None and kept is not None and ltime < kept.ltime < was.version:
                 latest = False  # what was brought here from another store, with its higher versions, is not later
                 stale = {path for path in stale if path != place.path and not path.startswith(place.path + "/")}
                 continue

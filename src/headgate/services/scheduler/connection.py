@@ -8,19 +8,20 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from headgate.base.ids import fresh
+from headgate.base.ids import derived, fresh
 from headgate.base.tasks import run_until
-from headgate.gate.change import Standing, TriggerEvent
-from headgate.map.records import BranchCache, Trouble, Troubles
+from headgate.gate.change import Standing, TriggerEvent, whose
+from headgate.map.records import BranchCache, Reconfigure, Trouble, Troubles
 from headgate.ports.git import Forge, Sighting
 from headgate.recipes import blob
 from headgate.recipes.lock import lock
-from headgate.recipes.stream import consumed
+from headgate.recipes.stream import Reader, Stream, Waiting
 from headgate.services.context import Context
+from headgate.services.quarantine.quarantine import Quarantine
 from headgate.services.scheduler.standings import Standings, forgotten, remember
 from headgate.services.scheduler.turn import Piece, packed
 from headgate.store.store import GuardLost, Session
-from headgate.store.types import At, Conflict, Op
+from headgate.store.types import At, Conflict, Delete, Op
 
 log = logging.getLogger("headgate.connection")
 
@@ -54,14 +55,31 @@ class ConnectionRunner:
     async def _recall(self, guard: At) -> None:
         """The branch heads as the last leader saw them: what moved since is found by comparing.  Troubles are found
         anew."""
-        value = await blob.read(self._context.store, self._branches)
-        if value is not None:
-            branches = self._context.map.cache.connection(self._forge.name).branches.data
-            self._heads = branches.decode(value).projects
+        self._heads = {}
+        try:
+            value = await blob.read(self._context.store, self._branches)
+            if value is not None:
+                branches = self._context.map.cache.connection(self._forge.name).branches.data
+                self._heads = branches.decode(value).projects
+        except ValueError as damaged:
+            await self._forget_heads(damaged, guard)
         self._troubles = {}
         place = self._context.map.cache.connection(self._forge.name).troubles
         if await self._context.store.get(place.path) is not None:
             await self._context.store.commit([], [place.put(Troubles({}))], guards=[guard])
+
+    async def _forget_heads(self, damaged: ValueError, guard: At) -> None:
+        """What was pushed meanwhile is not known: it triggers nothing, but all configuration is read anew."""
+        context, path = self._context, self._branches
+        entry = await context.store.get(path)
+        value = entry.value if entry is not None else b""
+        pieces = [Piece(Quarantine(context).put(derived(path), "record", path, damaged, value=value, tries=1))]
+        for tenant, projects in self._tenants.items():
+            again = Reconfigure(dict.fromkeys(projects, ()))
+            pieces.append(Piece(context.map.events.tenant(tenant).management.stream.append(again)))
+        pieces.append(Piece([Delete(path)]))
+        for commit in packed(pieces):
+            await context.store.commit([], commit.ops, guards=[guard])
 
     @property
     def _branches(self) -> str:
@@ -142,24 +160,30 @@ class ConnectionRunner:
         return self._context.map.cache.connection(self._forge.name).troubles.put(Troubles(dict(self._troubles)))
 
     async def _forward(self, guard: At) -> None:
-        """Each event to every tenant that has its project; the move is one commit."""
-        mirror = self._context.mirror
+        """Each event to every tenant that has its project, the projects in turn."""
+        mirror, reader = self._context.mirror, Reader(self._events.stream, self._context.mirror, whose)
         with mirror.part(self._events.path) as stirs:
             while True:
                 seen = stirs.moves
-                waiting = self._events.stream.waiting(mirror, limit=EVENTS_MAX)
+                waiting = reader.waiting(EVENTS_MAX)
                 if not waiting:
                     await stirs.moved(seen)
                     continue
-                ops = consumed(waiting) + [op for event in waiting for op in self._moved_on(event.event)]
+                pieces = [piece for event in waiting for piece in self._move(event)]
                 async with self._storing:
-                    await self._context.store.commit([], ops, guards=[guard])
+                    for commit in packed(pieces):
+                        await self._context.store.commit([], commit.ops, guards=[guard])
                 await mirror.gone(waiting[-1].entry)
 
-    def _moved_on(self, event: TriggerEvent) -> Iterator[Op]:
+    def _move(self, event: Waiting[TriggerEvent]) -> list[Piece]:
+        """It ends once all were told: who takes over in between tells some of them again, which changes nothing."""
+        told = [Piece(stream.append(event.event)) for stream in self._concerned(event.event)]
+        return [*told, Piece(event.consume())]
+
+    def _concerned(self, event: TriggerEvent) -> Iterator[Stream[TriggerEvent]]:
         for tenant, projects in self._tenants.items():
             if event.change.project in projects:
-                yield from self._context.map.events.tenant(tenant).trigger.stream.append(event)
+                yield self._context.map.events.tenant(tenant).trigger.stream
 
 
 class _Known(Mapping[str, Standing]):

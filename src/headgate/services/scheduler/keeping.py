@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from headgate.config.model import FrozenGraph
+from headgate.config.model import FrozenGraph, FrozenJob
+from headgate.gate.change import Change
 from headgate.gate.model import Build, BuildSet, Item, Queue, State
 from headgate.map.places import BuildSetPlace, JobPlace
 from headgate.map.places import Pipeline as PipelinePlace
 from headgate.map.records import BuildSetRecord, ItemRecord, PipelineRecord, Proposed, QueueRecord
-from headgate.map.tree import Address, Undecodable, encode_plain
+from headgate.map.tree import Address, Undecodable, encode_plain, unescape
 from headgate.recipes import blob
 from headgate.store.types import Delete, Entry, Op, Put
 
@@ -103,6 +104,7 @@ def _item_record(item: Item) -> ItemRecord:
         enqueued_ms=item.enqueued_ms,
         resets=item.resets,
         started=item.started,
+        exempt=item.exempt,
         trouble=item.trouble,
         successor=item.successor,
         buildset=item.buildset.id if item.buildset else "",
@@ -200,79 +202,161 @@ class _Entries:
         except ValueError as error:
             raise Undecodable(address.path, str(error)) from error
 
-    def build(self, job: JobPlace) -> Build | None:
-        """The one build of a job."""
+    def build(self, job: JobPlace, name: str) -> Build | None:
+        """The one build of a job.  Raises Undecodable, for one of another job or name, too."""
         entry = self._builds.get(f"{job.path}/build")
-        return None if entry is None else job.build("any").record.decode(entry.value)
+        if entry is None:
+            return None
+        id = unescape(entry.path.rpartition("/")[2])
+        build = job.build(id).record.decode(entry.value)
+        if (build.id, build.job) != (id, name):
+            raise Undecodable(entry.path, f"it is build {build.id} of {build.job}")
+        return build
+
+    def need(self, address: Address[R]) -> R:
+        """Raises Undecodable, for what is missing, too."""
+        found = self.get(address)
+        if found is None:
+            raise Undecodable(address.path, "it is missing, though another record names it")
+        return found
+
+    def items(self, place: PipelinePlace) -> list[str]:
+        """The ids of all items that have a record."""
+        prefix = f"{place.item('').path.rpartition('/')[0]}/"
+        names = (entry.path.removeprefix(prefix) for entry in self.all if entry.path.startswith(prefix))
+        return [unescape(name) for name in names if "/" not in name]
 
 
-def load(place: PipelinePlace, entries: Iterable[Entry]) -> State:
-    """The state the records under `place` say.  What no record points to is not part of it.
+class Damaged(NamedTuple):
+    """A record that cannot be read, or that names what is not there: nothing is decided on it."""
 
-    Raises Undecodable for a record that is damaged: nothing is decided on half a state.
-    """
-    found = _Entries(entries)
-    record = found.get(place.record) or PipelineRecord()
-    queues = []
-    for id in record.queues:
-        queue = found.get(place.queue(id).record)
-        if queue is not None:
-            items = tuple(item for i in queue.items if (item := _load_item(place, i, found)) is not None)
-            queues.append(
-                Queue(
-                    id=id,
-                    name=queue.name,
-                    items=items,
-                    window=queue.window,
-                    landed=queue.landed,
-                    landed_keys=queue.landed_keys,
-                    unfollowed=queue.unfollowed,
-                    dynamic=queue.dynamic,
+    path: str
+    why: str
+    item: str = ""
+    """Whose it is: an item of the state, which is to be set aside; empty: nothing of it is in the state."""
+    change: Change | None = None
+    """Of an item that is in no queue any more."""
+
+
+class Loaded(NamedTuple):
+    state: State
+    damaged: tuple[Damaged, ...]
+
+
+def load(place: PipelinePlace, entries: Iterable[Entry]) -> Loaded:
+    """The state the records under `place` say, and what is damaged of them.  What no record points to is not part of
+    it; but when the record that may have pointed to it is damaged, it is named."""
+    loading = _Loading(place, _Entries(entries))
+    return Loaded(loading.state(), tuple(loading.damaged))
+
+
+class _Loading:
+    def __init__(self, place: PipelinePlace, found: _Entries) -> None:
+        self._place, self._found = place, found
+        self.damaged: list[Damaged] = []
+
+    def state(self) -> State:
+        record, torn = PipelineRecord(), False
+        try:
+            record = self._found.get(self._place.record) or record
+        except Undecodable as error:
+            self.damaged.append(Damaged(error.path, error.why))
+            torn = True
+        queues = []
+        for id in record.queues:
+            try:
+                queues.append(self._queue(id, self._found.need(self._place.queue(id).record)))
+            except Undecodable as error:
+                self.damaged.append(Damaged(error.path, error.why))
+                torn = True
+        state = State(queues=tuple(queues), failures=record.failures, disabled=record.disabled)
+        if torn:
+            self._name_the_lost({item.id for _, item in state.items()})
+        return state
+
+    def _name_the_lost(self, kept: set[str]) -> None:
+        """Items whose queue is not known any more."""
+        for id in self._found.items(self._place):
+            record = self._record(id) if id not in kept else None
+            if record is not None and record.live:
+                path = self._place.item(id).record.path
+                self.damaged.append(Damaged(path, "the record of its queue is damaged", change=record.change))
+
+    def _queue(self, id: str, queue: QueueRecord) -> Queue:
+        return Queue(
+            id=id,
+            name=queue.name,
+            items=tuple(item for i in queue.items if (item := self._item(i)) is not None),
+            window=queue.window,
+            landed=queue.landed,
+            landed_keys=queue.landed_keys,
+            unfollowed=queue.unfollowed,
+            dynamic=queue.dynamic,
+        )
+
+    def _record(self, id: str) -> ItemRecord | None:
+        """None: it is damaged."""
+        try:
+            return self._found.need(self._place.item(id).record)
+        except Undecodable as error:
+            self.damaged.append(Damaged(error.path, error.why))
+            return None
+
+    def _item(self, id: str) -> Item | None:
+        record, buildset = self._record(id), None
+        if record is None:
+            return None
+        try:
+            if record.buildset:
+                buildset = self._buildset(
+                    self._place.item(id).buildset(record.buildset), record.change, record.buildset
                 )
-            )
-    return State(queues=tuple(queues), failures=record.failures, disabled=record.disabled)
+        except Undecodable as error:
+            self.damaged.append(Damaged(error.path, error.why, id))
+        return Item(
+            id=id,
+            change=record.change,
+            live=record.live,
+            event=record.event,
+            enqueued_ms=record.enqueued_ms,
+            resets=record.resets,
+            started=record.started,
+            exempt=record.exempt,
+            trouble=record.trouble,
+            successor=record.successor,
+            buildset=buildset,
+        )
 
+    def _buildset(self, here: BuildSetPlace, change: Change, id: str) -> BuildSet:
+        """Raises Undecodable: for what is missing or another's, too."""
+        found = self._found
+        record = found.need(here.record)
+        jobs = tuple(self._job(here.job(name), name) for name in record.jobs or ())
+        builds = {job.name: build for job in jobs if (build := found.build(here.job(job.name), job.name)) is not None}
+        proposed, state = found.blob(here.proposed), found.blob(here.repo_state)
+        if state is not None and change.is_change and all(one.commit != change.commit for one in state.chain[-1:]):
+            raise Undecodable(here.repo_state.path, "it is of another change")
+        return BuildSet(
+            id=id,
+            ahead=record.ahead,
+            merge=record.merge,
+            error=record.error,
+            blame=record.blame,
+            state=state,
+            proposed=proposed.files if proposed else {},
+            graph=None if record.jobs is None else FrozenGraph(jobs, record.fail_fast, record.in_pipeline),
+            builds=builds,
+            config_errors=record.config_errors,
+            warnings=record.warnings,
+            landing=record.landing,
+            landing_error=record.landing_error,
+        )
 
-def _load_item(place: PipelinePlace, id: str, found: _Entries) -> Item | None:
-    record = found.get(place.item(id).record)
-    if record is None:
-        return None
-    return Item(
-        id=id,
-        change=record.change,
-        live=record.live,
-        event=record.event,
-        enqueued_ms=record.enqueued_ms,
-        resets=record.resets,
-        started=record.started,
-        trouble=record.trouble,
-        successor=record.successor,
-        buildset=_load_buildset(place.item(id).buildset(record.buildset), record.buildset, found),
-    )
-
-
-def _load_buildset(here: BuildSetPlace, id: str, found: _Entries) -> BuildSet | None:
-    record = found.get(here.record) if id else None
-    if record is None:
-        return None
-    jobs = tuple(job for name in record.jobs or () if (job := found.get(here.job(name).record)) is not None)
-    builds = {job.name: build for job in jobs if (build := found.build(here.job(job.name))) is not None}
-    proposed = found.blob(here.proposed)
-    return BuildSet(
-        id=id,
-        ahead=record.ahead,
-        merge=record.merge,
-        error=record.error,
-        blame=record.blame,
-        state=found.blob(here.repo_state),
-        proposed=proposed.files if proposed else {},
-        graph=None if record.jobs is None else FrozenGraph(jobs, record.fail_fast, record.in_pipeline),
-        builds=builds,
-        config_errors=record.config_errors,
-        warnings=record.warnings,
-        landing=record.landing,
-        landing_error=record.landing_error,
-    )
+    def _job(self, here: JobPlace, name: str) -> FrozenJob:
+        job = self._found.need(here.record)
+        if job.name != name:
+            raise Undecodable(here.record.path, f"it is the job {job.name}")
+        return job
 
 
 def garbage(place: PipelinePlace, entries: Iterable[Entry], state: State) -> list[Op]:

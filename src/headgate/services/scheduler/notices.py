@@ -5,15 +5,19 @@ Notices tell everything that happens; reports what the pipeline says, to the con
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec.structs import asdict, replace
 
 from headgate.base.ids import derived
-from headgate.gate.model import Action, BuildSet, Item, Record, State, World
+from headgate.base.subject import about
+from headgate.gate.model import Action, BuildSet, Item, Land, Merge, Record, State, World
 from headgate.gate.report import build_url, filled, kind_of
 from headgate.map.records import BuildTold, Notice, Posting, QueueReport
 from headgate.services.notices.naming import notice, queue_of
+
+log = logging.getLogger("headgate.pipeline")
 
 
 def notices(
@@ -151,3 +155,24 @@ def _told(buildset: BuildSet, world: World) -> Iterator[BuildTold]:
                 log_url=build_url(build, world),
                 error=build.error,
             )
+
+
+def tell_of(asked: list[Action], after: State) -> None:
+    """What people look for in the log: what is tested, and tested anew; what lands; what came of every item."""
+    of = (
+        {item.buildset.id: item for _, item in after.items() if item.buildset is not None}
+        if any(isinstance(action, Merge | Land) for action in asked)
+        else {}
+    )
+    for action in asked:
+        match action:
+            case Merge(work=work) | Land(work=work) if (item := of.get(work.buildset)) is not None:
+                with about(change=item.change.id, item=item.id, buildset=work.buildset):
+                    what = "passed; it is to land" if isinstance(action, Land) else "is to be tested"
+                    log.info("%s %s", item.change.id, what)
+            case Record(item=item, result=result):
+                buildset = item.buildset.id if item.buildset else ""
+                with about(change=item.change.id, item=item.id, buildset=buildset):
+                    log.info("%s leaves: %s", item.change.id, result)
+            case _:
+                pass

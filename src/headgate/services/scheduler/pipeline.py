@@ -2,49 +2,63 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections import Counter
 from typing import Any
 
 from msgspec.structs import replace
 
+from headgate.base.ids import derived, fresh
 from headgate.base.subject import about
 from headgate.config.dynamic import Layouts
 from headgate.gate.absorb import absorb, unmoved
-from headgate.gate.advance import holders
-from headgate.gate.change import TriggerEvent
+from headgate.gate.change import EventKind, TriggerEvent, whose
 from headgate.gate.decide import settle, unfinished
-from headgate.gate.enqueue import concluded
-from headgate.gate.model import Action, Cancel, Land, Merge, Record, Resume, Run, State, World
+from headgate.gate.enqueue import concluded, triggers
+from headgate.gate.leave import set_aside
+from headgate.gate.model import Action, Cancel, Faulty, Resume, Run, State, World
 from headgate.gate.start import awaited
 from headgate.gate.work import Answer, BuildEnded, BuildOutcome, BuildPaused, LayoutChanged
-from headgate.map.places import PipelineEvents, semaphore_of
-from headgate.map.records import ForPipeline, Holder, ManagementResult, SemaphoreRecord
-from headgate.map.tree import Address
+from headgate.map.places import PipelineEvents
+from headgate.map.records import ForPipeline, ManagementResult
 from headgate.recipes import blob
 from headgate.recipes.codec import decode
 from headgate.recipes.lock import lock
+from headgate.recipes.mirror import Part
 from headgate.recipes.requests import Open, Requests
-from headgate.recipes.stream import Waiting, consumed
+from headgate.recipes.stream import Reader, Waiting, consumed
 from headgate.services.asking import tell
 from headgate.services.configuration import Configuration
 from headgate.services.context import Context
-from headgate.services.scheduler.keeping import garbage, load
-from headgate.services.scheduler.notices import notices, reports
+from headgate.services.judging.proposals import Proposals
+from headgate.services.nodes.zones import zone_of
+from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries, said
+from headgate.services.scheduler.keeping import Damaged, garbage, load
+from headgate.services.scheduler.notices import notices, reports, tell_of
+from headgate.services.scheduler.semaphores import Semaphores
 from headgate.services.scheduler.standings import Standings
-from headgate.services.scheduler.turn import Piece, Turn, by_buildset, packed
-from headgate.services.scheduler.zones import zone_of
+from headgate.services.scheduler.turn import Piece, Turn, packed
 from headgate.store.store import GuardLost, Session
-from headgate.store.types import At, Conflict, Op
+from headgate.store.types import At, Conflict, Op, Put, SessionLost, TooLarge, Unavailable
 
 log = logging.getLogger("headgate.pipeline")
 
 DISOWN_ATTEMPTS_MAX = 10
 EVENTS_MAX = 20
 """Events absorbed in one turn."""
+FRESH_MIN = 5
+"""Of them so many may be triggers, however many results wait."""
 
 Event = TriggerEvent | Answer | ForPipeline
+
+
+class FaultyEvent(Exception):
+    """Taking it up raises; the cause says what."""
+
+    def __init__(self, waiting: Waiting[Event]) -> None:
+        super().__init__(waiting.entry)
+        self.waiting = waiting
 
 
 class PipelineRunner:
@@ -53,17 +67,25 @@ class PipelineRunner:
     def __init__(self, context: Context, configuration: Configuration, name: str, standings: Standings) -> None:
         self._context, self.tenant, self.name = context, configuration.tenant.name, name
         self._configuration, self._standings = configuration, standings
-        self._state = State()
+        self._state, self._proposals = State(), Proposals(None, lambda: None)
         self._events: PipelineEvents = context.map.events.tenant(self.tenant).pipelines(name)
         self._place = context.map.tenant(self.tenant).pipeline(name)
         map = context.map
+        self._semaphores = Semaphores(context, configuration, name)
+        self._triggers = Reader(self._events.trigger.stream, context.mirror, whose)
+        self._quarantine, self._tries = Quarantine(context), Tries()
+        self._most = EVENTS_MAX
+        """Events of the next turn: fewer while turns raise, to find the one that does."""
+        self._aside: dict[str, str] = {}
+        """Item that the next turn sets aside -> why."""
+        self._damaged: tuple[Damaged, ...] = ()
+        """What the last holder left that cannot be read, and that is not of an item of the state."""
         self._looked_at = (
             self._events.path,
             map.cache.path,
             map.config.path,
             map.layout(self.tenant).path,
-            map.semaphores(self.tenant).path,
-            map.global_semaphores.path,
+            *self._semaphores.places,
         )
         """Prefixes of all that a turn may rest on."""
         self._looked: tuple[object, ...] = ()
@@ -81,15 +103,21 @@ class PipelineRunner:
         async with lock(self._context.store, session, path).hold() as guard:
             await self._take_over()
             with self._context.mirror.part(*self._looked_at) as stirs:
-                while True:
-                    seen = stirs.moves
-                    if not await self._turn(guard):
-                        await stirs.moved(seen)
+                async with Proposals(self._context.judging, stirs.nudge) as self._proposals:
+                    await self._turns(stirs, guard)
+
+    async def _turns(self, stirs: Part, guard: At) -> None:
+        while True:
+            seen = stirs.moves
+            if not await self._turn(guard):
+                await stirs.moved(seen)
 
     async def _take_over(self) -> None:
         """The state as the last holder left it."""
         entries = await self._context.store.list(self._place.path)
-        self._state = load(self._place, entries)
+        self._state, damaged = load(self._place, entries)
+        self._aside = {one.item: f"{one.path} cannot be read: {one.why}" for one in damaged if one.item}
+        self._damaged = tuple(one for one in damaged if not one.item)
         self._looked, self._settled, self._littered = (), False, bool(entries)
 
     async def _tidy(self, guard: At) -> None:
@@ -128,9 +156,48 @@ class PipelineRunner:
             return False
         with about(tenant=self.tenant, pipeline=self.name):
             began = time.perf_counter()
-            await self._decide(events, facts, layouts, guard)
+            try:
+                await self._decide(events, facts, layouts, guard)
+                self._most = min(2 * self._most, EVENTS_MAX)
+            except (GuardLost, SessionLost, Unavailable):
+                raise
+            except Exception as error:
+                await self._blame(error, events, facts, layouts, guard)
             self._context.observer.turn(self.tenant, self.name, len(events), time.perf_counter() - began)
         return True
+
+    async def _blame(
+        self, error: Exception, events: list[Waiting[Event]], facts: tuple[object, ...], layouts: Layouts, guard: At
+    ) -> None:
+        """Finds what made the turn raise: an event, or an item.  After a few tries it is set aside; what is neither's
+        is raised."""
+        log.warning("%s/%s: a turn with %d events raised", self.tenant, self.name, len(events), exc_info=error)
+        if self._torn:
+            await self._take_over()
+        if isinstance(error, Faulty) and error.item:
+            if self._tries.spent(error.item):
+                self._aside[error.item] = said(error.__cause__ or error)
+        elif isinstance(error, FaultyEvent):
+            await self._event_aside(error.waiting, error.__cause__ or error, guard)
+        elif len(events) > 1:
+            self._most = len(events) // 2
+            return
+        elif events:
+            await self._decide([], facts, layouts, guard)
+            await self._event_aside(events[0], error, guard)
+        else:
+            raise error
+        await asyncio.sleep(TRY_AGAIN_S)
+
+    async def _event_aside(self, waiting: Waiting[Event], error: BaseException, guard: At) -> None:
+        if not self._tries.spent(waiting.entry):
+            return
+        queue = waiting.entry.rpartition("/")[0]
+        ops = self._quarantine.event(waiting, queue, error, self.tenant)
+        await self._context.store.commit([], ops, guards=[guard])
+        if isinstance(waiting.event, ForPipeline) and waiting.event.result:
+            await tell(self._context, waiting.event.result, ManagementResult(False, f"it was set aside: {said(error)}"))
+        await self._context.mirror.gone(waiting.entry)
 
     async def _decide(
         self, events: list[Waiting[Event]], facts: tuple[object, ...], layouts: Layouts, guard: At
@@ -143,11 +210,17 @@ class PipelineRunner:
             after = absorb(after, LayoutChanged(layout=""), world, asked)
         outcomes: dict[str, ManagementResult] = {}
         for event in events:
-            after = self._absorb(after, event.event, world, asked, outcomes)
+            try:
+                after = self._absorb(after, event.event, world, asked, outcomes)
+            except Exception as error:
+                raise FaultyEvent(event) from error
+        aside = self._leaving(world)
+        for id, why in self._aside.items():
+            after = set_aside(after, id, f"Headgate cannot handle it: {why}", world, asked)
         settled = concluded(self._state, settle(after, world, asked), asked, world)
         after = settled if settled is after else settle(settled, world, asked)
         try:
-            await self._record(after, asked, events, world, guard)
+            await self._record(after, asked, events, world, aside, guard)
         except GuardLost:
             raise
         except Conflict as conflict:
@@ -156,6 +229,7 @@ class PipelineRunner:
                 await self._take_over()
             await self._context.mirror.moved(seen)  # what it did not show stood against it
             return
+        self._aside, self._damaged = {}, ()
         looked_at_all = self._settled and not unfinished(asked)
         self._state, self._looked, self._layout = after, facts if looked_at_all else (), layouts
         if self._littered:
@@ -178,11 +252,30 @@ class PipelineRunner:
             outcomes[event.result] = ManagementResult(not why, why)
         return after
 
+    def _leaving(self, world: World) -> list[Piece]:
+        """What the quarantine is to say of what is set aside with this turn."""
+        pieces, of = list[Piece](), {item.id: item for _, item in self._state.items()}
+        gone = [(of[id].change, why, id) for id, why in self._aside.items() if id in of and of[id].live]
+        gone += [(one.change, f"{one.path}: {one.why}", one.path) for one in self._damaged if one.change is not None]
+        for change, why, id in gone:
+            again = (TriggerEvent(kind, change, fresh(), world.now_ms) for kind in EventKind)
+            event = next((event for event in again if triggers(world.pipeline, event)), None)
+            what = f"{change.id} of {change.project} in {self.name}"
+            pieces.append(Piece(self._quarantine.change(id, what, why, self.tenant, self._events, event)))
+        for one in self._damaged:
+            if one.change is None:
+                pieces.append(Piece(self._quarantine.put(derived(one.path), "record", one.path, one.why, self.tenant)))
+        return pieces
+
     def _waiting(self) -> list[Waiting[Event]]:
-        """Management first, as people are waiting; then results, which free resources; then what is new."""
-        mirror, found = self._context.mirror, list[Waiting[Event]]()
-        for queue in (self._events.management, self._events.result, self._events.trigger):
-            found += queue.stream.waiting(mirror, limit=EVENTS_MAX - len(found))  # type: ignore[arg-type]  # of a union
+        """Management first, as people are waiting; then results, which free resources; then what is new, of which some
+        is always taken up."""
+        mirror, most, found = self._context.mirror, self._most, list[Waiting[Event]]()
+        triggers = self._triggers.waiting(most)
+        for queue in (self._events.management, self._events.result):
+            limit = most - len(found) - min(FRESH_MIN, len(triggers), most // 2)
+            found += queue.stream.waiting(mirror, limit=limit)  # type: ignore[arg-type]  # of a union
+        found += triggers[: most - len(found)]  # type: ignore[arg-type]  # one of the union
         return found
 
     async def _whole(self, waiting: Waiting[Event]) -> Waiting[Event]:
@@ -192,12 +285,13 @@ class PipelineRunner:
             return waiting
         try:
             found = await blob.taken(self._context.store, event.apart)
+            data = decode(found[0], dict[str, Any]) if found is not None else {}
         except ValueError as damaged:
             log.error("%s/%s: %s", self.tenant, self.name, damaged)
             found = None
         if found is None:
             return replace(waiting, event=_lost(event))
-        data, besides = decode(found[0], dict[str, Any]), tuple(found[1])
+        besides = tuple(found[1])
         if isinstance(event, BuildEnded):
             outcome = replace(event.outcome, data=data)
             return replace(waiting, event=replace(event, outcome=outcome), besides=besides)
@@ -209,75 +303,20 @@ class PipelineRunner:
         return World(
             tenant=self.tenant,
             pipeline=replace(pipelines[self.name], supercedes=known),
-            layouts=layouts,
+            layouts=self._proposals.over(layouts),
             standings=self._standings.now(),
             now_ms=self._context.now_ms(),
             root_url=self._context.root_url,
-            held=self._held(layouts),
+            held=self._semaphores.held(layouts, self._state),
             disabled=self._state.disabled,
             dependencies_max=layouts.tenant.max_dependencies,
             changes_max=layouts.tenant.max_changes_per_pipeline,
         )
 
-    def _held(self, layouts: Layouts) -> Counter[str]:
-        """Semaphore -> holders in other pipelines, and playbooks."""
-        held: Counter[str] = Counter()
-        for name in self._semaphore_names(layouts, self._state):
-            held[name] = sum(not self._is_ours(h) or h.build != "" for h in self._semaphore(name).holders)
-        return held
-
-    def _semaphore_names(self, layouts: Layouts, state: State) -> set[str]:
-        graphs = (item.buildset.graph for _, item in state.items() if item.buildset is not None)
-        return set(layouts.landed.semaphores).union(*(graph.semaphores for graph in graphs if graph is not None))
-
-    def _semaphore(self, name: str) -> SemaphoreRecord:
-        address = self._place_of(name)
-        entry = self._context.mirror.get(address.path)
-        return address.decode(entry.value) if entry else SemaphoreRecord(())
-
-    def _place_of(self, semaphore: str) -> Address[SemaphoreRecord]:
-        shared = semaphore in self._configuration.tenant.semaphores
-        return semaphore_of(self._context.map, self.tenant, semaphore, shared=shared)
-
-    def _is_ours(self, holder: Holder) -> bool:
-        return holder.pipeline == self.name and holder.tenant in ("", self.tenant)
-
     def _facts(self) -> tuple[object, ...]:
         """Changes whenever anything outside our own state that a decision may rest on has changed."""
-        mirror, map = self._context.mirror, self._context.map
-        semaphores = (*mirror.under(map.semaphores(self.tenant).path), *mirror.under(map.global_semaphores.path))
-        return self._standings.counted(), id(self._configuration.layouts), *(e.version for e in semaphores)
-
-    def _holding(self, after: State, *, cut: bool = False) -> Piece:
-        """The semaphores as this pipeline holds them after the turn; others' holders stay, and playbooks of builds
-        that run.  Of a turn that is `cut` none is given up but to another holder of ours: what it was held for is
-        still there until the end."""
-        piece = Piece()
-        before_of, after_of = _by_name(self._state), _by_name(after)
-        names = {*before_of, *after_of, *self._configuration.layouts.landed.semaphores}
-        running = _running(after) if names else set()
-
-        def left(holder: Holder) -> bool:
-            return self._is_ours(holder) and holder.build != "" and holder.build not in running
-
-        for name in sorted(names):
-            settled = self._settled and before_of.get(name) == after_of.get(name)
-            if settled and not any(map(left, self._semaphore(name).holders)):
-                continue
-            address = self._place_of(name)
-            entry = self._context.mirror.get(address.path)
-            holders = self._semaphore(name).holders
-            others = tuple(h for h in holders if not self._is_ours(h) or (h.build and not left(h)))
-            tenant = self.tenant if name in self._configuration.tenant.semaphores else ""
-            ours = tuple(Holder(self.name, buildset, job, "", tenant) for buildset, job in after_of.get(name, ()))
-            if cut:
-                given_up = [holder for holder in holders if holder not in others + ours]
-                others += tuple(given_up[sum(holder not in holders for holder in ours) :])
-            if set(others + ours) == set(holders):
-                continue
-            piece.checks.append(At(address.path, entry.version if entry else None))
-            piece.ops.append(address.put(SemaphoreRecord(others + ours)))
-        return piece
+        layouts, answered = id(self._configuration.layouts), self._proposals.answered
+        return self._standings.counted(), layouts, answered, *self._semaphores.versions()
 
     async def _to_tell(self, asked: list[Action]) -> dict[str, Open]:
         """The requests whose workers are to be told something: also one of a turn that the mirror does not show yet."""
@@ -293,58 +332,60 @@ class PipelineRunner:
         return found
 
     async def _record(
-        self, after: State, asked: list[Action], events: list[Waiting[Event]], world: World, guard: At
+        self,
+        after: State,
+        asked: list[Action],
+        events: list[Waiting[Event]],
+        world: World,
+        aside: list[Piece],
+        guard: At,
     ) -> None:
-        context = self._context
-        mirror = context.mirror
-
-        told = await self._to_tell(asked)
+        """Raises Faulty for an item of which something is too large for any commit."""
+        context, mirror = self._context, self._context.mirror
+        self._torn = False
         turn = Turn(
             map=context.map,
             tenant=self.tenant,
             pipeline=self.name,
             builds=lambda job: context.zone(zone_of(job, context)),
             merges=context.merges,
-            told=told,
+            told=await self._to_tell(asked),
             mirror=mirror,
             now_ms=context.now_ms(),
         )
-        end: list[Op] = consumed(events)
-        if context.publishing:
-            end += context.published(*notices(self.tenant, self.name, self._state, after, asked, context.now_ms()))
-        for connection, postings in reports(self._state, after, asked, world).items():
-            end += context.reported(connection, *postings)
-        holding, pieces = self._holding(after), turn.pieces(self._state, after, asked, end)
-        commits = packed([holding, *pieces], context.ops_max)
+        besides = [Piece([op]) for event in events for op in event.besides]
+        pieces = turn.pieces(self._state, after, asked, [*consumed(events), *self._news(after, asked, world)])
+        for piece in pieces:
+            if piece.item and not piece.fits:
+                raise Faulty(piece.item) from TooLarge("what is to be recorded of it is too large for the store")
+        rest = [*aside, *pieces, *besides]
+        holding = self._semaphores.holding(self._state, after, settled=self._settled)
+        commits = packed([*holding, *rest], context.ops_max)
         if cut := len(commits) > 1:
-            holding = self._holding(after, cut=True)
-            commits = packed([holding, *pieces], context.ops_max)
-        self._torn = False
+            holding = self._semaphores.holding(self._state, after, settled=self._settled, cut=True)
+            commits = packed([*holding, *rest], context.ops_max)
+        held = {op.path for piece in holding for op in piece.ops if isinstance(op, Put)}
         for commit in commits:
             written = await context.store.commit(commit.checks, commit.ops, guards=[guard])
-            if not self._torn and cut and holding.ops:
-                for entry in written[: len(holding.ops)]:
-                    assert entry is not None, "semaphores are put"
+            for entry in written if cut else ():
+                if entry is not None and entry.path in held:
                     await mirror.reached(entry.path, entry.version)
             self._torn = True
-        self._settled = not cut
+        self._torn, self._settled = False, not cut
 
-
-def tell_of(asked: list[Action], after: State) -> None:
-    """What people look for in the log: what is tested, and tested anew; what lands; what came of every item."""
-    of = by_buildset(after) if any(isinstance(action, Merge | Land) for action in asked) else {}
-    for action in asked:
-        match action:
-            case Merge(work=work) | Land(work=work) if (item := of.get(work.buildset)) is not None:
-                with about(change=item.change.id, item=item.id, buildset=work.buildset):
-                    what = "passed; it is to land" if isinstance(action, Land) else "is to be tested"
-                    log.info("%s %s", item.change.id, what)
-            case Record(item=item, result=result):
-                buildset = item.buildset.id if item.buildset else ""
-                with about(change=item.change.id, item=item.id, buildset=buildset):
-                    log.info("%s leaves: %s", item.change.id, result)
-            case _:
-                pass
+    def _news(self, after: State, asked: list[Action], world: World) -> list[Op]:
+        """What is told to queues of messages.  When it cannot be put in words, nobody is told; the turn goes on."""
+        context, ops = self._context, list[Op]()
+        try:
+            if context.publishing:
+                told = notices(self.tenant, self.name, self._state, after, asked, context.now_ms())
+                ops += context.published(*told)
+            for connection, postings in reports(self._state, after, asked, world).items():
+                ops += context.reported(connection, *postings)
+        except Exception:
+            log.exception("%s/%s: what happened in a turn cannot be told", self.tenant, self.name)
+            context.observer.untold(self.name, 1)
+        return ops
 
 
 def _lost(event: BuildEnded | BuildPaused) -> BuildEnded:
@@ -352,16 +393,3 @@ def _lost(event: BuildEnded | BuildPaused) -> BuildEnded:
     build = event.outcome.build if isinstance(event, BuildEnded) else event.build
     outcome = BuildOutcome(build=build, error="what it returned was lost")
     return BuildEnded(event.buildset, event.job, outcome)
-
-
-def _running(state: State) -> set[str]:
-    """Builds that have not ended."""
-    buildsets = [item.buildset for _, item in state.items() if item.buildset is not None]
-    return {b.id for buildset in buildsets for b in buildset.builds.values() if b.result is None}
-
-
-def _by_name(state: State) -> dict[str, list[tuple[str, str]]]:
-    found: dict[str, list[tuple[str, str]]] = {}
-    for name, buildset, job in holders(state):
-        found.setdefault(name, []).append((buildset, job))
-    return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from headgate.recipes.lock import write_lock
 from headgate.recipes.mirror import Part
 from headgate.services.configuration import Configuration, readers
 from headgate.services.context import Context
+from headgate.services.quarantine.tended import tended
 from headgate.services.scheduler.configfiles import Reading
 from headgate.services.scheduler.connection import ConnectionRunner
 from headgate.services.scheduler.pipeline import PipelineRunner
@@ -32,6 +34,8 @@ from headgate.services.scheduler.sweeping import Sweeper, Unwanted
 from headgate.services.scheduler.tenant import TenantRunner
 from headgate.services.scheduler.timers import Timers
 from headgate.store.store import Session
+
+log = logging.getLogger("headgate.scheduler")
 
 Work = tuple[str, ...]
 """("connection", name), ("tenant", name), ("pipeline", tenant, name), ("sweep", builds | merges | general),
@@ -86,15 +90,21 @@ class Scheduler:
             await self._stop(list(self._running))
 
     async def _keep(self, mine: Collection[Work], session: Session, stirs: Part) -> None:
-        """A task for each work that is ours, none for others; a failure of one is ours, and looked at at once."""
+        """A task for each work that is ours, none for others.  What ends one is the loss of our session or a lock."""
         await self._stop([work for work in self._running if work not in mine])
         for work in mine:
             task = self._running.get(work)
             if task is not None and task.done():
                 await task
             if task is None:
-                task = self._running[work] = asyncio.ensure_future(self._runner(work)(session))
+                task = self._running[work] = asyncio.ensure_future(self._tended(work, session))
                 task.add_done_callback(lambda _: stirs.nudge())
+
+    async def _tended(self, work: Work, session: Session) -> None:
+        tenant = work[1] if work[0] in ("tenant", "pipeline") else ""
+        await tended(
+            self._context, " ".join((work[0], "/".join(work[1:]))).strip(), self._runner(work), session, tenant
+        )
 
     def _runner(self, work: Work) -> Callable[[Session], Coroutine[Any, Any, None]]:
         cleanup = self._context.map.cleanup
@@ -150,7 +160,11 @@ class Scheduler:
         """The tenant file, for processes that do not have it."""
         system, store = self._context.map.system, self._context.store
         async with write_lock(store, session, system.conf_lock.path).hold() as guard:
-            value = await blob.read(store, system.conf.path)
+            try:
+                value = await blob.read(store, system.conf.path)
+            except ValueError as damaged:
+                log.error("%s; the tenant file is written anew", damaged)
+                value = None
             if value is None or _digest(value) != self._conf.digest:
                 await blob.write(store, system.conf.path, msgspec.json.encode(self._conf), guards=[guard])
 

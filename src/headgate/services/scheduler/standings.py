@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from headgate.gate.change import Standing
 from headgate.map.places import ConnectionCache, Map
 from headgate.map.records import CacheEntry
-from headgate.recipes.codec import decode, encode, readable
+from headgate.recipes.codec import encode, readable
 from headgate.recipes.mirror import Mirror
 from headgate.store.types import At, Delete, Op, Put
 
@@ -84,8 +84,8 @@ def remember(map: Map, mirror: Mirror, standing: Standing, id: str) -> tuple[At,
         Put(f"{place.data.path}/{id}", encode(standing)),
         Put(path, encode(CacheEntry(standing.change.key, id))),
     ]
-    if old is not None:
-        ops.append(Delete(f"{place.data.path}/{decode(old.value, CacheEntry).data_uuid}"))
+    if old is not None and (named := readable(old, CacheEntry)) is not None:
+        ops.append(Delete(f"{place.data.path}/{named.data_uuid}"))
     return At(path, old.version if old else None), ops
 
 

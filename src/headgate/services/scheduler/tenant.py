@@ -9,18 +9,22 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from headgate.base.ids import fresh
-from headgate.gate.change import EventKind, TriggerEvent
+from headgate.gate.change import EventKind, TriggerEvent, whose
 from headgate.gate.enqueue import triggers
 from headgate.gate.work import CatAnswer
-from headgate.map.records import ForPipeline, LayoutRecord, ManagementResult, Reconfigure, Reread
+from headgate.map.records import ForPipeline, LayoutRecord, Management, ManagementResult, Reconfigure, Reread
+from headgate.map.tree import Undecodable
+from headgate.recipes.codec import readable
 from headgate.recipes.lock import lock, write_lock
-from headgate.recipes.stream import Waiting, consumed
+from headgate.recipes.stream import Reader, Waiting, consumed
 from headgate.services.asking import tell
 from headgate.services.configuration import Configuration, kept
 from headgate.services.context import Context
+from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries, said, transient
 from headgate.services.scheduler.configfiles import ConfigFiles, Reading
+from headgate.services.scheduler.turn import Piece, packed
 from headgate.store.store import Session
-from headgate.store.types import At, Op
+from headgate.store.types import At, Delete, Entry, Op
 
 log = logging.getLogger("headgate.tenant")
 
@@ -28,6 +32,8 @@ EVENTS_MAX = 15
 READING_PRECEDENCE = 100
 BEHIND_RETRY_S = 0.5
 """When what is kept is looked at again that is not what the layout is to be made of; then twice as long each time."""
+BEHIND_S = 5.0
+"""How long texts that the layout record names may be missing, as while they are written, until they are read anew."""
 UNREAD_RETRY_S = 30.0
 """When a project whose configuration could not be read is asked for again."""
 
@@ -44,6 +50,10 @@ class TenantRunner:
         self._events = context.map.events.tenant(self._tenant.name)
         self._unread: dict[str, str] = {}
         """Project that could not be read -> why."""
+        self._triggers = Reader(self._events.trigger.stream, context.mirror, whose)
+        self._quarantine, self._tries = Quarantine(context), Tries()
+        self._most = EVENTS_MAX
+        """Of what is asked, taken up at once: less when that raised."""
 
     async def run(self, session: Session) -> None:
         locks, store, name = self._context.map.locks, self._context.store, self._tenant.name
@@ -61,64 +71,99 @@ class TenantRunner:
         entry = await self._context.store.get(place.path)
         if entry is not None:
             await self._context.mirror.reached(entry.path, entry.version)
-        had = place.decode(entry.value).branches if entry is not None else {}
+        had = self._named(entry)
         unread = [p for p, reading in self._readings.items() if p not in had or not self._files.has(reading)]
         if unread or had.keys() != self._readings.keys():
             await self._reconfigure(unread, session)
+        await self._keep_current(session)
+
+    async def _keep_current(self, session: Session) -> None:
+        """Until what is kept is what the layout is to be made of."""
         wait_s = BEHIND_RETRY_S
-        while not self._configuration.current():
+        while not self._current():
             await self._reconfigure(self._behind() or list(self._readings), session)
-            if not self._configuration.current():  # another tenant is reading; or a text is damaged, and git is away
+            if not self._current():  # another tenant is reading; or a text is damaged, and git is away
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, UNREAD_RETRY_S)
+
+    def _current(self) -> bool:
+        """A record that is damaged is made anew."""
+        try:
+            return self._configuration.current()
+        except Undecodable as damaged:
+            log.error("tenant %s: %s; its configuration is read anew", self._tenant.name, damaged)
+            return False
+
+    def _named(self, entry: Entry | None) -> dict[str, dict[str, str]]:
+        """What a layout record names; of one that is damaged nothing."""
+        record = readable(entry, LayoutRecord) if entry is not None else None
+        return record.branches if record is not None else {}
 
     def _behind(self) -> list[str]:
         """Projects of which other texts are kept than the layout record names."""
         place = self._context.map.layout(self._tenant.name).record
-        entry = self._context.mirror.get(place.path)
-        named = place.decode(entry.value).branches if entry is not None else {}
+        named = self._named(self._context.mirror.get(place.path))
         return [project for project in self._readings if named.get(project, {}) != self._kept(project)]
 
     def _kept(self, project: str) -> dict[str, str]:
         return {branch: record.digest for branch, record in kept(self._context, project).items()}
 
     async def _loop(self, session: Session, management: At, trigger: At) -> None:
-        with self._context.mirror.part(self._events.management.path, self._events.trigger.path) as stirs:
+        prefixes = (self._events.management.path, self._events.trigger.path, self._context.map.config.path)
+        own = self._context.map.layout(self._tenant.name).path
+        with self._context.mirror.part(*prefixes, own) as stirs:
             while True:
                 seen = stirs.moves
-                if await self._manage(session, management) or await self._trigger(trigger):
+                if await self._managed(session, management) or await self._trigger(trigger):
                     continue
+                behind = not self._current()
                 try:
-                    async with asyncio.timeout(UNREAD_RETRY_S if self._unread else None):
+                    async with asyncio.timeout(BEHIND_S if behind else UNREAD_RETRY_S if self._unread else None):
                         await stirs.moved(seen)
                 except TimeoutError:
-                    await self._reconfigure(sorted(self._unread), session)
+                    if behind and not self._current():
+                        await self._keep_current(session)
+                    else:
+                        await self._reconfigure(sorted(self._unread), session)
 
     # --- events
 
     async def _trigger(self, guard: At) -> bool:
-        """Moves trigger events on to the pipelines they may concern; stops behind one that changes configuration."""
-        waiting = self._events.trigger.stream.waiting(self._context.mirror, limit=EVENTS_MAX)
+        """Moves trigger events on to the pipelines they may concern, the projects in turn; stops behind one that
+        changes configuration.  An event ends once all pipelines have it."""
+        waiting = self._triggers.waiting(EVENTS_MAX)
         if not waiting:
             return False
-        ops: list[Op] = []
-        done: list[Waiting[TriggerEvent]] = []
+        pieces = list[Piece]()
         for event in waiting:
-            done.append(event)
-            ops += self._forward(event.event)
-            if changed := self._configuration_in(event.event):
-                ops += self._events.management.stream.append(changed)
+            try:
+                told, changed = list(self._forward(event.event)), self._configuration_in(event.event)
+            except Exception as error:
+                if not self._tries.spent(event.entry):
+                    log.exception("tenant %s: %s could not be moved on", self._tenant.name, event.entry)
+                    await asyncio.sleep(TRY_AGAIN_S)
+                    break
+                queue = self._events.trigger.stream.queue
+                pieces.append(Piece(self._quarantine.event(event, queue, error, self._tenant.name)))
+                continue
+            pieces += told
+            if changed is not None:
+                pieces.append(Piece([*self._events.management.stream.append(changed), *event.consume()]))
                 break
-        await self._context.store.commit([], [*ops, *consumed(done)], guards=[guard])
-        await self._context.mirror.gone(done[-1].entry)
+            pieces.append(Piece(event.consume()))
+        for commit in packed(pieces):
+            await self._context.store.commit([], commit.ops, guards=[guard])
+        gone = [op.path for piece in pieces for op in piece.ops if isinstance(op, Delete)]
+        for path in gone[-1:]:
+            await self._context.mirror.gone(path)
         return True
 
-    def _forward(self, event: TriggerEvent) -> Iterable[Op]:
+    def _forward(self, event: TriggerEvent) -> Iterable[Piece]:
         """To pipelines it triggers; news of a change's patchsets to all, as any may hold an older one."""
         news = event.kind in (EventKind.PROPOSED, EventKind.ABANDONED)
         for name, pipeline in self._configuration.layouts.landed.pipelines.items():
             if news or triggers(pipeline, event):
-                yield from self._events.pipelines(name).trigger.stream.append(event)
+                yield Piece(self._events.pipelines(name).trigger.stream.append(event))
 
     def _configuration_in(self, event: TriggerEvent) -> Reconfigure | None:
         change = event.change
@@ -131,11 +176,28 @@ class TenantRunner:
             return Reconfigure({change.project: ()})
         return None
 
-    async def _manage(self, session: Session, guard: At) -> bool:
-        """Acts on what people and reconfigurations ask."""
-        waiting = self._events.management.stream.waiting(self._context.mirror, limit=EVENTS_MAX)
+    async def _managed(self, session: Session, guard: At) -> bool:
+        """Acts on what people and reconfigurations ask; on one thing at a time once that raised, to find which does."""
+        stream = self._events.management.stream
+        waiting = stream.waiting(self._context.mirror, limit=self._most)
         if not waiting:
             return False
+        try:
+            await self._manage(waiting, session, guard)
+            self._most = EVENTS_MAX
+        except Exception as error:
+            if transient(error):
+                raise
+            log.exception("tenant %s: what is asked cannot be done", self._tenant.name)
+            if len(waiting) == 1 and self._tries.spent(waiting[0].entry):
+                ops = self._quarantine.event(waiting[0], stream.queue, error, self._tenant.name)
+                await self._context.store.commit([], ops, guards=[guard])
+                await self._context.mirror.gone(waiting[0].entry)
+            self._most = 1
+            await asyncio.sleep(TRY_AGAIN_S)
+        return True
+
+    async def _manage(self, waiting: Sequence[Waiting[Management]], session: Session, guard: At) -> None:
         ops: list[Op] = consumed(waiting)
         projects: dict[str, tuple[str, ...]] = {}
         told: dict[str, str] = {}
@@ -163,7 +225,6 @@ class TenantRunner:
         for path, why in told.items():
             await tell(self._context, path, ManagementResult(not why, why))
         await self._context.mirror.gone(waiting[-1].entry)
-        return True
 
     # --- configuration
 
@@ -174,7 +235,13 @@ class TenantRunner:
         answers = await asyncio.gather(*(self._read(project, session) for project in projects))
         async with write_lock(store, session, self._context.map.locks.tenant(name).lock.path).hold() as guard:
             for project, answer in zip(projects, answers, strict=True):
-                await self._take(project, answer, ltime, session, guard)
+                try:
+                    await self._take(project, answer, ltime, session, guard)
+                except Exception as error:
+                    if transient(error):
+                        raise
+                    failed = CatAnswer(project, ok=False, error=f"it cannot be taken up: {said(error)}")
+                    await self._take(project, failed, ltime, session, guard)
             await self._files.seen([guard])
             record = LayoutRecord(
                 uuid=fresh(),

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from headgate.base.ids import fresh
 from headgate.config.model import FrozenJob
-from headgate.gate.change import Standing
+from headgate.gate.change import Change, Standing
 from headgate.gate.model import Action, Cancel, Item, Land, Merge, Record, Report, Resume, Run, State, Supersede
-from headgate.gate.report import artifacts
+from headgate.gate.report import artifacts_of
 from headgate.gate.work import Dequeue
 from headgate.map.places import Map
 from headgate.map.records import Finished, ForPipeline
@@ -28,7 +28,7 @@ from headgate.recipes.requests import Open, Request, Requests
 from headgate.services.context import COMMIT_OPS_MAX
 from headgate.services.scheduler.keeping import writes
 from headgate.services.scheduler.standings import remember
-from headgate.store.types import COMMIT_SIZE_MAX_BYTES, Append, At, Delete, Op
+from headgate.store.types import COMMIT_SIZE_MAX_BYTES, PARENTS_MAX, Append, At, Delete, Op, Put
 
 SIZE_MAX_BYTES = COMMIT_SIZE_MAX_BYTES * 2 // 3
 
@@ -39,6 +39,14 @@ class Piece:
 
     ops: list[Op] = field(default_factory=list)
     checks: list[At] = field(default_factory=list)
+    item: str = ""
+    """Whose it is, of what is one item's alone."""
+
+    @property
+    def fits(self) -> bool:
+        """Into any commit at all, with its guards."""
+        size_bytes = sum(len(op.path) + len(op.value) for op in self.ops if isinstance(op, Put))
+        return max(len(self.ops), len(self.checks)) <= COMMIT_OPS_MAX and size_bytes < COMMIT_SIZE_MAX_BYTES
 
 
 @dataclass(slots=True)
@@ -63,14 +71,17 @@ class Turn:
         runs = {action.id: action for action in asked if isinstance(action, Run)}
         cancelled = {action.id for action in asked if isinstance(action, Cancel)}
         out = [Piece([op]) for op in diff.fresh]
-        builds = {id: Piece(self._build(ops, runs.get(id), id in cancelled)) for id, ops in diff.builds.items()}
-        items = {id: Piece(ops) for id, ops in diff.items.items()}
+        builds = {
+            id: Piece(self._build(ops, run := runs.get(id), id in cancelled), item=run.spec.item if run else "")
+            for id, ops in diff.builds.items()
+        }
+        items = {id: Piece(ops, item=id) for id, ops in diff.items.items()}
         of = by_buildset(after)
         last, unwanted = Piece(diff.queues), list[Piece]()
         for action in asked:
             if isinstance(action, Land):  # with the item that says it is landing, and waits for the answer
                 item = of.get(action.work.buildset)
-                piece = items.setdefault(item.id if item is not None else "", Piece())
+                piece = items.setdefault(item.id if item is not None else "", Piece(item=item.id if item else ""))
                 piece.ops += self._landing(action, item.id if item is not None else "")
             elif isinstance(action, Cancel | Resume):  # with the build that it changes, or once nothing knows of it
                 piece = self._word(action)
@@ -93,7 +104,7 @@ class Turn:
         here = self.map.tenant(self.tenant).pipeline(self.pipeline).item(spec.item).buildset(spec.buildset)
         spec = replace(spec, repo_state=here.repo_state.path)
         parameters = here.job(spec.job.name).build(spec.build).parameters
-        meta = {"item": spec.item, "buildset": spec.buildset, "job": spec.job.name, "change": spec.change.id}
+        meta = {"item": spec.item, "buildset": spec.buildset, "job": spec.job.name} | _of(spec.change)
         request = self._request(action.id, action.precedence, meta)
         return [*record, parameters.put(spec), *self.builds(spec.job).submit(request, msgspec.json.encode(spec))]
 
@@ -102,7 +113,7 @@ class Turn:
 
     def _landing(self, action: Land, item: str) -> list[Op]:
         """What has an item is cancelled when nobody waits for it; what is to land is not."""
-        meta = {"buildset": action.work.buildset, "change": action.work.change.id, "landing": item}
+        meta = {"buildset": action.work.buildset, "landing": item} | _of(action.work.change)
         request = self._request(action.id, action.precedence, meta)
         return self.merges.submit(request, msgspec.json.encode(action.work))
 
@@ -120,16 +131,16 @@ class Turn:
             case Merge(id, work, precedence):
                 if id not in cancelled:
                     item = work.chain[-1].item if work.chain else ""
-                    piece = items.setdefault(item or work.buildset, Piece())
+                    piece = items.setdefault(item or work.buildset, Piece(item=item))
                     meta = {"item": item, "buildset": work.buildset}
                     if (whose := of.get(work.buildset)) is not None:
-                        meta["change"] = whose.change.id
+                        meta |= _of(whose.change)
                     request = self._request(id, precedence, meta)
                     piece.ops += self.merges.submit(request, msgspec.json.encode(work))
             case Land() | Cancel() | Resume():
                 pass  # go with what they change
             case Report(id, work, precedence):
-                request = self._request(id, precedence, {"change": work.change.id})
+                request = self._request(id, precedence, _of(work.change))
                 last.ops += self.merges.submit(request, msgspec.json.encode(work))
             case Record(item, result, message):
                 finished = self._finished(item, result, message)
@@ -160,6 +171,7 @@ class Turn:
         buildset = item.buildset
         builds = tuple(buildset.builds.values()) if buildset else ()
         jobs = {job.name: job for job in buildset.jobs} if buildset else {}
+        artifacts = artifacts_of(buildset)
         return Finished(
             buildset=buildset.id if buildset else item.id,
             tenant=self.tenant,
@@ -182,7 +194,7 @@ class Turn:
                     "log_url": build.log_url,
                     "error": build.error,
                     "nodeset": jobs[build.job].nodeset.name,
-                    "artifacts": artifacts(build),
+                    "artifacts": artifacts.get(build.id, []),
                     "provides": list(jobs[build.job].provides),
                 }
                 for build in builds
@@ -190,25 +202,33 @@ class Turn:
         )
 
 
+def _of(change: Change) -> dict[str, str]:
+    """What a request says of it."""
+    return {"change": change.id, "project": change.project}
+
+
 def packed(pieces: Iterable[Piece], ops_max: int = COMMIT_OPS_MAX) -> list[Piece]:
     """As few commits as hold the pieces, in order, none torn."""
     commits: list[Piece] = []
-    size_bytes = 0
+    size_bytes, parents = 0, set[str]()
     for piece in pieces:
         if not piece.ops:
             continue
         more_bytes = sum(len(op.value) + 200 for op in piece.ops if not isinstance(op, Delete))
+        more_parents = {op.parent for op in piece.ops if isinstance(op, Append)}
         full = commits and (
             len(commits[-1].ops) + len(piece.ops) > ops_max
             or len(commits[-1].checks) + len(piece.checks) > ops_max
             or size_bytes + more_bytes > SIZE_MAX_BYTES
+            or len(parents | more_parents) > PARENTS_MAX
         )
         if not commits or full:
             commits.append(Piece())
-            size_bytes = 0
+            size_bytes, parents = 0, set()
         commits[-1].ops += piece.ops
         commits[-1].checks += piece.checks
         size_bytes += more_bytes
+        parents |= more_parents
     return [_folded(commit) for commit in commits]
 
 

@@ -1,0 +1,1 @@
+"""Proposed configuration, judged at once or apart."""

@@ -1,0 +1,1 @@
+"""What nobody can handle is set aside, and the rest goes on."""

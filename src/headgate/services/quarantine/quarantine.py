@@ -1,0 +1,175 @@
+"""The place for what raises whenever it is handled: events, changes, damaged records, and works that stand still.
+
+Whoever meets such a thing tries it a few times, then sets it aside in the commit that takes it out of the way.  It
+stays there, with its error, until somebody retries or drops it by hand.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from headgate.base.ids import derived
+from headgate.gate.change import TriggerEvent
+from headgate.map.places import PipelineEvents
+from headgate.map.records import Quarantined
+from headgate.map.tree import Undecodable
+from headgate.recipes.codec import encode, readable
+from headgate.recipes.stream import StreamEntry, Waiting
+from headgate.services.context import Context
+from headgate.store.store import Txn
+from headgate.store.types import Append, Conflict, Delete, Op, Put, SessionLost, StoreError, TooLarge
+
+log = logging.getLogger("headgate.quarantine")
+
+E = TypeVar("E")
+
+TRIES_MAX = 3
+TRY_AGAIN_S = 0.2
+COUNTED_MAX = 10_000
+ERROR_MAX_CHARS = 1_000
+BODY_MAX_BYTES = 400_000
+"""Of what is set aside; of a larger one only the record says that it was there."""
+
+
+def transient(error: Exception) -> bool:
+    """Is the store or somebody else's write the cause, so that waiting helps?"""
+    return isinstance(error, StoreError | SessionLost) and not isinstance(error, TooLarge)
+
+
+def said(error: BaseException) -> str:
+    """The error for people."""
+    return _plain(str(error) if isinstance(error, Undecodable) else f"{type(error).__name__}: {error}")
+
+
+def _plain(text: str) -> str:
+    """One line that can be written anywhere."""
+    return "".join(c if c.isprintable() else " " for c in text[:ERROR_MAX_CHARS])
+
+
+class Tries:
+    """How often the handling of each thing has raised, in this process."""
+
+    def __init__(self, most: int = TRIES_MAX) -> None:
+        self._most = most
+        self._counts: dict[str, int] = {}
+
+    def spent(self, name: str) -> bool:
+        """Counts one more.  True: it has had all its tries, and is to be set aside."""
+        if len(self._counts) >= COUNTED_MAX:
+            self._counts.clear()
+        self._counts[name] = self._counts.get(name, 0) + 1
+        if self._counts[name] < self._most:
+            return False
+        del self._counts[name]
+        return True
+
+
+class Quarantine:
+    """What is in it, as the mirror shows it; and what puts things in and out."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._place = context.map.quarantine
+
+    def __len__(self) -> int:
+        return len(self._context.mirror.under(self._place.records.path))
+
+    def all(self) -> Mapping[str, Quarantined]:
+        """Id -> what was set aside, oldest first."""
+        prefix = f"{self._place.records.path}/"
+        found = ((e.path, readable(e, Quarantined)) for e in self._context.mirror.under(self._place.records.path))
+        return {path.removeprefix(prefix): one for path, one in found if one is not None}
+
+    def path(self, id: str) -> str:
+        return f"{self._place.records.path}/{id}"
+
+    def event(self, waiting: Waiting[E], queue: str, error: BaseException, tenant: str = "") -> list[Op]:
+        """Takes the event out of its queue; for the commit of whoever consumes it."""
+        body = self._context.mirror.get(waiting.body)
+        name = waiting.body.rpartition("/")[2]
+        what = f"an event ({type(waiting.event).__name__}) of {queue}"
+        ops = self.put(name, "event", what, error, tenant, queue, waiting.body, body.value if body else b"")
+        return [*ops, *waiting.consume()]
+
+    def change(
+        self, id: str, what: str, error: str, tenant: str, events: PipelineEvents, event: TriggerEvent | None
+    ) -> list[Op]:
+        """A change that left its pipeline.  `event` brings it back when it is retried; None: nothing does."""
+        stream, name = events.trigger.stream, derived("change", id)
+        if event is None:
+            return self.put(name, "change", what, error, tenant)
+        return self.put(name, "change", what, error, tenant, stream.queue, f"{stream.data}/{name}", encode(event))
+
+    def put(
+        self,
+        id: str,
+        kind: str,
+        what: str,
+        error: BaseException | str,
+        tenant: str = "",
+        queue: str = "",
+        body: str = "",
+        value: bytes = b"",
+        tries: int = TRIES_MAX,
+    ) -> list[Op]:
+        what, text = _plain(what), _plain(error) if isinstance(error, str) else said(error)
+        log.error("%s was set aside after %d tries: %s", what, tries, text)
+        kept = 0 < len(value) <= BODY_MAX_BYTES
+        record = Quarantined(
+            kind=kind,
+            what=what,
+            error=text,
+            since_ms=self._context.now_ms(),
+            tries=tries,
+            tenant=tenant,
+            queue=queue if kept else "",
+            body=body if kept else "",
+        )
+        ops: list[Op] = [Put(self.path(id), self._place.records.encode(record))]
+        return [*ops, Put(self._body(id), value)] if kept else ops
+
+    def _body(self, id: str) -> str:
+        return f"{self._place.bodies.path}/{id}"
+
+    async def retry(self, id: str, besides: Sequence[Op] = ()) -> Quarantined:
+        """Puts it back where it was; `besides` is written with that.  Raises LookupError, StoreError."""
+
+        async def body(txn: Txn) -> Quarantined:
+            record = await self._taken(txn, id)
+            kept = await txn.get(self._body(id))
+            if record.queue and kept is not None:
+                name = StreamEntry(record.body.rpartition("/")[2])
+                txn.do(Put(record.body, kept.value), Append(record.queue, encode(name)))
+            txn.do(*besides)
+            return record
+
+        return await self._context.store.transact(body)
+
+    async def drop(self, id: str, besides: Sequence[Op] = ()) -> Quarantined:
+        """Forgets it; `besides` is written with that.  Raises LookupError, StoreError."""
+
+        async def body(txn: Txn) -> Quarantined:
+            txn.do(*besides)
+            return await self._taken(txn, id)
+
+        return await self._context.store.transact(body)
+
+    async def _taken(self, txn: Txn, id: str) -> Quarantined:
+        entry = await txn.get(self.path(id))
+        if entry is None:
+            raise LookupError(f"nothing is set aside under {id!r}")
+        txn.do(Delete(entry.path), Delete(self._body(id)))
+        try:
+            return self._place.records.decode(entry.value)
+        except Undecodable as damaged:
+            return Quarantined(kind="record", what=entry.path, error=said(damaged), since_ms=0)
+
+    async def forget(self, id: str) -> None:
+        """It goes well again."""
+        if self._context.mirror.get(self.path(id)) is not None:
+            try:
+                await self._context.store.commit([], [Delete(self.path(id)), Delete(self._body(id))])
+            except Conflict as moved:
+                log.debug("%s", moved)

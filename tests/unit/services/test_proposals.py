@@ -1,0 +1,100 @@
+"""Which proposals are judged at once, and what a turn sees of the others."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from headgate.config.dynamic import Asked, Judgement, Layouts
+from headgate.ports.judge import Judging
+from headgate.services.judging.proposals import Proposals
+
+from ..config.places import layouts, texts
+
+OWN = "- job: {name: j, run: r}\n- project: {check: {jobs: [j]}}\n"
+
+
+class Slow:
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+        self.may_answer = asyncio.Event()
+        self.broken = False
+
+    async def judged(self, layouts: Layouts, asked: Asked) -> Judgement:
+        self.asked.append(asked)
+        await self.may_answer.wait()
+        if self.broken:
+            raise ValueError("it does not work")
+        return layouts.judged(asked)
+
+
+def asked(made: Layouts, text: str, files: tuple[str, ...] = ("zuul.yaml",)) -> Asked:
+    found = texts(made.tenant, {"app": text})
+    (project,) = found
+    return Asked("b1", "check", project, "master", "", files, found)
+
+
+@pytest.mark.parametrize(
+    ("text", "files", "at_once"),
+    [
+        (OWN, ("a",), True),
+        (OWN + "#" * 5_000, ("a",), False),
+        (OWN, tuple(f"f{n}" for n in range(101)), False),
+        (OWN + "- job: {name: k, vars: {a: &a [1], b: *a}}\n", ("a",), False),
+        (OWN + "- job: {name: k, branches: '^(?!x)'}\n", ("a",), False),
+        (OWN + '- job: {name: k, branches: "\\x28?!x)"}\n', ("a",), False),
+        (OWN + '- job: {name: k, branches: "(\\\n  ?!x)"}\n', ("a",), False),
+        (OWN + "- job: {name: k, branches: '(a)\\1'}\n", ("a",), False),
+        (OWN + "- job: {name: k, branches: 'a++'}\n", ("a",), False),
+        (OWN + "- job: {name: k, branches: '^stable/.*$'}\n", ("a",), True),
+    ],
+)
+async def test_what_is_short_and_plain_is_judged_at_once(text: str, files: tuple[str, ...], at_once: bool) -> None:
+    made, judge = layouts({}), Slow()
+    async with Proposals(Judging(judge), lambda: None) as proposals:
+        found = proposals.over(made).judged(asked(made, text, files))
+    assert (found is not None) == at_once
+
+
+async def test_what_landed_already_is_not_counted() -> None:
+    made, judge = layouts({"app": OWN + "#" * 20_000}), Slow()
+    async with Proposals(Judging(judge), lambda: None) as proposals:
+        assert proposals.over(made).judged(asked(made, OWN + "#" * 20_000)) is not None
+        assert proposals.over(made).judged(Asked("b", "check", "git.acme/app", "master")) is not None
+
+
+async def test_of_a_file_its_new_lines_count() -> None:
+    long = OWN + "".join(f"# {n}\n" * 10 for n in range(500))
+    made, judge = layouts({"app": long + "# more\n"}), Slow()
+    async with Proposals(Judging(judge), lambda: None) as proposals:
+        assert proposals.over(made).judged(asked(made, long + "- job: {name: k}\n")) is not None
+        again = Asked("b2", "check", "git.acme/app", "master", texts=texts(made.tenant, {"app": long + OWN * 100}))
+        assert proposals.over(made).judged(again) is None, "lines said again are new"
+        large = Asked("b3", "check", "git.acme/app", "master", texts=texts(made.tenant, {"app": long * 3}))
+        assert proposals.over(made).judged(large) is None
+
+
+async def test_a_turn_is_brought_about_when_the_answer_is_there() -> None:
+    made, judge, stirred = layouts({}), Slow(), asyncio.Event()
+    async with Proposals(Judging(judge, at_once_max_bytes=0), stirred.set) as proposals:
+        question = asked(made, OWN)
+        assert proposals.judged(made, question) is None and proposals.judged(made, question) is None
+        judge.may_answer.set()
+        await stirred.wait()
+        assert proposals.answered == 1 and len(judge.asked) == 1, "asked once"
+        found = proposals.judged(made, question)
+        assert found == made.judged(question)
+
+
+async def test_a_judge_that_fails_is_an_error_of_the_item() -> None:
+    made, judge, stirred = layouts({}), Slow(), asyncio.Event()
+    judge.broken = True
+    judge.may_answer.set()
+    async with Proposals(Judging(judge, at_once_max_bytes=0), stirred.set) as proposals:
+        assert proposals.judged(made, asked(made, OWN)) is None
+        await stirred.wait()
+        found = proposals.judged(made, asked(made, OWN))
+    assert found is not None and "it does not work" in found.errors[0].text and found.errors[0].path == "zuul.yaml"
