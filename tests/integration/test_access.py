@@ -1,4 +1,4 @@
-"""Who may do what over the API: tokens, rules, roles; and what may be done where nothing of it is set up."""
+"""Who may do what over the API: tokens, rules, roles."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import jwt
 import pytest
+from litestar.exceptions import HTTPException
 
 from headgate.adapters.identity.tokens import authenticator
 from headgate.adapters.process.tail import follow
@@ -37,6 +38,15 @@ RULES = """
     permissions:
       enqueue:
         conditions: [{project: code/api}]
+- role:
+    name: lander
+    permissions:
+      enqueue: true
+      enqueue-unapproved:
+        conditions: [{project: code/api}]
+- authorization-rule:
+    name: landers
+    conditions: [{groups: landers}]
 """
 TENANT_FILE = (
     RULES
@@ -45,6 +55,7 @@ TENANT_FILE = (
     role-mappings:
       operators: [admin]
       developers: [enqueuer, read]
+      landers: [lander, read]
     anonymous-read-access: false
 """
 )
@@ -67,22 +78,24 @@ def access() -> Access:
 
 @pytest.fixture
 async def client(tmp_path: Path, repositories: Repositories, access: Access) -> AsyncIterator[httpx.AsyncClient]:
-    async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANT_FILE) as running:
-        history = SqlHistory(f"sqlite:///{tmp_path}/history.sqlite")
-        async with running.context.store.session("web") as session:
-            site = Site(
-                running.context,
-                running.scheduler.tenants,
-                history,
-                tmp_path,
-                follow,
-                access=access,
-                joined=lambda: session,
-            )
-            transport = httpx.ASGITransport(create_app(site))
-            async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as found:
-                yield found
-        history.close()
+    history = SqlHistory(f"sqlite:///{tmp_path}/history.sqlite")
+    async with (
+        gate(tmp_path, repositories.hub, MemoryBackend(), TENANT_FILE, recording=history) as running,
+        running.context.store.session("web") as session,
+    ):
+        site = Site(
+            running.context,
+            running.scheduler.tenants,
+            history,
+            tmp_path,
+            follow,
+            access=access,
+            joined=lambda: session,
+        )
+        transport = httpx.ASGITransport(create_app(site))
+        async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as found:
+            yield found
+    history.close()
 
 
 async def test_roles_say_who_may_do_what(client: httpx.AsyncClient) -> None:
@@ -98,6 +111,31 @@ async def test_roles_say_who_may_do_what(client: httpx.AsyncClient) -> None:
     promote = {"pipeline": "gate", "changes": ["x"]}
     assert (await client.post(f"{TENANT}/promote", json=promote, headers=developer)).status_code == 403
     assert (await client.post(f"{TENANT}/promote", json=promote, headers=ops)).status_code == 409
+
+
+async def test_requirements_are_gone_round_by_whom_a_role_names_alone(client: httpx.AsyncClient) -> None:
+    async def enqueue(project: str, headers: dict[str, str]) -> int:
+        body = {**ENQUEUE, "unapproved": True}
+        return (await client.post(f"{TENANT}/project/{project}/enqueue", json=body, headers=headers)).status_code
+
+    lander, ops, admin = token(groups=["landers"]), token(groups=["ops"]), token(zuul={"admin": ["example"]})
+    assert [await enqueue(project, lander) for project in ("code/api", "code/lib")] == [404, 403]
+    assert [await enqueue("code/api", headers) for headers in (ops, admin, token(groups=["dev-example"]))] == [403] * 3
+    may = (await client.get(f"{TENANT}/authorizations", headers=ops)).json()["zuul"]
+    assert may["admin"] and not may["permissions"]["enqueue-unapproved"]
+    promote = {"pipeline": "gate", "changes": ["x"], "unapproved": True}
+    assert (await client.post(f"{TENANT}/promote", json=promote, headers=ops)).status_code == 403
+
+
+async def test_actions_tell_who_is_who(client: httpx.AsyncClient) -> None:
+    named = token(groups=["ops"], sub="token\x1b]0;x\x07\nann")
+    promote = {"pipeline": "gate", "changes": ["x"]}
+    assert (await client.post(f"{TENANT}/promote", json=promote, headers=named)).status_code == 409
+    (one,) = (await client.get(f"{TENANT}/actions", headers=named)).json()
+    assert one["who"] == "token ]0;x  ann" and one["authenticator"] == "ours" and one["verb"] == "promote"
+    assert "not in the pipeline" in one["outcome"] and one["origin"].startswith("127.0.0.1")
+    assert (await client.get(f"{TENANT}/actions")).status_code == 401
+    assert (await client.get("/api/actions", headers=named)).status_code == 403
 
 
 async def test_a_tenant_that_is_not_for_everybody_is_shown_to_readers_only(client: httpx.AsyncClient) -> None:
@@ -159,11 +197,14 @@ def local(access: Access, client: tuple[str, int] | None, **headers: str) -> boo
     return access.bearer(Request(scope)) is not None
 
 
-def test_without_tokens_only_programs_of_this_machine_may_ask_for_anything() -> None:
-    open, closed = Access(), Access("a token")
-    assert local(open, ("127.0.0.1", 1)) and local(open, ("::1", 1))
-    assert not local(open, ("10.0.0.1", 1)) and not local(open, None)
-    assert not local(open, ("127.0.0.1", 1), origin="http://evil.example")
-    assert not local(open, ("127.0.0.1", 1), x_forwarded_for="10.0.0.1")
-    assert not local(closed, ("127.0.0.1", 1))
-    assert local(closed, ("10.0.0.1", 1), authorization="Bearer a token")
+def test_wherever_a_request_comes_from_it_needs_a_token() -> None:
+    for access in (Access(), Access("a token")):
+        for client in (("127.0.0.1", 1), ("::1", 1), ("10.0.0.1", 1), None):
+            assert not local(access, client)
+    assert local(Access("a token"), ("10.0.0.1", 1), authorization="Bearer a token")
+    for wrong in ("Bearer another", "Bearer ", "Bearer", "Basic YTpi", "a token"):
+        with pytest.raises(HTTPException) as refused:
+            local(Access("a token"), ("127.0.0.1", 1), authorization=wrong)
+        assert refused.value.status_code == 401
+    with pytest.raises(HTTPException):
+        local(Access(""), ("127.0.0.1", 1), authorization="Bearer  ")

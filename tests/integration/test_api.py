@@ -15,11 +15,14 @@ from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Connection, parse_tenants
+from headgate.gate.change import Change, EventKind, TriggerEvent
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.workers import Control, QueueMap, WorkerRecord
 from headgate.queueing.lanes import Lane
 from headgate.queueing.progress import NEW, Progress
+from headgate.recipes.codec import encode
 from headgate.services.configuration import Configuration
+from headgate.services.quarantine.quarantine import Quarantine
 from headgate.services.tenancy import Tenancy
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import Append, Put
@@ -81,9 +84,29 @@ async def test_a_change_is_enqueued_by_hand_and_lands(
     await seen(running, "byhand")
     body = {"pipeline": "gate", "change": "byhand"}
     answer = await client.post(f"{TENANT}/project/code/api/enqueue", json=body, headers=TOKEN)
+    assert answer.status_code == 409 and "byhand is not approved, as pipeline gate requires" in answer.text
+    body = {**body, "unapproved": True, "reason": "because\u0000\x1b[31m\nof \u202ethat"}
+    answer = await client.post(f"{TENANT}/project/code/api/enqueue", json=body, headers=TOKEN)
     assert answer.status_code == 200, answer.text
     assert (await running.history.result_of("byhand", "gate")).result == "SUCCESS"
     assert repositories.show("code/api", "a") == "1"
+
+
+async def test_what_was_done_by_hand_is_kept(client: Client, running: Gate, repositories: Repositories) -> None:
+    repositories.propose("code/api", "byhand", {"a": "1\n"})
+    await seen(running, "byhand")
+    body = {"pipeline": "gate", "change": "byhand", "reason": "because\u0000\x1b[31m\nof \u202ethat" + "x" * 5_000}
+    for more in ({}, {"unapproved": True}):
+        await client.post(f"{TENANT}/project/code/api/enqueue", json={**body, **more}, headers=TOKEN)
+    async with asyncio.timeout(10):
+        while sum(bool(one.outcome) for one in running.history.by_hand.values()) < 2:
+            running.history.told.clear()
+            await running.history.told.wait()
+    refused, done = sorted(running.history.by_hand.values(), key=lambda one: one.at_ms)
+    assert (refused.verb, done.verb) == ("enqueue", "enqueue-unapproved")
+    assert "is not approved" in refused.outcome and done.outcome == "done"
+    assert done.who == "token" and done.subject == "byhand of code/api in gate" and done.tenant == "example"
+    assert done.reason.isprintable() and len(done.reason) == 1_024 and done.origin.startswith("127.0.0.1")
 
 
 async def test_what_the_pipeline_made_of_it_is_the_answer(
@@ -97,7 +120,7 @@ async def test_what_the_pipeline_made_of_it_is_the_answer(
     await seen(running, "two")
 
     async def ask(verb: str, change: str) -> tuple[int, str]:
-        body = {"pipeline": "gate", "change": change}
+        body = {"pipeline": "gate", "change": change, **({"unapproved": True} if verb == "enqueue" else {})}
         answer = await client.post(f"{TENANT}/project/code/api/{verb}", json=body, headers=TOKEN)
         return answer.status_code, answer.text
 
@@ -147,7 +170,7 @@ async def test_status_has_the_fields_that_clients_look_for(
     for topic in ("one", "two"):
         repositories.propose("code/api", topic, {topic: "1\n"})
         await seen(running, topic)
-        body = {"pipeline": "gate", "change": topic}
+        body = {"pipeline": "gate", "change": topic, "unapproved": True}
         assert (await client.post(f"{TENANT}/project/code/api/enqueue", json=body, headers=TOKEN)).status_code == 200
     job: dict[str, Any] = {}
     async with asyncio.timeout(20):
@@ -311,3 +334,38 @@ async def test_a_damaged_tenant_file_is_waited_for(running: Gate, caplog: pytest
         for _ in range(2):
             assert list(tenancy) == names
     assert sum(message.startswith(f"{whole.path} cannot be read") for message in caplog.messages) == 1
+
+
+async def test_what_was_set_aside_is_shown_retried_and_dropped(client: Client, running: Gate) -> None:
+    context = running.context
+    quarantine, trigger = Quarantine(context), context.map.events.tenant("example").trigger.stream
+    event = TriggerEvent(EventKind.REF_UPDATED, Change("local", "nowhere", "main", ref="refs/heads/main"), "e")
+    for id in ("one", "two"):
+        ops = quarantine.put(
+            id, "event", f"event {id}", "it \x1b[31mraised", "example", trigger.queue, f"/b/{id}", b"x"
+        )
+        await context.store.commit([], ops)
+        await context.mirror.reached(quarantine.path(id))
+    body = f"{trigger.data}/three"
+    ops = quarantine.put("three", "event", "three", "it raised", "example", trigger.queue, body, encode(event))
+    await context.store.commit([], [*ops, Put("/zuul/cache/connection/local/cache/00", b"[")])
+    await context.mirror.reached("/zuul/cache/connection/local/cache/00")
+
+    assert (await client.get("/api/quarantine")).status_code == 401, "errors of all tenants are for administrators"
+    found = (await client.get("/api/quarantine", headers=TOKEN)).json()
+    assert [(one["id"], one["error"]) for one in found["aside"][:1]] == [("one", "it  [31mraised")]
+    assert "/zuul/cache/connection/local/cache/00" in [one["path"] for one in found["damaged"]]
+    assert [one["id"] for one in (await client.get(f"{TENANT}/quarantine")).json()] == ["one", "two", "three"]
+    told = (await client.get(f"{TENANT}/status")).json()["troubles"]
+    assert any(one["project"] == "event one" and "set aside" in one["text"] for one in told)
+
+    drop, retry = {"do": "drop", "reason": "why"}, {"do": "retry"}
+    assert (await client.post("/api/quarantine/one", json=drop)).status_code == 401
+    assert (await client.post("/api/quarantine/one", json=drop, headers=TOKEN)).status_code == 200
+    assert (await client.post("/api/quarantine/one", json=drop, headers=TOKEN)).status_code == 404
+    assert (await client.post("/api/quarantine/two", json={"do": "eat"}, headers=TOKEN)).status_code == 400
+    assert (await client.post("/api/quarantine/three", json=retry, headers=TOKEN)).status_code == 200
+    async with asyncio.timeout(10):
+        while len(quarantine) > 1 or trigger.length(context.mirror):
+            await context.mirror.moved(context.mirror.moves)
+    assert list(quarantine.all()) == ["two"], "what was retried was taken up"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.nodes.ssh import SshProvider
+from headgate.adapters.process.sandbox import Paths
 from headgate.config.model import Node, Nodeset
 from headgate.inventory.model import HOST_KEY
 from headgate.ports.provider import HOST_KEY_VARIABLE, Machine, Unusable
@@ -76,3 +77,16 @@ async def test_playbooks_hold_a_machine_to_its_key(tmp_path: Path, lab: Lab, por
         assert outcome.result == "SUCCESS" and "one | reached" in bench.log, bench.log
     else:
         assert outcome.result is None and "Host key verification failed" in bench.log, bench.log
+
+
+async def test_a_user_of_a_build_is_let_in_with_the_key_that_the_settings_show_it(
+    tmp_path: Path, lab: Lab, ports: list[int]
+) -> None:
+    (tmp_path / "bench").mkdir()
+    seen = {"untrusted": Paths(readable=(lab.root,))}
+    bench = Bench(tmp_path / "bench", "bwrap", **seen)
+    hosts = {"one": {**lab.properties(ports[0]), HOST_KEY_VARIABLE: lab.host_key}}
+    nodes = Nodeset(nodes=(Node(("one",), "any"),))
+    outcome = await bench.start(run=(bench.script("play.yml", PLAY),), nodeset=nodes, spec={"hosts": hosts})
+    await bench.runner.close()
+    assert outcome.result == "SUCCESS" and "one | reached" in bench.log, bench.log

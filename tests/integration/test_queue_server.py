@@ -156,7 +156,7 @@ async def test_a_long_poll_ends_with_the_message(api: Api) -> None:
     waiting = asyncio.ensure_future(api.bodies("?wait=20"))
     metric = "headgate_messages_waiting 1.0"
     async with asyncio.timeout(DEADLINE_S):
-        while metric not in await (await api.http.get("/metrics")).text():
+        while metric not in await (await api.http.get("/metrics", headers=AUTH)).text():
             pass
         await api.post("now")
         assert await waiting == ["now"]

@@ -1,13 +1,12 @@
 """Who may do what: bearer tokens, and the rules and roles of the tenant file.
 
-With neither `[web] token` nor `[auth NAME]` in the settings, only programs of this machine may ask for anything: that
-is for development, and for a Headgate of one's own.
+Nothing is written without a token, wherever the request comes from: a job is a program of this machine, too.
 """
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +18,11 @@ from headgate.config.operator.access import holds
 from headgate.config.operator.model import ApiRoot, AuthorizationRule, Role, Tenant
 
 Connection = ASGIConnection[Any, Any, Any, Any]  # no user, no auth, no state of its own
-LOCAL = ("127.0.0.1", "::1")
 ROOT_ROLES = {"admin": True, "read": False}
 """Built in -> whether it may do everything."""
+UNAPPROVED = "enqueue-unapproved"
+"""The one permission that nobody has who administers a tenant, unless a role names it: without it the requirements of
+pipelines that land cannot be gone round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +52,17 @@ class Bearer:
     claims: Mapping[str, Any]
     """JSON."""
     uid_claim: str = "sub"
+    authenticator: str = ""
     override: bool = False
     everything: bool = False
-    """Brought `[web] token`, or is a program of this machine where nothing else is set up."""
+    """Brought the operator's token."""
+
+    def expired(self, now_ms: int) -> bool:
+        return not self.everything and self.claims.get("exp", 0) * 1_000 < now_ms
+
+    @property
+    def name(self) -> str:
+        return "token" if self.everything else str(self.claims.get(self.uid_claim, ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +72,8 @@ class Access:
     token: str = ""
     realms: Sequence[Realm] = ()
     rules: Callable[[], Rules] = lambda: Rules({}, {}, ApiRoot())
+    figures_open: bool = False
+    """Whether everybody may read figures."""
 
     @property
     def realm(self) -> str:
@@ -73,39 +84,73 @@ class Access:
     def bearer(self, connection: Connection) -> Bearer | None:
         """Who asks; None: nobody in particular.  Raises 401 for a token that is not good."""
         scheme, _, given = connection.headers.get("authorization", "").partition(" ")
-        if given:
-            if scheme.lower() != "bearer":
-                raise self.refused(401, "the header Authorization must be `Bearer TOKEN`")
-            return self.of_token(given.strip())
-        if self.token or self.realms:
+        if not scheme:
             return None
-        here = connection.client is not None and connection.client.host in LOCAL
-        foreign = connection.headers.get("origin") or connection.headers.get("x-forwarded-for")
-        return Bearer({}, everything=True) if here and not foreign else None
+        if scheme.lower() != "bearer" or not given:
+            raise self.refused(401, "the header Authorization must be `Bearer TOKEN`")
+        return self.of_token(given.strip())
 
     def of_token(self, given: str) -> Bearer:
         """Raises 401."""
         if self.token and hmac.compare_digest(given.encode(), self.token.encode()):
             return Bearer({}, everything=True)
         if not self.realms:
-            raise self.refused(401, "this is not the token of [web] token in the settings")
+            raise self.refused(401, "this is not the operator's token, and no [auth NAME] of the settings takes others")
         try:
             authenticator, claims = read(given, [realm.authenticator for realm in self.realms])
         except BadToken as error:
             raise self.refused(401, str(error)) from error
         override = any(realm.override for realm in self.realms if realm.authenticator is authenticator)
-        return Bearer(claims, authenticator.uid_claim, override)
+        return Bearer(claims, authenticator.uid_claim, authenticator.name, override)
 
     def may_read(self, bearer: Bearer | None, tenant: Tenant) -> bool:
         open_to_all = tenant.anonymous_read_access if tenant.role_mappings else not tenant.access_rules
         return open_to_all or (bearer is not None and self.permits(bearer, tenant, "read", {}))
 
+    def still(self, bearer: Bearer | None, tenant: Tenant, now_ms: int) -> bool:
+        """Whether who began to read may go on: rules change, and tokens end."""
+        ended = bearer is not None and bearer.expired(now_ms)
+        return self.may_read(None if ended else bearer, tenant)
+
+    def may_read_root(self, bearer: Bearer | None, tenants: Iterable[Tenant]) -> bool:
+        """What belongs to no tenant: as the root of the API says; where it says nothing it is for everybody as long as
+        every tenant is, and else for whoever may read one."""
+        root = self.rules().root
+        if bearer is not None and self._reads_root(bearer, root):
+            return True
+        if root.role_mappings:
+            return root.anonymous_read_access
+        if root.access_rules:
+            return False
+        known = list(tenants)
+        everybody = all(self.may_read(None, tenant) for tenant in known)
+        return everybody or (bearer is not None and any(self.may_read(bearer, tenant) for tenant in known))
+
+    def _reads_root(self, bearer: Bearer, root: ApiRoot) -> bool:
+        if bearer.everything or self._mapped(bearer, root.role_mappings, "", "read", {}):
+            return True
+        return any(self._holds(rule, bearer, "") for rule in root.access_rules)
+
+    def must_read_figures(self, connection: Connection) -> None:
+        """They name tenants, projects and jobs.  Raises 401, 403."""
+        if self.figures_open:
+            return
+        bearer = self.bearer(connection)
+        if bearer is None:
+            raise self.refused(401, "figures are shown to who brings a token ([web] metrics)")
+        if not (bearer.everything or self._reads_root(bearer, self.rules().root)):
+            raise self.refused(403, "the bearer of this token may not read what is of every tenant")
+
     def permits(self, bearer: Bearer, tenant: Tenant, permission: str, asked: Mapping[str, str]) -> bool:
         """`asked`: project and ref, for permissions with conditions."""
-        if bearer.everything or self._overrides(bearer, tenant.name):
+        if bearer.everything:
+            return True
+        if self._overrides(bearer, tenant.name) and permission != UNAPPROVED:
             return True
         if tenant.role_mappings:
             return self._mapped(bearer, tenant.role_mappings, tenant.name, permission, asked)
+        if permission == UNAPPROVED:
+            return False
         named = (*tenant.admin_rules, *(tenant.access_rules if permission == "read" else ()))
         return any(self._holds(rule, bearer, tenant.name) for rule in named)
 
@@ -131,7 +176,7 @@ class Access:
 
     def _grants(self, role: str, permission: str, asked: Mapping[str, str]) -> bool:
         if role in ROOT_ROLES:
-            return ROOT_ROLES[role] or permission == "read"
+            return permission == "read" or (ROOT_ROLES[role] and permission != UNAPPROVED)
         found = self.rules().roles.get(role)
         said = found.permissions.get(permission) if found else None
         if not isinstance(said, Mapping):

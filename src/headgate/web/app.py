@@ -14,12 +14,24 @@ from litestar.openapi.plugins import JsonRenderPlugin, YamlRenderPlugin
 from headgate import __version__
 from headgate.ports.history import HistoryUnavailable
 from headgate.web.access import Connection
-from headgate.web.routes import configuration, control, keys, live, logs, pages, past, queues, vitals
-from headgate.web.site import HttpRequest, Site, site_of
+from headgate.web.routes import (
+    actions,
+    configuration,
+    control,
+    keys,
+    live,
+    logs,
+    pages,
+    past,
+    quarantine,
+    queues,
+    vitals,
+)
+from headgate.web.site import OPEN, HttpRequest, Site, site_of
 
 log = logging.getLogger("headgate.web")
 
-_MODULES = (vitals, live, past, configuration, control, keys, logs, queues, pages)
+_MODULES = (vitals, live, past, configuration, control, actions, quarantine, keys, logs, queues, pages)
 ROUTES = tuple(route for module in _MODULES for route in module.ROUTES)
 
 
@@ -33,17 +45,16 @@ def _fault(request: HttpRequest, error: Exception) -> Response[dict[str, int | s
     return Response({"status_code": 500, "detail": "Internal Server Error"}, status_code=500)
 
 
-OPEN = ("info", "authorizations")
-"""Addresses of a tenant that anybody may read: they tell whether a token is needed."""
+def _no_body(request: HttpRequest, error: Exception) -> Response[dict[str, int | str]]:
+    what = "nested too deep" if isinstance(error, RecursionError) else "not Unicode"
+    return Response({"status_code": 400, "detail": f"what was sent is {what}"}, status_code=400)
 
 
 def _readable(connection: Connection, handler: BaseRouteHandler) -> None:
     """A tenant that is not for everybody: only who may read it gets anything but the pages, which hold nothing.
     Whoever streams a log names the token in the first message."""
     tenant = connection.path_params.get("tenant")
-    address = connection.url.path
-    shell = address.startswith("/t/") and "/logs/" not in address
-    if tenant is None or shell or address.rpartition("/")[2] in OPEN or connection.scope["type"] is ScopeType.WEBSOCKET:
+    if tenant is None or handler.opt.get(OPEN) or connection.scope["type"] is ScopeType.WEBSOCKET:
         return
     site = site_of(connection.app.state)
     site.readable(tenant, site.access.bearer(connection))
@@ -53,10 +64,15 @@ def create_app(site: Site) -> Litestar:
     """The application; what it knows is the site's."""
     return Litestar(
         ROUTES,
-        state=State({"site": site, "vitals": site.vitals}),
+        state=State({"site": site, "vitals": site.vitals, "access": site.access}),
         response_headers={"Access-Control-Allow-Origin": "*", "X-Content-Type-Options": "nosniff"},
         guards=[_readable],
-        exception_handlers={HistoryUnavailable: _no_history, 500: _fault},
+        exception_handlers={
+            HistoryUnavailable: _no_history,
+            RecursionError: _no_body,
+            UnicodeError: _no_body,
+            500: _fault,
+        },
         openapi_config=OpenAPIConfig(
             title="Headgate",
             version=__version__,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
+from itertools import islice
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,29 +16,48 @@ from headgate.web.shapes import LogFile
 LOG = "job-output.txt"
 FILES_MAX = 1_000
 """Of one build, in a list."""
+ENTRIES_MAX = 10_000
+"""Of its directories, looked at for the list."""
 
 Follow = Callable[[Path, Callable[[], bool], int], AsyncIterator[bytes]]
 
 
 def inside(root: Path, name: str) -> Path:
     """The file of this name in the build's directory, and nowhere else.  Raises 404."""
-    file = (root / name.lstrip("/")).resolve()
-    if not file.is_relative_to(root) or not file.is_file():
+    try:
+        file = (root / name.lstrip("/")).resolve()
+        known = file.is_relative_to(root) and file.is_file()
+    except (OSError, ValueError, RuntimeError):  # a name that is too long, or links in a circle
+        known = False
+    if not known:
         raise NotFoundException(f"build {root.name} has no log {name.lstrip('/')!r}")
     return file
 
 
 async def listed(root: Path, url: str) -> list[LogFile]:
+    """What a job left is many things: so many are looked at, no link is followed, and so many are listed."""
     return await asyncio.to_thread(_listed, root, url)
 
 
 def _listed(root: Path, url: str) -> list[LogFile]:
     found: list[LogFile] = []
-    for path in sorted(root.rglob("*")):
-        if path.is_file() and path.resolve().is_relative_to(root) and len(found) < FILES_MAX:
-            name = str(path.relative_to(root))
-            found.append(LogFile(name, path.stat().st_size, f"{url}/{quote(name)}"))
-    return found
+    waiting, looked_at = [root], 0
+    while waiting and looked_at < ENTRIES_MAX and len(found) < FILES_MAX:
+        with os.scandir(waiting.pop()) as inside:
+            entries = sorted(islice(inside, ENTRIES_MAX - looked_at), key=lambda entry: entry.name)
+        looked_at += len(entries)
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(Path(entry.path))
+            elif entry.is_file(follow_symlinks=False):
+                name = _plain(str(Path(entry.path).relative_to(root)))
+                found.append(LogFile(name, entry.stat(follow_symlinks=False).st_size, f"{url}/{quote(name)}"))
+    return sorted(found[:FILES_MAX], key=lambda file: file.path)
+
+
+def _plain(name: str) -> str:
+    """As JSON can say it."""
+    return name.encode(errors="replace").decode()
 
 
 async def output(follow: Follow, root: Path, finished: Callable[[], bool], offset: int) -> AsyncIterator[bytes]:

@@ -9,11 +9,15 @@ from pathlib import Path
 from litestar import Litestar, get
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException, NotFoundException
+from litestar.handlers.base import BaseRouteHandler
 from litestar.params import FromPath, FromQuery
 from litestar.response import File, Stream
 
 from headgate.services.context import Context
+from headgate.store.types import StoreError
+from headgate.web.access import Access, Connection
 from headgate.web.logfiles import Follow, inside, listed, output
+from headgate.web.peers.fleet import HEADER, Fleet
 from headgate.web.routes import vitals as vital
 from headgate.web.shapes import LogFile
 from headgate.web.vitals import Vitals
@@ -26,6 +30,21 @@ class Logs:
     context: Context
     root: Path
     follow: Follow
+    fleet: Fleet
+
+
+async def _of_the_fleet(connection: Connection, _: BaseRouteHandler) -> None:
+    """Logs are for the web, which knows who may read them, and for the operator.  Raises 401."""
+    logs, access = connection.app.state["logs"], connection.app.state["access"]
+    build = connection.path_params.get("build", "")
+    try:
+        if isinstance(logs, Logs) and await logs.fleet.vouches(connection.headers.get(HEADER, ""), build):
+            return
+    except StoreError as error:
+        raise HTTPException(f"who asks cannot be known just now: {error}", status_code=503) from error
+    bearer = access.bearer(connection)
+    if bearer is None or not bearer.everything:
+        raise access.refused(401, "logs are fetched from the web; here the operator's token is needed")
 
 
 def _directory(state: State, build: str) -> Path:
@@ -35,20 +54,20 @@ def _directory(state: State, build: str) -> Path:
     return (logs.root / build).resolve()
 
 
-@get("/logs/{build:str}")
+@get("/logs/{build:str}", guards=[_of_the_fleet])
 async def log_files(state: State, build: FromPath[str]) -> list[LogFile]:
     """The files a build left here."""
     return await listed(_directory(state, build), f"/logs/{build}")
 
 
-@get("/logs/{build:str}/{rest:path}")
+@get("/logs/{build:str}/{rest:path}", guards=[_of_the_fleet])
 async def log_file(state: State, build: FromPath[str], rest: FromPath[str]) -> File:
     """One of them."""
     file = inside(_directory(state, build), rest)
     return File(file, content_disposition_type="inline", media_type="text/plain; charset=utf-8")
 
 
-@get("/stream/{build:str}")
+@get("/stream/{build:str}", guards=[_of_the_fleet])
 async def stream(state: State, build: FromPath[str], offset: FromQuery[int] = 0) -> Stream:
     """The output of a build from `offset` on, as it is written; below 0: so many bytes from its end."""
     logs: Logs = state["logs"]
@@ -81,9 +100,11 @@ async def waiting(state: State, rest: FromPath[str] = "") -> None:
 
 def create_waiting_app(vitals: Vitals) -> Litestar:
     """Before there is a store."""
-    return Litestar((*vital.ROUTES, waiting), state=State({"vitals": vitals}), openapi_config=None, logging_config=None)
+    state = State({"vitals": vitals, "access": Access(figures_open=True)})  # there are none yet
+    return Litestar((*vital.ROUTES, waiting), state=state, openapi_config=None, logging_config=None)
 
 
-def create_process_app(vitals: Vitals, logs: Logs | None = None) -> Litestar:
+def create_process_app(vitals: Vitals, access: Access, logs: Logs | None = None) -> Litestar:
     routes = (*vital.ROUTES, *((log_files, log_file, stream) if logs else ()))
-    return Litestar(routes, state=State({"vitals": vitals, "logs": logs}), openapi_config=None, logging_config=None)
+    state = State({"vitals": vitals, "access": access, "logs": logs})
+    return Litestar(routes, state=state, openapi_config=None, logging_config=None)

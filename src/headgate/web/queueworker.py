@@ -17,6 +17,9 @@ from headgate.services.queueing.steering import steer
 from headgate.services.queueing.worker import QueueWorker
 from headgate.store.types import StoreError
 
+Asked = Request[Any, Any, Any]  # no user, no auth, no state of its own
+NEEDED = "the application's key is needed: Authorization: Application KEY; without one, the operator's token as Bearer"
+
 
 class Wish(msgspec.Struct, frozen=True):
     """For one partition; what is not said stays."""
@@ -44,23 +47,25 @@ async def health(state: State) -> Response[dict[str, Any]]:  # JSON
 
 
 @get("/metrics")
-async def metrics(state: State) -> Response[bytes]:
+async def metrics(state: State, request: Asked) -> Response[Any]:  # figures, or why there are none
+    """They name queues: for who has the key."""
+    if not _knows_the_key(state, request):
+        return _refused(401, NEEDED)
     text = generate_latest(_worker(state).desk.figures.registry)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 @post("/control", status_code=200)
-async def control(state: State, request: Request[Any, Any, Any]) -> Response[dict[str, Any]]:  # JSON
+async def control(state: State, request: Asked) -> Response[dict[str, Any]]:  # JSON
     """For stores that one process owns: who wants something of a partition asks that process."""
-    worker, key = _worker(state), state["key"]
-    said = request.headers.get("authorization", "")
-    if not key or not hmac.compare_digest(said.encode(), f"Application {key}".encode()):
-        return _refused(401, "the application's key is needed: Authorization: Application KEY")
+    worker = _worker(state)
+    if not _knows_the_key(state, request):
+        return _refused(401, NEEDED)
     try:
         wish = msgspec.json.decode(await request.body(), type=Wish)
         lane: Lane = parse_lane(wish.lane)
         parse_last(wish.seek or "")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return _refused(400, str(error))
     try:
         now: Control = await steer(worker.store, worker.app, lane, paused=wish.paused, seek=wish.seek)
@@ -75,6 +80,12 @@ def _refused(status: int, why: str) -> Response[dict[str, Any]]:  # JSON
     return Response({"status": "error", "error_msg": why}, status_code=status)
 
 
-def create_worker_app(worker: QueueWorker, key: str) -> Litestar:
-    state = State({"worker": worker, "key": key})
+def _knows_the_key(state: State, request: Asked) -> bool:
+    said: str = state["credential"]
+    return bool(said) and hmac.compare_digest(request.headers.get("authorization", "").encode(), said.encode())
+
+
+def create_worker_app(worker: QueueWorker, key: str, token: str = "") -> Litestar:
+    """`key`: of the application; where there is none, the operator's token is asked for."""
+    state = State({"worker": worker, "credential": f"Application {key}" if key else f"Bearer {token}" if token else ""})
     return Litestar([health, metrics, control], state=state, openapi_config=None, logging_config=None)

@@ -9,7 +9,9 @@ import httpx
 
 from headgate.recipes.requests import Open
 from headgate.services.context import Context
-from headgate.services.scheduler.zones import executors
+from headgate.services.nodes.zones import executors
+from headgate.store.types import StoreError
+from headgate.web.peers.fleet import Fleet
 from headgate.web.shapes import LogFile
 
 TIMEOUT_S = 10.0
@@ -23,13 +25,14 @@ class NoLogs(Exception):
 class RemoteLogs:
     context: Context
     client: httpx.AsyncClient
+    fleet: Fleet
 
     async def files(self, build: str) -> list[LogFile]:
         """With URLs below the executor's; none when nobody has any."""
         try:
-            answer = await self.client.get(f"{await self._home(build)}/logs/{build}", timeout=TIMEOUT_S)
+            answer = await self._get(f"{await self._home(build)}/logs/{build}", build)
             answer.raise_for_status()
-        except (NoLogs, httpx.HTTPError):
+        except (NoLogs, StoreError, httpx.HTTPError):
             return []
         return [LogFile(**found) for found in answer.json()]
 
@@ -49,13 +52,17 @@ class RemoteLogs:
 
     async def _read(self, url: str, build: str) -> AsyncIterator[bytes]:
         try:
-            async with self.client.stream("GET", url, timeout=httpx.Timeout(TIMEOUT_S, read=None)) as answer:
+            timeout, proof = httpx.Timeout(TIMEOUT_S, read=None), await self.fleet.headers(build)
+            async with self.client.stream("GET", url, timeout=timeout, headers=proof) as answer:
                 if answer.status_code != 200:
                     raise NoLogs(f"build {build}: the executor answers {answer.status_code}")
                 async for chunk in answer.aiter_bytes():
                     yield chunk
-        except httpx.HTTPError as error:
+        except (StoreError, httpx.HTTPError) as error:
             raise NoLogs(f"build {build}: its executor cannot be reached: {error}") from error
+
+    async def _get(self, url: str, build: str) -> httpx.Response:
+        return await self.client.get(url, timeout=TIMEOUT_S, headers=await self.fleet.headers(build))
 
     def _under_way(self, build: str) -> Open | None:
         opened = (o for queue in self.context.zones() for o in queue.open(self.context.mirror))
@@ -73,8 +80,8 @@ class RemoteLogs:
                     return str(url)
         for url in urls:
             try:
-                if (await self.client.get(f"{url}/logs/{build}", timeout=TIMEOUT_S)).status_code == 200:
+                if (await self._get(f"{url}/logs/{build}", build)).status_code == 200:
                     return str(url)
-            except httpx.HTTPError:
+            except (StoreError, httpx.HTTPError):
                 continue  # it may have died; others are asked
         raise NoLogs(f"build {build}: no executor has its logs")

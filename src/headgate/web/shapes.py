@@ -110,10 +110,10 @@ class Length(msgspec.Struct, frozen=True):
 
 
 class TroubleShape(msgspec.Struct, frozen=True):
-    """Something is wrong with a repository, with the store, or nobody is there to do the work."""
+    """Something is wrong with a repository, with the store, or nobody is there to do the work; or was set aside."""
 
     project: str
-    """Or `the store`: the queues are then as they were last seen; or `no KIND takes part`."""
+    """Or `the store`: the queues are then as they were last seen; or `no KIND takes part`; or what was set aside."""
     text: str
     since: int
     """Milliseconds since the epoch."""
@@ -158,6 +158,8 @@ class ComponentShape(msgspec.Struct, frozen=True, kw_only=True):
     """Pieces of work it does just now."""
     places: int = 0
     """How many it does at a time; 0: it does none."""
+    lacks: tuple[str, ...] = ()
+    """What its builds do without, for people."""
 
 
 class HolderShape(msgspec.Struct, frozen=True):

@@ -20,13 +20,13 @@ from headgate.gate.change import Change
 from headgate.gate.work import Managed
 from headgate.map.records import Finished, ForPipeline, Management, Reread
 from headgate.ports.history import HistoryReader
-from headgate.ports.secrets import NoKeys, PublicKeys
+from headgate.ports.secrets import NoKeys, ProjectKeys
 from headgate.services.asking import Unanswered, ask
 from headgate.services.context import Context
+from headgate.services.nodes.zones import executors
 from headgate.services.scheduler.standings import Standings
-from headgate.services.scheduler.zones import executors
 from headgate.store.store import Session
-from headgate.store.types import SessionLost
+from headgate.store.types import Op, SessionLost
 from headgate.web.access import Access, Bearer
 from headgate.web.estimates import Estimates
 from headgate.web.logfiles import Follow
@@ -44,6 +44,12 @@ UNLESS = {
     "executor": "no build is run until one does",
 }
 """Kind of components -> what does not happen while none takes part."""
+
+OPEN = "open"
+"""Among the `opt` of a route: it tells nothing of its tenant that is not for everybody."""
+NEEDED = (
+    "a bearer token is needed: the operator's, which commands of the user that runs Headgate find themselves, or a JWT"
+)
 
 HttpRequest = Request[Any, Any, Any]  # no user, no auth, no state of its own
 
@@ -71,7 +77,7 @@ class Site:
     follow: Follow
     access: Access = field(default_factory=Access)
     connections: tuple[ConnectionShape, ...] = ()
-    keys: PublicKeys = field(default_factory=NoKeys)
+    keys: ProjectKeys = field(default_factory=NoKeys)
     remote: RemoteLogs | None = None
     """Logs of executors that are not in this process."""
     vitals: Vitals | None = None
@@ -159,52 +165,60 @@ class Site:
 
     def allow(self, request: HttpRequest, tenant: str, permission: str, **asked: str) -> None:
         """Returns when who asks may; `asked`: project and ref.  Raises 401, 403, 404, 415."""
+        self._json(request)
         bearer, found = self._bearer(request), self.tenant(tenant).tenant
         if not self.access.permits(bearer, found, permission, asked):
             raise self.access.refused(403, f"the bearer of this token may not {permission} in tenant {tenant}")
 
     def allow_all(self, request: HttpRequest) -> None:
         """As `allow`, for what concerns every tenant."""
+        self._json(request)
         if not self.access.permits_all(self._bearer(request)):
             raise self.access.refused(403, "the bearer of this token is no administrator of the whole")
 
-    def _bearer(self, request: HttpRequest) -> Bearer:
-        """JSON alone: a page elsewhere cannot send it without being asked about first.  Raises 401, 403, 415."""
-        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+    def _json(self, request: HttpRequest) -> None:
+        """JSON alone changes anything: a page elsewhere cannot send it without being asked about first.  Raises 415."""
+        if request.method != "GET" and request.headers.get("content-type", "").partition(";")[0] != "application/json":
             raise HTTPException("the body must be sent as application/json", status_code=415)
+
+    def _bearer(self, request: HttpRequest) -> Bearer:
+        """Raises 401."""
         bearer = self.access.bearer(request)
-        if bearer is not None:
-            return bearer
-        if self.access.token or self.access.realms:
-            raise self.access.refused(401, "a bearer token is needed")
-        detail = "from a page, a proxy or another machine only with a token; set [web] token or [auth NAME]"
-        raise HTTPException(detail, status_code=403)
-
-    def readable(self, tenant: str, bearer: Bearer | None) -> None:
-        """Returns when who asks may read what this tenant has; of one that is not, somebody else says it.
-        Raises 401, 403."""
-        found = self.tenants.get(tenant)
-        if found is None or self.access.may_read(bearer, found.tenant):
-            return
         if bearer is None:
-            raise self.access.refused(401, f"tenant {tenant} is shown only to who brings a bearer token")
-        raise self.access.refused(403, f"the bearer of this token may not read tenant {tenant}")
+            raise self.access.refused(401, NEEDED)
+        return bearer
 
-    async def ask(self, tenant: str, pipeline: str, work: Managed) -> None:
-        """Returns once it is done.  Raises 404, 409 when the pipeline could not, 503 when nobody answered."""
+    def readable(self, tenant: str | None, bearer: Bearer | None) -> None:
+        """Returns when who asks may read what this tenant has, or, for None, what belongs to no tenant; of a
+        tenant that is none, somebody else says it.  Raises 401, 403."""
+        if tenant is None:
+            may = self.access.may_read_root(bearer, [found.tenant for found in self.tenants.values()])
+        else:
+            found = self.tenants.get(tenant)
+            may = found is None or self.access.may_read(bearer, found.tenant)
+        if may:
+            return
+        what = "this" if tenant is None else f"tenant {tenant}"
+        if bearer is None:
+            raise self.access.refused(401, f"{what} is shown only to who brings a bearer token")
+        raise self.access.refused(403, f"the bearer of this token may not read {what}")
+
+    async def ask(self, tenant: str, pipeline: str, work: Managed, besides: Sequence[Op] = ()) -> None:
+        """Returns once it is done; `besides` is written with it.  Raises 404, 409 when the pipeline could not, 503 when
+        nobody answered."""
         self.pipeline(tenant, pipeline)
-        await self._ask(tenant, partial(ForPipeline, pipeline, work))
+        await self._ask(tenant, partial(ForPipeline, pipeline, work), besides)
 
-    async def reread(self, tenant: str, projects: Sequence[str]) -> None:
+    async def reread(self, tenant: str, projects: Sequence[str], besides: Sequence[Op] = ()) -> None:
         """As `ask`: the configuration of these projects, of all for none, is read anew."""
-        await self._ask(tenant, partial(Reread, tuple(self.project(tenant, name) for name in projects)))
+        await self._ask(tenant, partial(Reread, tuple(self.project(tenant, name) for name in projects)), besides)
 
-    async def _ask(self, tenant: str, asked: Callable[[str], Management]) -> None:
+    async def _ask(self, tenant: str, asked: Callable[[str], Management], besides: Sequence[Op]) -> None:
         session = self.joined()
         if session is None:
             raise HTTPException("the store cannot be reached just now; nothing was asked", status_code=503)
         try:
-            outcome = await ask(self.context, session, tenant, asked)
+            outcome = await ask(self.context, session, tenant, asked, besides)
         except (Unanswered, SessionLost) as error:
             raise HTTPException(str(error), status_code=503) from error
         if not outcome.done:

@@ -16,14 +16,15 @@ from headgate.config.dynamic import Layouts
 from headgate.config.tenants import Tenant
 from headgate.gate.change import Change
 from headgate.gate.graph import waiting_for
-from headgate.gate.model import Build, Item, Phase, Queue, State
+from headgate.gate.model import Build, Item, Phase, Queue
 from headgate.gate.report import failing_reasons
 from headgate.map.records import LayoutRecord, SemaphoreRecord, Trouble, Troubles
-from headgate.map.tree import Undecodable, unescape
+from headgate.map.tree import unescape
 from headgate.recipes.codec import readable
 from headgate.recipes.requests import Request
 from headgate.services.context import Context
-from headgate.services.scheduler.keeping import load
+from headgate.services.quarantine.quarantine import Quarantine
+from headgate.services.scheduler.keeping import Loaded, load
 from headgate.web.shapes import (
     ComponentShape,
     HolderShape,
@@ -39,6 +40,9 @@ from headgate.web.shapes import (
     TriggerShape,
     TroubleShape,
 )
+
+ASIDE_MAX = 20
+"""Of what was set aside, shown with the queues."""
 
 Estimate = Callable[[str, str, str, str], float | None]
 """(tenant, job, project, branch) -> seconds it will take."""
@@ -65,7 +69,7 @@ class Status:
 
     context: Context
     tenants: Mapping[str, Configured]
-    _states: dict[str, tuple[tuple[int, ...], State]] = field(default_factory=dict)
+    _states: dict[str, tuple[tuple[int, ...], Loaded]] = field(default_factory=dict)
     """Pipeline path -> versions of its entries, and the state they say."""
 
     def of(self, tenant: str, estimate: Estimate = no_estimate) -> StatusShape:
@@ -89,8 +93,16 @@ class Status:
             pipelines=tuple(
                 self._pipeline(tenant, name, running, estimate) for name in configured.layouts.landed.pipelines
             ),
-            troubles=tuple(self._troubles(configured.tenant)),
+            troubles=(*self._aside(tenant), *self._troubles(configured.tenant)),
         )
+
+    def _aside(self, tenant: str) -> list[TroubleShape]:
+        """What was set aside of the tenant, or of nobody in particular."""
+        found = [one for one in Quarantine(self.context).all().values() if one.tenant in ("", tenant)]
+        shown = [TroubleShape(one.what, f"it was set aside: {one.error}", one.since_ms) for one in found[:ASIDE_MAX]]
+        if len(found) > ASIDE_MAX:
+            shown.append(TroubleShape("the quarantine", f"{len(found) - ASIDE_MAX} more", found[ASIDE_MAX].since_ms))
+        return shown
 
     def _troubles(self, tenant: Tenant) -> Iterator[TroubleShape]:
         """Of the tenant's repositories: what is wrong with each, else why a merger cannot work on it."""
@@ -108,8 +120,7 @@ class Status:
         found = self.context.members(self.context.map.components.merger.path).values()
         return {p: t for r in found for p, t in convert(r.data.get("troubles", {}), dict[str, Trouble]).items()}
 
-    def state(self, tenant: str, pipeline: str) -> State:
-        """Raises Undecodable."""
+    def state(self, tenant: str, pipeline: str) -> Loaded:
         place = self.context.map.tenant(tenant).pipeline(pipeline)
         entries = self.context.mirror.under(place.path)
         versions = tuple(entry.version for entry in entries)
@@ -121,11 +132,7 @@ class Status:
     def builds(self, tenant: str) -> Iterator[tuple[str, Item, Build]]:
         """(pipeline, item, build) of every build in the queues."""
         for pipeline in self.tenants[tenant].layouts.landed.pipelines:
-            try:
-                state = self.state(tenant, pipeline)
-            except Undecodable:
-                continue  # the status says so of this pipeline
-            for _, item in state.items():
+            for _, item in self.state(tenant, pipeline).state.items():
                 for build in item.buildset.builds.values() if item.buildset else ():
                     yield pipeline, item, build
 
@@ -133,10 +140,8 @@ class Status:
         configured = self.tenants[tenant]
         pipeline = configured.layouts.landed.pipelines[name]
         events, mirror = self.context.map.events.tenant(tenant).pipelines(name), self.context.mirror
-        try:
-            state, word = self.state(tenant, name), "normal"
-        except Undecodable:
-            state, word = State(), "error"
+        state, damaged = self.state(tenant, name)
+        word = "error" if damaged else "normal"
         view = _View(tenant, name, running, estimate)
         return PipelineShape(
             name=name,
@@ -172,6 +177,7 @@ class Status:
                 zone=str(data.get("zone", "")),
                 running=held[path],
                 places=int(data.get("places", 0)),
+                lacks=tuple(str(one) for one in data.get("lacks", ())),
             )
             found.setdefault(record.kind, []).append(shown)
         return found

@@ -23,11 +23,13 @@ property_definitions:
 class Shell:
     """`await shell("partition list")`: what was said, after the exit status that is expected."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, root: Path) -> None:
+        """`root`: where the service was started, and keeps its token."""
         host, _, port = address.partition(":")
         self._environment = {
             "RUNM_HOST": host, "RUNM_PORT": port, "RUNM_USER": "alice", "RUNM_PROJECT": "proj0",
             "RUNM_PARTITION": "part0", "NO_COLOR": "1",
+            "HEADGATE_TOKEN": (root / "state" / "token").read_text().strip(),
         }  # fmt: skip
 
     async def __call__(self, *words: str, stdin: str = "", status: int = 0, **environment: str) -> str:
@@ -53,8 +55,11 @@ properties:
 
 async def test_an_inventory_is_kept_by_typing(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'inventory.sqlite'}"
-    async with service(tmp_path, "--store", store) as address:
-        shell = Shell(address)
+    async with service(tmp_path, "--store", store, identity="verify") as address:
+        shell = Shell(address, tmp_path)
+        for wrong in ("", "guessed"):
+            said = await shell("partition list", status=16, HEADGATE_TOKEN=wrong)
+            assert "bearer token" in said or "no token" in said
         assert len(await shell("partition create", stdin="name: part0\n")) == 32
         assert "part0" in await shell("partition list -f pa*")
         await shell("provider definition set -t runm.compute", stdin=COMPUTE)
@@ -81,5 +86,5 @@ async def test_an_inventory_is_kept_by_typing(tmp_path: Path) -> None:
         assert "no runm.provider node3" in await shell("provider get node3", status=5)
         assert "session has no project" in await shell("provider list", status=9, RUNM_PROJECT="")
         assert "RUNM_PARTITION  part0" in await shell("helpenv")
-    assert await Shell(address)("fsck", "--store", store) == "0 findings"
-    assert "is it running there" in await Shell(address)("provider list", status=14)
+    assert await Shell(address, tmp_path)("fsck", "--store", store) == "0 findings"
+    assert "is it running there" in await Shell(address, tmp_path)("provider list", status=14)

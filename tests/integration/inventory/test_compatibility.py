@@ -43,10 +43,10 @@ async def run(*command: str, **environment: str) -> str:
 
 
 @asynccontextmanager
-async def service(directory: Path, *options: str) -> AsyncIterator[str]:
-    """Its address."""
+async def service(directory: Path, *options: str, identity: str = "trust") -> AsyncIterator[str]:
+    """Its address.  Original clients know no tokens: for them it is opened."""
     process = await asyncio.create_subprocess_exec(
-        headgate(), "inventory", "serve", "--port", "0", *options,
+        headgate(), "inventory", "serve", "--port", "0", "--identity", identity, *options,
         cwd=directory, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     assert process.stdout is not None

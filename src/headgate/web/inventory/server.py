@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 
 import grpc
@@ -21,22 +22,49 @@ from headgate.web.inventory.v1 import Additions
 from headgate.web.inventory.v1admin import Administration
 from headgate.web.serve import Tls
 
+log = logging.getLogger("headgate.inventory")
+
 CONCURRENT_CALLS_MAX = 1_000
 REQUEST_SIZE_MAX_BYTES = 4_000_000
 GRACE_S = 2.0
+STREAMS_MAX = 200
+"""Calls of one connection at a time."""
+METADATA_MAX_BYTES = 32_768
+PING_INTERVAL_MIN_MS = 10_000
+PING_STRIKES_MAX = 3
+"""Of a peer that pings more often; then its connection ends."""
+KEEPALIVE_MS = 60_000
+KEEPALIVE_TIMEOUT_MS = 20_000
+"""A peer that is gone without a word is noticed so soon."""
+HANDSHAKE_MAX_MS = 10_000
+IDLE_MAX_MS = 600_000
+"""A connection without calls ends then; its client makes another when it needs one."""
 
 RUNM = runm_pb2.DESCRIPTOR.services_by_name["RunmMetadata"]
 V1 = inventory_pb2.DESCRIPTOR.services_by_name["Inventory"]
 
 
 def credentials(tls: Tls) -> grpc.ServerCredentials:
-    """Raises UserError."""
-    try:
+    """Read again for the next connection when the files have changed.  Raises UserError."""
+
+    def read() -> grpc.ServerCertificateConfiguration:
         pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
         roots = tls.client_ca.read_bytes() if tls.client_ca else None
+        return grpc.ssl_server_certificate_configuration([pair], roots)
+
+    try:
+        good = [read()]
     except OSError as error:
         raise UserError(f"{error.filename}: cannot be read: {error.strerror}") from error
-    return grpc.ssl_server_credentials([pair], roots, require_client_auth=roots is not None)
+
+    def again() -> grpc.ServerCertificateConfiguration:
+        try:
+            good[0] = read()
+        except OSError as error:
+            log.error("the certificate cannot be read, the one before is shown: %s", error)
+        return good[0]
+
+    return grpc.dynamic_ssl_server_credentials(good[0], again, require_client_authentication=tls.client_ca is not None)
 
 
 def runm_parts(sessions: Sessions, inventory: Inventory) -> Sequence[object]:
@@ -65,6 +93,14 @@ async def serve(
     options = [
         ("grpc.max_receive_message_length", REQUEST_SIZE_MAX_BYTES),
         ("grpc.so_reuseport", 0),
+        ("grpc.max_concurrent_streams", STREAMS_MAX),
+        ("grpc.max_metadata_size", METADATA_MAX_BYTES),
+        ("grpc.http2.min_ping_interval_without_data_ms", PING_INTERVAL_MIN_MS),
+        ("grpc.http2.max_ping_strikes", PING_STRIKES_MAX),
+        ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_MAX_MS),
+        ("grpc.max_connection_idle_ms", IDLE_MAX_MS),
     ]
     server = grpc.aio.server(options=options, maximum_concurrent_rpcs=CONCURRENT_CALLS_MAX)
     server.add_generic_rpc_handlers(

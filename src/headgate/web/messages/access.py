@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import hmac
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from headgate.adapters.identity.tokens import Authenticator, BadToken, read
 from headgate.adapters.messages.records import Queue
 
 
@@ -43,28 +45,52 @@ def _forbidden(app: str) -> Denied:
 
 
 class Keys:
-    """Application -> its keys."""
+    """Application -> its keys; beside them the operator's token, and tokens whose claim `applications` names some."""
 
-    def __init__(self, keys: Mapping[str, Iterable[str]]) -> None:
+    def __init__(
+        self, keys: Mapping[str, Iterable[str]], operator: str = "", tokens: Sequence[Authenticator] = ()
+    ) -> None:
         self.apps = frozenset(keys)
         self._app_of = {_hashed(key): app for app, some in keys.items() for key in some}
+        self._operator, self._tokens = operator, tokens
 
     def caller(self, app: str, header: str) -> Caller:
         """Raises Denied: 404 for an unknown application, 401 for an unknown key.  No header: anonymous."""
         if app not in self.apps:
             raise Denied(404, {"application": f"there is no application {app!r}"})
-        found = []
+        return Caller(frozenset(self._proved(header)))
+
+    def somebody(self, header: str) -> None:
+        """Raises Denied when nothing is proved."""
+        if not list(self._proved(header)):
+            raise Denied(401, {"authorization": "a key of an application, or the operator's token, is needed"})
+
+    def _proved(self, header: str) -> Iterator[str]:
         for part in filter(None, (part.strip() for part in header.split(";"))):
             scheme, _, key = part.partition(" ")
+            if scheme.lower() == "bearer":
+                yield from (f"app:{app}" for app in self._of_token(key.strip()))
+                continue
             known = self._app_of.get(_hashed(key.strip())) if scheme.lower() == "application" else None
             if known is None:
-                raise Denied(
-                    401, {"authorization": "this is no key of any application: Authorization: Application KEY"}
-                )
-            found.append(f"app:{known}")
-        return Caller(frozenset(found))
+                raise _unknown("this is no key of any application: Authorization: Application KEY")
+            yield f"app:{known}"
+
+    def _of_token(self, token: str) -> Collection[str]:
+        if self._operator and hmac.compare_digest(token.encode(), self._operator.encode()):
+            return self.apps
+        try:
+            _, claims = read(token, self._tokens)
+        except BadToken as error:
+            raise _unknown(str(error)) from error
+        named = claims.get("applications", ())
+        return self.apps & {one for one in named if isinstance(one, str)} if isinstance(named, list) else ()
+
+
+def _unknown(why: str) -> Denied:
+    return Denied(401, {"authorization": why})
 
 
 def _hashed(key: str) -> bytes:
     """Looking up the hash takes as long for a nearly right key as for any other."""
-    return hashlib.sha256(key.encode()).digest()
+    return hashlib.sha256(key.encode(errors="replace")).digest()

@@ -114,7 +114,9 @@ async def heartbeat_head() -> None:
 
 
 @get("/metrics")
-async def metrics(state: State) -> Response[bytes]:
+async def metrics(state: State, request: Asked) -> Response[bytes]:
+    """They name applications: for who has a key of one, or the operator's token."""
+    site_of(state).keys.somebody(request.headers.get("authorization", ""))
     return Response(generate_latest(site_of(state).metrics), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -13,7 +15,13 @@ from litestar.params import FromPath, JSONBody
 from headgate.base.ids import fresh
 from headgate.gate.work import Dequeue, Enqueue, Promote
 from headgate.services.membership import want
-from headgate.web.site import HttpRequest, site_of
+from headgate.store.types import Op
+from headgate.web.access import UNAPPROVED
+from headgate.web.routes.actions import Hand
+from headgate.web.site import OPEN, HttpRequest, site_of
+
+CHANGES_MAX = 200
+"""That one request may promote."""
 
 
 class ForChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -22,6 +30,10 @@ class ForChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pipeline: str
     change: str
     """`<topic>`, `<branch>/<topic>`, or `<topic>,<patchset>` of the project in the URL."""
+    reason: str = ""
+    """Ours: why, for those who look at it later."""
+    unapproved: bool = False
+    """Ours, of enqueue: this patchset need not meet the requirements of a pipeline that lands."""
 
 
 class ForChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,25 +42,41 @@ class ForChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pipeline: str
     changes: tuple[str, ...]
     """In the order wanted: `<project>/<branch>/<topic>`, project with its host."""
+    reason: str = ""
+    unapproved: bool = False
+    """Ours: they are moved although they do not meet the requirements any more."""
 
 
 @post(
     "/api/tenant/{tenant:str}/project/{rest:path}",
     status_code=200,
-    opt={"path": "project/{project}/enqueue, …/dequeue", "permission": "enqueue, dequeue"},
+    opt={
+        "path": "project/{project}/enqueue, …/dequeue",
+        "permission": f"enqueue, dequeue; with unapproved {UNAPPROVED}",
+    },
 )
 async def control(
     state: State, request: HttpRequest, tenant: FromPath[str], rest: FromPath[str], data: JSONBody[ForChange]
 ) -> bool:
-    """Put a change into a pipeline, its requirements notwithstanding; or take it out."""
+    """Put a change into a pipeline, or take it out.  A pipeline that lands, or lets jobs see what only reviewed changes
+    may, takes by hand what meets its requirements; others take anything."""
     site = site_of(state)
     project, _, verb = rest.strip("/").rpartition("/")
     if verb not in ("enqueue", "dequeue"):
         raise NotFoundException(f"{verb!r} is not known; there are enqueue and dequeue")
     site.allow(request, tenant, verb, project=project)
-    change = site.change(tenant, project, data.change)
-    work = Enqueue(change, fresh()) if verb == "enqueue" else Dequeue(change.key)
-    await site.ask(tenant, data.pipeline, work)
+    if data.unapproved:
+        site.allow(request, tenant, UNAPPROVED, project=project)
+    details = {"pipeline": data.pipeline, "unapproved": data.unapproved}
+    subject = f"{data.change} of {project} in {data.pipeline}"
+    hand = Hand(site, request, UNAPPROVED if data.unapproved else verb, tenant, subject, data.reason, details)
+
+    async def work(besides: Sequence[Op]) -> None:
+        change = site.change(tenant, project, data.change)
+        asked = Enqueue(change, fresh(), data.unapproved) if verb == "enqueue" else Dequeue(change.key)
+        await site.ask(tenant, data.pipeline, asked, besides)
+
+    await hand.does(work)
     return True
 
 
@@ -57,9 +85,15 @@ async def promote(state: State, request: HttpRequest, tenant: FromPath[str], dat
     """Move changes to the head of their queue; everything from there on is tested anew."""
     site = site_of(state)
     site.allow(request, tenant, "promote")
-    if not data.changes:
-        raise HTTPException("changes: name at least one", status_code=400)
-    await site.ask(tenant, data.pipeline, Promote(data.changes, fresh()))
+    if data.unapproved:
+        site.allow(request, tenant, UNAPPROVED)
+    if not 0 < len(data.changes) <= CHANGES_MAX:
+        raise HTTPException(f"changes: name at least one, and at most {CHANGES_MAX}", status_code=400)
+    subject = f"{', '.join(data.changes)} in {data.pipeline}"
+    details = {"pipeline": data.pipeline, "unapproved": data.unapproved}
+    asked = Promote(data.changes, fresh(), data.unapproved)
+    hand = Hand(site, request, "promote", tenant, subject, data.reason, details)
+    await hand.does(partial(site.ask, tenant, data.pipeline, asked))
     return True
 
 
@@ -68,9 +102,10 @@ class ForProjects(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     projects: tuple[str, ...] = ()
     """Every project of the tenant when none is named."""
+    reason: str = ""
 
 
-OF_ALL = "of the whole system: [web] token, or a token for every tenant"
+OF_ALL = "of the whole system: the operator's token, or a token for every tenant"
 
 
 @post("/api/tenant/{tenant:str}/reconfigure", status_code=200, opt={"permission": OF_ALL})
@@ -79,29 +114,34 @@ async def reconfigure(state: State, request: HttpRequest, tenant: FromPath[str],
     site = site_of(state)
     site.allow_all(request)
     site.tenant(tenant)
-    await site.reread(tenant, data.projects)
+    hand = Hand(site, request, "reconfigure", tenant, ", ".join(data.projects) or "every project", data.reason)
+    await hand.does(partial(site.reread, tenant, data.projects))
     return True
 
 
-PERMISSIONS = ("read", "enqueue", "dequeue", "promote")
+PERMISSIONS = ("read", "enqueue", "dequeue", "promote", UNAPPROVED)
 """Those that anything here asks for."""
 
 
-@get("/api/tenant/{tenant:str}/authorizations")
+@get("/api/tenant/{tenant:str}/authorizations", opt={OPEN: True})
 async def authorizations(state: State, request: HttpRequest, tenant: FromPath[str]) -> dict[str, Any]:  # JSON
     """What the bearer of the token may do."""
     site = site_of(state)
     found, bearer = site.tenant(tenant).tenant, site.access.bearer(request)
     may = {p: bearer is not None and site.access.permits(bearer, found, p, {}) for p in PERMISSIONS}
     may["read"] = site.access.may_read(bearer, found)
-    admin = all(may.values())
+    admin = all(held for permission, held in may.items() if permission != UNAPPROVED)
     return {"zuul": {"admin": admin, "permissions": may, "scope": [tenant] if admin else []}}
+
+
+VERBS = {"running": "unpause", "paused": "pause", "stopped": "stop"}
 
 
 class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body of a request about a component."""
 
     state: Literal["running", "paused", "stopped"]
+    reason: str = ""
 
 
 @post(
@@ -115,8 +155,12 @@ async def component(
     """Pause a process, let it go on, or stop it: an executor or merger ends what it does first."""
     site = site_of(state)
     site.allow_all(request)
-    if not await want(site.context, f"{kind}/{name}", data.state):
-        raise NotFoundException(f"there is no component {kind}/{name}")
+
+    async def work(besides: Sequence[Op]) -> None:
+        if not await want(site.context, f"{kind}/{name}", data.state, besides):
+            raise NotFoundException(f"there is no component {kind}/{name}")
+
+    await Hand(site, request, VERBS[data.state], subject=f"{kind}/{name}", reason=data.reason).does(work)
     return True
 
 
@@ -126,9 +170,13 @@ async def forget(state: State, request: HttpRequest, zone: FromPath[str]) -> boo
     site = site_of(state)
     site.allow_all(request)
     labels = site.context.map.executor.zones(zone).labels
-    if await site.context.store.get(labels.path) is None:
-        raise NotFoundException(f"nothing is remembered of a zone {zone!r}")
-    await site.context.store.commit([], [labels.delete()])
+
+    async def work(besides: Sequence[Op]) -> None:
+        if await site.context.store.get(labels.path) is None:
+            raise NotFoundException(f"nothing is remembered of a zone {zone!r}")
+        await site.context.store.commit([], [labels.delete(), *besides])
+
+    await Hand(site, request, "forget", subject=f"zone {zone}").does(work)
     return True
 
 

@@ -23,7 +23,7 @@ from headgate.web.shapes import (
     TenantName,
     TroubleShape,
 )
-from headgate.web.site import HttpRequest, Site, site_of
+from headgate.web.site import OPEN, HttpRequest, Site, site_of
 from headgate.web.status import timed
 
 EVENT_INTERVAL_S = 0.1
@@ -36,9 +36,11 @@ PING_INTERVAL_S = 45.0
 
 @get("/health")
 async def health(state: State) -> dict[str, Any]:  # JSON
-    """Whether every tenant's configuration has been read."""
-    loaded = {name: found.loaded.is_set() for name, found in site_of(state).tenants.items()}
-    return {"ok": all(loaded.values()), "tenants": loaded}
+    """Whether every tenant's configuration has been read; those are named that are for everybody."""
+    site = site_of(state)
+    loaded = {name: found.loaded.is_set() for name, found in site.tenants.items()}
+    shown = {name: loaded[name] for name, found in site.tenants.items() if site.access.may_read(None, found.tenant)}
+    return {"ok": all(loaded.values()), "tenants": shown}
 
 
 @get("/api/info")
@@ -47,7 +49,7 @@ async def info(state: State) -> dict[str, Any]:  # JSON
     return {"info": _info(site_of(state), None)}
 
 
-@get("/api/tenant/{tenant:str}/info")
+@get("/api/tenant/{tenant:str}/info", opt={OPEN: True})
 async def tenant_info(state: State, tenant: FromPath[str]) -> dict[str, Any]:  # JSON
     """What this server can do for one tenant."""
     site = site_of(state)
@@ -65,30 +67,35 @@ def _info(site: Site, tenant: Tenant | None) -> dict[str, Any]:  # JSON
 
 
 @get("/api/tenants")
-async def tenants(state: State) -> list[TenantName]:
-    """Every tenant."""
+async def tenants(state: State, request: HttpRequest) -> list[TenantName]:
+    """Every tenant that whoever asks may read."""
     site = site_of(state)
+    bearer = site.access.bearer(request)
     return [
         TenantName(name, len(found.tenant.projects), sum(1 for _ in await site.items(name)))
         for name, found in site.tenants.items()
+        if site.access.may_read(bearer, found.tenant)
     ]
 
 
 @get("/api/components")
-async def components(state: State) -> dict[str, list[ComponentShape]]:
+async def components(state: State, request: HttpRequest) -> dict[str, list[ComponentShape]]:
     """Every process that takes part, by kind."""
+    site_of(state).readable(None, site_of(state).access.bearer(request))
     return site_of(state).status.components()
 
 
 @get("/api/troubles")
-async def troubles(state: State) -> list[TroubleShape]:
+async def troubles(state: State, request: HttpRequest) -> list[TroubleShape]:
     """What is wrong for every tenant: the store cannot be used, or nobody is there to do the work.  Ours."""
+    site_of(state).readable(None, site_of(state).access.bearer(request))
     return list(site_of(state).troubles())
 
 
 @get("/api/connections")
-async def connections(state: State) -> list[ConnectionShape]:
+async def connections(state: State, request: HttpRequest) -> list[ConnectionShape]:
     """Every configured connection."""
+    site_of(state).readable(None, site_of(state).access.bearer(request))
     return list(site_of(state).connections)
 
 
@@ -113,16 +120,19 @@ async def status_change(state: State, tenant: FromPath[str], id: FromPath[str]) 
 
 
 @get("/api/tenant/{tenant:str}/events", raises=[])
-async def events(state: State, tenant: FromPath[str]) -> ServerSentEvent:
+async def events(state: State, request: HttpRequest, tenant: FromPath[str]) -> ServerSentEvent:
     """The queues as server-sent events: `status` has the queues with ids of items, and those items that changed."""
     site = site_of(state)
     site.tenant(tenant)
+    bearer = site.access.bearer(request)
 
     async def moves() -> AsyncIterator[ServerSentEventMessage]:
         sent: dict[str, ItemShape] = {}
         mirror, tag, silent_s = site.context.mirror, "", 0.0
         while True:
             seen = mirror.moves
+            if not site.access.still(bearer, site.tenant(tenant).tenant, site.context.now_ms()):
+                return
             shot = await site.shot(tenant)
             if shot.tag != tag:
                 tag, before, silent_s = shot.tag, sent, 0.0

@@ -88,9 +88,12 @@ async def console(socket: WebSocket[Any, Any, Any], state: State, tenant: FromPa
     except WebSocketDisconnect:
         return
     try:
-        site.readable(tenant, site.access.of_token(wanted.token) if wanted.token else site.access.bearer(socket))
+        bearer = site.access.of_token(wanted.token) if wanted.token else site.access.bearer(socket)
+        site.readable(tenant, bearer)
         root = await _checked(site, tenant, wanted.uuid)
         async for text in _texts(site, root, wanted):
+            if not site.access.still(bearer, site.tenant(tenant).tenant, site.context.now_ms()):
+                raise site.access.refused(403, f"tenant {tenant} may not be read any more")
             await socket.send_text(text)
         await socket.close(1000)
     except HTTPException as refused:

@@ -10,7 +10,7 @@ from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 from litestar.response import Redirect
 
-from headgate.web.site import site_of
+from headgate.web.site import OPEN, site_of
 
 STATIC = Path(__file__).parent.parent / "static"
 PAGES = {
@@ -26,13 +26,12 @@ PAGES = {
     "errors": "Configuration errors",
     "components": "Processes",
     "queues": "Queues of messages",
+    "actions": "Done by hand",
 }
 """Name in the URL, and of the script -> title."""
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _HEADERS = {
     "Cache-Control": "no-cache",
-    "Content-Security-Policy": "default-src 'self'; connect-src 'self' ws: wss:; frame-ancestors 'self'",
-    "Referrer-Policy": "same-origin",
 }
 
 
@@ -52,13 +51,15 @@ async def api() -> Response[str]:
     return page("api", "API")
 
 
-@get("/t/{tenant:str}", include_in_schema=False)
+@get("/t/{tenant:str}", include_in_schema=False, opt={OPEN: True})
 async def tenant_index(state: State, tenant: FromPath[str]) -> Redirect:
     site_of(state).tenant(tenant)
     return Redirect(f"/t/{tenant}/status")
 
 
-@get(["/t/{tenant:str}/{name:str}", "/t/{tenant:str}/{name:str}/{rest:path}"], include_in_schema=False)
+@get(
+    ["/t/{tenant:str}/{name:str}", "/t/{tenant:str}/{name:str}/{rest:path}"], include_in_schema=False, opt={OPEN: True}
+)
 async def tenant_page(state: State, tenant: FromPath[str], name: FromPath[str]) -> Response[str]:
     site_of(state).tenant(tenant)
     if name not in PAGES:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urljoin
 
 import msgspec
 from litestar import Response, get
@@ -15,6 +14,7 @@ from msgspec.structs import replace
 from headgate.config.reading.source import nearest
 from headgate.gate.model import Build, Item
 from headgate.gate.report import artifacts
+from headgate.gate.returned.shape import joined
 from headgate.ports.history import (
     LIMIT_MAX,
     Artifact,
@@ -51,7 +51,7 @@ def question(site: Site, tenant: str, request: HttpRequest) -> Question | None:
                 return None
         elif name in NAMES and any(values):
             equal[name] = [_canonical(site, tenant, v) if name == "project" else v for v in values if v]
-    limit, skip = (_number(request, name, default) for name, default in (("limit", 50), ("skip", 0)))
+    limit, skip = (number(request, name, default) for name, default in (("limit", 50), ("skip", 0)))
     if limit > LIMIT_MAX:
         raise HTTPException(f"limit is at most {LIMIT_MAX}", status_code=400)
     without: list[str | bool] = [*request.query_params.getall("exclude_result", [])]
@@ -69,7 +69,8 @@ def _flag(name: str, value: str) -> bool:
     return value.lower() in ("true", "1")
 
 
-def _number(request: HttpRequest, name: str, default: int) -> int:
+def number(request: HttpRequest, name: str, default: int) -> int:
+    """Raises 400."""
     value = request.query_params.get(name, str(default))
     if not (value.isdecimal() and value.isascii() and len(value) < 10):
         raise HTTPException(f"{name} is a whole number of at least 0, not {value!r}", status_code=400)
@@ -133,8 +134,8 @@ async def _under_way(site: Site, tenant: str, pipeline: str, item: Item, build: 
 
 def resolved(build: PastBuild, tenant: str) -> PastBuild:
     """With artifacts as whole URLs: relative ones are below the build's log."""
-    base = (build.log_url or f"/t/{tenant}/logs/{build.uuid}").rstrip("/") + "/"
-    return replace(build, artifacts=tuple(replace(a, url=urljoin(base, a.url)) for a in build.artifacts))
+    base = build.log_url or f"/t/{tenant}/logs/{build.uuid}"
+    return replace(build, artifacts=tuple(replace(a, url=joined(base, a.url)) for a in build.artifacts))
 
 
 @get("/api/tenant/{tenant:str}/buildsets")

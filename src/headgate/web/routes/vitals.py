@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from litestar import Response, get
+from typing import Any
+
+from litestar import Request, Response, get
 from litestar.datastructures import State
 
+from headgate.web.access import Access
 from headgate.web.vitals import Health, Vitals
 
 
@@ -28,8 +31,11 @@ async def ready(state: State) -> Response[Health]:
 
 
 @get("/metrics")
-async def metrics(state: State) -> Response[bytes]:
-    """Figures, in Prometheus' text format."""
+async def metrics(state: State, request: Request[Any, Any, Any]) -> Response[bytes]:
+    """Figures, in Prometheus' text format, for who brings a token, or for everybody (`[web] metrics`)."""
+    access = state["access"]
+    assert isinstance(access, Access), "set by who made the application"
+    access.must_read_figures(request)
     return Response(_vitals(state).figures(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

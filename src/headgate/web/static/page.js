@@ -5,7 +5,7 @@ export const subject = parts.slice(4).join("/");
 export const api = `/api/tenant/${encodeURIComponent(tenant)}`;
 export const main = document.getElementById("main");
 export const state = document.getElementById("link");
-const PAGES = [["status", "Status"], ["builds", "Builds"], ["buildsets", "Buildsets"], ["projects", "Projects"], ["jobs", "Jobs"], ["errors", "Errors"], ["components", "Processes"], ["queues", "Queues"]];
+const PAGES = [["status", "Status"], ["builds", "Builds"], ["buildsets", "Buildsets"], ["projects", "Projects"], ["jobs", "Jobs"], ["errors", "Errors"], ["components", "Processes"], ["queues", "Queues"], ["actions", "By hand"]];
 
 export function el(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
@@ -23,11 +23,25 @@ export function nav(current, title = "") {
   const base = `/t/${encodeURIComponent(tenant)}`;
   const links = PAGES.map(([name, label]) => el("a", { href: `${base}/${name}`, "aria-current": name === current ? "page" : null }, label));
   document.getElementById("nav").replaceChildren(...(tenant ? [el("a", { href: "/tenants", class: "tenant", title: "All tenants" }, tenant), ...links] : []));
+  document.getElementById("link").after(door());
   if (title) document.title = `${title} · Headgate`;
 }
 
+// The token of who logged in: kept by this tab, and sent with every request. No cookie: nothing rides along on its own.
+const KEPT = "headgate-token";
+export const token = () => sessionStorage.getItem(KEPT);
+export const bearing = () => (token() ? { Authorization: `Bearer ${token()}` } : {});
+
+function door() {
+  const field = el("input", { type: "password", autocomplete: "off", "aria-label": "Token", placeholder: "Token", required: true });
+  const enter = (event) => { event.preventDefault(); sessionStorage.setItem(KEPT, field.value.trim()); location.reload(); };
+  const leave = () => { sessionStorage.removeItem(KEPT); location.reload(); };
+  return token() ? el("button", { type: "button", onclick: leave }, "Log out")
+    : el("details", { class: "door" }, el("summary", {}, "Log in"), el("form", { onsubmit: enter }, field, el("button", {}, "Log in")));
+}
+
 export async function fetched(url) {
-  const answer = await fetch(url);
+  const answer = await fetch(url, { headers: bearing() });
   if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).detail ?? `${url} answered ${answer.status}`);
   return answer.json();
 }

@@ -1,4 +1,4 @@
-import { api, el, link, look, main, nav, state, subject, tenant, took } from "./page.js";
+import { api, bearing, el, link, look, main, nav, state, subject, tenant, token, took } from "./page.js";
 
 nav("status", tenant);
 const MANY = 30; // items; beyond that they are shown closed
@@ -158,16 +158,42 @@ let source = null, wait = 1000, again = 0;
 function connect() {
   clearTimeout(again);
   source?.close();
-  source = new EventSource(`${api}/events`);
-  source.addEventListener("status", heard);
-  source.onopen = () => { items = new Map(); wait = 1000; as(state, "live"); set(state, "live"); };
-  source.onerror = () => {
+  source = listen(() => { items = new Map(); wait = 1000; as(state, "live"); set(state, "live"); }, () => {
     as(state, "lost");
     set(state, "connection lost, trying again…");
     source.close();
     again = setTimeout(connect, wait);
     wait = Math.min(wait * 2, 30000);
-  };
+  });
+}
+
+// An EventSource sends no token: who logged in reads the same stream as an answer.
+function listen(opened, lost) {
+  if (!token()) {
+    const events = new EventSource(`${api}/events`);
+    events.addEventListener("status", heard);
+    events.onopen = opened;
+    events.onerror = lost;
+    return events;
+  }
+  const stop = new AbortController();
+  (async () => {
+    const answer = await fetch(`${api}/events`, { headers: bearing(), signal: stop.signal });
+    if (!answer.ok) throw new Error(answer.status);
+    opened();
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let rest = ""; ;) {
+      const { value, done } = await reader.read();
+      if (done) throw new Error("it ended");
+      const blocks = (rest + value).split(/\r?\n\r?\n/);
+      rest = blocks.pop();
+      for (const block of blocks) {
+        const data = block.split(/\r?\n/).filter((line) => line.startsWith("data:")).map((line) => line.slice(5)).join("\n");
+        if (data) heard({ data });
+      }
+    }
+  })().catch(() => stop.signal.aborted || lost());
+  return { close: () => stop.abort() };
 }
 
 document.addEventListener("visibilitychange", () => {

@@ -1,0 +1,111 @@
+"""The connections of one server: no peer has all of them, and none is kept that gets nowhere."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import math
+import resource
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+CONNECTIONS_MAX = 1_000
+DESCRIPTORS_SHARE = 3
+"""A server has at most a third of the descriptors that the process may have."""
+PEER_SHARE = 2
+"""And one peer at most half of those."""
+HEAD_MAX_S = 10.0
+"""From the first byte, or from the connection, to the end of the headers."""
+BODY_MAX_S = 60.0
+STALL_MAX_S = 30.0
+"""How long a peer may leave unread what is sent to it."""
+CLOSE_MAX_S = 5.0
+FOREVER = math.inf
+LOOPBACK = "loopback"
+"""The peer that all programs of this machine are."""
+
+
+@dataclass(slots=True)
+class Place:
+    """One connection."""
+
+    transport: asyncio.Transport
+    peer: str
+    until_s: float
+    """By the clock of the loop; it has to be somewhere else by then."""
+    busy: bool = False
+    """A request of it is being answered."""
+
+
+@dataclass(slots=True)
+class Door:
+    """`now`: seconds, of the loop's clock."""
+
+    now: Callable[[], float]
+    connections_max: int = CONNECTIONS_MAX
+    _places: dict[int, Place] = field(default_factory=dict)
+    """By the transport, oldest first."""
+    _counts: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of_process(cls, now: Callable[[], float]) -> Door:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        allowed = CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else soft // DESCRIPTORS_SHARE
+        return cls(now, max(10, min(CONNECTIONS_MAX, allowed)))
+
+    def enter(self, transport: asyncio.Transport, host: str) -> Place:
+        """Where there is no more room, who has most gives way: those that do nothing first, the oldest first."""
+        known = self._places.pop(id(transport), None)
+        if known is not None:
+            self._count(known.peer, -1)
+        peer = peer_of(host)
+        if self._counts.get(peer, 0) >= max(1, self.connections_max // PEER_SHARE):
+            self._evict(peer)
+        elif len(self._places) >= self.connections_max:
+            self._evict(max(self._counts, key=lambda one: self._counts[one]))
+        place = self._places[id(transport)] = Place(transport, peer, self.now() + HEAD_MAX_S)
+        self._count(peer, 1)
+        return place
+
+    def leave(self, transport: asyncio.Transport) -> None:
+        place = self._places.pop(id(transport), None)
+        if place is not None:
+            self._count(place.peer, -1)
+
+    def sweep(self) -> None:
+        """Ends what got nowhere."""
+        now = self.now()
+        for place in list(self._places.values()):
+            if place.transport.is_closing():
+                place.until_s = min(place.until_s, now + CLOSE_MAX_S)
+            if place.until_s <= now:
+                place.transport.abort()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def _evict(self, peer: str) -> None:
+        mine = [place for place in self._places.values() if place.peer == peer]
+        gone = next((place for place in mine if not place.busy), mine[0])
+        self.leave(gone.transport)
+        gone.transport.abort()
+
+    def _count(self, peer: str, more: int) -> None:
+        self._counts[peer] = self._counts.get(peer, 0) + more
+        if not self._counts[peer]:
+            del self._counts[peer]
+
+
+def peer_of(host: str) -> str:
+    """Whom an address stands for: a network of IPv6, this machine for any of its own, else itself."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    if address.is_loopback:
+        return LOOPBACK
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((int(address), 64), strict=False))
+    return str(address)

@@ -1,0 +1,60 @@
+"""Proof that a request comes from the fleet: signed with a secret that only who reads the store knows, for one build
+and a moment."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import jwt
+
+from headgate.map.records import FleetSecret
+from headgate.services.context import Context
+from headgate.store.types import At, Conflict, Put
+
+HEADER = "headgate-fleet"
+ALGORITHM = "HS256"
+PROOF_MAX_S = 60
+CLOCKS_DIFFER_MAX_S = 300
+
+
+@dataclass(slots=True)
+class Fleet:
+    context: Context
+    _secret: str = field(default="", repr=False)
+
+    async def headers(self, build: str) -> dict[str, str]:
+        """For a request about one build's logs.  Raises StoreError."""
+        now_s = self.context.now_ms() // 1_000
+        claims = {"sub": build, "iat": now_s, "exp": now_s + PROOF_MAX_S}
+        return {HEADER: jwt.encode(claims, await self._known(), ALGORITHM)}
+
+    async def vouches(self, proof: str, build: str) -> bool:
+        """Whether somebody of the fleet asks for the logs of this build.  Raises StoreError."""
+        if not proof:
+            return False
+        try:
+            claims = jwt.decode(
+                proof,
+                await self._known(),
+                algorithms=[ALGORITHM],
+                leeway=CLOCKS_DIFFER_MAX_S,
+                options={"require": ["exp", "iat", "sub"]},
+            )
+        except jwt.PyJWTError:
+            return False
+        return bool(claims["sub"] == build)
+
+    async def _known(self) -> str:
+        """The secret; whoever needs it first makes it."""
+        place, store = self.context.map.system.fleet, self.context.store
+        while not self._secret:
+            entry = await store.get(place.path)
+            if entry is not None:
+                self._secret = place.decode(entry.value).secret
+                break
+            made = FleetSecret(secrets.token_urlsafe(32))
+            with suppress(Conflict):  # somebody else made one
+                await store.commit([At(place.path, None)], [Put(place.path, place.encode(made))])
+        return self._secret

@@ -1,0 +1,148 @@
+"""HTTP and WebSocket as uvicorn speaks them, within limits: of time, of sizes, of form."""
+
+from __future__ import annotations
+
+import ssl
+from asyncio import BaseTransport
+from typing import Any, cast
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from headgate.web.peers.door import BODY_MAX_S, FOREVER, HEAD_MAX_S, STALL_MAX_S, Door, Place
+
+CLIENT_CERTIFICATE = "client_certificate"
+"""In the state of a request: the certificate its client showed and that was verified, PEM as bytes."""
+DOOR = "door"
+"""In the state of the application: the server's."""
+URL_MAX_BYTES = 8_192
+HEAD_MAX_BYTES = 32_768
+HEADERS_MAX = 100
+ONCE = {b"host", b"authorization", b"content-length", b"content-type", b"transfer-encoding", b"origin"}
+"""Headers that two of would be read by one program as the first, by another as the last."""
+WEBSOCKET_MESSAGE_MAX_BYTES = 65_536
+
+
+class Refused(Exception):
+    """The request is none: it is answered with the status of the protocol, and the connection ends."""
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    _place: Place
+    _status = 400
+    _why = "this is no request"
+    _head_bytes = 0
+
+    @property
+    def _door(self) -> Door:
+        door: Door = self.app_state[DOOR]
+        return door
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        super().connection_made(cast(Any, transport))  # uvicorn says more of it than asyncio does
+        self._place = self._door.enter(self.transport, self.client[0] if self.client else "")
+        tls = transport.get_extra_info("ssl_object")
+        shown = tls.getpeercert(binary_form=True) if tls is not None else None
+        if shown:
+            self.app_state = {**self.app_state, CLIENT_CERTIFICATE: ssl.DER_cert_to_PEM_cert(shown).encode()}
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._door.leave(self.transport)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._place.busy and self._place.until_s == FOREVER:
+            self._place.until_s = self._door.now() + HEAD_MAX_S
+        super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        if len(self.url) + len(url) > URL_MAX_BYTES:
+            self._refuse(414, f"an address has at most {URL_MAX_BYTES} bytes")
+        if any(byte <= 0x20 or byte >= 0x7F for byte in url):
+            self._refuse(400, "an address is printable ASCII, and everything else in it is percent-encoded")
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > HEAD_MAX_BYTES or len(self.headers) >= HEADERS_MAX:
+            self._refuse(431, f"there are at most {HEADERS_MAX} headers, of {HEAD_MAX_BYTES} bytes together")
+        lower = name.lower()
+        if lower in ONCE and any(known == lower for known, _ in self.headers):
+            self._refuse(400, f"there are two headers {lower.decode()}")
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        names = {name for name, _ in self.headers}
+        if {b"content-length", b"transfer-encoding"} <= names:
+            self._refuse(400, "a body has a length, or it is chunked")
+        if b"host" not in names and self.parser.get_http_version() == "1.1":
+            self._refuse(400, "the header Host is missing")
+        self._place.busy, self._place.until_s = True, self._door.now() + BODY_MAX_S
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._place.until_s = FOREVER if not self.flow.write_paused else self._place.until_s
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.pipeline or not self.cycle.response_complete:
+            return
+        if self.cycle.more_body:  # of what is not read there may be no end
+            self.transport.close()
+        self._place.busy, self._place.until_s = False, FOREVER
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._place.until_s = self._door.now() + STALL_MAX_S
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._place.until_s = FOREVER
+
+    def _refuse(self, status: int, why: str) -> None:
+        self._status, self._why = status, why
+        raise Refused(why)
+
+    def send_400_response(self, msg: str) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:  # an answer is being written
+            self.transport.close()
+            return
+        text = self._why.encode()
+        head = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(text)
+        self.transport.write(STATUS_LINE[self._status] + head + text)
+        self.transport.close()
+
+
+class WebSocketProtocol(WebSocketsSansIOProtocol):
+    """One connection that was upgraded."""
+
+    _place: Place
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        super().connection_made(transport)
+        door: Door = self.app_state[DOOR]
+        self._door = door
+        self._place = door.enter(self.transport, self.client[0] if self.client else "")
+        self._place.busy, self._place.until_s = True, FOREVER
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._door.leave(self.transport)
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._place.until_s = self._door.now() + STALL_MAX_S
+        self.transport.pause_reading()  # whoever does not read is not answered: pings, too, have answers
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._place.until_s = FOREVER
+        if not self.read_paused:
+            self.transport.resume_reading()

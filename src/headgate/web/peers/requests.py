@@ -1,0 +1,92 @@
+"""What every request is held against before an application sees it, and what every answer says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+QUERY_FIELDS_MAX = 100
+PAGE_POLICY = (
+    "default-src 'self'; connect-src 'self' ws: wss:; frame-ancestors 'self'; base-uri 'none'; form-action 'self'"
+)
+STRICT_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
+"""Of whatever is no page: what a job wrote cannot act as one, whatever a browser takes it for."""
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+Message = MutableMapping[str, Any]  # as ASGI has it
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Any, Any, Any], Awaitable[None]]  # ASGI
+
+
+class Checked:
+    """An application whose requests are well-formed.  `hosts`: the names it is reached by; any, if there are none."""
+
+    def __init__(self, app: App, hosts: Collection[str] = ()) -> None:
+        self._app, self._hosts = app, hosts
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        status, why = self._wrong(scope)
+        if not why:
+            await self._app(scope, receive, _saying_more(send))
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008, "reason": why})
+        else:
+            await _refuse(send, status, why)
+
+    def _wrong(self, scope: Message) -> tuple[int, str]:
+        if (what := _unreadable(scope["raw_path"])) or (what := _unreadable(scope["query_string"])):
+            return 400, f"the address has {what}"
+        if scope["query_string"].count(b"&") >= QUERY_FIELDS_MAX:
+            return 400, f"a query has at most {QUERY_FIELDS_MAX} fields"
+        if self._hosts and _host(scope) not in self._hosts:
+            return 421, "this server is for this machine; name it so, or set [web] root to the address people use"
+        return 0, ""
+
+
+def _unreadable(part: bytes) -> str:
+    """What is in a path or query that nobody writes into one."""
+    plain = unquote_to_bytes(part.replace(b"+", b" "))
+    try:
+        text = plain.decode()
+    except UnicodeDecodeError:
+        return "bytes that are not UTF-8"
+    return "control characters" if any(c < " " or c == "\x7f" for c in text) else ""
+
+
+def _host(scope: Message) -> str:
+    """As the request has it, without a port."""
+    named = next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1").lower()
+    head, colon, port = named.rpartition(":")
+    return head if colon and port.isdecimal() else named
+
+
+def _saying_more(send: Send) -> Send:
+    async def told(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = list(message.get("headers", ()))
+            known = {name.lower(): value for name, value in headers}
+            page = known.get(b"content-type", b"").startswith(b"text/html")
+            for name, value in (
+                (b"x-content-type-options", b"nosniff"),
+                (b"referrer-policy", b"same-origin"),
+                (b"content-security-policy", (PAGE_POLICY if page else STRICT_POLICY).encode()),
+            ):
+                if name not in known:
+                    headers.append((name, value))
+            message = {**message, "headers": headers}
+        await send(message)
+
+    return told
+
+
+async def _refuse(send: Send, status: int, why: str) -> None:
+    body = b'{"status_code":%d,"detail":"%b"}' % (status, why.encode())
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await _saying_more(send)({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

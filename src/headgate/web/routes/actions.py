@@ -1,0 +1,161 @@
+"""What was done by hand: who, what, why, when, from where, and what came of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from litestar import get
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException
+from litestar.params import FromPath
+from msgspec.structs import replace
+
+from headgate.base.ids import fresh
+from headgate.map.records import HandAction
+from headgate.ports.history import LIMIT_MAX, time_text
+from headgate.store.types import Op, StoreError
+from headgate.web.routes.past import number
+from headgate.web.site import HttpRequest, Site, site_of
+
+log = logging.getLogger("headgate.hand")
+
+DONE = "done"
+TEXT_MAX_CHARS = 1_024
+WAITING_MAX = 10_000
+"""On their way into the history, that are looked through."""
+Work = Callable[[Sequence[Op]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """One request that takes a hand, by somebody who may."""
+
+    site: Site
+    request: HttpRequest
+    verb: str
+    tenant: str = ""
+    """Empty: it concerns the whole system."""
+    subject: str = ""
+    reason: str = ""
+    details: dict[str, Any] = field(default_factory=dict)  # JSON
+
+    async def does(self, work: Work) -> None:
+        """Does it and keeps what came of it.  `work` writes what it is given in the commit that asks for its effect:
+        what is done is recorded, whatever dies next."""
+        action = self._action()
+        log.info("%s by %s from %s: %s%s", action.verb, action.who, action.origin, action.subject, _because(action))
+        stream = self.site.context.map.history.by_hand
+        try:
+            await work(stream.append(action))
+        except HTTPException as error:
+            await self._ended(replace(action, outcome=plain(str(error.detail)) or f"status {error.status_code}"))
+            raise
+        except Exception as error:
+            await self._ended(replace(action, outcome=f"failed: {type(error).__name__}"))
+            raise
+        await self._ended(replace(action, outcome=DONE))
+
+    async def _ended(self, action: HandAction) -> None:
+        log.info("%s by %s: %s", action.verb, action.who, action.outcome)
+        try:
+            await self.site.context.store.commit([], self.site.context.map.history.by_hand.append(action))
+        except StoreError as error:
+            log.error("how %s by %s ended (%s) could not be kept: %s", action.verb, action.who, action.outcome, error)
+
+    def _action(self) -> HandAction:
+        bearer = self.site.access.bearer(self.request)
+        assert bearer is not None, "who may is somebody"
+        client = self.request.client
+        through = plain(self.request.headers.get("x-forwarded-for", ""))
+        return HandAction(
+            id=fresh(),
+            verb=self.verb,
+            who=plain(bearer.name),
+            authenticator=bearer.authenticator,
+            origin=f"{client.host if client else 'nowhere'}{f', for {through}' if through else ''}",
+            at_ms=self.site.context.now_ms(),
+            tenant=self.tenant,
+            subject=plain(self.subject),
+            reason=plain(self.reason),
+            details={name: plain(said) if isinstance(said, str) else said for name, said in self.details.items()},
+        )
+
+
+def plain(text: str) -> str:
+    """One line that a log, a database and a terminal can be given; cut when it is too long."""
+    cut = text if len(text) <= TEXT_MAX_CHARS else f"{text[: TEXT_MAX_CHARS - 1]}…"
+    return "".join(c if c.isprintable() else " " for c in cut)
+
+
+def _because(action: HandAction) -> str:
+    return f" because {action.reason}" if action.reason else ""
+
+
+class ActionShape(msgspec.Struct, frozen=True, kw_only=True):
+    """Ours."""
+
+    id: str
+    verb: str
+    who: str
+    authenticator: str
+    """The [auth NAME] that knows them; empty for whoever brought the operator's token."""
+    origin: str
+    """Shown to who brings a token."""
+    time: str
+    tenant: str
+    subject: str
+    reason: str
+    details: dict[str, Any]  # JSON
+    outcome: str
+    """done, or why it was not; empty: it is not known, or not yet."""
+
+
+def _shape(action: HandAction, *, known: bool) -> ActionShape:
+    return ActionShape(
+        id=action.id,
+        verb=action.verb,
+        who=action.who,
+        authenticator=action.authenticator,
+        origin=action.origin if known else "",
+        time=time_text(action.at_ms) or "",
+        tenant=action.tenant,
+        subject=action.subject,
+        reason=action.reason,
+        details=action.details,
+        outcome=action.outcome,
+    )
+
+
+async def _found(site: Site, request: HttpRequest, tenant: str) -> list[ActionShape]:
+    """Latest first, with those that are on their way into the history."""
+    limit, skip = number(request, "limit", 50), number(request, "skip", 0)
+    if limit > LIMIT_MAX:
+        raise HTTPException(f"limit is at most {LIMIT_MAX}", status_code=400)
+    waiting = site.context.map.history.by_hand.waiting(site.context.mirror, limit=WAITING_MAX)
+    fresh_ones = {w.event.id: w.event for w in waiting if w.event.tenant == tenant}
+    past = await site.history.actions(tenant, limit=limit + len(fresh_ones), skip=max(0, skip - len(fresh_ones)))
+    found = {one.id: one for one in past} | fresh_ones
+    known = site.access.bearer(request) is not None
+    ordered = sorted(found.values(), key=lambda one: (-one.at_ms, one.id))
+    return [_shape(one, known=known) for one in ordered[min(skip, len(fresh_ones)) :][:limit]]
+
+
+@get("/api/tenant/{tenant:str}/actions")
+async def actions(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[ActionShape]:
+    """What was done by hand in the tenant, latest first; limit and skip as for builds.  Ours."""
+    site_of(state).tenant(tenant)
+    return await _found(site_of(state), request, tenant)
+
+
+@get("/api/actions")
+async def all_actions(state: State, request: HttpRequest) -> list[ActionShape]:
+    """What was done by hand to the whole system, for its administrators.  Ours."""
+    site_of(state).allow_all(request)
+    return await _found(site_of(state), request, "")
+
+
+ROUTES = (actions, all_actions)

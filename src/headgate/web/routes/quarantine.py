@@ -1,0 +1,122 @@
+"""What was set aside because handling it raised: shown, retried and dropped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+from litestar import get, post
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException, NotFoundException
+from litestar.params import FromPath, JSONBody
+
+from headgate.map.check import check
+from headgate.map.records import Quarantined
+from headgate.services.quarantine.quarantine import Quarantine
+from headgate.store.types import Op, SessionLost, StoreError
+from headgate.web.routes.actions import Hand
+from headgate.web.routes.control import OF_ALL
+from headgate.web.site import HttpRequest, site_of
+
+SHOWN_MAX = 1_000
+
+
+class AsideShape(msgspec.Struct, frozen=True, kw_only=True):
+    """Ours: something that was set aside."""
+
+    id: str
+    kind: str
+    """event | change | record | work: a part of the scheduler that stands still, such as a pipeline"""
+    what: str
+    tenant: str
+    """Empty: of no one tenant."""
+    error: str
+    since: int
+    """Milliseconds since the epoch."""
+    tries: int
+    retry: str
+    """What a retry does."""
+
+
+class DamagedShape(msgspec.Struct, frozen=True):
+    """Ours: an entry of the store that is not what the map says, and is left alone."""
+
+    path: str
+    why: str
+
+
+class QuarantineShape(msgspec.Struct, frozen=True, kw_only=True):
+    """Ours."""
+
+    aside: tuple[AsideShape, ...]
+    damaged: tuple[DamagedShape, ...]
+
+
+def _shape(id: str, one: Quarantined) -> AsideShape:
+    again = "it goes to the end of its queue" if one.queue else "nothing: it is done again by hand"
+    return AsideShape(
+        id=id,
+        kind=one.kind,
+        what=one.what,
+        tenant=one.tenant,
+        error=one.error,
+        since=one.since_ms,
+        tries=one.tries,
+        retry="it is begun again at once" if one.kind == "work" else again,
+    )
+
+
+@get("/api/quarantine", opt={"permission": OF_ALL})
+async def everything(state: State, request: HttpRequest) -> QuarantineShape:
+    """What was set aside in the whole system, and entries of the store that cannot be read; at most 1,000 each."""
+    site = site_of(state)
+    site.allow_all(request)
+    context = site.context
+    entries = list(context.mirror.under(context.map.path))
+    found = await asyncio.to_thread(check, entries)
+    aside = [_shape(id, one) for id, one in Quarantine(context).all().items()]
+    damaged = [DamagedShape(one.path, one.why) for one in (*found.undecodable, *found.unknown)]
+    return QuarantineShape(aside=tuple(aside[:SHOWN_MAX]), damaged=tuple(damaged[:SHOWN_MAX]))
+
+
+@get("/api/tenant/{tenant:str}/quarantine")
+async def of_tenant(state: State, tenant: FromPath[str]) -> tuple[AsideShape, ...]:
+    """What was set aside of this tenant; at most 1,000.  Ours."""
+    site = site_of(state)
+    site.tenant(tenant)
+    found = (_shape(id, one) for id, one in Quarantine(site.context).all().items() if one.tenant == tenant)
+    return tuple(found)[:SHOWN_MAX]
+
+
+class What(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a request about something that was set aside."""
+
+    do: Literal["retry", "drop"]
+    reason: str = ""
+
+
+@post("/api/quarantine/{id:str}", status_code=200, opt={"permission": OF_ALL})
+async def change(state: State, request: HttpRequest, id: FromPath[str], data: JSONBody[What]) -> bool:
+    """Retry what was set aside, or drop it."""
+    site = site_of(state)
+    site.allow_all(request)
+    quarantine = Quarantine(site.context)
+    known = quarantine.all().get(id)
+    subject = f"{known.what if known else id}"
+    hand = Hand(site, request, f"quarantine-{data.do}", known.tenant if known else "", subject, data.reason, {"id": id})
+
+    async def work(besides: Sequence[Op]) -> None:
+        try:
+            await (quarantine.retry if data.do == "retry" else quarantine.drop)(id, besides)
+        except LookupError as error:
+            raise NotFoundException(f"nothing is set aside under {id!r}") from error
+        except (StoreError, SessionLost) as error:
+            raise HTTPException(f"the store: {error}", status_code=503) from error
+
+    await hand.does(work)
+    return True
+
+
+ROUTES = (everything, of_tenant, change)
