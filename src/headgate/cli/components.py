@@ -12,13 +12,14 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.base.errors import UserError
-from headgate.cli.status import address, fetch, token_of
+from headgate.cli.identity.pages import pages
 from headgate.web.shapes import ComponentShape, TroubleShape
 
 PIPED_WIDTH = 1000
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
+_reason = click.option("--reason", default="", help="Why: it is kept with what you do.")
 Where = tuple[str | None, str | None]
 """The settings file, and the address of the pages, as far as they were said."""
 
@@ -44,17 +45,25 @@ def command(context: click.Context, config: str | None, url: str | None, as_json
     context.obj = (config, url)
     if context.invoked_subcommand is not None:
         return
-    base = address(config, url)
-    found = fetch(f"{base}/api/components")
+    at = pages(config, url)
+    found = at.get("/api/components")
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
     else:
         console = Console(highlight=False)
         if not console.is_terminal:
             console.width = PIPED_WIDTH  # names are to be used: nothing is cut
-        for trouble in msgspec.convert(fetch(f"{base}/api/troubles"), list[TroubleShape]):
+        for trouble in msgspec.convert(at.get("/api/troubles"), list[TroubleShape]):
             console.print(f"{trouble.project}: {trouble.text}", style="red", markup=False, soft_wrap=True)
-        console.print(_table(msgspec.convert(found, dict[str, list[ComponentShape]])))
+        components = msgspec.convert(found, dict[str, list[ComponentShape]])
+        console.print(_table(components))
+        for text in lacking(components):
+            console.print(text, style="yellow", markup=False, soft_wrap=True)
+
+
+def lacking(components: dict[str, list[ComponentShape]]) -> list[str]:
+    """What builds do without, and where."""
+    return [f"{one.name}: {text}" for found in components.values() for one in found for text in one.lacks]
 
 
 def _table(components: dict[str, list[ComponentShape]]) -> Table:
@@ -74,26 +83,29 @@ def _table(components: dict[str, list[ComponentShape]]) -> Table:
 
 @command.command()
 @click.argument("names", nargs=-1, required=True)
+@_reason
 @_where
-def pause(where: Where, names: tuple[str, ...]) -> None:
+def pause(where: Where, names: tuple[str, ...], reason: str) -> None:
     """Let the components NAMES take no new work; what they do they end."""
-    _want(where, names, "paused")
+    _want(where, names, "paused", reason)
 
 
 @command.command()
 @click.argument("names", nargs=-1, required=True)
+@_reason
 @_where
-def unpause(where: Where, names: tuple[str, ...]) -> None:
+def unpause(where: Where, names: tuple[str, ...], reason: str) -> None:
     """Let the components NAMES take work again."""
-    _want(where, names, "running")
+    _want(where, names, "running", reason)
 
 
 @command.command()
 @click.argument("names", nargs=-1, required=True)
+@_reason
 @_where
-def stop(where: Where, names: tuple[str, ...]) -> None:
+def stop(where: Where, names: tuple[str, ...], reason: str) -> None:
     """Let the components NAMES end what they do, and then themselves."""
-    _want(where, names, "stopped")
+    _want(where, names, "stopped", reason)
 
 
 @command.command()
@@ -101,18 +113,16 @@ def stop(where: Where, names: tuple[str, ...]) -> None:
 @_where
 def forget(where: Where, zone: str) -> None:
     """Forget the machines of ZONE whose executors are gone for good: jobs for them wait no longer."""
-    config, url = where
-    fetch(f"{address(config, url)}/api/zone/{quote(zone)}/forget", {}, token_of(config))
+    pages(*where).post(f"/api/zone/{quote(zone, safe='')}/forget", {})
     click.echo(f"{zone} has the machines of executors that are there, and no others.")
 
 
-def _want(where: Where, names: tuple[str, ...], state: str) -> None:
-    config, url = where
-    base = address(config, url)
-    known = msgspec.convert(fetch(f"{base}/api/components"), dict[str, list[ComponentShape]])
+def _want(where: Where, names: tuple[str, ...], state: str, reason: str) -> None:
+    at = pages(*where)
+    known = msgspec.convert(at.get("/api/components"), dict[str, list[ComponentShape]])
     for name in names:
         for one in _meant(name, known):
-            fetch(f"{base}/api/component/{one.name}", {"state": state}, token_of(config))
+            at.post(f"/api/component/{one.name}", {"state": state, "reason": reason})
             click.echo(f"{one.name} is to be {state}.")
 
 

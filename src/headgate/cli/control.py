@@ -1,8 +1,9 @@
-"""Taking a hand: enqueue, dequeue, promote, reconfigure, approve."""
+"""Taking a hand: enqueue, dequeue, promote, reconfigure, approve; and what was done by hand."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 from pathlib import Path
 from urllib.parse import quote
@@ -11,9 +12,9 @@ import click
 
 from headgate.adapters.git.command import GitError, git
 from headgate.base.errors import UserError
+from headgate.cli.identity.pages import pages
 from headgate.cli.process import connections, tenants
 from headgate.cli.settings import find, read
-from headgate.cli.status import address, fetch, the_tenant, token_of
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
@@ -22,16 +23,10 @@ _pipeline = click.option("--pipeline", required=True)
 _project = click.option("--project", required=True)
 
 
-@click.command()
-@_config
-@_url
-@_tenant
-@_pipeline
-@_project
-@click.argument("change")
-def enqueue(config: str | None, url: str | None, tenant: str | None, pipeline: str, project: str, change: str) -> None:
-    """Put CHANGE (a topic, or branch/topic) into a pipeline, approved or not."""
-    _verb("enqueue", config, url, tenant, pipeline, project, change)
+_reason = click.option("--reason", default="", help="Why: it is kept with what you do, for those who look at it later.")
+_unapproved = click.option(
+    "--unapproved", is_flag=True, help="Although the requirements of the pipeline are not met: as this patchset alone."
+)
 
 
 @click.command()
@@ -40,20 +35,26 @@ def enqueue(config: str | None, url: str | None, tenant: str | None, pipeline: s
 @_tenant
 @_pipeline
 @_project
+@_reason
+@_unapproved
 @click.argument("change")
-def dequeue(config: str | None, url: str | None, tenant: str | None, pipeline: str, project: str, change: str) -> None:
-    """Take CHANGE (a topic, or branch/topic) out of a pipeline; its builds are cancelled."""
-    _verb("dequeue", config, url, tenant, pipeline, project, change)
-
-
-def _verb(
-    verb: str, config: str | None, url: str | None, tenant: str | None, pipeline: str, project: str, change: str
+def enqueue(
+    config: str | None,
+    url: str | None,
+    tenant: str | None,
+    pipeline: str,
+    project: str,
+    reason: str,
+    unapproved: bool,
+    change: str,
 ) -> None:
-    base, token = address(config, url), token_of(config)
-    place = f"{base}/api/tenant/{quote(the_tenant(base, token, tenant))}/project/{quote(project)}/{verb}"
-    fetch(place, {"pipeline": pipeline, "change": change}, token)
-    word = {"enqueue": "is in", "dequeue": "was taken out of"}[verb]
-    click.echo(f"{change} of {project} {word} {pipeline}.")
+    """Put CHANGE (a topic, or branch/topic) into a pipeline.
+
+    One that lands takes what meets its requirements, unless you say --unapproved."""
+    at = pages(config, url)
+    body = {"pipeline": pipeline, "change": change, "reason": reason, **({"unapproved": True} if unapproved else {})}
+    at.post(f"{at.of(tenant)}/project/{quote(project)}/enqueue", body)
+    click.echo(f"{change} of {project} is in {pipeline}.")
 
 
 @click.command()
@@ -61,12 +62,40 @@ def _verb(
 @_url
 @_tenant
 @_pipeline
+@_project
+@_reason
+@click.argument("change")
+def dequeue(
+    config: str | None, url: str | None, tenant: str | None, pipeline: str, project: str, reason: str, change: str
+) -> None:
+    """Take CHANGE (a topic, or branch/topic) out of a pipeline; its builds are cancelled."""
+    at = pages(config, url)
+    body = {"pipeline": pipeline, "change": change, "reason": reason}
+    at.post(f"{at.of(tenant)}/project/{quote(project)}/dequeue", body)
+    click.echo(f"{change} of {project} was taken out of {pipeline}.")
+
+
+@click.command()
+@_config
+@_url
+@_tenant
+@_pipeline
+@_reason
+@_unapproved
 @click.argument("changes", nargs=-1, required=True)
-def promote(config: str | None, url: str | None, tenant: str | None, pipeline: str, changes: tuple[str, ...]) -> None:
+def promote(
+    config: str | None,
+    url: str | None,
+    tenant: str | None,
+    pipeline: str,
+    reason: str,
+    unapproved: bool,
+    changes: tuple[str, ...],
+) -> None:
     """Move CHANGES (<project>/<branch>/<topic>, project with its host) to the head of their queue, in this order."""
-    base, token = address(config, url), token_of(config)
-    place = f"{base}/api/tenant/{quote(the_tenant(base, token, tenant))}/promote"
-    fetch(place, {"pipeline": pipeline, "changes": list(changes)}, token)
+    at = pages(config, url)
+    more = {"unapproved": True} if unapproved else {}
+    at.post(f"{at.of(tenant)}/promote", {"pipeline": pipeline, "changes": list(changes), "reason": reason, **more})
     click.echo(f"At the head of {pipeline} now: {', '.join(changes)}.")
 
 
@@ -74,15 +103,43 @@ def promote(config: str | None, url: str | None, tenant: str | None, pipeline: s
 @_config
 @_url
 @_tenant
+@_reason
 @click.argument("projects", nargs=-1)
-def reconfigure(config: str | None, url: str | None, tenant: str | None, projects: tuple[str, ...]) -> None:
+def reconfigure(
+    config: str | None, url: str | None, tenant: str | None, reason: str, projects: tuple[str, ...]
+) -> None:
     """Read the configuration of PROJECTS anew, of all when none is named.
 
     What is pushed is read by itself: this is for when you doubt it."""
-    base, token = address(config, url), token_of(config)
-    chosen = the_tenant(base, token, tenant)
-    fetch(f"{base}/api/tenant/{quote(chosen)}/reconfigure", {"projects": list(projects)}, token)
+    at = pages(config, url)
+    chosen = at.tenant(tenant)
+    at.post(f"{at.of(chosen)}/reconfigure", {"projects": list(projects), "reason": reason})
     click.echo(f"Read anew: {', '.join(projects) or f'all projects of {chosen}'}.")
+
+
+@click.command()
+@_config
+@_url
+@_tenant
+@click.option("--system", is_flag=True, help="What was done to the whole system: processes, zones.")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=20, show_default=True, help="How many at most.")
+@click.option("--json", "as_json", is_flag=True, help="As the API answers.")
+def actions(config: str | None, url: str | None, tenant: str | None, system: bool, limit: int, as_json: bool) -> None:
+    """Show what was done by hand, latest first: when, who, what, why, and what came of it."""
+    at = pages(config, url)
+    place = "/api/actions" if system else f"{at.of(tenant)}/actions"
+    found = at.get(f"{place}?limit={limit}")
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    for one in found:
+        who = f"{one['who']} ({one['authenticator']})" if one["authenticator"] else one["who"]
+        words = [f"{one['time']}  {who}", f"from {one['origin']}" if one["origin"] else "", f"{one['verb']}:"]
+        why = f" because {one['reason']}" if one["reason"] else ""
+        said = f"{' '.join(filter(None, words))} {one['subject']}{why}"
+        click.echo(f"{said}  -> {one['outcome'] or 'not known yet'}")
+    if not found:
+        click.echo("Nothing was done by hand yet.")
 
 
 @click.command()

@@ -14,10 +14,14 @@ import click
 
 from headgate.adapters.git.command import GitError, git
 from headgate.base.errors import UserError
+from headgate.cli.identity.token import operator_token
+from headgate.cli.settings import read
 
 SETTINGS = ("headgate.conf", "tenants.yaml")
 REPOSITORIES = ("config", "hello")
 BRANCH = "master"
+MARK = "that Headgate cannot take"
+"""In every version of our hook."""
 
 
 @click.command()
@@ -41,6 +45,7 @@ def command(settings_only: bool, directory: Path) -> None:
             (directory / name).write_text(text)
         if not settings_only:
             asyncio.run(_repositories(example / "repositories", hub))
+        operator_token(read(directory / SETTINGS[0]))
     except OSError as error:
         raise UserError(f"{error.filename or directory}: cannot be written: {error.strerror}") from error
     except GitError as error:
@@ -54,6 +59,7 @@ async def _repositories(example: Traversable, hub: Path) -> None:
         bare = hub / name
         bare.mkdir(parents=True)
         await git("init", "-q", "--bare", "-b", BRANCH, str(bare))
+        _install(bare)
         with tempfile.TemporaryDirectory() as work:
             _copy(example / name, Path(work))
             await git("init", "-q", "-b", BRANCH, work)
@@ -101,3 +107,39 @@ and in another terminal, in the same directory, propose a change and approve it,
 Watch it with `headgate status` or on the pages; then see what came of it:
 
   git fetch origin {BRANCH} refs/notes/headgate:refs/notes/headgate && git log --notes=headgate origin/{BRANCH}"""
+
+
+def _hook() -> str:
+    return (files("headgate.adapters.git") / "update.sh").read_text()
+
+
+@click.command()
+@click.argument("repositories", nargs=-1, type=click.Path(exists=True, file_okay=False, path_type=Path))
+def hook(repositories: tuple[Path, ...]) -> None:
+    """Print the update hook for git servers, or install it in REPOSITORIES, which are bare ones on this machine.
+
+    It refuses what is pushed to refs/for and refs/approved that Headgate cannot take, such as refs/for/master.
+    """
+    if not repositories:
+        click.echo(_hook(), nl=False)
+    for repository in repositories:
+        click.echo(f"installed {_install(repository)}")
+
+
+def _install(repository: Path) -> Path:
+    """Raises UserError."""
+    at = repository / ".git" if (repository / ".git" / "HEAD").exists() else repository
+    if not (at / "HEAD").exists():
+        raise UserError(f"{repository} is no git repository; name bare repositories, such as /srv/git/code.git")
+    hook_file = at / "hooks" / "update"
+    try:
+        if hook_file.exists() and MARK not in hook_file.read_text(errors="replace"):
+            raise UserError(f"{hook_file} is there already; run `headgate hook` and call what it prints from yours")
+        hook_file.parent.mkdir(exist_ok=True)
+        new = hook_file.with_name(".update.new")
+        new.write_text(_hook())
+        new.chmod(0o755)
+        new.replace(hook_file)
+    except OSError as error:
+        raise UserError(f"{hook_file} cannot be written: {error}") from error
+    return hook_file

@@ -5,40 +5,104 @@ from __future__ import annotations
 from pathlib import Path
 
 from headgate.adapters.nodes.machines import read_machines, read_variables
+from headgate.adapters.process.bounds.budget import Bounds
+from headgate.adapters.process.confinement.users import Numbers
+from headgate.adapters.process.network.denied import read_nets
+from headgate.adapters.process.network.doors import Target
+from headgate.adapters.process.network.networks import Choice
 from headgate.adapters.process.phases import Limits
 from headgate.adapters.process.runner import RunnerSettings
 from headgate.adapters.process.sandbox import Paths
+from headgate.base.errors import UserError
 from headgate.cli.settings import FLAGS, Settings
 
-_RESOURCES = {
-    "memory_max_mb": ("RLIMIT_AS", 1_000_000),
-    "processes_max": ("RLIMIT_NPROC", 1),
-    "open_files_max": ("RLIMIT_NOFILE", 1),
-    "file_size_max_mb": ("RLIMIT_FSIZE", 1_000_000),
-}
-"""Option -> name of the limit, and how many of its units one of the option is."""
+MB_BYTES = 1_000_000
 
 
 def runner_settings(settings: Settings, hostname: str) -> RunnerSettings:
     """Reads the files that the settings name.  Raises UserError."""
     get, number = settings.get, settings.number
     nodes, variables = get("executor", "nodes"), get("executor", "variables")
-    given = {name: number("executor", name) for name in _RESOURCES if get("executor", name)}
     return RunnerSettings(
         sandbox=get("executor", "sandbox"),
-        network=FLAGS[get("executor", "sandbox_network").lower()],
-        log_size_max_bytes=int(number("executor", "log_size_max_mb") * 1_000_000),
-        files_size_max_bytes=int(number("executor", "files_size_max_mb") * 1_000_000),
+        network=_network(settings),
+        users=_users(settings),
+        log_size_max_bytes=int(number("executor", "log_size_max_mb") * MB_BYTES),
+        files_size_max_bytes=int(number("executor", "files_size_max_mb") * MB_BYTES),
         hostname=hostname,
+        root_url=get("web", "root").rstrip("/"),
         limits=Limits(timeout_s=int(number("executor", "default_timeout"))),
-        resources={_RESOURCES[name][0]: int(value * _RESOURCES[name][1]) for name, value in given.items()},
-        trusted=Paths(_paths(settings, "trusted_ro_paths"), _paths(settings, "trusted_rw_paths")),
-        untrusted=Paths(_paths(settings, "untrusted_ro_paths"), _paths(settings, "untrusted_rw_paths")),
+        bounds=_bounds(settings),
+        trusted=_paths(settings, "trusted"),
+        untrusted=_paths(settings, "untrusted"),
+        hidden=_hidden(settings),
         variables=read_variables(settings.place("executor", "variables", "")) if variables else {},
         machines=read_machines(settings.place("executor", "nodes", "")) if nodes else (),
     )
 
 
-def _paths(settings: Settings, option: str) -> tuple[Path, ...]:
-    names = settings.get("executor", option).split(":")
-    return tuple((settings.path.parent / Path(name).expanduser()).absolute() for name in names if name)
+def _bounds(settings: Settings) -> Bounds:
+    def count(option: str) -> int:
+        return int(settings.number("executor", option))
+
+    def size_bytes(option: str) -> int:
+        return int(settings.number("executor", option) * MB_BYTES)
+
+    return Bounds(
+        memory_max_bytes=size_bytes("memory_max_mb"),
+        processes_max=count("processes_max"),
+        disk_max_bytes=size_bytes("disk_max_mb"),
+        files_max=count("files_max"),
+        open_files_max=count("open_files_max"),
+        file_size_max_bytes=size_bytes("file_size_max_mb") or size_bytes("disk_max_mb"),
+        tmp_size_max_bytes=size_bytes("tmp_size_max_mb"),
+        output_max_bytes=size_bytes("output_max_mb"),
+        reserve_bytes=size_bytes("disk_reserve_mb"),
+    )
+
+
+def _paths(settings: Settings, trust: str) -> Paths:
+    def listed(option: str) -> tuple[Path, ...]:
+        names = settings.get("executor", option).split(":")
+        return tuple((settings.path.parent / Path(name).expanduser()).absolute() for name in names if name)
+
+    nesting = FLAGS[settings.get("executor", f"{trust}_user_namespaces").lower()]
+    return Paths(listed(f"{trust}_ro_paths"), listed(f"{trust}_rw_paths"), nesting)
+
+
+def _hidden(settings: Settings) -> tuple[Path, ...]:
+    """What holds credentials, or belongs to other builds."""
+    places = (
+        ("merger", "git_dir"),
+        ("executor", "job_dir"),
+        ("executor", "log_dir"),
+        ("executor", "nodes"),
+        ("executor", "variables"),
+    )
+    named = (settings.place(section, option, "") for section, option in places if settings.get(section, option))
+    return (settings.path, settings.state_dir, *named, Path.home() / ".ssh")
+
+
+def _network(settings: Settings) -> Choice:
+    """Raises UserError."""
+    at = f"{settings.path}: [executor]"
+    every, trusted = (settings.get("executor", f"sandbox_network{which}") for which in ("", "_trusted"))
+    try:
+        deny = tuple(read_nets(settings.get("executor", "sandbox_network_deny")))
+    except ValueError as error:
+        raise UserError(f"{at} sandbox_network_deny: {error}") from error
+    allow = settings.get("executor", "sandbox_network_allow").split()
+    try:
+        found = tuple(Target.read(word) for word in allow)
+    except ValueError as error:
+        raise UserError(f"{at} sandbox_network_allow: {error} is no HOST:PORT") from error
+    return Choice(trusted=trusted or every, untrusted=every, deny=deny, allow=found)
+
+
+def _users(settings: Settings) -> Numbers | None:
+    """Raises UserError."""
+    said = settings.get("executor", "build_users")
+    try:
+        return Numbers.read(said) if said else None
+    except ValueError as error:
+        raise UserError(f"{settings.path}: [executor] build_users must be FIRST-LAST, not {said!r}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import resource
 import sys
 
 import click
@@ -22,6 +23,7 @@ COMMANDS = {
     "freeze": ("headgate.cli.offline.freeze:command", "Print the jobs a change would run."),
     "schema": ("headgate.cli.offline.schema:command", "Print JSON Schema of configuration files, for editors."),
     "explain": ("headgate.cli.offline.explain:command", "Say where each attribute of a job comes from."),
+    "hook": ("headgate.cli.init:hook", "Print or install the hook for git servers."),
     "try": ("headgate.cli.trying.command:command", "Run one job on files as they are, before anything is pushed."),
     "status": ("headgate.cli.status:command", "Show the queues, live."),
     "components": ("headgate.cli.components:command", "The processes that take part; pause or stop them."),
@@ -29,9 +31,11 @@ COMMANDS = {
     "dequeue": ("headgate.cli.control:dequeue", "Take a change out of a pipeline."),
     "promote": ("headgate.cli.control:promote", "Move changes to the head of their queue."),
     "reconfigure": ("headgate.cli.control:reconfigure", "Read the configuration of projects anew."),
+    "actions": ("headgate.cli.control:actions", "Show what was done by hand: who, what, why."),
     "approve": ("headgate.cli.control:approve", "Approve a proposed change, by pushing its approval."),
+    "quarantine": ("headgate.cli.quarantine.command:command", "What was set aside because handling it failed."),
     "encrypt": ("headgate.cli.keys.encrypt:command", "Encrypt a value that only a project's jobs can open."),
-    "keys": ("headgate.cli.keys.command:command", "Keys of projects: show, export, import, rotate, delete."),
+    "keys": ("headgate.cli.keys.command:command", "Keys of projects: show, export, import, rotate, retire, delete."),
     "queue": ("headgate.cli.queue.command:command", "Queues of messages: serve them, look at them, steer workers."),
     "inventory": ("headgate.cli.inventory.command:command", "Machines and other objects: serve, list, change, watch."),
     "worker": ("headgate.cli.queue.worker:command", "Run jobs on the messages of queues."),
@@ -67,6 +71,7 @@ def group() -> None:
 
 
 def main() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # keys are in memory
     try:
         group()
     except UserError as error:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from headgate.cli.identity.pages import token_for
 from headgate.cli.inventory import places
 from headgate.cli.inventory.client import Connection
 from headgate.cli.inventory.objects import group, watch
@@ -20,7 +21,7 @@ ENVIRONMENT = {
     "RUNM_USER": "Who asks.",
     "RUNM_PROJECT": "For which project.",
     "RUNM_PARTITION": "In which partition, by name or uuid.",
-    "RUNM_ROLES": "With which roles, with commas between; believed in development mode.",
+    "RUNM_ROLES": "With which roles, commas between; believed with the operator's token.",
     "HEADGATE_TOKEN": "A bearer token that says who asks.",
 }
 LATER = {
@@ -62,9 +63,17 @@ class Commands(click.Group):
 @click.option("--project", envvar="RUNM_PROJECT", default="", help="For which project.")
 @click.option("--partition", envvar="RUNM_PARTITION", default="", help="In which partition, by name or uuid.")
 @click.option(
-    "--roles", envvar="RUNM_ROLES", default="", help="With which roles, commas between; believed in development mode."
+    "--roles",
+    envvar="RUNM_ROLES",
+    default="",
+    help="With which roles, commas between; believed with the operator's token.",
 )
-@click.option("--token", envvar="HEADGATE_TOKEN", default="", help="A bearer token that says who asks.")
+@click.option(
+    "--token",
+    envvar="HEADGATE_TOKEN",
+    default="",
+    help="A bearer token. Default: the operator's.",
+)
 @click.option("--ca", type=_path, help="The service speaks TLS, with a certificate of this authority (PEM).")
 @click.option("--certificate", type=_path, help="A certificate that says who asks (PEM).")
 @click.option("--key", type=_path, help="Its key.")
@@ -77,6 +86,8 @@ def command(context: click.Context, /, **said: Any) -> None:
 
     The exit status is the number of the status the service answered with.
     """
+    if not said["token"] and context.invoked_subcommand not in (*LATER, "helpenv"):
+        said["token"] = token_for(said["host"], said["port"])
     context.obj = Connection(**said)
 
 

@@ -15,6 +15,8 @@ from headgate.adapters.nodes.local import LocalProvider
 from headgate.adapters.nodes.ssh import SshProvider
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
+from headgate.cli.identity.tls import tls_of
+from headgate.cli.identity.token import operator_token
 from headgate.cli.settings import Settings
 from headgate.inventory.names import Invalid
 from headgate.map.inventory.discovery import PREFIX, PREFIX_VARIABLE, endpoint
@@ -31,7 +33,6 @@ from headgate.store.store import Store
 from headgate.web.inventory.http import create_app
 from headgate.web.inventory.identity import Identity, Sessions, Trusting, Verifying
 from headgate.web.inventory.server import serve, v1_parts
-from headgate.web.serve import Tls
 from headgate.web.serve import serve as serve_web
 
 log = logging.getLogger("headgate.inventory")
@@ -55,7 +56,7 @@ def _faces(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> lis
         _announce("gRPC", host)(number)
         served.set_result(number)
 
-    tls = _tls(settings)
+    tls = tls_of(settings, "inventory", ("cert_path", "key_path", "client_ca_path"))
     works = [serve(inventory, sessions, _joined(host, port), tls, stop, bound)]
     if settings.store_url.startswith(ETCD):
         works.append(_be_found(settings, host, served))
@@ -99,22 +100,16 @@ def make_inventory(settings: Settings, store: Store) -> Inventory:
 def _identity(settings: Settings) -> Identity:
     """Raises UserError when everybody would be believed, from anywhere."""
     host = settings.get("inventory", "listen_address")
-    tokens = [authenticator(name, said, settings.path) for name, said in settings.authenticators.items()]
-    verified = bool(tokens) or bool(settings.get("inventory", "client_ca_path"))
-    wanted = settings.get("inventory", "identity")
-    if wanted != "trust" and verified:
-        return Verifying(tokens)
-    if wanted == "verify":
-        raise UserError(
-            f"{settings.path}: [inventory] identity is verify, but there is nothing to verify with: "
-            "add an [auth NAME] section or client_ca_path"
-        )
+    if settings.get("inventory", "identity") != "trust":
+        tokens = [authenticator(name, said, settings.path) for name, said in settings.authenticators.items()]
+        return Verifying(tokens, operator_token(settings))
     if not _is_loopback(host):
         raise UserError(
-            f"[inventory] listens on {host}, where anybody could say to be anybody: add an [auth NAME] section or "
-            "client_ca_path; or listen on 127.0.0.1, where callers are believed"
+            f"[inventory] listens on {host}, where anybody could say to be anybody: let identity be verify (tokens, or "
+            "certificates of [tls] client_ca); or listen on 127.0.0.1, where callers are believed with identity = trust"
         )
-    log.warning("development mode: whoever can connect to %s is believed to be who they say", host)
+    log.warning("identity = trust: whoever can connect to %s, any job on this machine too, is believed to be who they "
+                "say", host)  # fmt: skip
     return Trusting()
 
 
@@ -123,17 +118,6 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _tls(settings: Settings) -> Tls | None:
-    """Raises UserError."""
-    paths = [settings.get("inventory", name) for name in ("cert_path", "key_path", "client_ca_path")]
-    if not any(paths):
-        return None
-    if not paths[0] or not paths[1]:
-        raise UserError(f"{settings.path}: [inventory] needs both cert_path and key_path for TLS")
-    certificate, key, ca = (settings.place("inventory", n, "") for n in ("cert_path", "key_path", "client_ca_path"))
-    return Tls(certificate, key, ca if paths[2] else None)
 
 
 def _joined(host: str, port: str) -> str:

@@ -7,7 +7,8 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote
 
 import click
 import msgspec
@@ -16,6 +17,7 @@ from headgate.adapters.keys import rsa
 from headgate.adapters.keys.keystore import NO_PASSWORD, KeyStore
 from headgate.adapters.keys.rsa import BadKey
 from headgate.base.errors import UserError
+from headgate.cli.identity.pages import pages
 from headgate.cli.process import connections, open_store, tenants
 from headgate.cli.settings import Settings, find, read
 from headgate.map.keys import KeyPair
@@ -27,6 +29,8 @@ from headgate.store.types import Backend, StoreError
 T = TypeVar("T")
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
+_url = click.option("--url", help="Where a running Headgate's pages are; by default as the settings say.")
+_reason = click.option("--reason", default="", help="Why: a running Headgate keeps it with what you do.")
 _Body = Callable[[KeyStore, Settings], Awaitable[T]]
 
 
@@ -165,17 +169,66 @@ def _again(of: Project, pair: KeyPair, theirs: str, ours: str) -> KeyPair:
 
 @command.command()
 @_config
-@click.option("--drop", is_flag=True, help="Forget the older keys: what they encrypted cannot be opened any more.")
+@_url
+@_reason
 @click.argument("project")
-def rotate(config: str | None, drop: bool, project: str) -> None:
-    """Make a new key for PROJECT.  Secrets encrypted with older ones are still opened, until they are dropped."""
+def rotate(config: str | None, url: str | None, reason: str, project: str) -> None:
+    """Make a new key for PROJECT.  Secrets encrypted with older ones are still opened, until those are retired.
 
-    async def body(keys: KeyStore, settings: Settings) -> None:
-        found = await _find(keys, settings, project)
-        pair = await keys.rotate(*found, keep=not drop)
-        click.echo(f"{found} has key {pair.version}, {rsa.fingerprint(pair.public)}; encrypt its secrets anew with it.")
+    A running Headgate does it, if it has the store for itself; nothing needs to be started anew."""
 
-    _run(config, body, write=True)
+    async def body(keys: KeyStore, settings: Settings) -> tuple[KeyPair, ...]:
+        return await keys.rotate(*await _find(keys, settings, project))
+
+    try:
+        newest = _run(config, body, write=True)[0]
+    except Busy:
+        newest = _asked(config, url, project, {"reason": reason})[0]
+    click.echo(
+        f"{project} has key {newest.version}, {rsa.fingerprint(newest.public)}; encrypt its secrets anew with it, "
+        "then retire the older ones."
+    )
+
+
+@command.command()
+@_config
+@_url
+@_reason
+@click.option("--lossy", is_flag=True, help="Although secrets need it, or no running Headgate can say whether they do.")
+@click.argument("project")
+@click.argument("version", type=int)
+def retire(config: str | None, url: str | None, reason: str, lossy: bool, project: str, version: int) -> None:
+    """Forget the older key VERSION of PROJECT: what it encrypted cannot be opened any more.
+
+    A running Headgate tells which secrets of the configuration still need it."""
+
+    async def body(keys: KeyStore, settings: Settings) -> tuple[KeyPair, ...]:
+        return await keys.retire(*await _find(keys, settings, project), version)
+
+    wanted = {"reason": reason, "retire": version, "lossy": lossy}
+    try:
+        left = _run(config, body, write=True) if lossy else _asked(config, url, project, wanted)
+    except Busy:
+        left = _asked(config, url, project, wanted)
+    click.echo(f"{project} has {', '.join(f'key {pair.version}' for pair in left)} left.")
+
+
+@command.command()
+@_config
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+def password(config: str | None, file: Path) -> None:
+    """Encrypt all keys with the password in FILE instead of `[keystore] password`, where it goes afterwards.
+
+    Processes that run open no secrets until they are started with it.  It can be repeated when it was interrupted."""
+    fresh = file.read_text().strip()
+    if not fresh:
+        raise UserError(f"{file} is empty")
+
+    async def body(keys: KeyStore, settings: Settings) -> int:
+        return await keys.repassword(settings.get("keystore", "password"), fresh)
+
+    changed = _run(config, body, write=True)
+    click.echo(f"Changed {changed} keys; now set [keystore] password to what is in {file}, and start Headgate with it.")
 
 
 @command.command()
@@ -197,6 +250,22 @@ def delete(config: str | None, yes: bool, project: str) -> None:
     _run(config, body, write=True)
 
 
+class Busy(UserError):
+    """A running Headgate has the store for itself."""
+
+
+def _asked(config: str | None, url: str | None, project: str, body: dict[str, Any]) -> tuple[KeyPair, ...]:
+    """What a running Headgate answers: pairs without their private halves.  Raises UserError."""
+    settings = read(find(config))
+    known = tenants(settings, connections(settings))[1].tenants
+    having = [name for name, tenant in known.items() if tenant.find(project) is not None]
+    if not having:
+        raise UserError(f"no tenant has a project {project!r}")
+    path = f"/api/tenant/{quote(having[0], safe='')}/key/{quote(project)}"
+    found = pages(config, url).post(path, body)
+    return tuple(KeyPair(pair["version"], pair["created_ms"], pair["public"], "") for pair in found)
+
+
 def _run(config: str | None, body: _Body[T], *, write: bool) -> T:
     """Raises UserError."""
     return run(read(find(config)), body, write=write)
@@ -207,9 +276,7 @@ def run(settings: Settings, body: _Body[T], *, write: bool) -> T:
     try:
         return asyncio.run(_opened(settings, body, write=write))
     except Locked as error:
-        raise UserError(
-            f"{error}. Stop it for as long as this takes, or keep the store where many may write"
-        ) from error
+        raise Busy(f"{error}. Stop it for as long as this takes, or keep the store where many may write") from error
     except (StoreError, SecretError, BadKey) as error:
         raise UserError(str(error)) from error
 
@@ -235,7 +302,7 @@ async def _backend(settings: Settings, *, write: bool) -> Backend:
         return await open_store(settings)
     except UserError as error:
         if isinstance(error.__cause__, Locked):
-            raise UserError(f"{error}. Stop it for as long as this takes") from error
+            raise Busy(f"{error}. Stop it for as long as this takes") from error
         raise
 
 

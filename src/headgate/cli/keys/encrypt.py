@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -16,7 +13,7 @@ from headgate.adapters.keys import rsa
 from headgate.adapters.keys.keystore import ENCRYPTED
 from headgate.adapters.keys.rsa import BadKey
 from headgate.base.errors import UserError
-from headgate.cli.status import TIMEOUT_S, address
+from headgate.cli.identity.pages import pages
 
 _file = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
 
@@ -52,7 +49,7 @@ def command(
     if public_key is not None:
         pem = public_key.read_text(errors="replace")
     elif tenant and project:
-        pem = _fetched(f"{address(config, url)}/api/tenant/{quote(tenant)}/key/{quote(project)}.pub")
+        pem = pages(config, url).text(f"/api/tenant/{quote(tenant, safe='')}/key/{quote(project)}.pub")
     else:
         raise click.UsageError("say for whom: --tenant and --project, or --public-key FILE")
     plain = _plain(infile)
@@ -78,25 +75,3 @@ def _plain(file: Path) -> bytes:
         assert isinstance(found, str), "a prompt answers with text"
         return found.encode()
     return sys.stdin.buffer.read()
-
-
-def _said(answer: str) -> str:
-    """The reason in an answer of the API; the answer itself, when it is none."""
-    try:
-        found = json.loads(answer)
-    except ValueError:
-        return answer
-    return str(found.get("detail") or answer) if isinstance(found, dict) else answer
-
-
-def _fetched(url: str) -> str:
-    """Raises UserError."""
-    try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
-            found: bytes = answer.read()
-    except urllib.error.HTTPError as error:
-        raise UserError(_said(error.read().decode(errors="replace")) or f"{url}: {error.reason}") from error
-    except OSError as error:
-        why = "no Headgate answers there; with --public-key FILE none is needed"
-        raise UserError(f"{url}: {why} ({error})") from error
-    return found.decode(errors="replace")

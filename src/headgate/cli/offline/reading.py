@@ -25,6 +25,7 @@ from headgate.cli.settings import find
 from headgate.cli.settings import read as read_settings
 from headgate.config.assembly.linking import Branches, exchanged
 from headgate.config.branches import included
+from headgate.config.budgets import DEFAULTS, Budgets
 from headgate.config.layout import Layout, build_layout
 from headgate.config.model import ConfigError
 from headgate.config.parse import ParsedBranch, parse_branches
@@ -60,7 +61,8 @@ class Loaded:
     def with_files(self, proposed: Mapping[str, Files]) -> Loaded:
         """The same tenant with other files on the branches named."""
         files = {**self.files, **{name: {**self.files.get(name, {}), **found} for name, found in proposed.items()}}
-        again = {name: parse_branches(self.layout.source(name), found) for name, found in proposed.items()}
+        source, most = self.layout.source, self.layout.budgets
+        again = {name: parse_branches(source(name), found, most) for name, found in proposed.items()}
         parsed = {**self.branches, **{name: {**self.branches.get(name, {}), **found} for name, found in again.items()}}
         return Loaded(self.tenant, files, parsed, exchanged(self.layout, again, keep=True), self.unread)
 
@@ -138,14 +140,14 @@ class Given:
             shared.update(zip(fresh, spread(one, list(fresh.values())), strict=True))
             return [shared[key] for key in keys]
 
-        return _found(file, every)
+        return _found(file, every, DEFAULTS)
 
     def _through_connections(self) -> Found:
         settings = read_settings(find(self.config))
         at = connections(settings)
         path, text = self._tenant_file()
         file = self._wanted(parse_tenant_file(text, str(path), known_connections(settings, at)))
-        return _found(file, lambda tenant: asyncio.run(_fetched(tenant.projects, at)))
+        return _found(file, lambda tenant: asyncio.run(_fetched(tenant.projects, at)), settings.budgets)
 
     def _wanted(self, file: TenantFile) -> TenantFile:
         if self.tenant is None:
@@ -197,8 +199,8 @@ def _text(path: Path) -> str:
         raise UserError(f"{path}: the tenant file cannot be read: {error}") from error
 
 
-def _found(file: TenantFile, files: Callable[[Tenant], Sequence[Files | str]]) -> Found:
-    tenants = {name: _loaded(tenant, files(tenant)) for name, tenant in file.tenants.items()}
+def _found(file: TenantFile, files: Callable[[Tenant], Sequence[Files | str]], budgets: Budgets) -> Found:
+    tenants = {name: _loaded(tenant, files(tenant), budgets) for name, tenant in file.tenants.items()}
     return Found(tenants, {name: Refused(errors) for name, errors in file.refused.items()}, file.warnings)
 
 
@@ -217,7 +219,7 @@ async def _fetched(projects: Sequence[TenantProject], at: dict[str, GitConnectio
         return list(await asyncio.gather(*(one(project) for project in projects)))
 
 
-def _loaded(tenant: Tenant, found: Sequence[Files | str]) -> Loaded:
+def _loaded(tenant: Tenant, found: Sequence[Files | str], budgets: Budgets) -> Loaded:
     """`found`, one a project: its files, or why there are none."""
     files: dict[str, Files] = {}
     unread: list[ConfigError] = []
@@ -234,8 +236,8 @@ def _loaded(tenant: Tenant, found: Sequence[Files | str]) -> Loaded:
             unread.append(ConfigError("Branch Not Found", text, source.project, severity="warning"))
 
     def parse(source: TenantProject) -> dict[str, ParsedBranch]:
-        return parse_branches(source, files[source.project])
+        return parse_branches(source, files[source.project], budgets)
 
     names = [source.project for source in tenant.projects]
     branches = dict(zip(names, spread(parse, tenant.projects), strict=True))
-    return Loaded(tenant, files, branches, build_layout(tenant, branches), tuple(unread))
+    return Loaded(tenant, files, branches, build_layout(tenant, branches, budgets), tuple(unread))

@@ -67,7 +67,7 @@ def _repository(place: Path, paths: tuple[str, ...], only: str) -> Files:
         if name == edited:
             found[name] = on_disk(place, paths)
         else:
-            found[name] = texts(repository.references[commits[name]].peel(pygit2.Tree), paths)
+            found[name] = texts(repository, repository.references[commits[name]].peel(pygit2.Tree), paths)
     return found
 
 

@@ -23,10 +23,10 @@ for programs. Times are UTC. Errors are `{"status_code": …, "detail": "…"}`,
 store or the history cannot be reached just now.
 
 Reading needs no token, unless the tenant says so (`access-rules`, or `role-mappings` with `anonymous-read-access:
-false`). Whoever asks for something to be done sends `Content-Type: application/json` and a bearer token: `[web] token`,
-or a JSON web token of an `[auth NAME]`, whose claims must fulfil a rule of the tenant that has the permission
-(`role-mappings`, or `admin-rules`). Where neither is set up, programs of the same machine may do everything, and nobody
-else anything: that is for development. Answers come when it is done: 409 says why a pipeline could not.
+false`). Whoever asks for something to be done sends `Content-Type: application/json` and a bearer token: the
+operator's (`[web] token_file`), or a JSON web token of an `[auth NAME]`, whose claims must fulfil a rule of the tenant
+that has the permission (`role-mappings`, or `admin-rules`). Answers come when it is done: 409 says why
+a pipeline could not.
 """
 
 

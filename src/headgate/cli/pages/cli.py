@@ -14,9 +14,9 @@ _HEAD = """\
 
 `headgate COMMAND --help` says the same. The settings file is the one of `--config`, else of `HEADGATE_CONFIG`, else
 `headgate.conf` here, `~/.config/headgate/headgate.conf`, or `/etc/headgate/headgate.conf`. Commands that ask a running
-Headgate find it at `[web] root`, and bring the token of `HEADGATE_TOKEN`, else `[web] token`. The exit status is 0 when
-all went well, 1 when something was wrong, which is said on standard error, and 2 for a command line that is not
-understood.
+Headgate find it at `[web] root`, and bring the token of `HEADGATE_TOKEN`, else the operator's, of the settings or of
+its file, which they show to Headgate alone. The exit status is 0 when all went well, 1 when something was wrong, which
+is said on standard error, and 2 for a command line that is not understood.
 """
 
 

@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import aiohttp
 
 from headgate.adapters.messages.client import MessageClient
 from headgate.base.errors import UserError
+from headgate.cli.identity.pages import token_for
 from headgate.cli.queue.workerfile import WorkerFile, read_worker_file
 from headgate.cli.store.opening import open_to_read, open_url
 from headgate.map.workers import Application, WorkerRecord
@@ -28,6 +30,8 @@ SQLITE = "sqlite://"
 class Operator:
     file: WorkerFile
     client: MessageClient
+    token: str = ""
+    """The operator's, where the file has no key."""
 
     @property
     def app(self) -> Application:
@@ -56,7 +60,7 @@ class Operator:
 
     async def _ask(self, url: str, lane: Lane, paused: bool | None, seek: str | None) -> None:
         wish = {"lane": str(lane), "paused": paused, "seek": seek}
-        headers = {"Authorization": f"Application {self.file.key}"}
+        headers = {"Authorization": f"Application {self.file.key}" if self.file.key else f"Bearer {self.token}"}
         try:
             async with (
                 aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(10)) as http,
@@ -81,13 +85,21 @@ class Operator:
             await backend.close()
 
 
+def token_of(file: WorkerFile) -> str:
+    """The operator's, if its message servers are of this machine.  Raises UserError."""
+    at = [urlsplit(url) for url in file.urls]
+    found = [token_for(one.hostname or "", one.port or 80) for one in at]
+    return found[0] if all(found) else ""
+
+
 @asynccontextmanager
 async def operator(config: str) -> AsyncIterator[Operator]:
     """Raises UserError, also for what goes wrong inside."""
     file = read_worker_file(Path(config).absolute())
     try:
-        async with MessageClient.open(file.urls, file.key) as client:
-            yield Operator(file, client)
+        token = "" if file.key else token_of(file)
+        async with MessageClient.open(file.urls, file.key, token) as client:
+            yield Operator(file, client, token)
     except SourceDown as down:
         raise UserError(f"the message server: {down}") from down
     except QueueGone as gone:

@@ -11,13 +11,17 @@ from pathlib import Path
 
 import click
 
+from headgate.adapters.identity.tokens import authenticator
 from headgate.adapters.messages.board import MessageBoard
 from headgate.adapters.messages.database import shown
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
+from headgate.cli.identity.tls import scheme, tls_of
+from headgate.cli.identity.token import operator_token
 from headgate.cli.settings import SEARCHED, Settings, read
 from headgate.web.messages.access import Keys
 from headgate.web.messages.app import create_app
+from headgate.web.serve import Tls
 from headgate.web.serve import serve as serve_web
 
 KEY_FILE = "messages.key"
@@ -39,10 +43,11 @@ def serve(config: str | None, database: str | None, listen: str | None, keys: tu
     host, port = _address(settings, listen)
     url = database or settings.messages_url
     known = _given(keys) or settings.application_keys or {APP_DEFAULT: [_own_key(settings.state_dir)]}
-    asyncio.run(run(url, known, host, port))
+    tokens = [authenticator(name, said, settings.path) for name, said in settings.authenticators.items()]
+    asyncio.run(run(url, Keys(known, operator_token(settings), tokens), host, port, tls_of(settings)))
 
 
-async def run(url: str, keys: dict[str, list[str]], host: str, port: int) -> None:
+async def run(url: str, keys: Keys, host: str, port: int, tls: Tls | None = None) -> None:
     """Until a signal.  Raises UserError."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -50,12 +55,12 @@ async def run(url: str, keys: dict[str, list[str]], host: str, port: int) -> Non
     board = await MessageBoard.open(url)
 
     def bound(port: int) -> None:
-        urls = ", ".join(f"http://{host}:{port}/v1/{app}/" for app in sorted(keys))
+        urls = ", ".join(f"{scheme(tls)}://{host}:{port}/v1/{app}/" for app in sorted(keys.apps))
         print(f"Messages are kept in {shown(url)} and served at {urls}", flush=True)
 
     try:
-        app = create_app(board, Keys(keys), stop)
-        await run_until(stop, board.upkeep(), serve_web(app, host, port, stop, bound, "[messages]"))
+        app = create_app(board, keys, stop)
+        await run_until(stop, board.upkeep(), serve_web(app, host, port, stop, bound, "[messages]", tls=tls))
     finally:
         await board.close()
 

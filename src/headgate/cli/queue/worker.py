@@ -21,6 +21,7 @@ from headgate import __version__
 from headgate.adapters.messages.client import MessageClient
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
+from headgate.cli.queue.operator import token_of
 from headgate.cli.queue.workerfile import DEFAULT, OLD_FAILURES, WorkerFile, read_worker_file
 from headgate.cli.store.opening import open_url
 from headgate.queueing.policy import Failure
@@ -92,7 +93,7 @@ async def run(file: WorkerFile) -> None:
             await worker.run(stop)
             ended.set()
 
-        app = create_worker_app(worker, file.key)
+        app = create_worker_app(worker, file.key, "" if file.key else token_of(file))
         web = serve(app, host or "127.0.0.1", int(port), ended, listening, "[qdo-worker] listen")
         await run_until(ended, work(), web)
 
@@ -104,7 +105,8 @@ async def worker_of(file: WorkerFile) -> AsyncIterator[QueueWorker]:
     caller = Caller(file.concurrency, file.threads)
     async with AsyncExitStack() as stack:
         stack.callback(caller.close)
-        source = await stack.enter_async_context(MessageClient.open(file.urls, file.key))
+        token = "" if file.key else token_of(file)
+        source = await stack.enter_async_context(MessageClient.open(file.urls, file.key, token))
         backend = await open_url(file.store_url)
         stack.push_async_callback(backend.close)
         context = await stack.enter_async_context(_context(file))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import click
 
 from headgate.adapters.git.command import check_git
 from headgate.base.errors import UserError
+from headgate.cli.identity.tls import scheme, tls_of
 from headgate.cli.running.components import (
     Process,
     add_everything,
@@ -26,6 +28,7 @@ from headgate.cli.running.logs import set_up
 from headgate.cli.settings import Settings, find, read
 from headgate.services.formats import TooOld
 
+DESCRIPTORS = 65_536
 NEEDS_A_HAND = 78
 """Exit status (EX_CONFIG of sysexits.h): started again it would end the same way, until somebody has mended it."""
 
@@ -109,7 +112,7 @@ async def _everything(process: Process) -> None:
 def _said(process: Process) -> Callable[[int], None]:
     def bound(port: int) -> None:
         host = process.settings.get("web", "listen_address")
-        process.context.root_url = process.context.root_url or f"http://{host}:{port}"
+        process.context.root_url = process.context.root_url or f"{scheme(tls_of(process.settings))}://{host}:{port}"
         print(f"Headgate is running; its pages are at {process.context.root_url}/", flush=True)
 
     return bound
@@ -126,10 +129,19 @@ def _start(config: str | None, verbose: bool, kind: str, made: Made) -> None:
             check_git()
         settings = read(find(config))
         set_up(settings.get("log", "format"), "debug" if verbose else settings.get("log", "level"))
+        _allow_descriptors()
         asyncio.run(run(settings, made, ports=_health_ports(settings, kind)))
     except UserError as error:
         error.status = NEEDS_A_HAND
         raise
+
+
+def _allow_descriptors() -> None:
+    """As many as this process may have: shells give few to start with."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _health_ports(settings: Settings, kind: str) -> list[tuple[str, int]]:

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -19,6 +20,7 @@ from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.forge import GitForge
 from headgate.adapters.git.objects.commits import identity
 from headgate.adapters.identity.tokens import authenticator
+from headgate.adapters.judging.apart import ApartJudge, Limits
 from headgate.adapters.keys.keystore import KeyStore
 from headgate.adapters.metrics.figures import Figures
 from headgate.adapters.metrics.load import MachineLoad
@@ -27,15 +29,22 @@ from headgate.adapters.process.runner import ProcessRunner
 from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import HistoryError, SqlHistory
 from headgate.base.errors import UserError
+from headgate.base.private import DIRECTORY, private_directory
 from headgate.base.tasks import run_until
+from headgate.cli.identity.tls import as_client, scheme, tls_of
+from headgate.cli.identity.token import operator_token
 from headgate.cli.jobs import runner_settings
 from headgate.cli.process import connection_shapes, connections, driver_of, known_connections, tenants
+from headgate.cli.running.earlier import reader
+from headgate.cli.running.fleet import fleet
 from headgate.cli.running.reaching import reached
 from headgate.cli.settings import FLAGS, Settings
 from headgate.config.operator.model import TenantFile
+from headgate.config.parse import ParseCache
 from headgate.config.tenants import Tenant
 from headgate.map.places import Map
 from headgate.ports.git import Forge
+from headgate.ports.judge import Judging
 from headgate.ports.observer import Everybody, Observer
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
@@ -45,12 +54,14 @@ from headgate.services.membership import Membership
 from headgate.services.merger import Merger
 from headgate.services.nodes.asking import Asking
 from headgate.services.notices.publisher import PARTITIONS, Outbox, Publisher, notices_of, reports_to
+from headgate.services.quarantine.tended import tended
 from headgate.services.recorder import Recorder
 from headgate.services.scheduler.scheduler import Scheduler
 from headgate.services.tenancy import Tenancy
 from headgate.store.store import Session, Store
 from headgate.web.access import Access, Realm, Rules
 from headgate.web.app import create_app
+from headgate.web.peers.fleet import Fleet
 from headgate.web.process import Logs, create_process_app
 from headgate.web.remote import RemoteLogs
 from headgate.web.serve import serve
@@ -100,7 +111,7 @@ class Process:
         """As the store has it."""
         if self._tenancy is None:
             known = known_connections(self.settings, connections(self.settings))
-            self._tenancy = Tenancy(self.context, known)
+            self._tenancy = Tenancy(self.context, known, self.settings.budgets)
         return self._tenancy
 
     def tenants(self) -> Mapping[str, Tenant]:
@@ -138,11 +149,16 @@ class Process:
         await run_until(done, self.context.mirror.run(), members(), *self.servers)
 
 
-def writable(settings: Settings, section: str, option: str, default: str) -> Path:
-    """The directory, made if need be.  Raises UserError when nothing can be put there."""
+LOG_MODES = {"owner": DIRECTORY, "group": 0o750, "all": 0o755}
+
+
+def writable(settings: Settings, section: str, option: str, default: str, mode: int = DIRECTORY) -> Path:
+    """The directory, made if need be, for those that `mode` lets in.
+
+    Raises UserError when nothing can be put there."""
     path = settings.place(section, option, default)
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        private_directory(path, mode)
         with tempfile.TemporaryFile(dir=path):
             return path
     except OSError as error:
@@ -159,6 +175,10 @@ async def process(
     def now_ms() -> int:
         return int(time.time() * 1000)
 
+    try:
+        private_directory(settings.state_dir)
+    except OSError as error:
+        raise UserError(f"[scheduler] state_dir: {settings.state_dir} cannot be made: {error.strerror}") from error
     async with AsyncExitStack() as stack:
         figures = Figures()
         backend = measured(await reached(settings, ports), figures.store, now_ms)
@@ -218,14 +238,22 @@ async def add_scheduler(process: Process) -> None:
         name: GitForge(c, process.engine, {k: p for k, p in projects.items() if p.connection == name})
         for name, c in at.items()
     }
-    scheduler = Scheduler.of(context, text, parsed, str(settings.tenant_config), forges)
+    most = (int(settings.number("scheduler", f"config_reading_max_{unit}")) for unit in ("s", "bytes"))
+    judge = ApartJudge(Limits(*most))
+    process.stack.push_async_callback(judge.close)
+    context.judging = Judging(judge)
+    cache = ParseCache(budgets=settings.budgets)
+    path = str(settings.tenant_config)
+    scheduler = Scheduler.of(context, text, parsed, path, forges, cache)
     process.scheduler = scheduler
     recorder = Recorder(context, process.history)
     publishers = await _publishers(process)
 
     async def body(session: Session) -> None:
-        also = [publisher.run(session) for publisher in publishers]
-        await run_until(asyncio.Event(), scheduler.run(session), recorder.run(session), agree(context), *also)
+        also = {f"posting to {publisher.outbox.name}": publisher.run for publisher in publishers}
+        works = {"the history": recorder.run, "the format of records": lambda _: agree(context), **also}
+        tended_ones = [tended(context, what, run, session) for what, run in works.items()]
+        await run_until(asyncio.Event(), scheduler.run(session), *tended_ones)
 
     process.figures.look_at(context.map, context.mirror)
     process.join(Membership(context, "scheduler"), body)
@@ -239,10 +267,12 @@ async def add_merger(process: Process) -> None:
 async def add_executor(process: Process) -> None:
     settings, context = process.settings, process.context
     get, number = settings.get, settings.number
-    log_root, job_dir = (writable(settings, "executor", o, d) for o, d in (("log_dir", "logs"), ("job_dir", "builds")))
+    log_root = writable(settings, "executor", "log_dir", "logs", LOG_MODES[get("executor", "log_access")])
+    job_dir = writable(settings, "executor", "job_dir", "builds")
     found = runner_settings(settings, context.hostname)
-    runner = ProcessRunner(job_dir, log_root, process.engine, found, process.keys)
-    process.stack.callback(runner.close)
+    earlier = reader(log_root, await _remote(process))
+    runner = ProcessRunner(job_dir, log_root, process.engine, found, process.keys, fleet(settings, context), earlier)
+    process.stack.push_async_callback(runner.close)
     await runner.sweep()
     load = MachineLoad(
         job_dir,
@@ -260,8 +290,9 @@ async def add_executor(process: Process) -> None:
         labels={label for machine in found.machines for label in machine.labels},
         load=load,
         nodes=Asking(context, process.tenants, zone=get("executor", "zone")),
+        lacks=runner.cells.lacks,
     )
-    process.logs = Logs(context, log_root, follow)
+    process.logs = Logs(context, log_root, follow, Fleet(context))
     process.join(executor.membership, executor.run)
 
 
@@ -281,12 +312,17 @@ async def add_launcher(process: Process, *, always: bool = True) -> None:
         process.join(Membership(context, "launcher"), launcher.run)
 
 
+async def _remote(process: Process) -> RemoteLogs:
+    client = await process.stack.enter_async_context(httpx.AsyncClient(verify=as_client(process.settings)))
+    return RemoteLogs(process.context, client, Fleet(process.context))
+
+
 async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     settings, context = process.settings, process.context
     member = Membership(context, "web")
     remote = None
     if process.logs is None:
-        remote = RemoteLogs(context, await process.stack.enter_async_context(httpx.AsyncClient()))
+        remote = await _remote(process)
     site = Site(
         context,
         process.scheduler.tenants if process.scheduler else process.tenancy,
@@ -303,7 +339,9 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     if process.scheduler is None:
         process.figures.look_at(context.map, context.mirror)
     host, port = settings.get("web", "listen_address"), int(settings.number("web", "port"))
-    process.servers.append(serve(create_app(site), host, port, process.stop, bound))
+    root = urlsplit(settings.get("web", "root")).hostname
+    names = [root] if root else []
+    process.servers.append(serve(create_app(site), host, port, process.stop, bound, tls=tls_of(settings), names=names))
     process.join(member, _forever)
 
 
@@ -319,7 +357,7 @@ def _access(settings: Settings, file: Callable[[], TenantFile]) -> Access:
         now = file()
         return Rules(now.rules, now.roles, now.api_root)
 
-    return Access(settings.get("web", "token"), realms, rules)
+    return Access(operator_token(settings), realms, rules, settings.get("web", "metrics") == "everybody")
 
 
 async def add_everything(process: Process, bound: Callable[[int], None]) -> None:
@@ -343,10 +381,14 @@ def add_monitor(process: Process, kind: str, *, always: bool, said: Callable[[st
     port, host = settings.get(kind, "prometheus_port"), settings.get(kind, "prometheus_addr")
     if not port and not always:
         return
-    app = create_process_app(process.vitals, process.logs)
+    access = _access(settings, lambda: process.tenant_file or process.tenancy.file)
+    app = create_process_app(process.vitals, access, process.logs)
     name = host if host in ("127.0.0.1", "::1", "localhost") else process.context.hostname
 
-    def bound(number: int) -> None:
-        said(f"http://{f'[{name}]' if ':' in name else name}:{number}")
+    tls = tls_of(settings)
 
-    process.servers.append(serve(app, host, int(port or 0), process.stop, bound, f"[{kind}]", "prometheus_port"))
+    def bound(number: int) -> None:
+        said(f"{scheme(tls)}://{f'[{name}]' if ':' in name else name}:{number}")
+
+    served = serve(app, host, int(port or 0), process.stop, bound, f"[{kind}]", "prometheus_port", tls, (name,))
+    process.servers.append(served)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headgate.base.tasks import run_until
+from headgate.cli.identity.tls import tls_of
 from headgate.cli.process import open_store
 from headgate.cli.settings import Settings
 from headgate.cli.store.opening import StoreAway
@@ -46,7 +47,8 @@ async def reached(settings: Settings, ports: Sequence[tuple[str, int]]) -> Backe
         found.append(await _waited_for(settings, away))
         over.set()
 
-    served = [serve(app, host, port, over, lambda port: None) for host, port in ports]
+    tls = tls_of(settings)
+    served = [serve(app, host, port, over, lambda port: None, tls=tls) for host, port in ports]
     await run_until(asyncio.Event(), waiting(), *served)
     log.info("the store can be used, after %.1f s", time.time() - away.away_since_ms / 1000)
     return found[0]

@@ -43,5 +43,5 @@ async def run(spec: BuildSpec, runner: ProcessRunner, say: Callable[[bytes], Non
     try:
         await run_until(stop, context.mirror.run(), executor.membership.serve(executor.run, stop), ask(), tell())
     finally:
-        runner.close()
+        await runner.close()
     return msgspec.json.decode(answers[0], type=BuildOutcome)

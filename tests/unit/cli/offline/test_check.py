@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from textwrap import dedent
 
 from click import unstyle
@@ -76,6 +77,14 @@ def test_a_missing_repository_is_an_error_of_its_project_and_the_others_are_read
     (error,) = made.json("check")["acme"]["errors"]
     assert (error["name"], error["project"], error["branch"]) == ("Repository Not Found", "hub/lib", "")
     assert made.json("check")["acme"]["counts"]["jobs"] == 2
+
+
+def test_what_is_too_large_is_told_as_the_gate_tells_it(offline):
+    made = offline()
+    aliases = "".join(f"    {b}: &{b} [{', '.join([f'*{a}'] * 20)}]\n" for a, b in pairwise("abcdefg"))
+    made.write("hub/lib", {"zuul.yaml": f"- job:\n    name: x\n    run: x\n    a: &a [1]\n{aliases}"})
+    (error,) = (e for e in made.json("check")["acme"]["errors"] if e["project"] == "hub/lib")
+    assert "more than 500000 values" in error["message"] and error["path"] == "zuul.yaml" and error["line"] > 0
 
 
 def test_warnings_alone_are_no_failure(offline):

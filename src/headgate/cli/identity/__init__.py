@@ -1,0 +1,1 @@
+"""Who the servers let in, and what the commands show them."""

@@ -1,0 +1,221 @@
+"""Talking to the pages and the API of a running Headgate, from a command."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import ssl
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from email.message import Message
+from http.client import HTTPException
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import quote, urlsplit
+
+from headgate.base.errors import UserError
+from headgate.cli.identity.listener import owners
+from headgate.cli.identity.token import VARIABLE, known_token, token_file
+from headgate.cli.settings import NAME, Settings, find, read
+
+TIMEOUT_S = 10.0
+ALIVE_S = 1.0
+ANSWER_SIZE_MAX_BYTES = 256 << 20
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
+    ) -> None:
+        """A token goes where it was meant to go, and nowhere else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """`base`: the address, without a trailing slash."""
+
+    base: str
+    token: str = ""
+    tls: ssl.SSLContext | None = None
+
+    def get(self, path: str) -> Any:  # JSON
+        """Raises UserError."""
+        return self._json(path, None)
+
+    def text(self, path: str) -> str:
+        """Raises UserError."""
+        return self._answer(path, None).decode(errors="replace")
+
+    def post(self, path: str, body: dict[str, Any]) -> Any:  # JSON
+        """Raises UserError."""
+        return self._json(path, body)
+
+    def tenant(self, named: str | None) -> str:
+        """The one that is named, else the only one.  Raises UserError."""
+        if named is not None:
+            return named
+        names = [found["name"] for found in self.get("/api/tenants")]
+        if not names:
+            raise UserError(f"{self.base} has no tenant that you may see")
+        if len(names) > 1:
+            raise UserError(f"there are several tenants; name one with --tenant: {', '.join(names)}")
+        return str(names[0])
+
+    def of(self, tenant: str | None) -> str:
+        """The path of what the API says of a tenant."""
+        return f"/api/tenant/{quote(self.tenant(tenant), safe='')}"
+
+    def _json(self, path: str, body: dict[str, Any] | None) -> Any:  # JSON
+        try:
+            return json.loads(self._answer(path, body))
+        except ValueError as error:
+            raise UserError(f"{self.base}{path}: the answer is no JSON; is that Headgate's address?") from error
+
+    def _answer(self, path: str, body: dict[str, Any] | None) -> bytes:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        url = self.base + path
+        try:
+            request = urllib.request.Request(url, data, headers)
+            with _opened(request, TIMEOUT_S, self.tls) as answer:
+                found: bytes = answer.read(ANSWER_SIZE_MAX_BYTES)
+                return found
+        except urllib.error.HTTPError as error:
+            raise UserError(f"{url}: {_said(error)}") from error
+        except (OSError, HTTPException, ValueError) as error:
+            raise UserError(f"{url}: no Headgate answers there ({error}); is `headgate run` running?") from error
+
+
+def _said(error: urllib.error.HTTPError) -> str:
+    """The reason in an answer of the API."""
+    try:
+        found = json.loads(error.read(ANSWER_SIZE_MAX_BYTES))
+    except (ValueError, OSError):
+        return error.reason
+    return str(found.get("detail") or error.reason) if isinstance(found, dict) else error.reason
+
+
+def _opened(request: urllib.request.Request, timeout_s: float, tls: ssl.SSLContext | None) -> Any:  # of urllib
+    direct = [urllib.request.ProxyHandler({})] if _is_here(request.host.rpartition(":")[0] or request.host) else []
+    opener = urllib.request.build_opener(_NoRedirects, *direct, urllib.request.HTTPSHandler(context=tls))
+    return opener.open(request, timeout=timeout_s)
+
+
+def pages(config: str | None, url: str | None) -> Pages:
+    """As the settings and the environment say; `url` wins.  Raises UserError."""
+    settings = _settings(config, url)
+    base = url.rstrip("/") if url else _address(_needed(settings))
+    token = os.environ.get(VARIABLE, "")
+    if not token and settings is not None and _ours(base, settings):
+        token = known_token(settings)
+        _not_a_stranger(base, settings)
+    return Pages(base, token, _trusting(base, settings) if settings else None)
+
+
+def token_for(host: str, port: int, config: str | None = None) -> str:
+    """For another server of this machine than the pages; empty when there is none that this user may read.  Raises
+    UserError."""
+    if token := os.environ.get(VARIABLE, ""):
+        return token
+    if not _is_here(host):
+        return ""
+    settings = _settings(config, "this machine") or Settings(Path(NAME).absolute(), {})
+    token = known_token(settings)
+    if token:
+        _not_a_stranger(f"http://{f'[{host}]' if ':' in host else host}:{port}", settings)
+    return token
+
+
+def _settings(config: str | None, url: str | None) -> Settings | None:
+    """None when there are none, and an address was given.  Raises UserError."""
+    try:
+        return read(find(config))
+    except UserError:
+        if config or not url:
+            raise
+        return None
+
+
+def _needed(settings: Settings | None) -> Settings:
+    assert settings is not None, "without an address, settings were found or missed"
+    return settings
+
+
+def _address(settings: Settings) -> str:
+    root = settings.get("web", "root").rstrip("/")
+    here = _here(settings)
+    return root if root and not _alive(here, settings) else here
+
+
+def _here(settings: Settings) -> str:
+    host, port = settings.get("web", "listen_address"), settings.get("web", "port")
+    host = _EVERYWHERE.get(host, host)
+    scheme = "https" if settings.get("tls", "certificate") else "http"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _alive(base: str, settings: Settings) -> bool:
+    """Whether pages are served there: those of this machine need neither a name nor a load balancer."""
+    try:
+        request = urllib.request.Request(f"{base}/health/live")
+        with _opened(request, ALIVE_S, _trusting(base, settings)) as answer:
+            return bool(json.loads(answer.read(ANSWER_SIZE_MAX_BYTES)) == {"alive": True})
+    except (OSError, ValueError, HTTPException):
+        return False
+
+
+def _trusting(base: str, settings: Settings) -> ssl.SSLContext | None:
+    """On this machine the server's own certificate and no other, whatever name it is for; elsewhere it is one more
+    that is trusted.  Raises UserError."""
+    if not settings.get("tls", "certificate"):
+        return None
+    file, here = settings.place("tls", "certificate", ""), _is_here(urlsplit(base).hostname or "")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if here else ssl.create_default_context()
+    try:
+        tls.load_verify_locations(file)
+    except OSError as error:
+        raise UserError(f"{file}: the certificate cannot be used: {error}") from error
+    tls.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    tls.check_hostname = not here
+    return tls
+
+
+def _ours(base: str, settings: Settings) -> bool:
+    """Whether the token of the settings may be shown there: on this machine, or where the settings say."""
+    host = urlsplit(base).hostname or ""
+    root = urlsplit(settings.get("web", "root"))
+    known = (settings.get("web", "listen_address"), root.hostname)
+    return _is_here(host) or host in known
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _not_a_stranger(base: str, settings: Settings) -> None:
+    """Raises UserError when somebody else's program listens on the port of this machine: Headgate may be stopped."""
+    at = urlsplit(base)
+    if not _is_here(at.hostname or ""):
+        return
+    trusted = {os.geteuid(), 0, *_owner(settings.path), *_owner(settings.state_dir), *_owner(token_file(settings).path)}
+    strangers = owners(at.port or 80) - trusted
+    if strangers:
+        raise UserError(
+            f"{base}: the program that listens there belongs to the user with id {min(strangers)}, to whom neither "
+            "these settings nor the state belong: it is not shown the token"
+        )
+
+
+def _owner(path: Path) -> set[int]:
+    try:
+        return {path.stat().st_uid}
+    except OSError:
+        return set()

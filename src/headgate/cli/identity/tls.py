@@ -1,0 +1,42 @@
+"""The one TLS of the servers, as the section `[tls]` says."""
+
+from __future__ import annotations
+
+import ssl
+
+from headgate.base.errors import UserError
+from headgate.cli.settings import Settings
+from headgate.web.serve import Tls
+
+NAMES = ("certificate", "key", "client_ca")
+
+
+def tls_of(settings: Settings, section: str = "tls", names: tuple[str, str, str] = NAMES) -> Tls | None:
+    """None: the servers speak without.  A section that says nothing of it is as `[tls]`.  Raises UserError."""
+    said = [settings.get(section, name) for name in names]
+    if not any(said):
+        return None if section == "tls" else tls_of(settings)
+    if not said[0] or not said[1]:
+        raise UserError(f"{settings.path}: [{section}] needs both {names[0]} and {names[1]} for TLS")
+    certificate, key, client_ca = (settings.place(section, name, "") for name in names)
+    return Tls(certificate, key, client_ca if said[2] else None)
+
+
+def scheme(tls: Tls | None) -> str:
+    return "https" if tls else "http"
+
+
+def as_client(settings: Settings) -> ssl.SSLContext | bool:
+    """How the web looks at executors: their authority is the system's, `[tls] ca`, or they show our own certificate; it
+    shows them ours.  True without TLS.  Raises UserError."""
+    tls = tls_of(settings)
+    if tls is None:
+        return True
+    found = ssl.create_default_context()
+    try:
+        found.load_verify_locations(settings.place("tls", "ca", "") if settings.get("tls", "ca") else tls.certificate)
+        found.load_cert_chain(tls.certificate, tls.key)
+    except OSError as error:
+        raise UserError(f"{settings.path}: [tls] certificate, key or ca cannot be used: {error}") from error
+    found.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return found

@@ -1,0 +1,124 @@
+"""The operator's token: whoever brings it may do everything.  A file that only its owner reads; no command line."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.base.errors import UserError
+from headgate.cli.settings import Settings
+
+log = logging.getLogger("headgate.token")
+
+FILE = "token"
+"""In state_dir, unless `[web] token_file` says otherwise."""
+VARIABLE = "HEADGATE_TOKEN"
+"""Of the environment: for commands on another machine, or of another user."""
+LENGTH_MIN_CHARS = 16
+FILE_SIZE_MAX_BYTES = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFile:
+    path: Path
+    ours: bool
+    """Headgate makes it; else somebody wrote it, who may let a group read it."""
+
+    def made(self) -> str:
+        """What is in it, for a server; when there is none it is made.  Raises UserError."""
+        if self.ours and not self._exists():
+            self._make()
+        return self._read(strictly=True)
+
+    def read(self) -> str:
+        """What is in it, for a command; empty when there is none, or it is not for this user.  Raises UserError."""
+        try:
+            if not self._exists():
+                return ""
+            return self._read(strictly=False)
+        except PermissionError:
+            return ""
+
+    def _exists(self) -> bool:
+        try:
+            self.path.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def _make(self) -> None:
+        """Of several that begin at once, one wins: the file appears with its content, or not at all."""
+        own = self.path.with_name(f".{self.path.name}-{secrets.token_hex(8)}")
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(secrets.token_urlsafe(32) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            with suppress(FileExistsError):
+                os.link(own, self.path)
+        except OSError as error:
+            raise self._wrong(f"the operator's token cannot be kept there: {error.strerror}") from error
+        finally:
+            own.unlink(missing_ok=True)
+
+    def _read(self, *, strictly: bool) -> str:
+        """Raises UserError, and PermissionError unless `strictly`."""
+        follow = os.O_NOFOLLOW if self.ours else 0
+        try:
+            file = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | follow)
+        except OSError as error:
+            if isinstance(error, PermissionError) and not strictly:
+                raise
+            raise self._wrong(f"the operator's token cannot be read: {error.strerror}") from error
+        try:
+            if strictly:
+                self._guarded(file)
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise self._wrong("the operator's token must be in a plain file")
+            text = os.read(file, FILE_SIZE_MAX_BYTES).decode(errors="replace").strip()
+        finally:
+            os.close(file)
+        if len(text) < LENGTH_MIN_CHARS or not text.isascii() or not text.isprintable() or " " in text:
+            mend = "; remove the file, and a new one is made" if self.ours else ""
+            raise self._wrong(f"a token is one line of at least {LENGTH_MIN_CHARS} plain characters{mend}")
+        return text
+
+    def _guarded(self, file: int) -> None:
+        """Nobody else reads it from now on.  Raises UserError."""
+        found = os.fstat(file)
+        if found.st_uid not in (os.geteuid(), 0):
+            raise self._wrong(f"it belongs to the user with id {found.st_uid}, who could name any token: remove it")
+        open_to_others = stat.S_IMODE(found.st_mode) & (0o077 if self.ours else 0o027)
+        if not open_to_others:
+            return
+        try:
+            os.fchmod(file, stat.S_IMODE(found.st_mode) & ~open_to_others)
+        except OSError as error:
+            why = f"others may read or change it, and that cannot be taken from them: {error.strerror}"
+            raise self._wrong(f"{why}; chmod 600 it") from error
+        log.warning("%s: others could read or change it; now they cannot, but may know it: to be sure, remove it, and "
+                    "start Headgate again", self.path)  # fmt: skip
+
+    def _wrong(self, what: str) -> UserError:
+        return UserError(f"{self.path}: {what}")
+
+
+def token_file(settings: Settings) -> TokenFile:
+    named = settings.get("web", "token_file")
+    return TokenFile(settings.place("web", "token_file", FILE), ours=not named)
+
+
+def operator_token(settings: Settings) -> str:
+    """For a server.  Raises UserError."""
+    return settings.get("web", "token") or token_file(settings).made()
+
+
+def known_token(settings: Settings) -> str:
+    """For a command of the same user: empty when there is none it may read.  Raises UserError."""
+    return settings.get("web", "token") or token_file(settings).read()

@@ -1,0 +1,1 @@
+"""`headgate quarantine`: what was set aside because handling it raised."""

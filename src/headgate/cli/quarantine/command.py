@@ -1,0 +1,96 @@
+"""Listing, retrying and dropping what was set aside."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+import click
+import msgspec
+from rich.console import Console
+
+from headgate.base.errors import UserError
+from headgate.cli.identity.pages import Pages, pages
+from headgate.web.routes.quarantine import AsideShape, QuarantineShape
+
+_config = click.option("--config", metavar="FILE", help="The settings file.")
+_url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
+_reason = click.option("--reason", default="", help="Why: it is kept with what you do, for those who look at it later.")
+
+
+@click.group(name="quarantine")
+def command() -> None:
+    """What was set aside because handling it raised, again and again: events, changes, damaged records, and parts of
+    the scheduler that stand still.  Everything else goes on."""
+
+
+@command.command(name="list")
+@_config
+@_url
+@click.option("--json", "as_json", is_flag=True, help="As the API answers.")
+def listing(config: str | None, url: str | None, as_json: bool) -> None:
+    """List what was set aside, and the entries of the store that cannot be read."""
+    answer = pages(config, url).get("/api/quarantine")
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
+        return
+    found = msgspec.convert(answer, QuarantineShape)
+    console = Console(highlight=False)
+    for one in found.aside:
+        console.print(f"{one.id}  {one.kind}  {_whose(one)}{one.what}", markup=False, soft_wrap=True)
+        console.print(f"    {one.error}", style="red", markup=False, soft_wrap=True)
+    for entry in found.damaged:
+        console.print(f"{entry.path}: {entry.why}", style="yellow", markup=False, soft_wrap=True)
+    if not found.aside and not found.damaged:
+        console.print("Nothing was set aside.")
+
+
+@command.command()
+@_config
+@_url
+@click.argument("id")
+def show(config: str | None, url: str | None, id: str) -> None:
+    """Show what was set aside under ID."""
+    one = _found(pages(config, url), id)
+    since = datetime.fromtimestamp(one.since / 1000, UTC).isoformat(timespec="seconds")
+    for name, value in (("kind", one.kind), ("what", one.what), ("tenant", one.tenant), ("since", since)):
+        click.echo(f"{name + ':':<8}{value}")
+    click.echo(f"tries:  {one.tries}\nerror:  {one.error}\nretry:  {one.retry}")
+
+
+@command.command()
+@_config
+@_url
+@_reason
+@click.argument("ids", nargs=-1, required=True)
+def retry(config: str | None, url: str | None, reason: str, ids: tuple[str, ...]) -> None:
+    """Put what was set aside under IDS back where it was; a part that stands still is begun again at once."""
+    _do("retry", pages(config, url), reason, ids)
+
+
+@command.command()
+@_config
+@_url
+@_reason
+@click.argument("ids", nargs=-1, required=True)
+def drop(config: str | None, url: str | None, reason: str, ids: tuple[str, ...]) -> None:
+    """Forget what was set aside under IDS."""
+    _do("drop", pages(config, url), reason, ids)
+
+
+def _do(what: str, at: Pages, reason: str, ids: tuple[str, ...]) -> None:
+    for id in ids:
+        at.post(f"/api/quarantine/{quote(id, safe='')}", {"do": what, "reason": reason})
+        click.echo(f"{id} {'is tried again' if what == 'retry' else 'is forgotten'}.")
+
+
+def _found(at: Pages, id: str) -> AsideShape:
+    found = msgspec.convert(at.get("/api/quarantine"), QuarantineShape)
+    one = next((one for one in found.aside if one.id == id), None)
+    if one is None:
+        raise UserError(f"nothing is set aside under {id!r}; see `headgate quarantine list`")
+    return one
+
+
+def _whose(one: AsideShape) -> str:
+    return f"tenant {one.tenant}: " if one.tenant else ""

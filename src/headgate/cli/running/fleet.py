@@ -1,0 +1,70 @@
+"""The machines that Headgate itself consists of, as the settings and the registry name them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from urllib.parse import urlsplit
+
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from headgate.cli.settings import Settings
+from headgate.services.context import Context
+from headgate.store.etcd import address as etcd
+from headgate.store.types import StoreError
+from headgate.store.zookeeper import address as zookeeper
+
+LISTENING = (("web", "listen_address"), ("inventory", "listen_address"), ("messages", "listen_address"))
+URLS = (("web", "root"), ("notices", "url"), ("tracing", "endpoint"))
+EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - nothing is bound to them
+"""As a place to listen at: all addresses of a machine, which are denied anyway."""
+
+
+def fleet(settings: Settings, context: Context) -> Callable[[], Collection[str]]:
+    """Names and addresses, as they are whenever it is asked."""
+    named = frozenset(_named(settings))
+
+    def now() -> Collection[str]:
+        return {*named, *_registered(context)}
+
+    return now
+
+
+def _registered(context: Context) -> Iterator[str]:
+    for record in context.members(context.map.components.path).values():
+        yield record.hostname
+        yield from _host(str(record.data.get("url", "")))
+
+
+def _named(settings: Settings) -> Iterator[str]:
+    yield from _of_store(settings.store_url)
+    for url in (settings.dburi, settings.messages_url):
+        try:
+            yield from filter(None, [make_url(url).host])
+        except ArgumentError:
+            continue  # said where it is used
+    for section, option in URLS:
+        yield from _host(settings.get(section, option))
+    for connection in settings.connections.values():
+        if connection.get("driver") == "queue":
+            yield from _host(connection.get("url", ""))
+    yield from (found for at in LISTENING if (found := settings.get(*at)) not in EVERYWHERE)
+
+
+def _of_store(url: str) -> Iterator[str]:
+    try:
+        if url.startswith(zookeeper.SCHEME):
+            yield from (host for host, _ in zookeeper.parse(url).hosts)
+        elif url.startswith(etcd.SCHEME):
+            yield from (host.rpartition(":")[0].strip("[]") for host in etcd.parse(url).hosts)
+    except StoreError:
+        return  # said where it is used
+
+
+def _host(url: str) -> Iterator[str]:
+    try:
+        found = urlsplit(url).hostname
+    except ValueError:
+        return  # said where it is used
+    if found:
+        yield found

@@ -1,0 +1,118 @@
+"""The operator's token: made once, read by its owner alone."""
+
+from __future__ import annotations
+
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from headgate.base.errors import UserError
+from headgate.cli.identity.listener import owners
+from headgate.cli.identity.pages import pages
+from headgate.cli.identity.token import TokenFile, known_token, operator_token
+from headgate.cli.settings import Settings
+
+GOOD = "0123456789abcdef-token"
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_all_that_start_at_once_have_the_same_one(tmp_path: Path) -> None:
+    settings = Settings(tmp_path / "headgate.conf", {})
+    with ThreadPoolExecutor(16) as pool:
+        found = set(pool.map(lambda _: operator_token(settings), range(64)))
+    (token,) = found
+    assert len(token) > 40 and known_token(settings) == token
+    assert [path.name for path in (tmp_path / "state").iterdir()] == ["token"]
+    assert mode(tmp_path / "state" / "token") == 0o600 and mode(tmp_path / "state") == 0o700
+
+
+@pytest.mark.parametrize(
+    ("ours", "was", "becomes"), [(True, 0o644, 0o600), (True, 0o640, 0o600), (False, 0o664, 0o640)]
+)
+def test_who_else_might_read_it_cannot_any_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, ours: bool, was: int, becomes: int
+) -> None:
+    path = tmp_path / "token"
+    path.write_text(GOOD)
+    path.chmod(was)
+    assert TokenFile(path, ours).made() == GOOD
+    assert mode(path) == becomes and "others could read or change it" in caplog.text
+
+
+@pytest.mark.parametrize("text", ["", "short", "two words of a token", "a\x1btoken of escapes", "ünïcödetökenünïcöde"])
+def test_what_is_no_token_is_not_taken_for_one(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "token"
+    path.write_text(text)
+    for look in (TokenFile(path, ours=True).made, TokenFile(path, ours=True).read):
+        with pytest.raises(UserError, match="one line of at least 16"):
+            look()
+
+
+def test_what_is_no_file_is_said_at_once(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text(GOOD)
+    (tmp_path / "link").symlink_to(target)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "directory").mkdir()
+    for name in ("link", "pipe", "directory"):
+        with pytest.raises(UserError, match=name):
+            TokenFile(tmp_path / name, ours=True).made()
+    assert TokenFile(tmp_path / "link", ours=False).made() == GOOD, "a mounted secret is a link"
+    with pytest.raises(UserError, match="cannot be read"):
+        TokenFile(tmp_path / "none", ours=False).made()
+    assert TokenFile(tmp_path / "none", ours=False).read() == ""
+
+
+def test_a_token_in_the_settings_wins_and_no_file_is_made(tmp_path: Path) -> None:
+    settings = Settings(tmp_path / "headgate.conf", {"web": {"token": GOOD}})
+    assert operator_token(settings) == known_token(settings) == GOOD
+    assert not (tmp_path / "state").exists()
+
+
+def test_the_token_goes_where_the_settings_say_and_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HEADGATE_TOKEN", raising=False)
+    conf = tmp_path / "headgate.conf"
+    conf.write_text(f"[web]\ntoken = {GOOD}\nroot = https://gate.example\nlisten_address = 10.1.2.3\n")
+    for url in (
+        "http://127.0.0.1:1",
+        "http://localhost:1",
+        "http://[::1]:1",
+        "https://gate.example",
+        "http://10.1.2.3:9",
+    ):
+        assert pages(str(conf), url).token == GOOD, url
+    for url in (
+        "http://evil.example",
+        "http://127.0.0.1.evil.example",
+        "https://gate.example.evil",
+        "http://10.1.2.4:9",
+    ):
+        assert pages(str(conf), url).token == "", url
+    monkeypatch.setenv("HEADGATE_TOKEN", "of-the-environment")
+    assert pages(str(conf), "http://elsewhere.example").token == "of-the-environment"
+
+
+HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+
+
+def test_the_kernel_tells_whose_program_listens(tmp_path: Path) -> None:
+    four, six = tmp_path / "tcp", tmp_path / "tcp6"
+    rest = "00000000:00000000 00:00000000 00000000"
+    four.write_text(
+        f"{HEAD}   0: 0100007F:2328 00000000:0000 0A {rest}  1001        0 1\n"
+        f"   1: 0100007F:2328 0100007F:9999 01 {rest}  1002        0 2\n"
+        f"   2: 00000000:2329 00000000:0000 0A {rest}  1003        0 3\n"
+    )
+    six.write_text(f"{HEAD}   0: {'0' * 32}:2328 {'0' * 32}:0000 0A {rest}  1004        0 4\n")
+    tables = (str(four), str(six), str(tmp_path / "none"))
+    assert owners(9000, tables) == {1001, 1004}
+    assert owners(9001, tables) == {1003}
+    assert owners(9002, tables) == set()
