@@ -17,7 +17,8 @@ from headgate.adapters.git.forge import GitForge
 from headgate.base.tasks import run_until, unless
 from headgate.config.tenants import Connection, parse_tenants
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
-from headgate.map.records import Finished
+from headgate.map.records import Finished, HandAction
+from headgate.ports.history import HistoryWriter
 from headgate.ports.messages import Poster
 from headgate.ports.runner import Contact
 from headgate.recipes.mirror import Mirror
@@ -72,6 +73,11 @@ class Remembered:
 
     finished: dict[str, Finished] = field(default_factory=dict)
     told: asyncio.Event = field(default_factory=asyncio.Event)
+    by_hand: dict[str, HandAction] = field(default_factory=dict)
+
+    async def keep(self, action: HandAction) -> None:
+        self.by_hand[action.id] = action
+        self.told.set()
 
     async def record(self, finished: Finished) -> None:
         self.finished[finished.buildset] = finished
@@ -106,9 +112,11 @@ async def gate(
     poster: Poster | None = None,
     reporting: Mapping[str, Poster] | None = None,
     builds_max: int = 8,
+    recording: HistoryWriter | None = None,
 ) -> AsyncIterator[Gate]:
     """Every component at work on the repositories below `hub`, under the connection name `local`.  What happens is
-    posted to `poster`; `reporting`: connections that pipelines report to, and who posts that."""
+    posted to `poster`; `reporting`: connections that pipelines report to, and who posts that; `recording`: what keeps
+    the history, by default in memory."""
     store = Store(backend)
     context = Context(store, Mirror(store, "/zuul"), lambda: int(time.time() * 1000))
     at = {"local": GitConnection("local", str(hub), "git.example")}
@@ -125,7 +133,7 @@ async def gate(
         "merger": Merger(context, engine).run,
         "executor": Executor(context, runner, builds_max=builds_max).run,
         "scheduler": scheduler.run,
-        "web": Recorder(context, history).run,
+        "web": Recorder(context, recording or history).run,
     }
     works = [serve(context, kind, body, stop) for kind, body in bodies.items()]
     if poster is not None:

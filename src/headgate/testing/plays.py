@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from headgate.config.dynamic import Asked, Judgement
 from headgate.config.model import ConfigError, FrozenGraph, FrozenJob, Pipeline, TriggerFilter, Window
 from headgate.gate.absorb import absorb
 from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
@@ -25,7 +26,6 @@ from headgate.gate.model import (
     Run,
     State,
     Supersede,
-    Texts,
     World,
 )
 from headgate.gate.work import (
@@ -97,20 +97,22 @@ class PlayLayouts:
 
     landed: Layout
     contents: Mapping[str, Mapping[str, str]]
+    waits: bool = False
 
     def content(self, project: str) -> Mapping[str, str]:
         return self.contents.get(project, {})
 
-    def proposed(
-        self, texts: Texts, own: tuple[str, str] | None = None, ahead: Texts | None = None
-    ) -> tuple[Layout, tuple[ConfigError, ...]]:
-        words = " ".join(text for b in texts.values() for files in b.values() for text in files.values())
+    def judged(self, asked: Asked) -> Judgement | None:
+        """None while `waits` says so."""
+        if self.waits and asked.texts:
+            return None
+        words = " ".join(text for b in asked.texts.values() for files in b.values() for text in files.values())
         if "broken" in words:
-            return self.landed, (ConfigError("Syntax Error", "it is broken", "p", "master", "zuul.yaml", 3),)
-        return PlayLayout(tuple(FrozenJob(name=word) for word in words.split())), ()
-
-    def layout(self, texts: Texts) -> Layout:
-        return self.proposed(texts)[0] if texts else self.landed
+            error = ConfigError("Syntax Error", "it is broken", "p", "master", "zuul.yaml", 3)
+            return Judgement((error,), FrozenGraph())
+        jobs = tuple(FrozenJob(name=word) for word in words.split())
+        layout = PlayLayout(jobs) if asked.texts else self.landed
+        return Judgement((), layout.freeze(asked.pipeline, asked.project, asked.branch, asked.ref, asked.files))
 
 
 class Play:
@@ -132,6 +134,8 @@ class Play:
             lands=("git",) if manager == "dependent" else (),
             window=Window(size=window, floor=1),
         )
+        self.waits = False
+        """Proposed configuration is still being judged."""
         self.state, self.standings = State(), dict[str, Standing]()
         self.held: dict[str, int] = {}
         self.merging: dict[str, Merge] = {}
@@ -247,7 +251,7 @@ class Play:
 
     @property
     def world(self) -> World:
-        layouts, now_ms = PlayLayouts(self.layout, self.contents), self._clock
+        layouts, now_ms = PlayLayouts(self.layout, self.contents, self.waits), self._clock
         more = (self.state.disabled, *self.most)
         return World("t", self.pipeline, layouts, self.standings, now_ms, "http://h", self.held, *more)
 

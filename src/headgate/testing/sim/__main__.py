@@ -1,4 +1,4 @@
-"""A long run: `python -m headgate.testing.sim SEEDS [FIRST]`, on all processors."""
+"""A long run: `python -m headgate.testing.sim SEEDS [FIRST]`, on all processors; HOSTILE=1 is with an intruder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def broken(first: int, count: int) -> list[str]:
     found = []
     for seed in range(first, first + count):
         try:
-            simulate([seed])
+            simulate([seed], hostile=bool(os.environ.get("HOSTILE")))
         except Exception as error:  # whatever breaks is a finding; the run goes on
             found.append(
                 str(error) if f"seed {seed}" in str(error) else f"seed {seed}: {type(error).__name__}: {error}"

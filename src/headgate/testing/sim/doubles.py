@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from headgate.base.ids import derived
 from headgate.base.tasks import unless
 from headgate.config.branches import content_of
+from headgate.config.dynamic import Asked, Judgement, Layouts
 from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
 from headgate.gate.work import (
     BuildOutcome,
@@ -27,7 +28,30 @@ from headgate.gate.work import (
 )
 from headgate.ports.git import Sighting
 from headgate.ports.runner import Contact
-from headgate.testing.sim.world import BRANCH, FILE, HEAD, MORE, UNSERVED, Broken, World, commits, merged, tested_key
+from headgate.testing.sim.world import (
+    BRANCH,
+    FILE,
+    HEAD,
+    MORE,
+    UNSERVED,
+    Broken,
+    Harm,
+    World,
+    commits,
+    merged,
+    tested_key,
+)
+
+
+@dataclass(slots=True)
+class SimJudge:
+    """`ports.judge.Judge` that takes its time."""
+
+    world: World
+
+    async def judged(self, layouts: Layouts, asked: Asked) -> Judgement:
+        await asyncio.sleep(self.world.chance.random() * 0.5)
+        return layouts.judged(asked)
 
 
 @dataclass(slots=True)
@@ -114,6 +138,9 @@ class SimGit:
                 return ReportAnswer(True)
 
     def _merge(self, work: MergeRequest) -> MergeAnswer:
+        for harm in (self.world.harms.get(item.commit) for item in work.chain):
+            if harm is not None and harm.merging is not None:
+                raise harm.merging
         projects = {*work.projects, *(item.project for item in work.chain)}
         heads = {project: {HEAD: self.world.heads[project]} for project in projects}
         results: dict[str, dict[str, str]] = {}
@@ -163,6 +190,7 @@ class SimRunner:
 
     async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome:
         """`serves` pauses, and the jobs after it need it until they have ended."""
+        harm = self.world.harms.get(spec.change.commit)
         served = spec.job.name not in self.world.served or spec.buildset in self.world.serving
         if spec.semaphores:
             async with contact.holding(tuple(spec.semaphores), cancel, HOLDING_MAX_S) as held:
@@ -174,6 +202,8 @@ class SimRunner:
             return BuildOutcome(build=spec.build, result="CANCELED")
         except TimeoutError:
             pass
+        if harm is not None:
+            return _harmful(spec, harm)
         if self.world.chance.random() < self.flaky:
             return BuildOutcome(build=spec.build, result=None, error="the node went away")
         present = {c for branches in state.merged.values() for head in branches.values() for c in commits(head)}
@@ -192,3 +222,10 @@ class SimRunner:
             return BuildOutcome(build=spec.build, result="CANCELED")
         self.world.tested.setdefault(tested_key(state), set()).add(spec.job.name)
         return BuildOutcome(build=spec.build, result="SUCCESS", data=self.world.returned)
+
+
+def _harmful(spec: BuildSpec, harm: Harm) -> BuildOutcome:
+    """What an executor answers that believes whatever the job returned.  Raises what the harm says."""
+    if harm.running is not None:
+        raise harm.running
+    return BuildOutcome(build=spec.build, result=harm.result, data=harm.returned)

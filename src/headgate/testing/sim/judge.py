@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from headgate.gate.change import Standing
 from headgate.map.check import check
 from headgate.map.places import Map, semaphore_of
-from headgate.map.records import Finished
+from headgate.map.records import Finished, HandAction
 from headgate.recipes.codec import decode
 from headgate.recipes.requests import Request
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import At, Delete, Entry, Op
-from headgate.testing.sim.world import SHARED, UNSERVED, Broken, World
+from headgate.testing.sim.world import EVIL, SHARED, UNSERVED, Broken, World
 from headgate.testing.through import Through
 
 SEMAPHORE, SEMAPHORE_MAX = "one", 2
@@ -27,6 +27,9 @@ class Notes:
 
     async def record(self, finished: Finished) -> None:
         self.finished[finished.buildset] = finished
+
+    async def keep(self, action: HandAction) -> None:
+        """Nobody takes a hand in a simulated gate."""
 
     def told(self, pipeline: str) -> Iterator[Finished]:
         return (finished for finished in self.finished.values() if finished.pipeline == pipeline)
@@ -101,20 +104,29 @@ class Judge(Through):
 
     def left(self) -> list[str]:
         """What has no end yet, waits, or runs; empty: all is quiet."""
+        return self._endless(self._world.open.values()) or self._waiting()
+
+    def unserved(self) -> list[str]:
+        """Names the honest changes without an end."""
+        return self._endless(s for s in self._world.open.values() if s.change.project != EVIL)
+
+    def _endless(self, standings: Iterable[Standing]) -> list[str]:
         ends = {(f.pipeline, f.change.key, f.change.commit) for f in self._notes.finished.values()}
-        wanted = [("check", standing) for standing in self._world.open.values() if self._is_checked(standing)]
-        wanted += [("gate", standing) for standing in self._world.open.values() if self._is_ready(standing)]
+        among = list(standings)
+        wanted = [("check", standing) for standing in among if self._is_checked(standing)]
+        wanted += [("gate", standing) for standing in among if self._is_ready(standing)]
         endless = [(p, s.change.key, s.change.commit) for p, s in wanted]
-        return [" ".join(end) for end in endless if end not in ends] or self._waiting()
+        return [" ".join(end) for end in endless if end not in ends]
 
     def _is_checked(self, standing: Standing) -> bool:
         tenant = self._world.pipelines.get("check")
-        return tenant == "t" or (tenant is not None and standing.change.project == SHARED)
+        return tenant == "t" or (tenant is not None and standing.change.project in (SHARED, EVIL))
 
     def _is_ready(self, standing: Standing) -> bool:
         """Nobody waits for an approval, of this change or of one it needs."""
-        needed = [self._world.open[key] for key in standing.change.needs if key in self._world.open]
-        return standing.is_approved and all(map(self._is_ready, needed))
+        if not standing.is_approved:
+            return False
+        return all(self._is_ready(self._world.open[key]) for key in standing.change.needs if key in self._world.open)
 
     def _waiting(self) -> list[str]:
         map = self._map
@@ -140,6 +152,9 @@ class Judge(Through):
         places = [self._queued[told[key].item] for key in landed]
         if places != sorted(places):
             raise Broken(f"landed in another order than they were queued in: {landed} {places}")
+        aside = [entry.value for entry in self._tree.under(self._map.quarantine.path)]
+        if aside:
+            raise Broken(f"set aside: {aside}")
         findings = check(self._tree.under(self._map.path))
         if findings.unknown or findings.undecodable:
             raise Broken(f"off the map: {findings.unknown} {findings.undecodable}")

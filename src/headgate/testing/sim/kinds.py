@@ -76,6 +76,14 @@ SERVED_EVERY = 5
 """Every so many seeds have it."""
 
 
+APART = """
+- project:
+    name: ^sim/(evil|config)$
+    gate: {jobs: [unit]}
+"""
+"""With it whoever means harm has a queue of its own."""
+
+
 KINDS_WITHIN = 2 * SERVED_EVERY * CHECKED_EVERY * TOGETHER_EVERY
 """Among so many seeds there is every kind."""
 
@@ -87,6 +95,8 @@ class Kind(NamedTuple):
     together: bool
     check: str
     """The tenant with a check pipeline; none when empty."""
+    hostile: bool = False
+    """Whether there is a project whose changes mean harm."""
 
     @classmethod
     def of(cls, seed: int) -> Kind:
@@ -94,15 +104,31 @@ class Kind(NamedTuple):
         check = ("t" if seed % (2 * CHECKED_EVERY) else "u") if checked else ""
         return cls(served, served or seed % TOGETHER_EVERY < TOGETHER_EVERY / 2, check)
 
+    @classmethod
+    def hostile_of(cls, seed: int) -> Kind:
+        """Always with a check pipeline: a proposer reaches no other."""
+        return cls.of(seed)._replace(check="t" if seed % 2 else "u", hostile=True)
+
+    @property
+    def shares_semaphores(self) -> bool:
+        """Whether hostile jobs take the semaphores that everybody's jobs take."""
+        return not self.hostile or self.check == "u"
+
     @property
     def tenants(self) -> str:
         """The tenant file."""
-        return TENANTS if self.check == "u" else TENANT
+        text = TENANTS if self.check == "u" else TENANT
+        return text.replace("untrusted-projects: [", "untrusted-projects: [evil, ") if self.hostile else text
 
     def world(self, chance: random.Random) -> World:
         config = SERVED if self.served else TOGETHER if self.together else CONFIG
         if self.check == "u":
             config = config.replace(SEMAPHORE, "")
+        if self.hostile:
+            if self.shares_semaphores:
+                config = config.replace("name: ^.*$", "name: ^sim/(a|b)$") + APART
+            else:
+                config = config.replace(", semaphore: one}", "}")
         return World(
             chance,
             config + CHECK * (self.check == "t"),

@@ -20,6 +20,7 @@ from headgate.base.ids import drawn_from
 from headgate.base.tasks import end, run_until
 from headgate.config.parse import ParseCache
 from headgate.map.places import Map
+from headgate.ports.judge import Judging
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import COMMIT_OPS_MAX, Context
 from headgate.services.executor import Executor
@@ -32,7 +33,8 @@ from headgate.store.store import Store
 from headgate.store.tree import Tree
 from headgate.testing.lawful import LawfulBackend, Laws, Unlawful
 from headgate.testing.loop import run_virtual, tidily
-from headgate.testing.sim.doubles import SimForge, SimGit, SimRunner
+from headgate.testing.sim.doubles import SimForge, SimGit, SimJudge, SimRunner
+from headgate.testing.sim.intruder import Intruder
 from headgate.testing.sim.judge import Judge, Notes
 from headgate.testing.sim.kinds import KINDS_WITHIN, Kind, parsed
 from headgate.testing.sim.link import Dead, Link, Trouble
@@ -41,6 +43,9 @@ from headgate.testing.sim.world import Broken, World
 
 TIME_MAX_S = 400.0
 """Virtual; a run that is not quiet by then hangs."""
+SERVED_MAX_S, SERVED_CALM_MAX_S = 200.0, 45.0
+"""Virtual; how long honest changes wait once the last was proposed, whatever others do: with troubles of the store and
+with semaphores that all share, and without either."""
 LOOK_INTERVAL_S = 5.0
 DEATHS_MAX = 3
 TROUBLES_MAX = 3
@@ -49,6 +54,8 @@ TROUBLED = 2, 100
 SKEW_MAX_S = 300.0
 """How far the clocks of two processes are apart."""
 
+JUDGED_EVERY = 3
+"""Of so many worlds one has its proposals judged apart, later."""
 FRESH_EVERY = 7
 """Every so many seeds begin with an empty store; the others with what a gate left that ran before."""
 CUT_EVERY, CUT_OPS_MAX = 4, 13
@@ -80,17 +87,25 @@ class Simulation:
     """Without any trouble."""
     quiet: bool = False
     """Nobody proposes anything."""
+    hostile: bool = False
+    """With somebody who means harm; see `intruder`."""
+    flood: int = 0
+    """Hostile changes proposed before anything else."""
     idle_s: float = 0.0
     """How long all goes on once it is quiet; the store must not be asked anything meanwhile."""
     deaths: int = 0
     stores: list[Store] = field(default_factory=list)
     """Of every process that there was."""
 
+    @property
+    def kind(self) -> Kind:
+        return Kind.hostile_of(self.seed) if self.hostile else Kind.of(self.seed)
+
     def run(self) -> World:
         """Raises Broken, naming the seed."""
         if self.seed % FRESH_EVERY == 0:
             return self.run_on(MemoryBackend())
-        before = _left(Kind.of(self.seed))
+        before = _left(self.kind)
         return self.run_on(MemoryBackend(Tree(before.entries.values(), before.appended, before.revision)))
 
     def run_on(self, store: MemoryBackend) -> World:
@@ -104,7 +119,7 @@ class Simulation:
     async def _run(self, store: MemoryBackend) -> World:
         chance = random.Random(self.seed)
         asyncio.get_running_loop().set_exception_handler(_unless_dead)
-        world, notes, stop = Kind.of(self.seed).world(chance), Notes(), asyncio.Event()
+        world, notes, stop = self.kind.world(chance), Notes(), asyncio.Event()
         judge = Judge(store, world, notes)
         cut = random.Random(f"cut {self.seed}").randrange(1, CUT_OPS_MAX)
         ops_max = cut if self.seed % CUT_EVERY == 1 else COMMIT_OPS_MAX
@@ -114,15 +129,25 @@ class Simulation:
         else:
             kinds = [kind for kind in APART for _ in range(1 + (chance.random() < 0.3))]
         tasks = [asyncio.ensure_future(troubled.run(kind, f"{kind}{n}")) for n, kind in enumerate(kinds)]
-        story = asyncio.ensure_future(asyncio.sleep(0) if self.quiet else Story(world, chance).run())
+        story = asyncio.ensure_future(asyncio.sleep(0) if self.quiet else self._people(world, chance))
         try:
-            await _until_quiet(world, judge, story, tasks)
+            await _until_quiet(world, judge, story, tasks, self.served_max_s)
             await self._idle()
         finally:
             stop.set()
             await asyncio.gather(story, *tasks, return_exceptions=True)
         judge.verify()
         return world
+
+    @property
+    def served_max_s(self) -> float:
+        return SERVED_CALM_MAX_S if self.calm and not self.kind.shares_semaphores else SERVED_MAX_S
+
+    async def _people(self, world: World, chance: random.Random) -> None:
+        stories = [Story(world, chance).run()]
+        if self.hostile:
+            stories.append(Intruder(world, random.Random(f"harm {self.seed}"), self.flood).run())
+        await run_until(asyncio.Event(), *stories)
 
     async def _idle(self) -> None:
         if not self.idle_s:
@@ -147,20 +172,25 @@ def _unless_dead(loop: asyncio.AbstractEventLoop, failed: dict[str, Any]) -> Non
 def _left(kind: Kind) -> Tree:
     """What is in the store after a gate of this kind began, had nothing to do, and stopped."""
     store = MemoryBackend()
-    Simulation(next(seed for seed in count() if Kind.of(seed) == kind), calm=True, quiet=True).run_on(store)
+    simulations = (Simulation(seed, calm=True, quiet=True, hostile=kind.hostile) for seed in count())
+    next(simulation for simulation in simulations if simulation.kind == kind).run_on(store)
     return store.tree
 
 
 def prepare() -> None:
     """Makes what worlds begin with: for whoever breaks something afterwards, and the next may not find it broken."""
-    for kind in {Kind.of(seed) for seed in range(KINDS_WITHIN)}:
+    for kind in {of(seed) for of in (Kind.of, Kind.hostile_of) for seed in range(KINDS_WITHIN)}:
         _left(kind)
 
 
-async def _until_quiet(world: World, judge: Judge, story: asyncio.Task[None], tasks: list[asyncio.Task[None]]) -> None:
+async def _until_quiet(
+    world: World, judge: Judge, story: asyncio.Task[None], tasks: list[asyncio.Task[None]], served_max_s: float
+) -> None:
     loop = asyncio.get_running_loop()
+    told_s = 0.0
     while not story.done() or judge.left():
         await asyncio.sleep(LOOK_INTERVAL_S)
+        told_s = told_s or loop.time() * story.done()
         if world.broken is not None:
             raise world.broken
         for task in (story, *tasks):
@@ -168,6 +198,8 @@ async def _until_quiet(world: World, judge: Judge, story: asyncio.Task[None], ta
                 task.result()
         if loop.time() > TIME_MAX_S:
             raise Broken(f"not quiet after {TIME_MAX_S:.0f} s: {judge.left()[:6]}")
+        if told_s and loop.time() > told_s + served_max_s and (unserved := judge.unserved()):
+            raise Broken(f"not served within {served_max_s:.0f} s: {unserved[:6]}")
 
 
 @dataclass(slots=True)
@@ -215,7 +247,9 @@ class _Processes:
         self.world.broken = self.world.broken or Broken(str(unlawful))
 
     def _scheduler(self, context: Context) -> Scheduler:
-        text = Kind.of(self.simulation.seed).tenants
+        text = self.simulation.kind.tenants
+        if self.simulation.seed % JUDGED_EVERY == 1:
+            context.judging = Judging(SimJudge(self.world), at_once_max_bytes=0)
         return Scheduler.of(context, text, parsed(text), "tenants.yaml", {"sim": SimForge(self.world)}, _PARSED)
 
     async def _life(self, components: Set[str], name: str, store: Store, skew_s: float) -> None:
@@ -234,12 +268,12 @@ class _Processes:
         await run_until(stop, context.mirror.run(), *works)
 
 
-def simulate(seeds: Iterable[int]) -> int:
+def simulate(seeds: Iterable[int], *, hostile: bool = False) -> int:
     """Runs them all; how many deaths there were.  Raises Broken."""
-    return sum(tidily(partial(_deaths, seed) for seed in seeds))
+    return sum(tidily(partial(_deaths, seed, hostile=hostile) for seed in seeds))
 
 
-def _deaths(seed: int) -> int:
-    simulation = Simulation(seed)
+def _deaths(seed: int, *, hostile: bool) -> int:
+    simulation = Simulation(seed, hostile=hostile)
     simulation.run()
     return simulation.deaths

@@ -32,7 +32,7 @@ class Story:
             await asyncio.sleep(self.chance.random() * PAUSE_MAX_S)
             self._disturb()
         await asyncio.sleep(self.chance.random() * PAUSE_MAX_S)
-        for key in sorted(self.world.open):
+        for key in self._open():
             if not self.world.open[key].is_approved and self._maybe(0.8):
                 self._approve(key)
 
@@ -41,7 +41,7 @@ class Story:
 
     def _propose(self, number: int) -> None:
         project = self.chance.choice(PROJECTS)
-        needs = (self._some_open(),) if self.world.open and self._maybe(0.3) else ()
+        needs = (self._some_open(),) if self._open() and self._maybe(0.3) else ()
         change = Change(
             "sim", project, BRANCH, f"t{number}", ref=f"refs/for/{BRANCH}/t{number}", files=("x",), needs=needs
         )
@@ -72,16 +72,20 @@ class Story:
             world.push_past_the_gate(CONFIG)
         if world.beside and self._maybe(0.3):
             world.push_past_the_gate(SHARED)
-        if world.open and self._maybe(0.1):
+        if self._open() and self._maybe(0.1):
             world.withdraw(self._some_open())
-        if world.open and self._maybe(0.1):
+        if self._open() and self._maybe(0.1):
             standing = world.open[self._some_open()]
             world.propose(self._patchset(replace(standing.change, files=("x",))), approved=self._maybe(0.5))
-        if world.open and self._maybe(0.3):
+        if self._open() and self._maybe(0.3):
             self._approve(self._some_open())
 
     def _approve(self, key: str) -> None:
         self.world.propose(self.world.open[key].change, approved=True)
 
+    def _open(self) -> list[str]:
+        """Of those who mean well."""
+        return sorted(key for key, standing in self.world.open.items() if standing.change.project in PROJECTS)
+
     def _some_open(self) -> str:
-        return self.chance.choice(sorted(self.world.open))
+        return self.chance.choice(self._open())

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from headgate.gate.change import Change, Standing
 from headgate.gate.work import MergeItem, RepoState
@@ -16,6 +17,8 @@ CONFIG, BESIDE = f"{HOST}/config", f"{HOST}/beside"
 PROJECTS = (f"{HOST}/a", f"{HOST}/b")
 SHARED = PROJECTS[0]
 """Both tenants have it."""
+EVIL = f"{HOST}/evil"
+"""Of somebody who means harm and whose changes nobody approves."""
 BRANCH, HEAD = "master", "refs/heads/master"
 FILE, MORE = "zuul.yaml", "more.yaml"
 """Configuration; what only the other tenant reads of the project that both have."""
@@ -41,6 +44,22 @@ def tested_key(state: RepoState) -> str:
     return " ".join(f"{project}={branches[BRANCH]}" for project, branches in sorted(state.merged.items()))
 
 
+@dataclass(frozen=True, slots=True)
+class Harm:
+    """What one hostile commit does to whoever touches it."""
+
+    config: str = ""
+    """The project's configuration at this commit."""
+    returned: Any = field(default_factory=dict)  # whatever a job writes
+    """What its jobs return: meant to be a mapping, JSON."""
+    merging: Exception | None = None
+    """Raised by every merge of it."""
+    running: Exception | None = None
+    """Raised by every run of one of its jobs."""
+    result: str | None = "SUCCESS"
+    """The result that its jobs come to."""
+
+
 @dataclass(slots=True)
 class World:
     """Truth: the heads of branches, which changes are open, what was tested.  Outlives every process."""
@@ -54,7 +73,7 @@ class World:
     """Jobs that every change of the gate must pass."""
     pipelines: Mapping[str, str] = field(default_factory=lambda: {"gate": "t"})
     """pipeline -> tenant"""
-    heads: dict[str, str] = field(default_factory=lambda: dict.fromkeys((*PROJECTS, CONFIG, BESIDE), "h"))
+    heads: dict[str, str] = field(default_factory=lambda: dict.fromkeys((*PROJECTS, CONFIG, BESIDE, EVIL), "h"))
     """project -> head of its one branch"""
     open: dict[str, Standing] = field(default_factory=dict)
     conflicting: set[frozenset[str]] = field(default_factory=set)
@@ -80,6 +99,8 @@ class World:
     """What was seen that must not be."""
     foreign: int = 0
     """Pushes by others, past the gate."""
+    harms: dict[str, Harm] = field(default_factory=dict)
+    """Commit of a hostile change -> what it does."""
 
     def stir(self) -> None:
         for event in self.stirred:
@@ -107,6 +128,8 @@ class World:
             texts = {FILE: f"{self.config}# {head}\n"}
         elif project == BESIDE:
             texts = {FILE: self.beside}
+        elif project == EVIL:
+            texts = {FILE: self.harms[commits(head)[-1]].config if commits(head)[-1] in self.harms else ""}
         else:
             proposed = "".join(self.proposals[commit].text for commit in commits(head) if commit in self.proposals)
             texts = {FILE: proposed, MORE: "".join(f"# {commit}\n" for commit in commits(head) if "foreign" in commit)}
@@ -118,7 +141,9 @@ class World:
         return {*self.gating, *added}
 
     def land(self, change: Change, head: str, state: RepoState) -> None:
-        """Raises Broken for what was not tested, and for a configuration that is wrong."""
+        """Raises Broken for what was not approved or not tested, and for a configuration that is wrong."""
+        if not self.open[change.key].is_approved:
+            raise Broken(f"{change.key} lands though nobody has approved it")
         proposal = self.proposals.get(change.commit)
         if proposal is not None and not self._stands(proposal):
             raise Broken(f"{change.key} lands with a configuration that is wrong")
