@@ -2,22 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from headgate.testing.servers.etcd import Etcd, etcd
-from headgate.testing.servers.zookeeper import ZooKeeper, zookeeper
+from headgate.testing.servers.zookeeper import ZooKeeper, chroot, zookeeper
 
 settings.register_profile("here", deadline=None, derandomize=True)
 settings.load_profile("here")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """Escapes what is no text in what a test says: a worker that cannot send it to who gathers the results ends."""
+    return _sendable((yield))
+
+
+def _sendable(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode("utf-8", "backslashreplace").decode()
+        case dict():
+            return {_sendable(key): _sendable(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return type(value)(_sendable(inner) for inner in value)
+        case _:
+            return value
 
 
 @pytest.fixture(scope="session")
 def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
     """One that anybody may use without a login.  Take a node of your own: `chroot`."""
     with zookeeper(tmp_path_factory.mktemp("zookeeper")) as running:
+        # Its root is ours, whatever others put beside it first.  In a thread: who asks may have a loop.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, chroot(running)).result()
         yield running
 
 

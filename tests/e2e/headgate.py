@@ -11,12 +11,13 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from headgate.testing.repositories import Repositories
 
 DEADLINE_S = 60.0
+MAIN = "from headgate.cli.main import main; main()"
+"""Wherever this Python has its packages from: tests run as another user, too."""
 
 SETTINGS = """
 [scheduler]
@@ -54,16 +55,16 @@ class Headgate:
         self.process: subprocess.Popen[bytes] | None = None
         self.url = ""
 
-    def start(self) -> None:
+    def start(self, scheme: str = "http") -> None:
         mark = self.log.stat().st_size if self.log.exists() else 0
         with open(self.log, "ab") as out:
-            command = [str(Path(sys.executable).with_name("headgate")), "run", "--config", "headgate.conf"]
+            command = [sys.executable, "-c", MAIN, "run", "--config", "headgate.conf"]
             environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
             self.process = subprocess.Popen(command, cwd=self.root, stdout=out, stderr=out, env=environment)
 
         def address() -> str:
             assert self.process is not None and self.process.poll() is None, self.log.read_text()
-            found = re.search(r"pages are at (http://\S+)/", self.log.read_text()[mark:])
+            found = re.search(rf"pages are at ({scheme}://\S+)/", self.log.read_text()[mark:])
             return found.group(1) if found else ""
 
         self.url = wait_for("headgate run serves its pages", address)

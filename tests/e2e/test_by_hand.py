@@ -49,8 +49,9 @@ def test_an_approval_lands(headgate: Headgate) -> None:
 
 
 def test_changes_are_put_in_moved_and_taken_out(headgate: Headgate) -> None:
-    def gate(verb: str, topic: str, project: str = "code/api") -> Said:
-        return say(headgate, verb, "--url", headgate.url, *GATE, "--project", project, topic)
+    def gate(verb: str, topic: str, project: str = "code/api", *more: str) -> Said:
+        words = (*GATE, "--project", project, "--reason", f"for {topic}", *more)
+        return say(headgate, verb, "--url", headgate.url, *words, topic)
 
     def promote(topic: str) -> Said:
         return say(
@@ -59,7 +60,9 @@ def test_changes_are_put_in_moved_and_taken_out(headgate: Headgate) -> None:
 
     _, second, third = (proposed(headgate, *words) for words in (("first", "HOLD"), ("second", "b"), ("third", "c")))
     for topic in ("first", "second", "third"):
-        assert gate("enqueue", topic) == (0, f"{topic} of code/api is in gate.\n")
+        status, said = gate("enqueue", topic)
+        assert status == 1 and f"{topic} is not approved, as pipeline gate requires" in said
+        assert gate("enqueue", topic, "code/api", "--unapproved") == (0, f"{topic} of code/api is in gate.\n")
     status, said = say(headgate, "status", "--url", headgate.url, "--once")
     assert status == 0 and "gate  dependent, 3 items" in said
     assert said.index("first") < said.index("second") < said.index("third")
@@ -77,6 +80,14 @@ def test_changes_are_put_in_moved_and_taken_out(headgate: Headgate) -> None:
     for verb in ("enqueue", "dequeue"):
         status, said = gate(verb, "first", "code/nothing")
         assert status == 1 and said.endswith("tenant example has no project 'code/nothing'\n")
+    status, said = say(headgate, "actions", "--url", headgate.url, "--limit", "100")
+    assert status == 0
+    for told in (
+        "token from 127.0.0.1 enqueue-unapproved: third of code/api in gate because for third  -> done",
+        "promote: git.example/code/api/master/third in gate  -> done",
+        "enqueue: second of code/api in gate because for second  -> git.example/code/api/master/second is not approved",
+    ):
+        assert told in said
 
 
 def test_configuration_is_read_anew(headgate: Headgate) -> None:

@@ -27,6 +27,7 @@ RELEASED = (0, 2, 4, 6, 8)
 The last is killed more often than a job has attempts: a kill is none."""
 
 UNIT = """#!/bin/sh
+umask 0  # every build has a user of its own, and all of them write here
 commit=$(git rev-parse HEAD)
 echo "$ZUUL_CHANGE $commit" >> OUTSIDE/begun
 while ! test -e "OUTSIDE/release-$ZUUL_CHANGE"; do sleep 0.05; done
@@ -75,6 +76,7 @@ class Ten:
 def ten(tmp_path: Path, store: str) -> Iterator[Ten]:
     outside = tmp_path / "outside"
     outside.mkdir()
+    outside.chmod(0o777)
     pipelines = PIPELINES.replace("    check:\n      jobs: [unit]\n", "")
     repositories = Repositories(tmp_path)
     repositories.create("config", {"zuul.yaml": pipelines, "jobs/unit": UNIT.replace("OUTSIDE", str(outside))})

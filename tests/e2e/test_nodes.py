@@ -70,6 +70,7 @@ class Shell:
         self._environment = {
             **os.environ, "RUNM_HOST": address[1], "RUNM_PORT": address[2], "RUNM_USER": "root",
             "RUNM_PROJECT": "lab", "RUNM_PARTITION": "lab",
+            "HEADGATE_TOKEN": (headgate.root / "state/token").read_text().strip(),
         }  # fmt: skip
 
     def __call__(self, command: str, stdin: str = "") -> str:

@@ -59,7 +59,10 @@ def keepers(root: Path) -> Iterator[list[int]]:
             (home / "data" / "myid").write_text(f"{i + 1}\n")
             here = {"/var/lib/zookeeper": str(home / "data"), "clientPort=2181": f"clientPort={ports[i]}"}
             (home / "zoo.cfg").write_text(put(block("tickTime"), {**peers, **here}) + "clientPortAddress=127.0.0.1\n")
-            options = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dzookeeper.admin.enableServer=false"]
+            (home / "jaas.conf").write_text(block("Server {"))
+            said = put(block("JAVA_OPTS="), {"/etc/zookeeper/conf": str(home)}).partition('"')[2].rpartition('"')[0]
+            options = [*said.split(), "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+            options.append("-Dzookeeper.admin.enableServer=false")
             java = [*zookeeper.JAVA, *zookeeper.SMALL, *options, "-cp", zookeeper.JARS]
             programs.append(Program([*java, QUORUM, str(home / "zoo.cfg")], home))
             stack.callback(programs[-1].kill)
@@ -96,15 +99,17 @@ def settings(root: Path, ports: list[int], dburi: str) -> str:
 
 
 def unit(root: Path) -> configparser.RawConfigParser:
-    """The page's unit of systemd, which has looked at it if it is here."""
-    text = put(block("[Unit]"), {"/opt/headgate/bin": str(BIN), "/etc/headgate": str(root), "User=headgate\n": ""})
+    """The unit of systemd that the page installs, which has looked at it if it is here."""
+    assert "packaging/systemd/headgate@.service" in block("install -D")
+    file = Path(__file__).parents[2] / "packaging/systemd/headgate@.service"
+    text = put(file.read_text(), {"/opt/headgate/bin": str(BIN), "/etc/headgate": str(root), "User=headgate\n": ""})
     if shutil.which("systemd-analyze"):
         file = root / "headgate@scheduler.service"
         file.write_text(text)
         command = ["systemd-analyze", "verify", "--man=no", str(file)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert "headgate" not in done.stderr, done.stderr
-    parser = configparser.RawConfigParser()
+    parser = configparser.RawConfigParser(strict=False)
     parser.optionxform = str  # type: ignore[assignment,method-assign]  # as typeshed would have it
     parser.read_string(text)
     return parser
@@ -140,6 +145,8 @@ def test_what_the_page_says_of_headgate_on_zookeeper(tmp_path: Path) -> None:
         (name,) = re.findall(r"executor/\w+", headgate("components"))
         assert headgate("components", "pause", name) == f"{name} is to be paused.\n"
         wait_for("status says that nobody builds", lambda: "no executor takes part" in headgate("status", "--once"))
+        bare = f"zookeeper://127.0.0.1:{store_ports[0]}"
+        assert "Error" in headgate("map", "tree", "--store", bare), "nobody reads without the password"
         looked = subprocess.run([str(BIN / "headgate"), "map", "check"], cwd=tmp_path, capture_output=True, check=False)
         assert looked.returncode == 0, looked.stdout
 
@@ -178,3 +185,12 @@ def test_what_the_page_says_of_etcd(tmp_path: Path) -> None:
                 return []
 
         wait_for("three are one", lambda: len([m for m in members() if m.get("clientURLs")]) == len(NAMES))
+        at = f"127.0.0.1:{ports['one']}"
+        for line in block("etcdctl user add root").splitlines():
+            etcdctl, *words = line.split()
+            subprocess.run([etcdctl, f"--endpoints=http://{at}", *words], check=True, capture_output=True)
+        store = f"etcd://headgate:STORE-PASSWORD@{at}/headgate"
+        for url, said in ((store, "nothing is stored"), (f"etcd://{at}/headgate", "user")):
+            command = [str(BIN / "headgate"), "map", "tree", "--store", url]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+            assert said in done.stderr, done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -100,9 +101,14 @@ class Cluster:
 
     def headgate(self, *arguments: str) -> str:
         command = [str(BIN / "headgate"), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        environment = {**os.environ, "HEADGATE_TOKEN": self.token("web")}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    def token(self, name: str) -> str:
+        """The operator's, of one process: each has a state directory of its own here."""
+        return (self.root / name / "state" / "token").read_text().strip()
 
     def approve(self, topic: str, *, hold: bool = False) -> None:
         files = {topic: "x\n", **({"HOLD": topic} if hold else {})}
@@ -211,7 +217,9 @@ def test_a_store_that_is_away_is_said_and_waited_for(cluster: Cluster, server: S
         wait_for(f"{name} is ready again", lambda name=name: cluster.health(name)[0] == 200)
     cluster.approve("after")
     wait_for("a change lands", lambda: cluster.landed("after"))
-    with urllib.request.urlopen(cluster.url("s1") + "/metrics", timeout=10) as answer:
+    token = cluster.token("s1")
+    asked = urllib.request.Request(cluster.url("s1") + "/metrics", headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(asked, timeout=10) as answer:
         figures = answer.read().decode()
     assert re.search(r'outcome="(unavailable|given up)"', figures)
     for line in cluster.log("e1").splitlines():

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
+
 from headgate.testing.repositories import Repositories
 
 from .headgate import Headgate, wait_for
@@ -62,33 +64,98 @@ TENANTS = """
 """
 
 
-def command(headgate: Headgate, *words: str, given: str = "") -> str:
+def ran(headgate: Headgate, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
     program = str(Path(sys.executable).with_name("headgate"))
-    done = subprocess.run(
+    return subprocess.run(
         [program, *words], cwd=headgate.root, input=given, capture_output=True, text=True, check=False
     )
+
+
+def command(headgate: Headgate, *words: str, given: str = "") -> str:
+    done = ran(headgate, *words, given=given)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def failed(headgate: Headgate, *words: str) -> str:
+    done = ran(headgate, *words)
+    assert done.returncode != 0, done.stdout
+    return done.stderr
+
+
+def either(headgate: Headgate, *words: str) -> str:
+    done = ran(headgate, *words)
+    return done.stdout + done.stderr
 
 
 def told(repositories: Repositories, commit: str, pipeline: str) -> str:
     return repositories.note("code/api", commit).partition(f"Headgate ({pipeline}):")[2]
 
 
-def test_a_secret_reaches_the_job_that_may_use_it_and_nothing_else(tmp_path: Path) -> None:
-    repositories = Repositories(tmp_path)
-    repositories.create("config", {"zuul.yaml": OPS})
+def with_keys(repositories: Repositories) -> Headgate:
+    """Not started; `code/api` has the key of `exported.json`."""
     headgate = Headgate(repositories, TENANTS)
-    with open(tmp_path / "headgate.conf", "a") as settings:
+    with open(headgate.root / "headgate.conf", "a") as settings:
         settings.write(f"[keystore]\npassword = {PASSWORD}\n")
     exported = json.loads(EXPORTED.read_text())
     exported["keys"][0] |= {"connection": "local", "project": "code/api"}
-    (tmp_path / "keys.json").write_text(json.dumps(exported))
+    (headgate.root / "keys.json").write_text(json.dumps(exported))
     command(headgate, "keys", "import", "keys.json")
-    (tmp_path / "api.pub").write_text(command(headgate, "keys", "show", "code/api"))
-    secret = command(
-        headgate, "encrypt", "--public-key", "api.pub", "--secret-name", "pypi", "--field-name", "token", given=TOKEN
-    )
+    return headgate
+
+
+def encrypted(headgate: Headgate) -> str:
+    """The token as a secret, with the newest key."""
+    (headgate.root / "api.pub").write_text(command(headgate, "keys", "show", "code/api"))
+    words = ["--public-key", "api.pub", "--secret-name", "pypi", "--field-name", "token"]
+    return command(headgate, "encrypt", *words, given=TOKEN)
+
+
+def lands(repositories: Repositories, headgate: Headgate, topic: str, files: dict[str, str]) -> None:
+    """The job that needs the secret runs for it."""
+    commit = repositories.propose("code/api", topic, files)
+    repositories.approve("code/api", topic)
+    note = wait_for(f"{topic} has an end", lambda: told(repositories, commit, "gate"))
+    assert "Landed on master as" in note, note + headgate.log.read_text()
+
+
+def test_a_key_is_rotated_and_the_old_one_retired_while_everything_runs(tmp_path: Path) -> None:
+    repositories = Repositories(tmp_path)
+    repositories.create("config", {"zuul.yaml": OPS})
+    headgate = with_keys(repositories)
+    files = {"jobs/before": BEFORE, "jobs/publish": PUBLISH, "jobs/publish.yaml": PLAYBOOK}
+    repositories.create("code/api", {"zuul.yaml": APP + (secret := encrypted(headgate)), **files})
+    repositories.create("code/lib", {"README": "x\n"})
+    headgate.start()
+    try:
+        assert "code/api has key 2" in command(
+            headgate, "keys", "rotate", "--url", headgate.url, "--reason", "it leaked", "code/api"
+        )
+        retire = ("keys", "retire", "--url", headgate.url, "code/api", "1")
+        lands(repositories, headgate, "old", {"README": "x\n"})
+        refused = failed(headgate, *retire)
+        assert "key 1 of code/api is the one that opens pypi (git.example/code/api master zuul.yaml" in refused
+        lands(repositories, headgate, "new", {"zuul.yaml": APP + encrypted(headgate)})
+        assert secret not in repositories.show("code/api", "zuul.yaml")
+        wait_for("the new secret is known", lambda: "left" in either(headgate, *retire))
+        assert "there is no older key 1" in failed(headgate, *retire)
+        done = headgate.get("/api/tenant/example/actions")
+        assert {(one["verb"], one["outcome"] == "done") for one in done} >= {
+            ("rotate-key", True), ("retire-key", True), ("retire-key", False),
+        }  # fmt: skip
+        assert any(one["reason"] == "it leaked" for one in done)
+        assert headgate.process is not None
+        assert psutil.Process(headgate.process.pid).rlimit(psutil.RLIMIT_CORE)[0] == 0
+        lands(repositories, headgate, "last", {"README": "y\n"})
+    finally:
+        assert headgate.stop() == 0
+
+
+def test_a_secret_reaches_the_job_that_may_use_it_and_nothing_else(tmp_path: Path) -> None:
+    repositories = Repositories(tmp_path)
+    repositories.create("config", {"zuul.yaml": OPS})
+    headgate = with_keys(repositories)
+    secret = encrypted(headgate)
     files = {"jobs/before": BEFORE, "jobs/publish": PUBLISH, "jobs/publish.yaml": PLAYBOOK}
     repositories.create("code/api", {"zuul.yaml": APP + secret, **files})
     repositories.create("code/lib", {"zuul.yaml": "- project: {gate: {jobs: [publish]}}\n"})

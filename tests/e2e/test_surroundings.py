@@ -46,9 +46,9 @@ def test_a_damaged_file_is_not_touched(tmp_path: Path, name: str) -> None:
     ("settings", "words"),
     [
         (SETTINGS.replace("state_dir = state", "state_dir = file/state"), ["file/state"]),
-        (SETTINGS + "[merger]\ngit_dir = file/git\n", ["[merger] git_dir", "Not a directory"]),
-        (SETTINGS + "job_dir = file/builds\n", ["[executor] job_dir", "Not a directory"]),
-        (SETTINGS + "log_dir = file/logs\n", ["[executor] log_dir", "Not a directory"]),
+        (SETTINGS + "[merger]\ngit_dir = file/git\n", ["[merger] git_dir", "file/git cannot be written"]),
+        (SETTINGS + "job_dir = file/builds\n", ["[executor] job_dir", "file/builds cannot be written"]),
+        (SETTINGS + "log_dir = file/logs\n", ["[executor] log_dir", "file/logs cannot be written"]),
         (SETTINGS + "[store]\nurl = sqlite:///file/store\n", ["file/store", "cannot be created"]),
         (SETTINGS + "[database]\ndburi = sqlite:///file/history\n", ["[database] dburi", "file/history"]),
     ],

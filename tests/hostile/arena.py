@@ -1,0 +1,150 @@
+"""A gate with an attacker in it, and neighbours who want nothing but to land their changes."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from headgate.testing.repositories import Repositories
+from tests.e2e.headgate import SETTINGS, Headgate, wait_for
+
+PIPELINES = """
+- pipeline:
+    name: check
+    manager: independent
+    trigger: {local: [{event: change-proposed}]}
+    success: {local: {}}
+    failure: {local: {}}
+    config-error: {local: {}}
+- pipeline:
+    name: gate
+    manager: dependent
+    trigger: {local: [{event: change-approved}]}
+    require: {local: {approved: true}}
+    success: {local: {land: true}}
+    failure: {local: {}}
+    config-error: {local: {}}
+- job: {name: base, parent: null, abstract: true}
+- job: {name: unit, run: jobs/unit}
+- project:
+    name: ^(code|other)/.*
+    check: {jobs: [unit]}
+    gate: {jobs: [unit]}
+"""
+TENANTS = """
+- tenant:
+    name: example
+    source:
+      local:
+        config-projects: [config]
+        untrusted-projects: [code/api, code/lib]
+- tenant:
+    name: other
+    source:
+      local:
+        config-projects: [config]
+        untrusted-projects: [other/app]
+"""
+ATTACKER = "code/api"
+NEIGHBOURS = ("code/lib", "other/app")
+UNIT = """#!/bin/sh
+test ! -e BROKEN
+"""
+LAND_S = 120.0
+"""How long a neighbour waits at the most, on a busy machine."""
+
+
+class Arena:
+    """`headgate run` on three projects: the attacker's, a neighbour's in the same tenant, and one in another tenant.
+
+    Every project has a queue of its own and runs the job `unit` in the pipelines `check` and `gate`.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        store: str = "",
+        settings: str = "",
+        scheduler: str = "",
+        files: Mapping[str, str] | None = None,
+        config: str = "",
+        others: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        """`files` begin the attacker's project, and those of `others` the projects named there; `settings`, options
+        of its section `scheduler`, and `config` (YAML) are added to what stands above."""
+        self.repositories, others = Repositories(root), others or {}
+        begins = {"zuul.yaml": PIPELINES + config, "jobs/unit": UNIT}
+        self.repositories.create("config", {**begins, **others.get("config", {})})
+        self.repositories.create(ATTACKER, {"README": "read me\n", **(files or {})})
+        for name in NEIGHBOURS:
+            self.repositories.create(name, {"README": "read me\n", **others.get(name, {})})
+        begun = SETTINGS.replace("[scheduler]\n", f"[scheduler]\n{scheduler}")
+        self.headgate = Headgate(self.repositories, TENANTS, store, begun + settings)
+        self._count = 0
+
+    def __enter__(self) -> Arena:
+        self.headgate.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.headgate.stop()
+
+    @property
+    def log(self) -> str:
+        """What the gate has said so far."""
+        return self.headgate.log.read_text(errors="replace")
+
+    def propose(self, project: str, topic: str, files: Mapping[str, str], message: str = "") -> str:
+        """Answers with the commit."""
+        return self.repositories.propose(project, topic, files, message)
+
+    def attack(
+        self, topic: str, script: str, files: Mapping[str, str] | None = None, *, pipeline: str = "check"
+    ) -> str:
+        """Proposes a change of the attacker whose own job `attack` runs `script`; answers with the commit.
+
+        The job is in the change itself: nobody has approved anything.
+        """
+        own = f"- job: {{name: attack, run: jobs/attack}}\n- project: {{{pipeline}: {{jobs: [attack]}}}}\n"
+        return self.propose(ATTACKER, topic, {"zuul.yaml": own, "jobs/attack": script, **(files or {})})
+
+    def approve(self, project: str, topic: str) -> None:
+        self.repositories.approve(project, topic)
+
+    def told(self, project: str, commit: str, pipeline: str, deadline_s: float = LAND_S) -> str:
+        """What the pipeline says on the commit, once it does."""
+
+        def section() -> str:
+            note = self.repositories.note(project, commit)
+            found = re.search(rf"^Headgate \({pipeline}\):\n(.*?)(?=^Headgate \(|\Z)", note, re.DOTALL | re.MULTILINE)
+            return found[1] if found else ""
+
+        return str(wait_for(f"{pipeline} has told of {commit} of {project}", section, deadline_s))
+
+    def landed(self, project: str, path: str) -> bool:
+        """Tells whether a file is on the branch."""
+        try:
+            self.repositories.show(project, path)
+        except RuntimeError:
+            return False
+        return True
+
+    def job_log(self, tenant: str, job: str, deadline_s: float = LAND_S) -> str:
+        """The log of the newest ended build of a job."""
+        place = f"/api/tenant/{tenant}/builds?job_name={job}&limit=1"
+        (build,) = wait_for(f"a build of {job} has ended", lambda: self.headgate.get(place), deadline_s)
+        return (self.headgate.root / "state/logs" / build["uuid"] / "job-output.txt").read_text(errors="replace")
+
+    def neighbours_land(self, deadline_s: float = LAND_S) -> float:
+        """Asserts that a change of each neighbour is checked, approved and lands; answers with the seconds it took."""
+        self._count += 1
+        topic, began = f"neighbour{self._count}", time.monotonic()
+        for project in NEIGHBOURS:
+            self.propose(project, topic, {topic: "x\n"})
+            self.approve(project, topic)
+        for project in NEIGHBOURS:
+            wait_for(f"{topic} of {project} lands", lambda at=project: self.landed(at, topic), deadline_s)  # type: ignore[misc]  # a default as a value
+        return time.monotonic() - began

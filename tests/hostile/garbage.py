@@ -1,0 +1,180 @@
+"""Two tenants in one process with virtual time, and a store in which any entry may turn into something else."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import zstandard
+
+from headgate.base.tasks import end, run_until
+from headgate.config.tenants import Connection, Tenant, parse_tenants
+from headgate.gate.change import Change
+from headgate.map.places import Map
+from headgate.map.tree import locate
+from headgate.recipes.mirror import Mirror
+from headgate.services.context import Context
+from headgate.services.executor import Executor
+from headgate.services.membership import Body, serve
+from headgate.services.merger import Merger
+from headgate.services.recorder import Recorder
+from headgate.services.scheduler.keeping import load
+from headgate.services.scheduler.scheduler import Scheduler
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+from headgate.store.types import At, Entry, Op, Put
+from headgate.testing.gate import Remembered
+from headgate.testing.sim.doubles import SimForge, SimGit, SimRunner
+from headgate.testing.sim.kinds import CHECK, SERVED
+from headgate.testing.sim.world import BRANCH, HOST, World
+from headgate.testing.through import Through
+
+TENANTS = """
+- global-semaphore: {name: one, max: 2}
+- tenant:
+    name: t
+    semaphores: [one]
+    source: {sim: {config-projects: [config], untrusted-projects: [a, d]}}
+- tenant:
+    name: v
+    semaphores: [one]
+    source: {sim: {config-projects: [beside], untrusted-projects: [b]}}
+"""
+"""They share the connection, the semaphore and all that is of no one tenant."""
+CONFIG = SERVED.replace("- semaphore: {name: one, max: 2}\n", "") + CHECK
+NEIGHBOURS = frozenset({"v", f"{HOST}/beside", f"{HOST}/b"})
+LANDS_WITHIN_S = 300.0
+"""Virtual."""
+
+Spoil = Callable[[bytes], bytes]
+
+POINTER = b'{"type":"blob","digest":"%s","pieces":%d,"size_bytes":1}'
+GARBAGE: Mapping[str, Spoil] = {
+    "nothing": lambda value: b"",
+    "no text": lambda value: b"\xff\xfe\x00",
+    "another type": lambda value: b"[1, 2, 3]",
+    "no object": lambda value: b"null",
+    "no members": lambda value: b"{}",
+    "cut short": lambda value: value[: len(value) // 2],
+    "deep": lambda value: b"[" * 100_000,
+    "half a character": lambda value: b'{"id":"\\ud800","name":"\\ud800","key":"\\ud800","error":"\\ud800"}',
+    "a bomb": lambda value: zstandard.ZstdCompressor(level=19).compress(bytes(100_000_000)),
+    "damaged while compressed": lambda value: zstandard.ZstdCompressor().compress(value)[:-3] + b"abc",
+    "without its pieces": lambda value: POINTER % (b"0" * 32, 2),
+    "in too many pieces": lambda value: POINTER % (b"0" * 32, 10**15),
+}
+
+
+class SpoiledBackend(Through):
+    """The first entry at a template that is not the neighbour's is replaced in the moment it is there."""
+
+    def __init__(self, inner: MemoryBackend, template: str, spoil: Callable[[Entry], bytes]) -> None:
+        super().__init__(inner)
+        self._template, self._spoil = template, spoil
+        self.templates: dict[str, Entry] = {}
+        """All that were written, with one entry of each."""
+        self.spoiled: Entry | None = None
+        """As it was made."""
+        self.done = asyncio.Event()
+
+    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
+        written = await self.inner.commit(checks, ops)
+        for entry in written:
+            if entry is None:
+                continue
+            found = locate(Map, Map().path, entry.path)
+            if found is None or found.place is None or not NEIGHBOURS.isdisjoint(found.keys.values()):
+                continue
+            self.templates.setdefault(found.template, entry)
+            if found.template == self._template and self.spoiled is None:
+                put = Put(entry.path, self._spoil(entry), entry.lease)
+                (self.spoiled,) = await self.inner.commit([], [put])
+                self.done.set()
+        return written
+
+
+@dataclass(slots=True)
+class Town:
+    """The two tenants and the one process that serves them."""
+
+    backend: SpoiledBackend
+    config: str = CONFIG
+    """Of both tenants."""
+    more: str = ""
+    """What the tenant t has besides."""
+    world: World = field(init=False)
+    history: Remembered = field(default_factory=Remembered)
+    life: asyncio.Task[None] | None = None
+    context: Context = field(init=False)
+    """Of the process as it lives now."""
+
+    def __post_init__(self) -> None:
+        self.world = World(
+            random.Random(1),
+            self.config + self.more,
+            self.config,
+            gating=("unit", "together") if self.config == CONFIG else ("unit",),
+            pipelines={"check": "t", "gate": "t"},
+            served=("together",) if self.config == CONFIG else (),
+            returned={"much": "x" * 200_000} if self.config == CONFIG else {},
+        )
+        self.world.heads[f"{HOST}/d"] = "h"
+
+    def start(self) -> None:
+        self.life = asyncio.ensure_future(self._live())
+
+    async def kill(self) -> None:
+        if self.life is not None:
+            await end(self.life)
+
+    async def _live(self) -> None:
+        loop = asyncio.get_running_loop()
+        store = Store(self.backend)
+        context = Context(store, Mirror(store, Map().path), lambda: int((loop.time() + 1e6) * 1000), hostname="here")
+        self.context = context
+        scheduler = Scheduler.of(context, TENANTS, _parsed(), "tenants.yaml", {"sim": SimForge(self.world)})
+        bodies: dict[str, Body] = {
+            "scheduler": scheduler.run,
+            "web": Recorder(context, self.history).run,
+            "executor": Executor(context, SimRunner(self.world, flaky=0.0), builds_max=4).run,
+            "merger": Merger(context, SimGit(self.world)).run,
+        }
+        stop = asyncio.Event()
+        await run_until(
+            stop, context.mirror.run(), *(serve(context, kind, body, stop) for kind, body in bodies.items())
+        )
+
+    def propose(self, project: str, topic: str, *, approved: bool = True) -> Change:
+        ref = f"refs/for/{BRANCH}/{topic}"
+        change = Change("sim", f"{HOST}/{project}", BRANCH, topic, commit=f"c-{topic}", ref=ref, files=("x",))
+        self.world.propose(change, approved=approved)
+        return change
+
+    async def waiting(self) -> int:
+        """Items in pipelines."""
+        return await self.begun("check", begun=False) + await self.begun("gate", begun=False)
+
+    async def begun(self, pipeline: str, *, begun: bool = True) -> int:
+        """Items in a pipeline of t; those that are worked on alone."""
+        place = Map().tenant("t").pipeline(pipeline)
+        items = [item for _, item in load(place, await self.backend.list(place.path)).state.items()]
+        return sum(item.buildset is not None or not begun for item in items)
+
+    async def aside(self) -> list[Entry]:
+        return list(await self.backend.list(Map().quarantine.path))
+
+    async def lands(self, change: Change, within_s: float = LANDS_WITHIN_S) -> bool:
+        try:
+            async with asyncio.timeout(within_s):
+                while change not in self.world.landed:
+                    assert self.life is not None and not self.life.done(), f"the process ended: {self.life}"
+                    await asyncio.sleep(1.0)
+        except TimeoutError:
+            return False
+        return True
+
+
+def _parsed() -> dict[str, Tenant]:
+    return parse_tenants(TENANTS, "tenants.yaml", {"sim": Connection("sim", HOST)})

@@ -1,0 +1,68 @@
+"""The same plays with a Headgate that an ordinary user runs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+USER = "headgate-plays"
+ROOT = Path(__file__).parents[2]
+TEST_TIMEOUT_S = 300
+NEEDED = ("setpriv", "newuidmap", "newgidmap", "useradd")
+
+
+def play_as_ordinary_user(test: str, **environment: str) -> None:
+    """Runs one test of this directory, `file.py::test`, as a user with subordinate users."""
+    if os.geteuid() != 0:
+        pytest.skip("who runs this is an ordinary user already")
+    missing = [name for name in NEEDED if shutil.which(name) is None]
+    python = next((p for p in (sys.executable, "/usr/bin/python3") if _usable(p)), "")
+    if missing or not python:
+        pytest.skip(f"needs {', '.join(missing) or 'a Python of this version that other users may run'}")
+    person = _person()
+    with tempfile.TemporaryDirectory(prefix="plays-", ignore_cleanup_errors=True) as place:
+        os.chown(place, person.pw_uid, person.pw_gid)
+        packages = [path for path in sys.path if path.endswith("site-packages")]
+        told = {
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "HOME": person.pw_dir,
+            "LANG": "C.UTF-8",
+            "PYTHONPATH": ":".join([str(ROOT / "src"), str(ROOT), *packages]),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        user = ["setpriv", f"--reuid={person.pw_uid}", f"--regid={person.pw_gid}", "--init-groups"]
+        pytest_options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={place}/t"]
+        done = subprocess.run(
+            [*user, python, "-m", "pytest", *pytest_options, f"tests/hostile/{test}"],
+            cwd=ROOT, env={**told, **environment}, capture_output=True, text=True, timeout=TEST_TIMEOUT_S, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout, done.stdout
+
+
+def _usable(python: str) -> bool:
+    """By other users, with the packages of this one."""
+    version = "import sys; print(sys.version_info[:2])"
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    asked = [*nobody, "sh", "-c", 'exec "$@"', "sh", python, "-I", "-c", version]  # setpriv itself may still read it
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    return done.stdout.strip() == str(sys.version_info[:2])
+
+
+def _person() -> pwd.struct_passwd:
+    """Made if need be, and left."""
+    with open(Path(tempfile.gettempdir()) / f"{USER}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            return pwd.getpwnam(USER)
+        except KeyError:
+            subprocess.run(["useradd", "--create-home", "--shell", "/bin/sh", USER], check=True)
+            return pwd.getpwnam(USER)

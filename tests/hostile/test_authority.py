@@ -1,0 +1,98 @@
+"""Nothing is written by whoever merely is on this machine: not by a job, a local user, a page elsewhere or a proxy."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from litestar.handlers import HTTPRouteHandler
+
+from headgate.web.app import ROUTES
+
+from .arena import ATTACKER, Arena
+
+ENQUEUE = "/api/tenant/example/project/code/api/enqueue"
+JOB = """#!/usr/bin/env python3
+import json, os, pathlib, urllib.error, urllib.request
+
+URL, BODY = "{url}{path}", json.dumps({body}).encode()
+ROOTS = [pathlib.Path("{root}"), *pathlib.Path.cwd().parents, pathlib.Path.home() / ".config/headgate"]
+FILES = ("state/token", "token", "headgate.conf", "state/messages.key")
+stolen = [os.environ.get("HEADGATE_TOKEN", "")]
+for root in ROOTS:
+    for file in FILES:
+        try:
+            stolen += (root / file).read_text().split()
+        except (OSError, UnicodeError):
+            pass
+print("stolen", len(set(stolen) - set([""])))
+DISGUISES = [{{}}, {{"X-Forwarded-For": "127.0.0.1"}}, {{"Host": "localhost"}}, {{"X-Real-IP": "127.0.0.1"}},
+             {{"Forwarded": "for=127.0.0.1"}}, {{"Authorization": "Bearer "}}, {{"Authorization": "Basic Og=="}},
+             *({{"Authorization": "Bearer " + one}} for one in stolen)]
+for headers in DISGUISES:
+    asked = urllib.request.Request(URL, BODY, {{"Content-Type": "application/json", **headers}})
+    try:
+        with urllib.request.urlopen(asked, timeout=5) as answer:
+            print("answered", answer.status)
+    except urllib.error.HTTPError as error:
+        print("answered", error.code)
+    except OSError as error:
+        print("unreachable", error)
+"""
+
+
+def asked(url: str, body: Any, headers: dict[str, str] | None = None) -> int:
+    """The status of the answer."""
+    told = {"Content-Type": "application/json", **(headers or {})}
+    request = urllib.request.Request(url, json.dumps(body).encode(), told)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_a_job_that_asks_for_its_own_change_to_be_landed_is_refused(tmp_path: Path) -> None:
+    with Arena(tmp_path) as arena:
+        body = {"pipeline": "gate", "change": "attack"}
+        script = JOB.format(url=arena.headgate.url, path=ENQUEUE, body=body, root=arena.headgate.root)
+        commit = arena.attack("attack", script)
+        assert "Build succeeded" in arena.told(ATTACKER, commit, "check")
+        said = arena.job_log("example", "attack")
+        assert ("answered 401" in said or "unreachable" in said) and "answered 200" not in said, said
+        assert not arena.headgate.items("gate") and not arena.landed(ATTACKER, "jobs/attack")
+        arena.neighbours_land()
+
+
+def test_nobody_on_this_machine_writes_without_the_token_and_who_runs_it_has_it(tmp_path: Path) -> None:
+    routes = [r for r in ROUTES if isinstance(r, HTTPRouteHandler) and set(r.http_methods) - {"GET", "HEAD", "OPTIONS"}]
+    disguises = ({}, {"X-Forwarded-For": "127.0.0.1"}, {"Origin": "http://127.0.0.1"}, {"Cookie": "token=x"})
+    with Arena(tmp_path) as arena:
+        url, token = arena.headgate.url, tmp_path / "state" / "token"
+        for route in routes:
+            for path in route.paths:
+                path = path.replace("{tenant:str}", "example").replace("{rest:path}", "code/api/enqueue")
+                path = path.replace("{kind:str}", "scheduler").replace("{name:str}", "x").replace("{zone:str}", "z")
+                for headers in disguises:
+                    assert asked(url + path, {"pipeline": "gate", "state": "stopped"}, headers) in (400, 401), path
+        assert stat.S_IMODE(token.stat().st_mode) == 0o600
+        assert asked(url + ENQUEUE, {"pipeline": "gate", "change": "x"}, {"Authorization": "Bearer guessed"}) == 401
+        arena.propose(ATTACKER, "wanted", {"wanted": "x\n"})
+        command = [str(Path(sys.executable).with_name("headgate")), "promote", "--url", url, "--tenant", "example"]
+        told = [*command, "--pipeline", "gate", "git.example/code/api/master/none"]
+        done = subprocess.run(told, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        assert "not in the pipeline" in done.stderr, "the command found the token by itself"
+        other = {name: value for name, value in os.environ.items() if name != "HEADGATE_TOKEN"}
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        (elsewhere / "headgate.conf").write_text("[web]\n")
+        done = subprocess.run(told, cwd=elsewhere, env=other, capture_output=True, text=True, timeout=60, check=False)
+        assert "a bearer token is needed" in done.stderr, done.stderr
+        arena.neighbours_land()

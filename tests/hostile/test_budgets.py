@@ -1,0 +1,118 @@
+"""Whatever a proposal says, and however much: it is told so, and the others go on meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+import urllib.request
+from itertools import pairwise
+from pathlib import Path
+
+from .arena import ATTACKER, Arena
+
+STANDSTILL_MAX_S = 10.0
+"""The loop that serves everybody may not answer for so long, on a busy machine; one of these attacks took 16 s and more
+where nobody else was busy, and others never ended."""
+JOB = "#!/bin/sh\nexit 0\n"
+
+
+def many_jobs(count: int) -> str:
+    made = "".join(
+        f"- job: {{name: j{n}, run: jobs/unit, vars: {{some: words and more words}}}}\n" for n in range(count)
+    )
+    return made + "- project:\n    check:\n      jobs:\n" + "".join(f"        - j{n}\n" for n in range(count))
+
+
+def chain(links: int, ends: int) -> str:
+    """A line of jobs each of which inherits from the one before, and many that inherit from the last."""
+    vars = ", ".join(f"k{n}: v" for n in range(40))
+    made = [
+        f"- job: {{name: c{n}, run: jobs/unit{f', parent: c{n - 1}' if n else ''}, vars: {{a{n}: {{{vars}}}}}}}\n"
+        for n in range(links)
+    ]
+    made += [f"- job: {{name: j{n}, parent: c{links - 1}}}\n" for n in range(ends)]
+    return "".join(made) + f"- project: {{check: {{jobs: [{', '.join(f'j{n}' for n in range(ends))}]}}}}\n"
+
+
+def bomb(levels: str = "abcdefgh") -> str:
+    made = "a0: &a [x, x, x, x, x, x, x, x, x, x]\n"
+    return made + "".join(f"{b}0: &{b} [{', '.join([f'*{a}'] * 10)}]\n" for a, b in pairwise(levels))
+
+
+def indented(text: str) -> str:
+    return "".join(f"      {line}\n" for line in text.splitlines())
+
+
+def dense(count: int) -> str:
+    """Every job depends on all before it."""
+    soft = [f"{{name: j{n}, soft: true}}" for n in range(count)]
+    made = [f"- job: {{name: j{n}, run: jobs/unit, dependencies: [{', '.join(soft[:n])}]}}\n" for n in range(count)]
+    return "".join(made) + f"- project: {{check: {{jobs: [{', '.join(f'j{n}' for n in range(count))}]}}}}\n"
+
+
+ATTACKS = {
+    "jobs": (many_jobs(5_000), "more than 1000 jobs"),
+    "large": ("#" * 50_000_000, "this file has 50 MB"),
+    "aliases": (f"- job:\n    name: x\n    run: jobs/unit\n    vars:\n{indented(bomb())}", "more than 500000 values"),
+    "texts": (
+        f"- job:\n    name: x\n    run: jobs/unit\n    vars:\n      a: &a {'x' * 900_000}\n      b: [{'*a, ' * 60}]\n",
+        "holds more than",
+    ),
+    "deep": ("- job: {name: x, vars: {a: " + "[" * 100_000 + "]" * 100_000 + "}}\n", "more than 200 levels"),
+    "values": ("- job: {name: x, vars: {a: [" + "1," * 900_000 + "]}}\n", "more than 500000 values"),
+    "number": ("- job: {name: x, vars: {a: " + "1:" * 400_000 + "1}}\n", "is too long"),
+    "python": ("- job: {name: !!python/object/apply:os.system [id], run: x}\n", "is not known"),
+    "chain": (chain(190, 900), "more than 2 s"),
+    "errors": ("".join(f"- job: {{name: j{n}, parent: k{n}}}\n" for n in range(6_000)), "there are 5900 more errors"),
+    "dependencies": (dense(300), "more than 20000 dependencies"),
+    "variants": ("".join(f"- job: {{name: j, timeout: {n + 1}}}\n" for n in range(9_000)) + "- job: {name: j, run: x}\n"
+        "- project: {check: {jobs: [j]}}\n", "more than 2000 variants"),
+}  # fmt: skip
+
+
+class Pulse(threading.Thread):
+    """Asks the gate for a small page all the time; remembers how long it ever took."""
+
+    def __init__(self, arena: Arena) -> None:
+        super().__init__(daemon=True)
+        self._url, self._over = f"{arena.headgate.url}/api/tenants", threading.Event()
+        self.longest_s = 0.0
+
+    def run(self) -> None:
+        while not self._over.wait(0.05):
+            began = time.monotonic()
+            try:
+                with urllib.request.urlopen(self._url, timeout=60) as answer:
+                    answer.read()
+            except OSError:  # the test has failed, and the gate is gone
+                return
+            self.longest_s = max(self.longest_s, time.monotonic() - began)
+
+    def end(self) -> float:
+        self._over.set()
+        self.join()
+        return self.longest_s
+
+
+def test_nothing_that_is_too_large_stops_the_others(tmp_path: Path) -> None:
+    with Arena(tmp_path, scheduler="config_reading_max_s = 2\n", files={"jobs/unit": JOB}) as arena:
+        pulse = Pulse(arena)
+        pulse.start()
+        told = {name: arena.propose(ATTACKER, f"x-{name}", {"zuul.yaml": text}) for name, (text, _) in ATTACKS.items()}
+        took_s = arena.neighbours_land()
+        for name, (_, why) in ATTACKS.items():
+            note = arena.told(ATTACKER, told[name], "check")
+            assert why in note and "zuul.yaml" in note, f"{name}: {note[:2_000]}"
+        longest_s = pulse.end()
+        print(f"neighbours took {took_s:.1f} s; the loop stood still for {longest_s:.2f} s")
+        assert longest_s < STANDSTILL_MAX_S
+        assert arena.neighbours_land() < 90
+
+
+def test_variables_that_come_to_gigabytes_fail_their_build_alone(tmp_path: Path) -> None:
+    own = "- job: {name: attack, run: jobs/unit, include-vars: [vars.yaml]}\n- project: {check: {jobs: [attack]}}\n"
+    with Arena(tmp_path, files={"jobs/unit": JOB}) as arena:
+        commit = arena.propose(ATTACKER, "variables", {"zuul.yaml": own, "vars.yaml": bomb("abcdefghijkl")})
+        assert arena.neighbours_land() < 90
+        note = arena.told(ATTACKER, commit, "check")
+        assert "cannot be included" in note and "more than" in note, note

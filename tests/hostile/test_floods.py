@@ -1,0 +1,68 @@
+"""A flood of one is not a wait of another, and no number that somebody chooses makes a commit too large."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headgate.gate import decide
+from headgate.store.memory import MemoryBackend
+from headgate.testing.loop import run_virtual
+from headgate.testing.sim import kinds
+from tests.hostile.garbage import SpoiledBackend, Town
+
+PLAIN = (kinds.CONFIG + kinds.CHECK).replace(kinds.SEMAPHORE, "").replace(", semaphore: one", "")
+"""One job without a semaphore, in check and gate."""
+FLOOD = 250
+MANY = 60
+"""Pipelines that each proposal goes to."""
+
+
+def _town(config: str = "") -> Town:
+    return Town(SpoiledBackend(MemoryBackend(), "", lambda entry: entry.value), PLAIN, config)
+
+
+async def _latency_s(town: Town, project: str, topic: str) -> float:
+    began = asyncio.get_running_loop().time()
+    assert await town.lands(town.propose(project, topic))
+    return asyncio.get_running_loop().time() - began
+
+
+def test_a_flood_of_one_project_delays_others_by_seconds() -> None:
+    """Both the tenant beside, and another project of the same tenant; of the flood itself so many are worked on as
+    there is room for."""
+
+    async def play() -> None:
+        town = _town()
+        town.start()
+        quiet_s = [await _latency_s(town, project, f"quiet{n}") for n, project in enumerate(("b", "d"))]
+        for number in range(FLOOD):
+            town.propose("a", f"flood{number}", approved=False)
+        await asyncio.sleep(3.0)
+        begun = await town.begun("check")
+        flooded_s = await asyncio.gather(*(_latency_s(town, project, "other") for project in ("b", "d")))
+        left = await town.waiting()
+        await town.kill()
+        assert 0 < begun <= decide.WORKED_ON_MAX
+        assert left > FLOOD / 4, "the flood is still there"
+        assert max(flooded_s) <= 2 * max(quiet_s) + 5.0, (quiet_s, flooded_s)
+
+    run_virtual(play())
+
+
+def test_many_pipelines_and_proposals_make_no_commit_too_large() -> None:
+    """Each event goes to every pipeline; more of them than a commit may append to."""
+    pipelines = "".join(
+        f"- pipeline: {{name: more{n}, manager: independent, trigger: {{sim: [{{event: change-proposed}}]}}}}\n"
+        for n in range(MANY)
+    )
+
+    async def play() -> None:
+        town = _town(pipelines)
+        town.start()
+        for number in range(15):
+            town.propose("a", f"flood{number}", approved=False)
+        assert await town.lands(town.propose("a", "own")) and await town.lands(town.propose("b", "other"))
+        assert not await town.aside(), "nothing was set aside for it"
+        await town.kill()
+
+    run_virtual(play())

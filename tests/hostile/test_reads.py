@@ -1,0 +1,101 @@
+"""What a tenant does not show to everybody is shown to nobody without a token, at any port, by any name."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import jwt
+
+from headgate.testing.servers.etcd import etcd
+from tests.e2e.headgate import wait_for
+from tests.e2e.test_processes import Cluster
+
+from .arena import TENANTS, Arena
+
+RULES = "- authorization-rule: {name: members, conditions: [{groups: members}]}\n"
+PRIVATE = f"{RULES}{TENANTS}    access-rules: [members]\n"
+BUILD = "b" * 32
+
+
+def read(url: str, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers or {}), timeout=20) as answer:
+            return answer.status, answer.read(1_000_000)
+    except urllib.error.HTTPError as error:
+        return error.code, error.read(1_000_000)
+
+
+OF_THE_TENANT = (
+    "status", "events", "builds", "buildsets", f"build/{BUILD}", "build/info", "build/authorizations", "jobs",
+    "job/info", "job/x/authorizations", "project/info", "projects", "pipelines", "key/info", "key/info.pub",
+    "config-errors", "badge", "semaphores", "labels", "actions", "tenant-status", "build-times", "status/change/info",
+    f"build/{BUILD}/logs", "pipeline/gate/project/app/branch/master/freeze-job/info", "buildset/info",
+)  # fmt: skip
+OF_ALL = ("/api/queues", "/api/components", "/api/connections", "/api/troubles", "/metrics", "/api/actions")
+
+
+def test_a_private_tenant_is_seen_by_nobody_without_a_token(tmp_path: Path) -> None:
+    arena = Arena(tmp_path)
+    (tmp_path / "tenants.yaml").write_text(PRIVATE)
+    with arena:
+        url = arena.headgate.url
+        arena.neighbours_land()
+        token = {"Authorization": f"Bearer {(tmp_path / 'state' / 'token').read_text().strip()}"}
+        _, found = read(f"{url}/api/tenant/other/builds", token)
+        build = json.loads(found)[0]["uuid"]
+        shown = [f"/api/tenant/other/{path}" for path in (*OF_THE_TENANT, f"build/{build}", f"build/{build}/logs")]
+        shown += [f"/t/other/logs/{build}/{name}" for name in ("job-output.txt", "info", "x/info", "authorizations")]
+        shown += ["/api/tenant/other//status", "/api/tenant/%6fther/status", *OF_ALL]
+        for path in shown:
+            status, said = read(url + path)
+            assert status in (401, 404) and b"unit" not in said and b"other/app" not in said, (path, status, said)
+            if status == 404:
+                assert path in ("/api/tenant/other//status",), (path, said)
+        for path in ("/health", "/api/tenants"):
+            status, said = read(url + path)
+            assert status == 200 and b"other" not in said, (path, said)
+        for path in (
+            f"/api/tenant/other/build/{build}",
+            f"/t/other/logs/{build}/job-output.txt",
+            *OF_ALL,
+            "/api/tenants",
+        ):
+            assert read(url + path, token)[0] == 200, path
+        assert b'"other"' in read(f"{url}/api/tenants", token)[1]
+        assert read(f"{url}/api/tenant/example/status")[0] == 200, "what is for everybody is so still"
+        assert read(f"{url}/api/tenant/other/info")[0] == 200, "it tells that a token is needed"
+        status, said = read(f"{url}/t/example/logs/{build}/job-output.txt")
+        assert status == 404, "by the name of another tenant, neither"
+
+
+def test_the_port_of_an_executor_shows_logs_to_the_fleet_alone(tmp_path: Path) -> None:
+    with etcd(tmp_path / "store") as store, contextlib.ExitStack() as stack:
+        cluster = Cluster(tmp_path, f"etcd://127.0.0.1:{store.port}")
+        for kind, name in (("scheduler", "s1"), ("merger", "m1"), ("web", "web"), ("executor", "e1")):
+            stack.callback(cluster.start(kind, name).stop)
+        wait_for("all know that they have joined", lambda: all(cluster.health(n)[0] == 200 for n in cluster.programs))
+        cluster.release.touch()
+
+        cluster.approve("first")
+        wait_for("it lands", lambda: cluster.landed("first"))
+        build = cluster.get("web", "/api/tenant/example/builds")[0]["uuid"]
+        now = int(time.time())
+        claims = {"sub": build, "iat": now, "exp": now + 60}
+        forged = [jwt.encode(claims, "a secret that somebody guessed, of 32 bytes", "HS256"), "x", "", "a.b.c"]
+        forged.append(jwt.encode(claims, "", "none"))
+        for path in (f"/logs/{build}", f"/logs/{build}/job-output.txt", f"/stream/{build}?offset=0", "/metrics"):
+            assert read(cluster.url("e1") + path)[0] == 401, path
+            for proof in forged:
+                headers = {"headgate-fleet": proof, "Authorization": "Bearer x"}
+                assert read(cluster.url("e1") + path, headers)[0] == 401, (path, proof)
+        (log, *_) = cluster.get("web", f"/api/tenant/example/build/{build}/logs")
+        status, said = read(cluster.url("web") + log["url"])
+        assert status == 200 and b"testing first" in said, "the web is of the fleet"
+        own = {"Authorization": f"Bearer {cluster.token('e1')}"}
+        assert read(f"{cluster.url('e1')}/logs/{build}/job-output.txt", own)[0] == 200
+        assert read(f"{cluster.url('e1')}/health/live")[0] == 200

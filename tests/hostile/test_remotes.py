@@ -1,0 +1,140 @@
+"""Servers that hang, trickle, flood or lie: that is their own connection's problem."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from headgate.adapters.git.command import GitError, Limits, OverTime, RemoteError, TooLong, git
+from headgate.adapters.git.remote.fetching import fetch
+from headgate.adapters.git.remote.refs import Remote
+from headgate.testing.repositories import Repositories, run_git
+from tests.e2e.headgate import wait_for
+
+from .arena import TENANTS, Arena
+from .servers import endless, gibberish, serving, shouting, silent, trickling
+
+KINDS = {"silent": silent, "endless": endless, "shouting": shouting, "gibberish": gibberish}
+SAME = 12
+"""Projects of one connection that hang: more than are looked at at a time."""
+
+
+def connection(name: str, url: str) -> str:
+    return (
+        f"\n[connection {name}]\ndriver = git\nbaseurl = {url}\ncanonical_hostname = {name}.example\npoll_delay = 1\n"
+    )
+
+
+def tenant(name: str, projects: int) -> str:
+    listed = ", ".join(f"p{number}" for number in range(projects))
+    return f"- tenant: {{name: at-{name}, source: {{{name}: {{untrusted-projects: [{listed}]}}}}}}\n"
+
+
+def test_servers_that_misbehave_hold_up_nobody(tmp_path: Path) -> None:
+    with ExitStack() as servers:
+        urls = {name: f"git://127.0.0.1:{servers.enter_context(serving(talk))}" for name, talk in KINDS.items()}
+        urls["trickling"] = f"http://127.0.0.1:{servers.enter_context(serving(trickling))}"
+        arena = Arena(tmp_path, settings="".join(connection(name, url) for name, url in urls.items()))
+        tenants = "".join(tenant(name, SAME if name == "silent" else 1) for name in urls)
+        (arena.headgate.root / "tenants.yaml").write_text(TENANTS + tenants)
+        with arena:
+            arena.neighbours_land()
+
+            def told() -> str:
+                status = json.dumps(
+                    arena.headgate.get("/api/tenant/at-shouting/status")["troubles"], ensure_ascii=False
+                )
+                return status if "very very" in status else ""
+
+            text = wait_for("what the server shouts is told", told)
+            assert len(text) < 10_000 and all(char.isprintable() for char in text)
+            assert "\x1b" not in arena.log and "\u202e" not in arena.log
+            arena.neighbours_land()
+            began = time.monotonic()
+            assert arena.headgate.stop() == 0, arena.log
+            assert time.monotonic() - began < 20
+
+
+async def test_a_command_that_does_not_end_ends_with_all_it_started(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    alias = f"alias.slow=!sleep 300 & echo $! > {mark}; wait"
+    with pytest.raises(TooLong, match="did not end within 1 s"):
+        await git("-c", alias, "slow", at=tmp_path, limits=Limits(timeout_s=1.0))
+    assert has_ended(int(mark.read_text()))
+
+
+def has_ended(process: int) -> bool:
+    """There is none, or only its status waits for being asked for."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+async def test_what_is_printed_is_bounded_and_what_is_complained_cut(tmp_path: Path) -> None:
+    with pytest.raises(TooLong, match="said more than 1000000 bytes"):
+        await git("-c", "alias.flood=!yes", "flood", limits=Limits(out_max_bytes=1_000_000))
+    noise = "!head -c 300000000 /dev/zero | tr '\\\\0' '\\\\033' >&2; echo end of it >&2; false"
+    with pytest.raises(GitError) as failed:
+        await git("-c", f"alias.noise={noise}", "noise")
+    assert len(str(failed.value)) < 10_000 and str(failed.value).endswith("end of it")
+    assert "\x1b" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["ext::sh -c touch% {mark}", "ext::touch {mark}", "fd::3", "-u/bin/sh", "--upload-pack=touch {mark}"]
+)
+async def test_an_address_is_no_command(tmp_path: Path, url: str) -> None:
+    with pytest.raises(RemoteError):
+        await Remote(url.format(mark=tmp_path / "mark")).told()
+    assert not (tmp_path / "mark").exists()
+
+
+async def test_a_pack_beyond_the_limit_is_refused_and_leaves_nothing(
+    repositories: Repositories, mirror: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that is too large alone: the others come."""
+    work = repositories.work("code")
+    run_git("checkout", "-q", "--detach", at=work)
+    (work / "large").write_bytes(os.urandom(3_000_000))
+    run_git("add", "-A", at=work)
+    run_git("commit", "-q", "-m", "Large", at=work)
+    run_git("push", "-q", "origin", "HEAD:refs/for/master/large", at=work)
+    (work / "large").unlink()
+    small = repositories.propose("code", "small", {"small": "x\n"})
+    wanted = {
+        f"refs/for/master/{topic}": run_git("rev-parse", f"refs/for/master/{topic}", at=repositories.hub / "code")
+        for topic in ("large", "small")
+    }
+    monkeypatch.setattr("headgate.adapters.git.remote.fetching.PACK_MAX_BYTES", 1_000_000)
+    refused = await fetch(mirror, Remote(str(repositories.hub / "code")), wanted, first=True)
+    assert (
+        list(refused) == ["refs/for/master/large"]
+        and "it sends more than the 1000000 bytes" in refused["refs/for/master/large"]
+    )
+    assert run_git("cat-file", "-t", small, at=mirror) == "commit"
+    assert not list((mirror / "objects/pack").glob("*tmp*"))
+
+
+async def test_a_server_that_never_answers_is_given_up(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.adapters.git.remote.refs.LISTING_LIMITS", Limits(timeout_s=0.5))
+    with serving(silent) as port, pytest.raises(OverTime, match="did not end within"):
+        await Remote(f"git://127.0.0.1:{port}/p").told()
+
+
+@pytest.fixture
+def repositories(tmp_path: Path) -> Repositories:
+    found = Repositories(tmp_path)
+    found.create("code", {"a": "a\n"})
+    return found
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> Path:
+    run_git("init", "-q", "--bare", str(tmp_path / "mirror"), at=tmp_path)
+    return tmp_path / "mirror"

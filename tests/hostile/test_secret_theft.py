@@ -1,0 +1,197 @@
+"""A secret reaches the playbook it is for, whatever a proposal makes run beside it, and whatever it says to it."""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from pathlib import Path
+
+from .arena import ATTACKER, Arena
+
+TOKEN = "site-token-5c1f"
+DIGEST = sha256(TOKEN.encode()).hexdigest()[:12]
+SITE = """
+- secret: {name: site, data: {token: site-token-5c1f}}
+- job:
+    name: reported
+    abstract: true
+    post-run: [play/report.yaml, play/count]
+    secrets: [site]
+"""
+REPORT = """
+- hosts: localhost
+  gather_facts: false
+  vars: {where: the archive, stage: production}
+  tasks:
+    - shell: test -n "$TOKEN" && echo sent to $WHERE of $STAGE with $(printf %s "$TOKEN" | sha256sum | head -c 12)
+      environment: {TOKEN: "{{ site.token }}", WHERE: "{{ where }}", STAGE: "{{ stage }}"}
+    - debug: {msg: "for {{ described | default('nobody') }} and {{ more | default({}) }}"}
+    - debug: {msg: "also {{ of_project | default('-') }} {{ of_file | default('-') }} {{ of_host | default('-') }}"}
+    - debug: {msg: "also {{ of_group | default('-') }} {{ of_job | default('-') }} {{ of_extra | default('-') }}"}
+    - debug: {msg: "of {{ zuul.change_message }} in {{ zuul.topic }} {{ zuul['items'][0].change_message }}"}
+"""
+COUNT = f"""#!/usr/bin/env python3
+import hashlib, json, os
+told = json.load(open(os.environ["HEADGATE_VARS"]))
+digest = hashlib.sha256(told["site"]["token"].encode()).hexdigest()[:12]
+print("counted", digest == {DIGEST!r}, told.get("where"))
+"""
+SEARCH = "(cat $(dirname $ANSIBLE_CONFIG)/* ~/.* 2>&1; env) | grep -a site-[t]"
+STEALS = f"{{{{ site.token }}}} {{{{ lookup('pipe', '{SEARCH}; true') }}}}"
+OWN = f"""
+- job: {{name: first, run: first}}
+- job:
+    name: attack
+    parent: reported
+    run: look
+    dependencies: [first]
+    vars:
+      described: "{{{{ zuul.project.short_name }}}}"
+      where: attacker
+      more: {{"{STEALS}": "{STEALS}", list: ["{STEALS}"]}}
+      site: {{token: "{STEALS}"}}
+      ansible_become: true
+      ansible_become_exe: env; echo RAN
+      ansible_shell_type: "{STEALS}"
+      ansible_remote_tmp: /proc/self/cwd
+    host-vars: {{localhost: {{of_host: "{STEALS}"}}}}
+    group-vars: {{all: {{of_group: "{STEALS}"}}}}
+    extra-vars: {{where: attacker, stage: attacker, of_extra: "{STEALS}", site: {{token: attacker}}}}
+    include-vars: [some.yaml]
+- project:
+    vars: {{of_project: "{STEALS}"}}
+    check: {{jobs: [first, attack]}}
+"""
+FIRST = f"""#!/usr/bin/env python3
+import json, os, subprocess
+data = {{"of_job": {STEALS!r}, "ansible_become_exe": "echo RAN", "ansible_become": True, "where": "attacker",
+        "site": {{"token": "attacker"}}, "ansible_ssh_common_args": "-o ProxyCommand='echo RAN'"}}
+open("data", "w").write(json.dumps(data))
+subprocess.run(["headgate-return", "--json", "data"], check=True)
+"""
+LOOK = """#!/bin/sh
+env; cat $HEADGATE_VARS; cat /proc/*/environ /proc/*/cmdline | tr '\\0' '\\n'
+grep -rsa --exclude=zuul.yaml 'site-[t]oken' $(dirname $(dirname $ZUUL_SRC_ROOT)) /tmp && echo FOUND
+echo looked
+"""
+
+
+MINE = """
+- secret: {name: mine, data: {a: b}}
+- job: {name: attack, parent: reported, run: look%s}
+- project: {check: {jobs: [attack]}}
+"""
+REFUSED = {
+    "named": (MINE % ", secrets: [site]", "the secret 'site' is not defined in git.example/code/api"),
+    "renamed": (
+        MINE % ", secrets: [{name: x, secret: site, pass-to-parent: true}]",
+        "the secret 'site' is not defined",
+    ),
+    "given": (MINE % ", secrets: [{name: where, secret: mine, pass-to-parent: true}]", "attack is post-review"),
+    "again": (MINE % "" + "- secret: {name: site, data: {token: x}}\n", "already defined in project"),
+    "variant": (MINE % "" + "- job: {name: reported, run: look}\n", "reported"),
+    "base": (MINE % "" + "- job: {name: other, parent: null, run: look}\n", "other"),
+    "node": (MINE % ', nodeset: {nodes: [{name: "localhost:22", label: x}]}', "has a meaning in an inventory"),
+    "exposure": (
+        MINE % ", secret-exposure: fail, cleanup-run: look, post-run: look, semaphores: [s]",
+        "Build succeeded",
+    ),
+    "branch": (
+        MINE % ", override-checkout: side, required-projects: [{name: config, override-checkout: side}]",
+        "succ",
+    ),
+}
+"""What a proposal says -> what it is told."""
+
+
+def test_nothing_that_a_proposal_says_takes_a_secret_from_a_trusted_playbook(tmp_path: Path) -> None:
+    plays = {"play/report.yaml": REPORT, "play/count": COUNT}
+    with Arena(tmp_path, config=SITE, others={"config": plays}) as arena:
+        files = {
+            "zuul.yaml": OWN,
+            "first": FIRST,
+            "look": LOOK,
+            "some.yaml": f'{{of_file: "{STEALS}", where: attacker}}',
+        }
+        topic = "{{lookup('pipe','id')}}"
+        commit = arena.propose(ATTACKER, topic, files, message=f"Steal {STEALS}")
+        told, log = arena.told(ATTACKER, commit, "check"), arena.job_log("example", "attack")
+        assert "Build succeeded" in told, told + log
+        assert f"sent to the archive of production with {DIGEST}" in log, log
+        assert "counted True" in log and "| looked" in log, log
+        assert "for api and" in log and "of Steal {{ site.token }}" in log and topic in log, log
+        assert TOKEN not in log and "| RAN" not in log and "FOUND" not in log, log
+        asked = {t: arena.propose(ATTACKER, t, {"zuul.yaml": text, "look": LOOK}) for t, (text, _) in REFUSED.items()}
+        for topic, (_, why) in REFUSED.items():
+            assert re.search(why, arena.told(ATTACKER, asked[topic], "check")), topic + arena.job_log(
+                "example", "attack"
+            )
+        assert arena.neighbours_land() > 0
+    for kept in (tmp_path / "state/logs").rglob("*"):
+        assert not kept.is_file() or TOKEN.encode() not in kept.read_bytes(), kept
+
+
+RELEASE = """
+- pipeline:
+    name: release
+    manager: independent
+    post-review: true
+    trigger: {local: [{event: change-approved}]}
+    success: {local: {}}
+    failure: {local: {}}
+    config-error: {local: {}}
+"""
+PUBLISH = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - shell: printf %s "$TOKEN" | sha256sum | head -c 12; echo " published from $HOME"
+      environment: {TOKEN: "{{ api.token }}"}
+"""
+LEFT = """#!/bin/sh
+for word in strategy/linear action/command action/shell connection/local shell/sh filter/x vars/x inventory/yaml; do
+    mkdir -p ~/.ansible/plugins/$(dirname $word)
+    echo 'import os, glob' > ~/.ansible/plugins/$word.py
+    echo 'open(os.environ["ZUUL_LOG_DIR"] + "/stolen", "w").write(str([open(f).read() for f in' \
+        'glob.glob(os.path.dirname(os.environ["ANSIBLE_CONFIG"]) + "/*.*")]))' >> ~/.ansible/plugins/$word.py
+done
+echo left in $HOME
+"""
+LIBRARY = """
+- job: {name: built, abstract: true, pre-run: left, post-run: last}
+"""
+LAST = """#!/bin/sh
+grep -rsa --exclude=zuul.yaml 'api-[t]oken-77' $(dirname $(dirname $ZUUL_SRC_ROOT)) ~ && echo FOUND
+echo last
+"""
+API = """
+- secret: {name: api, data: {token: api-token-77aa}}
+- job: {name: publish, parent: built, run: publish.yaml, secrets: [api]}
+- project: {release: {jobs: [publish]}}
+"""
+
+
+def test_a_secret_of_one_project_is_not_for_the_playbooks_of_another_one_in_the_same_job(tmp_path: Path) -> None:
+    """The library's owners are the thieves: their playbooks run before and after the one that has the secret."""
+    library = {"zuul.yaml": LIBRARY, "left": LEFT, "last": LAST}
+    own = {"zuul.yaml": API, "publish.yaml": PUBLISH}
+    with Arena(tmp_path, config=RELEASE, files=own, others={"code/lib": library}) as arena:
+        commit = arena.propose(ATTACKER, "ship", {"some": "x\n"})
+        arena.approve(ATTACKER, "ship")
+        told, log = arena.told(ATTACKER, commit, "release"), arena.job_log("example", "publish")
+        assert "Build succeeded" in told, told + log
+        assert (
+            "| left in" in log
+            and f"{sha256(b'api-token-77aa').hexdigest()[:12]} published from" in log
+            and "| last" in log
+        ), log
+        assert "FOUND" not in log and "api-token-77" not in log
+        assert not list((tmp_path / "state/logs").rglob("stolen"))
+        early = API.replace("release", "check")
+        asked = {
+            "early": ({"zuul.yaml": early}, "post-review"),
+            "foreign": ({"zuul.yaml": early.replace("name: api,", "name: mine,").replace("[api]", "[site]")}, "site"),
+        }
+        for topic, (files, why) in asked.items():
+            assert why in arena.told(ATTACKER, arena.propose(ATTACKER, topic, files), "check")
+        assert arena.neighbours_land() > 0
