@@ -5,8 +5,9 @@ BIN := .venv/bin
 SIM_SEEDS ?= 5000
 WORKERS := $(shell expr $$(nproc) + 1)
 SEEDS ?= 10000
+CHANGES ?= 1000
 
-.PHONY: sim fuzz demo test check bench docs proto clean faults
+.PHONY: sim fuzz demo test check bench docs proto clean faults lock wheel soak
 
 demo: .venv/.demo
 	$(BIN)/headgate demo
@@ -14,11 +15,16 @@ demo: .venv/.demo
 test: .venv/.dev check
 	scripts/debian-packages default-jre-headless:java zookeeper:/usr/share/zookeeper/bin/zkServer.sh
 	scripts/debian-packages etcd-server:etcd etcd-client:etcdctl
-	scripts/debian-packages bubblewrap:bwrap chromium:chromium openssh-server:/usr/sbin/sshd openssh-client:ssh postgresql:pg_ctlcluster
+	scripts/debian-packages faketime:faketime bubblewrap:bwrap iproute2:/usr/sbin/ip nftables:/usr/sbin/nft passt:pasta uidmap:newuidmap chromium:chromium openssh-server:/usr/sbin/sshd openssh-client:ssh postgresql:pg_ctlcluster
 	SIM_SEEDS=$(SIM_SEEDS) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal tests
 
 sim: .venv/.dev
 	$(BIN)/python -m headgate.testing.sim $(SEEDS)
+	HOSTILE=1 $(BIN)/python -m headgate.testing.sim $(SEEDS)
+
+soak: .venv/.dev
+	$(BIN)/python -m tests.soak $(CHANGES)
+	HOSTILE_ALL=1 $(BIN)/pytest -q tests/hostile/test_clock.py tests/hostile/test_quarantine.py
 
 check: .venv/.dev
 	$(BIN)/ruff check src tests bench
@@ -42,6 +48,15 @@ fuzz: .venv/.dev
 docs: .venv/.run
 	$(BIN)/headgate docs
 
+# The newest versions that pyproject.toml allows: UPGRADE=--upgrade, or UPGRADE="--upgrade-package NAME".
+lock: .venv/bin/python
+	UPGRADE="$(UPGRADE)" scripts/lock
+	$(MAKE) .venv/.dev
+	$(BIN)/python scripts/licences > .venv/licences.md && mv .venv/licences.md docs/reference/licences.md
+
+wheel: .venv/.run
+	$(BIN)/pip wheel -q --no-deps --no-build-isolation -w dist .
+
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .hypothesis
 
@@ -49,14 +64,18 @@ clean:
 	@test -n "$(PYTHON)" || { echo "Headgate needs Python 3.11 or newer; none was found. Set PYTHON=/path/to/python." >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 
-.venv/.run: .venv/bin/python pyproject.toml
-	$(BIN)/pip install -q -e .
+# Packages are those of requirements/*.txt, each with its hash; see `lock`.
+INSTALL = $(BIN)/pip install -q --require-hashes -r requirements/$(1).txt && \
+	$(BIN)/pip install -q --no-deps --no-build-isolation -e .
+
+.venv/.run: .venv/bin/python pyproject.toml requirements/run.txt
+	$(call INSTALL,run)
 	touch $@
 
-.venv/.demo: .venv/bin/python pyproject.toml
-	$(BIN)/pip install -q -e '.[ansible]'
+.venv/.demo: .venv/bin/python pyproject.toml requirements/demo.txt
+	$(call INSTALL,demo)
 	touch $@
 
-.venv/.dev: .venv/bin/python pyproject.toml
-	$(BIN)/pip install -q -e '.[dev]'
+.venv/.dev: .venv/bin/python pyproject.toml requirements/dev.txt
+	$(call INSTALL,dev)
 	touch $@ .venv/.run

@@ -9,8 +9,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench.attacks import measure as attacks
 from bench.gate import COMPONENTS, apart, gate_of, in_flight, latency
 from bench.inventory import measure as inventory
+from bench.isolation import BUILDS
+from bench.isolation import measure as isolation
 from bench.layouts import measure as layout_cost
 from bench.merge import measure
 from bench.queues.rebalance import rebalance
@@ -160,9 +163,18 @@ def inventories() -> Table:
     return table
 
 
+def walls() -> Table:
+    table = Table("walls", "wall s", "CPU s", title=f"An empty job, mean of {BUILDS} (aim: 0.3 s more than none)")
+    for name, (wall_s, cpu_s) in isolation().items():
+        table.add_row(name, f"{wall_s:.3f}", f"{cpu_s:.3f}")
+    return table
+
+
 if __name__ == "__main__":
     console = Console()
     console.print(running())
+    console.print(walls())
+    console.print(attacks())
     console.print(growth())
     console.print(components())
     console.print(items())

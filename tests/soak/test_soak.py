@@ -1,0 +1,22 @@
+"""A short soak: descriptors, threads and packs do not grow with the number of changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .soak import ALLOWED, Sample, Soak, grown, table
+
+CHANGES, EVERY = 60, 10
+
+
+def test_nothing_grows_with_the_number_of_changes_but_what_is_kept(tmp_path: Path) -> None:
+    samples = Soak(tmp_path).run(CHANGES, EVERY)
+    assert samples[-1].changes == CHANGES
+    assert not grown(samples), table(samples)
+    later = [sample.descriptors for sample in samples[2:]]
+    assert max(later) - min(later) < CHANGES // 2, table(samples)
+
+
+def test_a_leak_of_one_descriptor_a_change_is_found() -> None:
+    samples = [Sample(*(0,) * len(ALLOWED))._replace(changes=n, descriptors=100 + n) for n in range(0, 1_001, 50)]
+    assert [text.split(" ")[0] for text in grown(samples)] == ["descriptors"]
