@@ -16,11 +16,27 @@ import pytest
 USER = "headgate-plays"
 ROOT = Path(__file__).parents[2]
 TEST_TIMEOUT_S = 300
-NEEDED = ("setpriv", "newuidmap", "newgidmap", "useradd")
+NEEDED = ("unshare", "setpriv", "newuidmap", "newgidmap", "useradd")
 
 
-def play_as_ordinary_user(test: str, **environment: str) -> None:
-    """Runs one test of this directory, `file.py::test`, as a user with subordinate users."""
+TUNNELS = Path("/dev/net/tun")
+WITH_TUNNELS = """
+mount -t tmpfs -o mode=755 tunnels /dev/net && mknod -m {mode} /dev/net/tun c 10 200 || exit 99
+exec "$@"
+"""
+"""In a mount namespace of its own: whether other users may open the device differs from machine to machine."""
+
+
+def may_tunnel() -> bool:
+    """Tell whether this process can give its jobs a network."""
+    return os.geteuid() == 0 or os.access(TUNNELS, os.R_OK | os.W_OK)
+
+
+def play_as_ordinary_user(test: str, *, tunnels: bool = True, **environment: str) -> None:
+    """Run one test of this directory, `file.py::test`, as a user with subordinate users.
+
+    `tunnels` tells whether that user may open /dev/net/tun.
+    """
     if os.geteuid() != 0:
         pytest.skip("who runs this is an ordinary user already")
     missing = [name for name in NEEDED if shutil.which(name) is None]
@@ -38,7 +54,8 @@ def play_as_ordinary_user(test: str, **environment: str) -> None:
             "PYTHONPATH": ":".join([str(ROOT / "src"), str(ROOT), *packages]),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        user = ["setpriv", f"--reuid={person.pw_uid}", f"--regid={person.pw_gid}", "--init-groups"]
+        surroundings = ["unshare", "--mount", "sh", "-c", WITH_TUNNELS.format(mode="666" if tunnels else "600"), "sh"]
+        user = [*surroundings, "setpriv", f"--reuid={person.pw_uid}", f"--regid={person.pw_gid}", "--init-groups"]
         pytest_options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={place}/t"]
         done = subprocess.run(
             [*user, python, "-m", "pytest", *pytest_options, f"tests/hostile/{test}"],

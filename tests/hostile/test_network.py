@@ -16,7 +16,7 @@ from tests.e2e.headgate import wait_for
 from tests.integration.builds.world import World, greeter
 
 from .arena import ATTACKER, Arena
-from .ordinary import play_as_ordinary_user
+from .ordinary import may_tunnel, play_as_ordinary_user
 
 TOLD = "HEADGATE_TEST_WORLD"
 """The world that root has made for an ordinary user's play."""
@@ -145,8 +145,10 @@ def test_a_job_reaches_the_world_and_nothing_of_the_fleet(tmp_path: Path, world:
         arena.neighbours_land()
         arena.told(ATTACKER, commit, "check")
         log = next(text for file in logs.glob("*/job-output.txt") if "| END" in (text := file.read_text()))
-        assert listening and neighbours
-    assert {place for place in (outside, *denied) if f"| REACHED {place}\n" in log} == {outside}, log
+        assert listening and bool(neighbours) == may_tunnel()
+    allowed = {outside} if may_tunnel() else set()
+    assert {place for place in (outside, *denied) if f"| REACHED {place}\n" in log} == allowed, log
+    assert ("/dev/net/tun" in arena.log) != may_tunnel(), arena.log
     assert not re.search(r"\| DONE ", log), log
     assert log.count("| FAILED ") == 3 + 8 + 2 + len(PROGRAMS) + 1 + 2, log
 
@@ -158,7 +160,8 @@ def _listening(logs: Path) -> Iterator[str]:
             yield text
 
 
+@pytest.mark.parametrize("tunnels", [True, False])
 @pytest.mark.skipif(shutil.which("pasta") is None and shutil.which("slirp4netns") is None, reason="needs passt")
-def test_nor_does_a_job_of_an_ordinary_user_s_executor(world: World) -> None:
+def test_nor_does_a_job_of_an_ordinary_user_s_executor(world: World, tunnels: bool) -> None:
     test = "test_network.py::test_a_job_reaches_the_world_and_nothing_of_the_fleet"
-    play_as_ordinary_user(test, **{TOLD: world.tell()})
+    play_as_ordinary_user(test, tunnels=tunnels, **{TOLD: world.tell()})
