@@ -188,7 +188,12 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "ca": Option("path", "", "Authority of the executors' certificates. Default: the system's, or the same file."),
     },
     "inventory": {
-        "prefix": Option("text", "/", "What is before `runm/metadata` in the store."),
+        "prefix": Option(
+            "text", "/", "What is before `runm/metadata` in the store. Default with `compatible`: `runm-metadata/`."
+        ),
+        "compatible": Option(
+            "flag", "false", "Keep data and definitions as runm-metadata does, for programs written for it."
+        ),
         "listen_address": Option("text", "127.0.0.1", "Address of the gRPC service."),
         "port": Option("integer:0,65535", "10002", "Its port; 0 takes a free one."),
         "http_port": Option("integer:0,65535", "", "Port of the same as JSON over HTTP. Default: not served."),

@@ -95,6 +95,30 @@ DEFAULT = Definition("", document({}, []))
 """For providers, until somebody sets another: any property, any text."""
 
 
+def _original() -> str:
+    """Return the schema that runm-metadata has for providers from the start."""
+    text = {"type": "string"}
+    fields = {field: text for field in ("partition", "provider_type", "name", "uuid", "parent")}
+    properties = {
+        "type": "object",
+        "properties": {},
+        "patternProperties": {"^[a-zA-Z0-9]+$": text},
+        "additionalProperties": False,
+    }
+    document = {
+        "$schema": DRAFT,
+        "type": "object",
+        "properties": {**fields, "tags": {"type": "array", "items": text}, "properties": properties},
+        "required": ["partition", "provider_type"],
+        "additionalProperties": False,
+    }
+    return msgspec.json.encode(document, order="deterministic").decode()
+
+
+ORIGINAL_DEFAULT = Definition("", _original())
+"""The one of runm-metadata: properties whose keys are letters and digits alone, any text."""
+
+
 def _compiled_schema(key: str, written: object) -> dict[str, Any]:  # JSON
     if written is None:
         return {"type": "string"}

@@ -11,6 +11,8 @@ from headgate.inventory.wire import runm_pb2 as pb
 
 KIND = "kind"
 """The property that names an object's sub-type; of a provider, its provider type."""
+PARENT = "parent"
+"""The property of a provider that names the one it is part of."""
 HOST_KEY = "host-key"
 """The property of a machine with the public keys by which it is known, one a line."""
 PROVIDER = "runm.provider"

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema_rs
 import msgspec
 
-from headgate.inventory.model import KIND, PROVIDER, Object
+from headgate.inventory.model import KIND, PARENT, PROVIDER, Object
 from headgate.inventory.names import Invalid
 
 SCHEMA_SIZE_MAX_BYTES = 200_000
@@ -27,6 +27,8 @@ class Schema:
     def __init__(self, text: str) -> None:
         document = _parsed(text)
         self._properties = _properties(document)
+        self._fields = _fields(document)
+        _open_empty_types(document)
         try:
             self._validator = jsonschema_rs.validator_for(
                 document,
@@ -50,13 +52,17 @@ class Schema:
             raise Nonconforming(f"{object.name} is not as its definition says: {'; '.join(wrong)}")
 
     def _document(self, object: Object) -> dict[str, Any]:  # JSON
-        """The object as schemas see it: a provider's type beside the name, values as what they are declared to be."""
+        """Return the object as schemas see it: values as what they are declared to be; of a provider, its type and
+        parent beside the name, and its project only where that is declared, as definitions of runm-metadata know none.
+        """
         properties = {key: self._typed(key, value) for key, value in object.properties.items()}
         document: dict[str, Any] = {"partition": object.partition, "name": object.name, "uuid": object.uuid}  # JSON
-        if object.project:
+        if object.project and (object.type != PROVIDER or "project" in self._fields or not self._fields):
             document["project"] = object.project
         if object.type == PROVIDER and KIND in properties:
             document["provider_type"] = properties.pop(KIND)
+        if object.type == PROVIDER and PARENT in properties and PARENT in self._fields:
+            document[PARENT] = properties.pop(PARENT)
         return {**document, "tags": list(object.tags), "properties": properties}
 
     def _typed(self, key: str, value: str) -> Any:  # JSON
@@ -90,12 +96,30 @@ def _parsed(text: str) -> dict[str, Any] | bool:  # JSON
     return document
 
 
-def _properties(document: dict[str, Any] | bool) -> Mapping[str, frozenset[str]]:  # JSON
-    """Property key -> the JSON types its schema names, if it names any."""
+def _fields(document: dict[str, Any] | bool) -> frozenset[str]:  # JSON
+    """Return what is declared beside `properties`."""
+    found = document.get("properties") if isinstance(document, dict) else None
+    return frozenset(found) if isinstance(found, dict) else frozenset()
+
+
+def _open_empty_types(document: dict[str, Any] | bool) -> None:  # JSON
+    """Take `"type": []` off declared properties: compilers of runm-metadata write it where any type is meant."""
+    for one in _declared(document).values():
+        if isinstance(one, dict) and one.get("type") == []:
+            del one["type"]
+
+
+def _declared(document: dict[str, Any] | bool) -> Mapping[str, Any]:  # JSON
+    """Return the schemas of the properties that are declared, by key."""
     found: object = document
     for _ in range(3):  # the document's "properties" declares "properties", and that has them as "properties"
         found = found.get("properties", {}) if isinstance(found, dict) else {}
-    return {key: _types(one) for key, one in found.items()} if isinstance(found, dict) else {}
+    return found if isinstance(found, dict) else {}
+
+
+def _properties(document: dict[str, Any] | bool) -> Mapping[str, frozenset[str]]:  # JSON
+    """Property key -> the JSON types its schema names, if it names any."""
+    return {key: _types(one) for key, one in _declared(document).items()}
 
 
 def _types(document: object) -> frozenset[str]:

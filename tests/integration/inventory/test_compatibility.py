@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -43,11 +45,14 @@ async def run(*command: str, **environment: str) -> str:
 
 
 @asynccontextmanager
-async def service(directory: Path, *options: str, identity: str = "trust") -> AsyncIterator[str]:
+async def service(
+    directory: Path, *options: str, identity: str = "trust", environment: Mapping[str, str] = {}
+) -> AsyncIterator[str]:
     """Its address.  Original clients know no tokens: for them it is opened."""
     process = await asyncio.create_subprocess_exec(
         headgate(), "inventory", "serve", "--port", "0", "--identity", identity, *options,
         cwd=directory, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, **environment},
     )  # fmt: skip
     assert process.stdout is not None
     try:
@@ -120,10 +125,9 @@ async def test_it_does_so_on_etcd_where_it_can_be_found(tmp_path: Path) -> None:
         port = str(server.port)
         async with service(tmp_path, "--etcd-endpoints", f"http://127.0.0.1:{port}", "--prefix", "/") as address:
             await drive(tmp_path, address)
-            assert await _keys(port, "/gsr/services/runmachine-metadata/") == [
-                f"/gsr/services/runmachine-metadata/{address}"
-            ]
-        assert await _keys(port, "/gsr/") == []
+            assert await _keys(port, "gsr/") == [f"gsr/services/runmachine-metadata/{address}"]
+            assert await _keys(port, "/gsr") == []
+        assert await _keys(port, "gsr") == []
         keys = await _keys(port, "/runm/metadata/")
         backend = await EtcdBackend.open(f"etcd://127.0.0.1:{port}")
         found = await backend.list("/runm/metadata")
@@ -134,32 +138,63 @@ async def test_it_does_so_on_etcd_where_it_can_be_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not etcd.installed(), reason="needs Debian's package etcd-server")
-async def test_it_takes_over_where_the_original_kept_its_keys(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "options", [("--compatible",), ("--prefix", "runm-metadata/"), ("--compatible", "--prefix", "runm-metadata")]
+)
+async def test_it_takes_over_where_the_original_kept_its_keys(tmp_path: Path, options: tuple[str, ...]) -> None:
     """Its default prefix has no slash before it, and other services are registered in the same etcd."""
     await generated(tmp_path)
     with etcd.etcd(tmp_path / "etcd") as server:
         port, root = str(server.port), "runm-metadata/runm/metadata"
         for key, value in {
-            "/gsr/services/runmachine-resource/10.0.0.1:10001": "",
+            "gsr/services/runmachine-resource/10.0.0.1:10001": "",
             f"{root}/partitions/by-name/old": "d" * 32,
             f"{root}/partitions/by-uuid/{'d' * 32}": Partition("d" * 32, "old").to_wire().decode(),
         }.items():
             await run("etcdctl", f"--endpoints=127.0.0.1:{port}", "put", "--", key, value, ETCDCTL_API="3")
-        options = ("--etcd-endpoints", f"http://127.0.0.1:{port}", "--prefix", "runm-metadata/")
-        async with service(tmp_path, *options) as address:
+        async with service(tmp_path, "--etcd-endpoints", f"http://127.0.0.1:{port}", *options) as address:
             known = {"RUNM_PORT": address.rpartition(":")[2], "RUNM_HOST": "127.0.0.1", "RUNM_USER": "ada"}
             assert "old" in await run(headgate(), "inventory", "partition", "list", **known)
             await drive(tmp_path, address)
-            assert await _keys(port, "/gsr/services/runmachine-metadata/") == [
-                f"/gsr/services/runmachine-metadata/{address}"
-            ]
+            assert await _keys(port, "gsr/") == [
+                f"gsr/services/runmachine-metadata/{address}", "gsr/services/runmachine-resource/10.0.0.1:10001",
+            ]  # fmt: skip
         keys = await _keys(port, root)
         backend = await EtcdBackend.open(f"etcd://127.0.0.1:{port}/runm-metadata?bare=yes&shared=yes")
         found = await backend.list("/runm/metadata")
         await backend.close()
         assert sorted(f"runm-metadata{entry.path}" for entry in found) == keys
-        assert await _keys(port, "/runm") == []
+        assert await _keys(port, "/") == []
         hold(found)
+
+
+@pytest.mark.skipif(not etcd.installed(), reason="needs Debian's package etcd-server")
+@pytest.mark.parametrize("prefix", ["", "lab/registry/", "/lab/registry"])
+async def test_the_registry_has_the_key_that_its_programs_read(tmp_path: Path, prefix: str) -> None:
+    """Byte for byte, with nothing as its value, under a lease, and gone with the service."""
+    with etcd.etcd(tmp_path / "etcd") as server:
+        port = str(server.port)
+        environment = {"GSR_KEY_PREFIX": prefix} if prefix else {}
+        store = ("--compatible", "--store", f"etcd://127.0.0.1:{port}")
+        async with service(tmp_path, *store, environment=environment) as address:
+            key = f"{prefix.rstrip('/') or 'gsr'}/services/runmachine-metadata/{address}"
+            got = ("etcdctl", f"--endpoints=127.0.0.1:{port}", "get", key, "-w", "json")
+            async with asyncio.timeout(DEADLINE_S):
+                while "kvs" not in (said := json.loads(await run(*got, ETCDCTL_API="3"))):
+                    pass  # it registers once it is served
+            (found,) = said["kvs"]
+            assert base64.b64decode(found["key"]).decode() == key
+            assert "value" not in found and found["lease"]
+        assert await _keys(port, key) == []
+
+
+async def test_definitions_are_as_the_original_has_them(tmp_path: Path) -> None:
+    """The one from the start, and one of its compiler for a property of which only an enumeration was said."""
+    await generated(tmp_path)
+    options = ("--compatible", "--store", f"sqlite:///{tmp_path / 'inventory.sqlite'}")
+    async with service(tmp_path, *options) as address:
+        said = await run(sys.executable, str(HERE / "fixtures.py"), address, PYTHONPATH=str(tmp_path))
+    assert "the fixtures are in" in said
 
 
 def headgate() -> str:

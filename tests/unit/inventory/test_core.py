@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from pathlib import Path
 
 import pytest
@@ -179,6 +181,31 @@ def test_a_definition_that_cannot_be_is_refused(written: dict[str, object], why:
 def test_what_is_no_schema_is_said_to_be_none(text: str, why: str) -> None:
     with pytest.raises(Invalid, match=why):
         Schema(text)
+
+
+def original(properties: dict[str, object]) -> Schema:
+    """Of a whole object, with these properties."""
+    return Schema(json.dumps({"properties": {"properties": {"properties": properties}, "provider_type": {}}}))
+
+
+def test_a_property_without_a_type_may_have_any() -> None:
+    """As compilers of runm-metadata say it; a type that is none stays an error."""
+    original({"vendor": {"type": []}}).check(an_object(properties={"vendor": "acme"}))
+    with pytest.raises(Nonconforming, match="acme"):
+        original({"vendor": {"type": [], "enum": ["other"]}}).check(an_object(properties={"vendor": "acme"}))
+    with pytest.raises(Invalid, match="no JSON Schema"):
+        original({"vendor": {"type": ["objct"]}})
+
+
+def test_the_first_definition_of_the_original_knows_plain_keys_alone() -> None:
+    schema = Schema(definitions.ORIGINAL_DEFAULT.schema)
+    for properties, good in (
+        ({"kind": "runm.compute", "rack": "7", "parent": "row"}, True),
+        ({"kind": "runm.compute", "location.rack": "7"}, False),
+        ({"rack": "7"}, False),
+    ):
+        with contextlib.nullcontext() if good else pytest.raises(Nonconforming):
+            schema.check(an_object(type="runm.provider", project="", properties=properties))
 
 
 def test_both_drafts_are_known() -> None:

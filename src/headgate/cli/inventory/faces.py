@@ -17,10 +17,10 @@ from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
 from headgate.cli.identity.tls import tls_of
 from headgate.cli.identity.token import operator_token
-from headgate.cli.settings import Settings
+from headgate.cli.settings import FLAGS, Settings
 from headgate.inventory.names import Invalid
 from headgate.map.inventory.discovery import PREFIX, PREFIX_VARIABLE, endpoint
-from headgate.map.inventory.places import InventoryMap, root
+from headgate.map.inventory.places import ORIGINAL_PREFIX, InventoryMap, root
 from headgate.services.context import Context
 from headgate.services.inventory.discovery import found_at
 from headgate.services.inventory.inventory import Inventory
@@ -70,9 +70,9 @@ def _faces(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> lis
 async def _be_found(settings: Settings, host: str, served: asyncio.Future[int]) -> None:
     """In etcd, by clients of the registry that runmachine's services use; until cancelled."""
     known = socket.getfqdn() if host in ("0.0.0.0", "::", "") else host
-    prefix = os.environ.get(PREFIX_VARIABLE, PREFIX)
-    path = endpoint(prefix, settings.get("inventory", "service_name"), known, await served)
-    backend = EtcdBackend.whole(settings.store_url)  # there, whatever the root of our own tree
+    path = endpoint(settings.get("inventory", "service_name"), known, await served)
+    prefix = os.environ.get(PREFIX_VARIABLE) or PREFIX
+    backend = EtcdBackend.beside(settings.store_url, prefix.rstrip("/"))
     try:
         await found_at(Store(backend), path)
     finally:
@@ -93,8 +93,20 @@ async def make_launcher(settings: Settings, context: Context, inventory: Invento
 
 
 def make_inventory(settings: Settings, store: Store) -> Inventory:
-    places = InventoryMap(root(settings.get("inventory", "prefix")))
-    return Inventory(store, places, lambda: int(time.time() * 1000))
+    compatible = compatible_in(settings)
+    places = InventoryMap(root(prefix_in(settings)))
+    return Inventory(store, places, lambda: int(time.time() * 1000), compatible=compatible)
+
+
+def compatible_in(settings: Settings) -> bool:
+    """Return whether the inventory is kept as runm-metadata keeps it."""
+    return FLAGS[settings.get("inventory", "compatible").lower()]
+
+
+def prefix_in(settings: Settings) -> str:
+    """Return what is before `runm/metadata`; unless it is said, what runm-metadata has there if it is to be as that."""
+    said = settings.values.get("inventory", {}).get("prefix")
+    return said or (ORIGINAL_PREFIX if compatible_in(settings) else settings.get("inventory", "prefix"))
 
 
 def _identity(settings: Settings) -> Identity:
@@ -102,6 +114,9 @@ def _identity(settings: Settings) -> Identity:
     host = settings.get("inventory", "listen_address")
     if settings.get("inventory", "identity") != "trust":
         tokens = [authenticator(name, said, settings.path) for name, said in settings.authenticators.items()]
+        if compatible_in(settings):
+            log.warning("identity = verify: clients of runm-metadata bring no tokens and are refused, unless they "
+                        "show a certificate; identity = trust, on loopback, lets them in")  # fmt: skip
         return Verifying(tokens, operator_token(settings))
     if not _is_loopback(host):
         raise UserError(

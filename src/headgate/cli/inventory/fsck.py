@@ -6,6 +6,7 @@ import asyncio
 
 import click
 
+from headgate.cli.inventory.faces import prefix_in
 from headgate.cli.inventory.serve import settings_of, with_given
 from headgate.cli.process import open_store
 from headgate.cli.settings import Settings
@@ -17,12 +18,13 @@ from headgate.store.store import Store
 @click.command("fsck")
 @click.option("--config", metavar="FILE", help="The settings file.")
 @click.option("--store", metavar="URL", help="Instead of the settings' [store] url.")
+@click.option("--compatible", is_flag=True, default=None, help="It is kept as runm-metadata keeps it.")
 @click.option("--prefix", help="What is before runm/metadata.")
 @click.option("--repair", "repairing", is_flag=True, help="Put right what can be.")
 @click.pass_context
-def command(context: click.Context, config: str | None, store: str | None, prefix: str | None, repairing: bool) -> None:
+def command(context: click.Context, /, config: str | None, repairing: bool, **given: object) -> None:
     """Report every entry that is missing, stray or leads nowhere; the exit status is 1 if one is left."""
-    settings = with_given(settings_of(config), {"store": store, "prefix": prefix})
+    settings = with_given(settings_of(config), given)
     findings, done, missed = asyncio.run(_examined(settings, repairing))
     for one in findings:
         click.echo(f"{one.path}: {one.what}{'' if one.repair else ' (a person must see to it)'}")
@@ -39,7 +41,7 @@ async def _examined(settings: Settings, repairing: bool) -> tuple[list[Finding],
     backend = await open_store(settings)
     try:
         opened = Store(backend)
-        places = InventoryMap(root(settings.get("inventory", "prefix")))
+        places = InventoryMap(root(prefix_in(settings)))
         findings = examine(places, await opened.list(places.path))
         done, missed = await repair(opened, findings) if repairing else (0, 0)
         return findings, done, missed

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import click
 
+from headgate.base.errors import UserError
 from headgate.cli.inventory.faces import make_inventory, run_inventory
 from headgate.cli.process import open_store
 from headgate.cli.settings import SEARCHED, Settings, find, read
+from headgate.map.inventory.places import ORIGINAL_PREFIX
+from headgate.store.etcd.address import SCHEME
 from headgate.store.store import Store
 
 
@@ -23,6 +26,13 @@ from headgate.store.store import Store
     envvar="RUNM_METADATA_STORAGE_ETCD_ENDPOINTS",
     metavar="HOST:PORT,…",
     help="The store is etcd, there.",
+)
+@click.option(
+    "--compatible",
+    is_flag=True,
+    default=None,
+    help="For programs of runm-metadata: their prefix (runm-metadata/), keys in etcd without a slash before it, and "
+    "their definitions.",
 )
 @click.option("--prefix", envvar="RUNM_METADATA_STORAGE_ETCD_KEY_PREFIX", help="What is before runm/metadata.")
 @click.option("--listen", envvar="RUNM_METADATA_BIND_HOST", metavar="ADDRESS", help="Address to listen on.")
@@ -51,8 +61,15 @@ def settings_of(config: str | None) -> Settings:
 def with_given(settings: Settings, given: dict[str, object]) -> Settings:
     """Options of the command line win over the file."""
     said = {name: str(value) for name, value in given.items() if value is not None}
-    endpoints = said.pop("etcd_endpoints", None)
-    store = said.pop("store", None) or (endpoints and _as_before(endpoints, said))
+    compatible = said.pop("compatible", "") == "True"
+    if compatible:
+        said["compatible"] = "true"
+        said.setdefault("prefix", ORIGINAL_PREFIX)
+    endpoints, store = said.pop("etcd_endpoints", None), said.pop("store", None)
+    known = store or (settings.store_url if not endpoints else "")
+    if compatible and known.startswith(SCHEME):
+        endpoints, store = _hosts(known), None
+    store = store or (endpoints and _as_before(endpoints, said))
     if "listen" in said:
         said["listen_address"] = said.pop("listen")
     for name in ("cert_path", "key_path", "client_ca_path"):
@@ -66,10 +83,25 @@ def with_given(settings: Settings, given: dict[str, object]) -> Settings:
 
 def _as_before(endpoints: str, said: dict[str, str]) -> str:
     """The URL of what runm-metadata keeps there: beside other things, and keys begin with the prefix as it is given."""
-    hosts = endpoints.replace("http://", "")
+    hosts, _, options = endpoints.replace("http://", "").partition("?")
+    more = f"&{options}" if options else ""
     if said.get("prefix", "/").startswith("/"):
-        return f"etcd://{hosts}?shared=yes"
-    return f"etcd://{hosts}/{said.pop('prefix').strip('/')}?shared=yes&bare=yes"
+        return f"{SCHEME}{hosts}?shared=yes{more}"
+    within = said["prefix"].strip("/")
+    said["prefix"] = "/"  # it is in the keys already
+    return f"{SCHEME}{hosts}/{within}?shared=yes&bare=yes{more}"
+
+
+def _hosts(url: str) -> str:
+    """Return the servers and options of a URL that names no place in etcd.  Raise UserError for one that does."""
+    hosts, question, options = url.removeprefix(SCHEME).partition("?")
+    if "/" in hosts.rstrip("/"):
+        raise UserError(
+            "--compatible says itself where things are in etcd: give the store as etcd://HOST:PORT, and --prefix "
+            f"if it is not {ORIGINAL_PREFIX}"
+        )
+    kept = [one for one in options.split("&") if one and one.partition("=")[0] not in ("shared", "bare")]
+    return hosts.rstrip("/") + question + "&".join(kept)
 
 
 def _absolute(url: str) -> str:

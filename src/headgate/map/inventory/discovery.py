@@ -6,7 +6,8 @@ from headgate.map.records import Empty
 from headgate.map.tree import Dir, Each, each, place
 
 PREFIX_VARIABLE = "GSR_KEY_PREFIX"
-PREFIX = "gsr"
+PREFIX = "gsr/"
+"""What the registry's keys begin with, byte for byte: there is no slash before it."""
 
 
 class EndpointPlace(Dir):
@@ -27,7 +28,7 @@ class Registry(Dir):
     services = each(ServicePlace, key="service")
 
 
-def endpoint(prefix: str, service: str, host: str, port: int) -> str:
-    """The path of one; clients read host and port from it as they are written."""
-    registry: Each[ServicePlace] = Registry("/" + prefix.strip("/")).services
+def endpoint(service: str, host: str, port: int) -> str:
+    """Return the path of one below the prefix; clients read host and port from it as they are written."""
+    registry: Each[ServicePlace] = Registry("").services
     return f"{registry(service).path}/{host}:{port}"

@@ -11,6 +11,8 @@ from headgate.inventory.model import Definition, Object, ObjectType, Partition, 
 from headgate.map.tree import Dir, below, each, place
 
 PREFIX = "/"
+ORIGINAL_PREFIX = "runm-metadata/"
+"""The default of runm-metadata."""
 CONSTANT = "runm/metadata"
 """What follows the prefix, always."""
 

@@ -46,8 +46,9 @@ class Place:
 
 
 class Admin:
-    def __init__(self, facts: Facts, journal: Journal, clock: Callable[[], int]) -> None:
+    def __init__(self, facts: Facts, journal: Journal, clock: Callable[[], int], *, compatible: bool = False) -> None:
         self._facts, self._journal, self._clock = facts, journal, clock
+        self._default = definitions.ORIGINAL_DEFAULT if compatible else definitions.DEFAULT
 
     @property
     def _places(self) -> InventoryMap:
@@ -253,7 +254,7 @@ class Admin:
                     txn.do(op)
             if await txn.get(default.path) is None:
                 uuid = fresh()
-                definition = Definition(uuid, definitions.DEFAULT.schema)
+                definition = Definition(uuid, self._default.schema)
                 txn.do(default.put(Uuid(uuid)), self._places.definitions.by_uuid(uuid).record.put(definition))
 
         await self._facts.store.transact(body)

@@ -10,7 +10,7 @@ import msgspec
 
 from headgate.inventory import names
 from headgate.inventory.journal import Change, Event, History, Kind
-from headgate.inventory.model import Caller, Object
+from headgate.inventory.model import PROVIDER, Caller, Object
 from headgate.inventory.names import Invalid
 from headgate.inventory.permissions import unwritable
 from headgate.inventory.schema import schema
@@ -67,6 +67,8 @@ class Draft:
     caller: Caller
     at_ms: int
     stored: Mapping[str, Entry | None]
+    compatible: bool = False
+    """A provider that does not say its type was judged by whoever knew it: programs of runm-metadata do not tell it."""
     checks: dict[str, At] = field(default_factory=dict)
     puts: dict[str, bytes] = field(default_factory=dict)
     deletes: set[str] = field(default_factory=set)
@@ -211,7 +213,8 @@ class Draft:
             former = await self.basis.definition(old.partition, old.type, old.kind)
             if locked := unwritable(before, new.properties, former, self.caller):
                 raise Denied(f"{self.caller.user} may not set {', '.join(locked)} of {new.name}")
-        if definition is not None and definition.schema:
+        untold = self.compatible and new.type == PROVIDER and not new.kind
+        if definition is not None and definition.schema and not untold:
             schema(definition.schema).check(new)
 
 

@@ -43,13 +43,16 @@ class Page:
 class Inventory:
     """`journal.run()` must be running."""
 
-    def __init__(self, store: Store, places: InventoryMap, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, store: Store, places: InventoryMap, clock: Callable[[], int], *, compatible: bool = False
+    ) -> None:
+        """`compatible`: with the definitions of runm-metadata, which judges a provider before its type is forgotten."""
         self.places = places
         self.journal = Journal(store, places)
         self.facts = Facts(store, places)
         self.journal.on_facts(self.facts.forget)
-        self.admin = Admin(self.facts, self.journal, clock)
-        self._writer = Writer(self.facts, self.journal, clock)
+        self.admin = Admin(self.facts, self.journal, clock, compatible=compatible)
+        self._writer = Writer(self.facts, self.journal, clock, compatible=compatible)
         self._search = Search(store, places, self.journal)
 
     async def begin(self) -> None:

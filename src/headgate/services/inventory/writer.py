@@ -28,8 +28,9 @@ class Written:
 
 
 class Writer:
-    def __init__(self, facts: Facts, journal: Journal, clock: Callable[[], int]) -> None:
+    def __init__(self, facts: Facts, journal: Journal, clock: Callable[[], int], *, compatible: bool = False) -> None:
         self._facts, self._journal, self._clock = facts, journal, clock
+        self._compatible = compatible
 
     @property
     def _store(self) -> Store:
@@ -68,7 +69,7 @@ class Writer:
         histories = [self._places.history.object(uuid).record.path for uuid in uuids]
         paths = list(dict.fromkeys([*records, *histories]))
         stored = dict(zip(paths, await self._store.get_many(paths), strict=True)) if paths else {}
-        draft = Draft(self._places, Basis(self._facts), caller, self._clock(), stored)
+        draft = Draft(self._places, Basis(self._facts), caller, self._clock(), stored, compatible=self._compatible)
         for step in steps:
             await draft.take(step)
         return draft

@@ -50,9 +50,12 @@ class EtcdBackend:
         return backend
 
     @classmethod
-    def whole(cls, url: str) -> EtcdBackend:
-        """All of this etcd, whatever the root; it need not be a tree of ours."""
-        return cls(replace(parse(url), root="", bare=""))
+    def beside(cls, url: str, root: str) -> EtcdBackend:
+        """Return what lies below other keys of this etcd: the path `/a` is the key `<root>/a`, byte for byte.
+
+        It need not be a tree of ours, and nothing is written there to mark it as one.
+        """
+        return cls(replace(parse(url), root=root, bare=""))
 
     async def get(self, path: str) -> Entry | None:
         (found,) = (await self._read(pb.RangeRequest(key=self._keys.key(path))))[0]
