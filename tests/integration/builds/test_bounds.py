@@ -12,6 +12,19 @@ from headgate.adapters.process.bounds.groups import Groups
 from .bench import Bench
 
 HOG = "exec python3 -c 'import time; b = bytearray(b\"x\" * 400_000_000); time.sleep(600)'"
+MANY = {
+    "processes": "trap : EXIT; (for i in $(seq 100); do sleep 600 & done); sleep 600",
+    "threads": """exec python3 -c '
+import threading, time
+try:
+    for _ in range(100):
+        threading.Thread(target=time.sleep, args=(600,)).start()
+finally:
+    time.sleep(600)
+'""",
+}
+BOMB = "b() { b | b & }; (b) 2>/dev/null; sleep 1;"
+"""It dies out: a shell that may not fork ends itself."""
 
 
 @pytest.fixture
@@ -25,11 +38,21 @@ async def test_without_control_groups_memory_and_processes_are_looked_at(tmp_pat
     bench = Bench(tmp_path, sandbox, bounds=Bounds(memory_max_bytes=200_000_000, processes_max=60))
     outcome = await bench.build(run=(bench.script("hog", HOG),))
     assert (outcome.result, outcome.error) == ("FAILURE", "run: hog: memory limit of 200 MB reached")
-    many = bench.script("many", "for i in $(seq 100); do sleep 600 & done; sleep 600")
-    outcome = await bench.build(run=(many,))
-    looked_at = outcome.error == "run: many: limit of 60 processes reached"
-    assert outcome.result == "FAILURE" and (looked_at or "Cannot fork" in bench.log)  # a user of its own has no more
+    for name in ("processes", "threads"):
+        outcome = await bench.build(run=(bench.script(name, MANY[name]),))
+        assert (outcome.result, outcome.error) == ("FAILURE", f"run: {name}: limit of 60 processes reached")
     assert (await bench.build(run=(bench.script("fine", "true"),))).result == "SUCCESS"
+
+
+@pytest.mark.parametrize(("end", "result"), [("true", "SUCCESS"), ("false", "FAILURE"), ("sleep 600", "FAILURE")])
+async def test_a_build_says_that_it_could_not_start_all_it_wanted(tmp_path: Path, end: str, result: str) -> None:
+    bench = Bench(tmp_path, bounds=Bounds(processes_max=40))
+    if not bench.runner.limiter.groups.complete:
+        pytest.skip("no control group can be made here")
+    outcome = await bench.build(run=(bench.script("bomb", f"{BOMB} {end}"),), timeout_s=3)
+    assert bench.log.count("| limit of 40 processes reached: no further process can be started\n") == 1
+    why = "" if result == "SUCCESS" else "run: bomb: limit of 40 processes reached"
+    assert (outcome.result, outcome.error) == (result, why)
 
 
 async def test_groups_end_with_their_builds(tmp_path: Path) -> None:

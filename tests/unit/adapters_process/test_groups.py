@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from headgate.adapters.process.bounds.budget import Bounds
+import pytest
+
+from headgate.adapters.process.bounds.budget import Bounds, Exceeded
+from headgate.adapters.process.bounds.disk import Disk
 from headgate.adapters.process.bounds.groups import Group, Groups
+from headgate.adapters.process.bounds.watch import Watch
 
 NAME = f"headgate-{os.getpid()}"
 OTHER_PID = "1"
@@ -72,12 +76,37 @@ def test_groups_of_the_dead_are_removed(tmp_path: Path) -> None:
 
 def test_what_the_kernel_did_is_told(tmp_path: Path) -> None:
     one = Group({"memory": tmp_path, "pids": tmp_path}, Bounds(memory_max_bytes=8_000_000_000, processes_max=9))
-    assert not one.reached() and not one.crowded()
+    assert one.refused() is None and not one.crowded() and not one.starved()
     (tmp_path / "pids.events").write_text("max 3\n")
     (tmp_path / "pids.current").write_text("9\n")
-    assert one.reached() == "limit of 9 processes reached" and one.crowded() and not one.starved()
+    assert one.refused() == 3 and one.crowded() and not one.starved()
     (tmp_path / "memory.events").write_text("low 0\nhigh 0\nmax 8\noom 1\noom_kill 1\n")
-    assert one.reached() == one.starved() == "memory limit of 8 GB reached"
+    assert one.starved() == "memory limit of 8 GB reached"
     (tmp_path / "memory.events").unlink()
     (tmp_path / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")
     assert one.starved()
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_failure_after_refused_forks_says_so_also_where_the_kernel_does_not_count_them(
+    tmp_path: Path, counts: bool
+) -> None:
+    bounds, said = Bounds(processes_max=9), list[str]()
+    group = Group({"memory": tmp_path, "pids": tmp_path}, bounds)
+    watch = Watch(bounds, tmp_path, group, Disk(bounds), tuple, said.append)
+    (tmp_path / "pids.current").write_text("8\n")
+    if counts:
+        (tmp_path / "pids.events").write_text("max 0\n")
+    watch.check(1)
+    assert not said
+    if counts:
+        (tmp_path / "pids.events").write_text("max 1\n")
+    else:
+        (tmp_path / "pids.current").write_text("9\n")
+    watch.check(0)
+    watch.check("cancel")
+    assert said == ["limit of 9 processes reached: no further process can be started"]
+    (tmp_path / "pids.current").write_text("1\n")
+    for status in (1, "timeout"):
+        with pytest.raises(Exceeded, match=r"^limit of 9 processes reached$"):
+            watch.check(status)

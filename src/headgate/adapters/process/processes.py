@@ -99,7 +99,7 @@ class Keeper:
             finally:
                 os.close(sink)
                 other.close()
-            async with self._limiter.around(build, root, lambda: processes_of(build)) as watch:
+            async with self._limiter.around(build, root, lambda: processes_of(build), log.say) as watch:
                 request["groups"] = watch.groups
                 return await _Command(control, output, cancel, watch).whole(request, spaces, timeout_s)
         finally:

@@ -32,6 +32,11 @@ class Bounds:
     reserve_bytes: int = 2_000_000_000
     """Builds are ended before less is left on the disk."""
 
+    @property
+    def crowded(self) -> str:
+        """What is said of a build that may start no further process."""
+        return f"limit of {self.processes_max} processes reached"
+
     def resources(self) -> dict[str, int]:
         """Limits of each process, by their names in `resource`."""
         return {

@@ -50,10 +50,9 @@ class Group:
         events = {**_table(memory / "memory.events"), **_table(memory / "memory.oom_control")}
         return f"memory limit of {of_bytes(self.bounds.memory_max_bytes)} reached" if events.get("oom_kill") else ""
 
-    def reached(self) -> str:
-        """The limit that the kernel enforced, for people; empty when there was none."""
-        refused = _table(self._of("pids") / "pids.events").get("max")
-        return self.starved() or (f"limit of {self.bounds.processes_max} processes reached" if refused else "")
+    def refused(self) -> int | None:
+        """Return how many processes and threads the kernel refused to start; None where it does not count them."""
+        return _table(self._of("pids") / "pids.events").get("max")
 
     def _of(self, controller: str) -> Path:
         return self.places.get(controller, Path("/nonexistent"))

@@ -30,14 +30,17 @@ CROWDED_S = 10.0
 
 @dataclass(slots=True)
 class Watch:
-    """Of one command.  `begun` finds its first process where there is no group."""
+    """Of one command.  `begun` finds its first process where there is no group; `say` writes into the build's log."""
 
     bounds: Bounds
     root: Path
     group: Group | None
     disk: Disk
     begun: Callable[[], Iterable[int]]
+    say: Callable[[str], None]
     _crowded_s: float = field(default=0.0, init=False)
+    _refused: bool = field(default=False, init=False)
+    """A further process was, or as far as can be seen would have been, refused."""
 
     async def exceeded(self) -> str:
         """Answers once a limit is reached: which, for people."""
@@ -56,8 +59,13 @@ class Watch:
         return self.group.directories if self.group else []
 
     def check(self, status: int | str) -> None:
-        """Raises Exceeded when the command failed, and the kernel had to enforce a limit."""
-        if status not in (0, "cancel") and self.group and (reached := self.group.reached()):
+        """Raises Exceeded when the command failed, and the kernel had to enforce a limit.  A command that came through
+        although it could not start all it wanted has that in its log."""
+        if self.group is None:
+            return
+        self._look_for_refusals(self.group)
+        reached = self.group.starved() or (self.bounds.crowded if self._refused else "")
+        if reached and status not in (0, "cancel"):
             raise Exceeded(reached)
 
     def _pids(self) -> Iterable[int]:
@@ -67,7 +75,15 @@ class Watch:
         """By the kernel.  Version 1 ends single processes for want of memory: the rest of the build is ended here."""
         assert self.group is not None, "asked with a group only"
         self._crowded_s = self._crowded_s + interval_s if self.group.crowded() else 0.0
-        return self.group.reached() if self._crowded_s >= CROWDED_S else self.group.starved()
+        self._look_for_refusals(self.group)
+        return self.bounds.crowded if self._refused and self._crowded_s >= CROWDED_S else self.group.starved()
+
+    def _look_for_refusals(self, group: Group) -> None:
+        """Says the first one at once: what comes of it, a helper that is missing, may show much later or never."""
+        refused = group.refused()
+        if not self._refused and (group.crowded() if refused is None else refused > 0):
+            self._refused = True
+            self.say(f"{self.bounds.crowded}: no further process can be started")
 
     def _tree(self) -> list[psutil.Process]:
         found: dict[int, psutil.Process] = {}
@@ -79,13 +95,14 @@ class Watch:
 
     def _counted(self) -> str:
         """For a machine without control groups."""
-        processes, used_bytes = self._tree(), 0
-        for process in processes:
+        used_bytes, count = 0, 0
+        for process in self._tree():
             with contextlib.suppress(psutil.Error):
                 memory = process.memory_info()
                 used_bytes += memory.rss - memory.shared
-        if len(processes) > self.bounds.processes_max:
-            return f"limit of {self.bounds.processes_max} processes reached"
+                count += process.num_threads()
+        if count > self.bounds.processes_max:
+            return self.bounds.crowded
         if used_bytes > self.bounds.memory_max_bytes:
             return f"memory limit of {of_bytes(self.bounds.memory_max_bytes)} reached"
         return ""
@@ -108,12 +125,14 @@ class Limiter:
             )
 
     @asynccontextmanager
-    async def around(self, build: str, root: Path, begun: Callable[[], Iterable[int]]) -> AsyncIterator[Watch]:
-        """For one command, which has ended with everything it began when the context does."""
+    async def around(
+        self, build: str, root: Path, begun: Callable[[], Iterable[int]], say: Callable[[str], None]
+    ) -> AsyncIterator[Watch]:
+        """For one command, which has ended with everything it began when the context does; see `Watch`."""
         self._count += 1
         group = self.groups.make(f"{build}-{self._count}", self.bounds)
         try:
-            yield Watch(self.bounds, root, group, self._disk, begun)
+            yield Watch(self.bounds, root, group, self._disk, begun, say)
         finally:
             self._disk.forget(root)
             for _ in range(REMOVE_TRIES_MAX):
