@@ -86,13 +86,32 @@ async def test_what_is_printed_is_bounded_and_what_is_complained_cut(tmp_path: P
     assert "\x1b" not in str(failed.value)
 
 
-@pytest.mark.parametrize(
-    "url", ["ext::sh -c touch% {mark}", "ext::touch {mark}", "fd::3", "-u/bin/sh", "--upload-pack=touch {mark}"]
-)
-async def test_an_address_is_no_command(tmp_path: Path, url: str) -> None:
-    with pytest.raises(RemoteError):
-        await Remote(url.format(mark=tmp_path / "mark")).told()
-    assert not (tmp_path / "mark").exists()
+ADDRESSES = {
+    "shell": "ext::sh -c touch% {mark}",
+    "program": "ext::touch {mark}",
+    "descriptor": "fd::3",
+    "short option": "-utouch {mark}",
+    "option of fetch": "--upload-pack=touch {mark}",
+    "option of push": "--receive-pack=touch {mark}",
+    "host": "ssh://-oProxyCommand=touch%20{mark}/x",
+    "short host": "-oProxyCommand=touch {mark}:x",
+}
+
+
+@pytest.mark.parametrize("kind", ADDRESSES)
+async def test_an_address_is_no_command(
+    repositories: Repositories, mirror: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Nor an option, which would leave git without an address: it would take the `origin` of where it runs."""
+    mark = repositories.root / "mark"
+    remote = Remote(ADDRESSES[kind].format(mark=mark))
+    monkeypatch.chdir(repositories.work("code"))
+    run_git("remote", "add", "origin", str(repositories.hub / "code"), at=mirror)
+    heads = {"refs/heads/master": repositories.head("code")}
+    for ask in (remote.told, remote.default_branch, lambda: fetch(mirror, remote, heads, first=True)):
+        with pytest.raises(RemoteError):
+            await ask()
+    assert not mark.exists() and run_git("for-each-ref", at=mirror) == ""
 
 
 async def test_a_pack_beyond_the_limit_is_refused_and_leaves_nothing(

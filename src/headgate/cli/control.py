@@ -161,13 +161,13 @@ def approve(config: str | None, project: str, branch: str, topic: str) -> None:
 
 
 async def _approve(url: str, branch: str, topic: str) -> str:
-    proposed = f"refs/for/{branch}/{topic}"
+    proposed, approved = f"refs/for/{branch}/{topic}", f"refs/approved/{branch}/{topic}"
     with tempfile.TemporaryDirectory() as name:
         here = Path(name)
         try:
             await git("init", "-q", "--bare", name)
-            await git("fetch", "-q", url, f"+{proposed}:{proposed}", at=here)
-            await git("push", "-q", "-f", url, f"{proposed}:refs/approved/{branch}/{topic}", at=here)
+            await git("fetch", "-q", "--", url, f"+{proposed}:{proposed}", at=here, remote=True)
+            await git("push", "-q", "-f", "--", url, f"{proposed}:{approved}", at=here, remote=True)
             return (await git("rev-parse", proposed, at=here))[1].strip()
         except GitError as error:
             raise UserError(f"{url} {proposed}: {error}") from error

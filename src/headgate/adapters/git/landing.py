@@ -157,7 +157,7 @@ async def _push_once(mirror: MirrorRepository, steps: Sequence[_Step], *options:
     leases = [f"--force-with-lease={step.ref}:{step.seen}" for step in steps]
     specs = [f"{step.to}:{step.ref}" for step in steps]
     try:
-        args = ("push", *options, "--porcelain", *leases, mirror.remote.url, *specs)
+        args = ("push", *options, "--porcelain", *leases, "--", mirror.remote.url, *specs)
         await mirror.remote.talk(*args, at=mirror.path, limits=PUSH_LIMITS)
     except RemoteError as error:
         reasons = _reasons(error.printed)

@@ -99,7 +99,7 @@ async def _fetch(mirror: Path, remote: Remote, refs: Collection[str], limit_s: f
     limits = Limits(timeout_s=limit_s, file_max_bytes=most)
     for attempt in range(ATTEMPTS_MAX):
         try:
-            await remote.talk("fetch", *always, *options, remote.url, at=mirror, stdin=lines, limits=limits)
+            await remote.talk("fetch", *always, *options, "--", remote.url, at=mirror, stdin=lines, limits=limits)
             return
         except GitError as error:
             await asyncio.to_thread(_tidy, mirror)

@@ -41,7 +41,7 @@ class Remote:
     async def told(self, *names: str) -> Listing:
         """The same, always by asking git.  Raises RemoteError."""
         patterns = (f"{name}*" if name.endswith("/") else name for name in names)
-        _, out = await self.talk("ls-remote", self.url, *patterns, limits=LISTING_LIMITS)
+        _, out = await self.talk("ls-remote", "--", self.url, *patterns, limits=LISTING_LIMITS)
         return _listing(out, names)
 
     async def heads(self) -> dict[str, str]:
@@ -61,7 +61,7 @@ class Remote:
         found = await self._in_place(lambda: reffiles.head(self.url))
         if found is not None:
             return found.removeprefix(HEADS)
-        _, out = await self.talk("ls-remote", "--symref", self.url, _HEAD, limits=LISTING_LIMITS)
+        _, out = await self.talk("ls-remote", "--symref", "--", self.url, _HEAD, limits=LISTING_LIMITS)
         first = out.split("\n", 1)[0]
         return first.split()[1].removeprefix(HEADS) if first.startswith("ref:") else ""
 
