@@ -16,11 +16,11 @@ from headgate.config.parse import ParseCache
 from headgate.config.tenants import Connection, Tenant, parse_tenants
 from headgate.gate.change import Change
 from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State
+from headgate.map.kept.state import writes
 from headgate.map.records import Finished
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Request
 from headgate.services.context import Context
-from headgate.services.scheduler.keeping import writes
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Op

@@ -12,6 +12,7 @@ import zstandard
 from headgate.base.tasks import end, run_until
 from headgate.config.tenants import Connection, Tenant, parse_tenants
 from headgate.gate.change import Change
+from headgate.map.kept.state import load
 from headgate.map.places import Map
 from headgate.map.tree import locate
 from headgate.recipes.mirror import Mirror
@@ -20,7 +21,6 @@ from headgate.services.executor import Executor
 from headgate.services.membership import Body, serve
 from headgate.services.merger import Merger
 from headgate.services.recorder import Recorder
-from headgate.services.scheduler.keeping import load
 from headgate.services.scheduler.scheduler import Scheduler
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store

@@ -11,6 +11,7 @@ from headgate.gate.change import Standing
 from headgate.gate.model import Build
 from headgate.gate.work import BuildSpec, RepoState
 from headgate.map.inventory.nodes import Nodes
+from headgate.map.kept.forms import BUILDSET, ITEM, PIPELINE, QUEUE
 from headgate.map.locks import Locks
 from headgate.map.queues import (
     BuildRequests,
@@ -27,7 +28,6 @@ from headgate.map.queues import (
 )
 from headgate.map.records import (
     BranchCache,
-    BuildSetRecord,
     CacheEntry,
     ComponentRecord,
     ConfigBranch,
@@ -35,12 +35,9 @@ from headgate.map.records import (
     Empty,
     FleetSecret,
     Formats,
-    ItemRecord,
     LayoutRecord,
     ManagementResult,
-    PipelineRecord,
     Proposed,
-    QueueRecord,
     Raw,
     SemaphoreRecord,
     SystemConf,
@@ -294,7 +291,7 @@ class JobPlace(Dir):
 class BuildSetPlace(Dir):
     """One buildset: there is one an item; a new base is a new one."""
 
-    record = place(BuildSetRecord, "Base, merge, job names, errors.", by="scheduler", own=True)
+    record = place(BUILDSET.type, "Base, merge, job names, errors.", by="scheduler", own=True)
     repo_state = place(
         RepoState,
         "Commits of every repository, before and after the merge; one for all jobs (others had two nodes).",
@@ -315,21 +312,21 @@ class BuildSetPlace(Dir):
 class ItemPlace(Dir):
     """One item."""
 
-    record = place(ItemRecord, "The change, and which buildset is current.", by="scheduler", own=True)
+    record = place(ITEM.type, "The change, and which buildset is current.", by="scheduler", own=True)
     buildset = each(BuildSetPlace, key="buildset uuid")
 
 
 class QueuePlace(Dir):
     """One queue."""
 
-    record = place(QueueRecord, "Items in order, the window, what landed beneath them.", by="scheduler", own=True)
+    record = place(QUEUE.type, "Items in order, the window, what landed beneath them.", by="scheduler", own=True)
 
 
 class Pipeline(Dir):
     """One pipeline."""
 
     record = place(
-        PipelineRecord, "Queues in order; written only by who holds the pipeline's lock.", by="scheduler", own=True
+        PIPELINE.type, "Queues in order; written only by who holds the pipeline's lock.", by="scheduler", own=True
     )
     queue = each(QueuePlace, key="queue uuid", doc="Queues; items refer to none, queues to items.")
     item = each(ItemPlace, key="item uuid")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from headgate.config.model import ConfigError
 from headgate.gate.change import Change
-from headgate.gate.model import Phase, Successor, Unfollowed
 from headgate.gate.work import Managed
 
 
@@ -160,54 +157,6 @@ class Holder(msgspec.Struct, frozen=True):
 
 class SemaphoreRecord(msgspec.Struct, frozen=True):
     holders: tuple[Holder, ...]
-
-
-class PipelineRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    queues: tuple[str, ...] = ()
-    failures: int = 0
-    disabled: bool = False
-    v: int = 1
-
-
-class QueueRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    name: str
-    items: tuple[str, ...] = ()
-    window: int = 20
-    landed: tuple[str, ...] = ()
-    landed_keys: tuple[str, ...] = ()
-    unfollowed: Mapping[str, Unfollowed] = {}
-    dynamic: bool = False
-    v: int = 1
-
-
-class ItemRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    change: Change
-    live: bool = True
-    event: str = ""
-    enqueued_ms: int = 0
-    resets: int = 0
-    started: bool = False
-    exempt: bool = False
-    trouble: str = ""
-    successor: Successor | None = None
-    buildset: str = ""
-    v: int = 1
-
-
-class BuildSetRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    ahead: str | None = None
-    merge: Phase = Phase.WAITING
-    error: str = ""
-    blame: str = ""
-    jobs: tuple[str, ...] | None = None
-    """None: not frozen yet."""
-    fail_fast: bool = False
-    in_pipeline: bool = True
-    config_errors: tuple[ConfigError, ...] = ()
-    warnings: tuple[str, ...] = ()
-    landing: bool = False
-    landing_error: str = ""
-    v: int = 1
 
 
 class Proposed(msgspec.Struct, frozen=True):

@@ -18,13 +18,13 @@ from headgate.gate.change import Change
 from headgate.gate.graph import waiting_for
 from headgate.gate.model import Build, Item, Phase, Queue
 from headgate.gate.report import failing_reasons
+from headgate.map.kept.state import Loaded, load
 from headgate.map.records import LayoutRecord, SemaphoreRecord, Trouble, Troubles
 from headgate.map.tree import unescape
 from headgate.recipes.codec import readable
 from headgate.recipes.requests import Request
 from headgate.services.context import Context
 from headgate.services.quarantine.quarantine import Quarantine
-from headgate.services.scheduler.keeping import Loaded, load
 from headgate.web.shapes import (
     ComponentShape,
     HolderShape,

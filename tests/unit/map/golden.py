@@ -20,15 +20,19 @@ from headgate.recipes import codec
 from headgate.recipes.codec import encode, unpack
 
 FILE = Path(__file__).parent / "golden.json"
-"""Format -> name of a type -> its bytes, as text."""
+"""Format, or the commit of a release -> name of a type -> its bytes, as text."""
 PLAIN: dict[Any, Any] = {str: "text", int: 7, float: 0.5, bool: True, bytes: b"bytes", Any: {"a": [1]}, object: "o"}
 
 
 def records() -> dict[str, msgspec.Struct]:
     """Name of a type -> one of it, every field set."""
+    return {kind.__name__: _sample(kind, 0) for kind in types_of_places() if not hasattr(kind, "to_wire")}
+
+
+def types_of_places() -> set[Any]:
+    """All that something on the map is of."""
     places = [row.place for tree in trees() for row in render(tree.dir, tree.root) if row.place is not None]
-    kinds = {kind for place in places for kind in _members(place.type)}
-    return {kind.__name__: _sample(kind, 0) for kind in kinds if not hasattr(kind, "to_wire")}
+    return {kind for place in places for kind in _members(place.type)}
 
 
 def _members(form: Any) -> tuple[Any, ...]:

@@ -11,9 +11,10 @@ from headgate.config.model import FrozenJob
 from headgate.gate.change import Change
 from headgate.gate.work import RepoState
 from headgate.map.check import check
+from headgate.map.kept.forms import ITEM, PIPELINE
 from headgate.map.keys import KeyStorage, ProjectKeyPairs
 from headgate.map.places import Map
-from headgate.map.records import Finished, ItemRecord, PipelineRecord
+from headgate.map.records import Finished
 from headgate.map.show import show
 from headgate.recipes import blob
 from headgate.store.sqlite import SqliteBackend
@@ -44,8 +45,8 @@ def large_state():
 def test_what_is_in_its_place_is_no_finding():
     findings = check(
         entries(
-            GATE.record.put(PipelineRecord(queues=("q",))),
-            GATE.item("i1").record.put(ItemRecord(change=Change("git", "host/p", "main"))),
+            GATE.record.put(PIPELINE.type(queues=("q",))),
+            GATE.item("i1").record.put(ITEM.type(change=Change("git", "host/p", "main"))),
             BUILDSET.job("unit/py").record.put(FrozenJob("unit/py")),
             *BUILDSET.repo_state.blob(RepoState()),
             line(MAP.cleanup.sempahores.path),
@@ -93,7 +94,7 @@ def test_what_cannot_be_read_is_told_with_its_path():
 
 
 def test_a_place_is_alive_when_something_is_in_or_below_it():
-    findings = check(entries(GATE.record.put(PipelineRecord()), MAP.history.stream.append(FINISHED)[0]))
+    findings = check(entries(GATE.record.put(PIPELINE.type()), MAP.history.stream.append(FINISHED)[0]))
     assert findings.alive == {"/zuul/tenant/<tenant>", "/zuul/tenant/<tenant>/pipeline/<pipeline>"}
     assert "/zuul/ltime: no entry now" in findings.text(every=True)
 
@@ -107,8 +108,8 @@ def test_shown_by_depth_with_values_and_troubles():
     shown = list(
         show(
             entries(
-                GATE.record.put(PipelineRecord(failures=3)),
-                MAP.tenant("acme").pipeline("a/b").record.put(PipelineRecord()),
+                GATE.record.put(PIPELINE.type(failures=3)),
+                MAP.tenant("acme").pipeline("a/b").record.put(PIPELINE.type()),
                 Put("/zuul/tenant/stray", b""),
                 *BUILDSET.repo_state.blob(large_state()),
             ),
@@ -133,7 +134,7 @@ def run(*words):
 
 def test_the_command_reads_a_store(tmp_path):
     file = tmp_path / "store"
-    asyncio.run(written(file, [GATE.record.put(PipelineRecord()), Append(MAP.nodepool.path, b"w me")]))
+    asyncio.run(written(file, [GATE.record.put(PIPELINE.type()), Append(MAP.nodepool.path, b"w me")]))
     assert (looked := run("check", "--store", file)).exit_code == 0 and "seed places alive" in looked.output
     assert "gate" in run("tree", "--store", file, "tenant/acme").output
     assert "nodepool" not in run("tree", "--store", file, "tenant").output

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.gate.change import Change
+from headgate.map.kept.forms import ITEM, PIPELINE, QUEUE
 from headgate.map.places import Map
-from headgate.map.records import ItemRecord, PipelineRecord, QueueRecord
 from headgate.map.tree import Undecodable, escape, locate, render, unescape
 
 NAMES = st.text(st.characters(exclude_categories=("Cs",)))
@@ -53,8 +53,8 @@ def test_every_declared_place_is_found_by_its_template():
 def test_a_directory_may_hold_a_value_of_its_own():
     pipeline = Map().tenant("acme").pipeline("gate")
     assert pipeline.record.path == "/zuul/tenant/acme/pipeline/gate" == pipeline.path
-    assert found(pipeline.record.path).place.type is PipelineRecord
-    assert found(pipeline.queue("q").record.path).place.type is QueueRecord
+    assert found(pipeline.record.path).place.type is PIPELINE.type
+    assert found(pipeline.queue("q").record.path).place.type is QUEUE.type
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_the_root_is_a_matter_of_choice():
 
 @pytest.mark.parametrize("files", [0, 1000])
 def test_records_come_back_small_or_large(files):
-    record = ItemRecord(change=Change("git", "host/p", "main", files=tuple(f"dir/{n}" for n in range(files))))
+    record = ITEM.type(change=Change("git", "host/p", "main", files=tuple(f"dir/{n}" for n in range(files))))
     place = Map().tenant("acme").pipeline("gate").item("i").record
     value = place.encode(record)
     assert place.decode(value) == record

@@ -20,6 +20,7 @@ from headgate.gate.leave import set_aside
 from headgate.gate.model import Action, Cancel, Faulty, Resume, Run, State, World
 from headgate.gate.start import awaited
 from headgate.gate.work import Answer, BuildEnded, BuildOutcome, BuildPaused, LayoutChanged
+from headgate.map.kept.state import Damaged, garbage, load
 from headgate.map.places import PipelineEvents
 from headgate.map.records import ForPipeline, ManagementResult
 from headgate.recipes import blob
@@ -34,7 +35,6 @@ from headgate.services.context import Context
 from headgate.services.judging.proposals import Proposals
 from headgate.services.nodes.zones import zone_of
 from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries, said
-from headgate.services.scheduler.keeping import Damaged, garbage, load
 from headgate.services.scheduler.notices import notices, reports, tell_of
 from headgate.services.scheduler.semaphores import Semaphores
 from headgate.services.scheduler.standings import Standings

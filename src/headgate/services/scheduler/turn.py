@@ -21,12 +21,12 @@ from headgate.gate.change import Change, Standing
 from headgate.gate.model import Action, Cancel, Item, Land, Merge, Record, Report, Resume, Run, State, Supersede
 from headgate.gate.report import artifacts_of
 from headgate.gate.work import Dequeue
+from headgate.map.kept.state import writes
 from headgate.map.places import Map
 from headgate.map.records import Finished, ForPipeline
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Open, Request, Requests
 from headgate.services.context import COMMIT_OPS_MAX
-from headgate.services.scheduler.keeping import writes
 from headgate.services.scheduler.standings import remember
 from headgate.store.types import COMMIT_SIZE_MAX_BYTES, PARENTS_MAX, Append, At, Delete, Op, Put
 

@@ -1,26 +1,33 @@
 """A pipeline's state as records in the store, and back.
 
-The state is written as the difference of two frozen values: what did not change is the same object and costs
-nothing.
+The state is written as the difference of two frozen values: what did not change is the same object and costs nothing.
+What lies in each record is said by `forms`; here is where each record lies, and what must be there with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from headgate.config.model import FrozenGraph, FrozenJob
 from headgate.gate.change import Change
-from headgate.gate.model import Build, BuildSet, Item, Queue, State
+from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State
+from headgate.map.kept.forms import BUILDSET, GRAPH, ITEM, PIPELINE, QUEUE, Form
 from headgate.map.places import BuildSetPlace, JobPlace
 from headgate.map.places import Pipeline as PipelinePlace
-from headgate.map.records import BuildSetRecord, ItemRecord, PipelineRecord, Proposed, QueueRecord
+from headgate.map.records import Proposed
 from headgate.map.tree import Address, Undecodable, encode_plain, unescape
 from headgate.recipes import blob
 from headgate.store.types import Delete, Entry, Op, Put
 
 R = TypeVar("R")
+V = TypeVar("V", bound=msgspec.Struct)
+
+MISSING = "it is missing, though another record names it"
 
 
 @dataclass(slots=True)
@@ -38,25 +45,21 @@ class Writes:
     """Deletions of what nothing points to any more."""
 
 
-def _pipeline_record(state: State) -> PipelineRecord:
-    return PipelineRecord(
-        queues=tuple(queue.id for queue in state.queues), failures=state.failures, disabled=state.disabled
-    )
-
-
 def writes(place: PipelinePlace, before: State, after: State) -> Writes:
     """What to write so that the records under `place` say `after` instead of `before`."""
     out = Writes()
-    if _pipeline_record(before) != _pipeline_record(after):
-        out.queues.append(place.record.put(_pipeline_record(after)))
+    if (record := _changed(PIPELINE, before, after)) is not None:
+        out.queues.append(place.record.put(record))
     old = {queue.id: queue for queue in before.queues}
     old_items = {item.id: item for _, item in before.items()}
     for queue in after.queues:
-        if queue is not old.get(queue.id):
-            _queue(place, old.get(queue.id), queue, out)
-            for item in queue.items:
-                if item is not (was := old_items.get(item.id)):
-                    _item(place, was, item, out)
+        if queue is (was_queue := old.get(queue.id)):
+            continue
+        if (record := _changed(QUEUE, was_queue, queue)) is not None:
+            out.queues.append(place.queue(queue.id).record.put(record))
+        for item in queue.items:
+            if item is not (was := old_items.get(item.id)):
+                _item(place, was, item, out)
     kept = {item.id for _, item in after.items()}
     for id, item in old_items.items():
         if id not in kept:
@@ -66,49 +69,22 @@ def writes(place: PipelinePlace, before: State, after: State) -> Writes:
     return out
 
 
-def _queue(place: PipelinePlace, before: Queue | None, queue: Queue, out: Writes) -> None:
-    record = _queue_record(queue)
-    if before is None or _queue_record(before) != record:
-        out.queues.append(place.queue(queue.id).record.put(record))
-
-
-def _queue_record(queue: Queue) -> QueueRecord:
-    return QueueRecord(
-        name=queue.name,
-        items=tuple(item.id for item in queue.items),
-        window=queue.window,
-        landed=queue.landed,
-        landed_keys=queue.landed_keys,
-        unfollowed=queue.unfollowed,
-        dynamic=queue.dynamic,
-    )
+def _changed(form: Form[V], before: V | None, after: V) -> Any:  # a record of the form
+    """The record to write; None: it says so already."""
+    record = form.record(after)
+    return None if before is not None and form.record(before) == record else record
 
 
 def _item(place: PipelinePlace, before: Item | None, item: Item, out: Writes) -> None:
     here = place.item(item.id)
     old, new = before.buildset if before else None, item.buildset
-    if before is None or _item_record(before) != _item_record(item):
-        out.items.setdefault(item.id, []).append(here.record.put(_item_record(item)))
+    if (record := _changed(ITEM, before, item)) is not None:
+        out.items.setdefault(item.id, []).append(here.record.put(record))
     if old is not None and (new is None or new.id != old.id):
         _drop_buildset(place, item.id, old, out)
         old = None
     if new is not None and new is not old:
         _buildset(place, item.id, old, new, out)
-
-
-def _item_record(item: Item) -> ItemRecord:
-    return ItemRecord(
-        change=item.change,
-        live=item.live,
-        event=item.event,
-        enqueued_ms=item.enqueued_ms,
-        resets=item.resets,
-        started=item.started,
-        exempt=item.exempt,
-        trouble=item.trouble,
-        successor=item.successor,
-        buildset=item.buildset.id if item.buildset else "",
-    )
 
 
 def _buildset(place: PipelinePlace, item: str, before: BuildSet | None, new: BuildSet, out: Writes) -> None:
@@ -117,10 +93,8 @@ def _buildset(place: PipelinePlace, item: str, before: BuildSet | None, new: Bui
         out.fresh.extend(here.repo_state.blob(new.state))
     if new.proposed and (before is None or before.proposed is not new.proposed):
         out.fresh.extend(here.proposed.blob(Proposed(new.proposed)))
-    known = {job.name for job in before.jobs} if before else set()
-    for job in new.jobs:
-        if job.name not in known:
-            out.fresh.append(here.job(job.name).record.put(job))
+    known = {job.name for job in _every_job(before)} if before else set()
+    out.fresh.extend(here.job(job.name).record.put(job) for job in _every_job(new) if job.name not in known)
     for name, gone in before.builds.items() if before else ():
         if name not in new.builds:
             out.builds[gone.id] = _drop_build(here, gone)
@@ -131,25 +105,13 @@ def _buildset(place: PipelinePlace, item: str, before: BuildSet | None, new: Bui
         out.builds[build.id] = [here.job(name).build(build.id).record.put(build)]
         if was is not None and was.id != build.id:
             out.stale.extend(_drop_build(here, was))
-    if before is None or _buildset_record(before) != _buildset_record(new):
-        out.items.setdefault(item, []).append(here.record.put(_buildset_record(new)))
+    if (record := _changed(BUILDSET, before, new)) is not None:
+        out.items.setdefault(item, []).append(here.record.put(record))
 
 
-def _buildset_record(buildset: BuildSet) -> BuildSetRecord:
-    graph = buildset.graph
-    return BuildSetRecord(
-        ahead=buildset.ahead,
-        merge=buildset.merge,
-        error=buildset.error,
-        blame=buildset.blame,
-        jobs=None if graph is None else tuple(job.name for job in graph.jobs),
-        fail_fast=graph.fail_fast if graph else False,
-        in_pipeline=graph.in_pipeline if graph else True,
-        config_errors=buildset.config_errors,
-        warnings=buildset.warnings,
-        landing=buildset.landing,
-        landing_error=buildset.landing_error,
-    )
+def _every_job(buildset: BuildSet) -> tuple[FrozenJob, ...]:
+    """Also those that run once it has succeeded."""
+    return (*buildset.graph.jobs, *buildset.graph.reporters) if buildset.graph is not None else ()
 
 
 def _drop_item(place: PipelinePlace, item: Item, out: Writes) -> None:
@@ -162,7 +124,7 @@ def _drop_buildset(place: PipelinePlace, item: str, buildset: BuildSet, out: Wri
     here = place.item(item).buildset(buildset.id)
     for build in buildset.builds.values():
         out.stale.extend(_drop_build(here, build))
-    out.stale.extend(here.job(job.name).record.delete() for job in buildset.jobs)
+    out.stale.extend(here.job(job.name).record.delete() for job in _every_job(buildset))
     if buildset.state is not None:
         out.stale.extend(blob.delete_ops(here.repo_state.path, encode_plain(buildset.state)))
     if buildset.proposed:
@@ -184,17 +146,22 @@ class _Entries:
     def __init__(self, entries: Iterable[Entry]) -> None:
         self.all = list(entries)
         self._by_path = {entry.path: entry for entry in self.all}
-        parents = ((entry.path.rpartition("/")[0], entry) for entry in self.all)
-        self._builds = {above: entry for above, entry in parents if above.endswith("/build")}
-        """The path above a job's one build -> it."""
+        self._builds: dict[str, list[Entry]] = {}
+        """The path above a job's builds -> them."""
+        for entry in self.all:
+            if (above := entry.path.rpartition("/")[0]).endswith("/build"):
+                self._builds.setdefault(above, []).append(entry)
 
     def get(self, address: Address[R]) -> R | None:
         """The record there; None when there is none.  Raises Undecodable."""
         entry = self._by_path.get(address.path)
         return None if entry is None else address.decode(entry.value)
 
-    def blob(self, address: Address[R]) -> R | None:
+    def blob(self, address: Address[R], *, needed: bool) -> R | None:
+        """None when there is none.  Raises Undecodable, for one that is `needed` and missing, too."""
         entry = self._by_path.get(address.path)
+        if entry is None and needed:
+            raise Undecodable(address.path, MISSING)
         if entry is None:
             return None
         try:
@@ -203,21 +170,22 @@ class _Entries:
             raise Undecodable(address.path, str(error)) from error
 
     def build(self, job: JobPlace, name: str) -> Build | None:
-        """The one build of a job.  Raises Undecodable, for one of another job or name, too."""
-        entry = self._builds.get(f"{job.path}/build")
-        if entry is None:
-            return None
-        id = unescape(entry.path.rpartition("/")[2])
-        build = job.build(id).record.decode(entry.value)
-        if (build.id, build.job) != (id, name):
-            raise Undecodable(entry.path, f"it is build {build.id} of {build.job}")
-        return build
+        """The latest attempt at a job: who wrote it may have died before the one before it was removed.  Raises
+        Undecodable, for one of another job or name, too."""
+        attempts = list[Build]()
+        for entry in self._builds.get(f"{job.path}/build", ()):
+            id = unescape(entry.path.rpartition("/")[2])
+            build = job.build(id).record.decode(entry.value)
+            if (build.id, build.job) != (id, name):
+                raise Undecodable(entry.path, f"it is build {build.id} of {build.job}")
+            attempts.append(build)
+        return max(attempts, key=lambda build: build.attempt, default=None)
 
     def need(self, address: Address[R]) -> R:
         """Raises Undecodable, for what is missing, too."""
         found = self.get(address)
         if found is None:
-            raise Undecodable(address.path, "it is missing, though another record names it")
+            raise Undecodable(address.path, MISSING)
         return found
 
     def items(self, place: PipelinePlace) -> list[str]:
@@ -253,48 +221,39 @@ def load(place: PipelinePlace, entries: Iterable[Entry]) -> Loaded:
 class _Loading:
     def __init__(self, place: PipelinePlace, found: _Entries) -> None:
         self._place, self._found = place, found
+        self._seen: set[str] = set()
+        """Items that a queue has."""
         self.damaged: list[Damaged] = []
 
     def state(self) -> State:
-        record, torn = PipelineRecord(), False
+        record, queues, torn = PIPELINE.record(State()), list[Queue](), False
         try:
             record = self._found.get(self._place.record) or record
         except Undecodable as error:
             self.damaged.append(Damaged(error.path, error.why))
             torn = True
-        queues = []
-        for id in record.queues:
+        for id in dict.fromkeys(record.queues):
             try:
-                queues.append(self._queue(id, self._found.need(self._place.queue(id).record)))
+                queue = self._found.need(self._place.queue(id).record)
             except Undecodable as error:
                 self.damaged.append(Damaged(error.path, error.why))
                 torn = True
-        state = State(queues=tuple(queues), failures=record.failures, disabled=record.disabled)
+                continue
+            items = (self._item(item) for item in queue.items)
+            queues.append(QUEUE.value(queue, id=id, items=tuple(item for item in items if item is not None)))
         if torn:
-            self._name_the_lost({item.id for _, item in state.items()})
-        return state
+            self._name_the_lost()
+        return PIPELINE.value(record, queues=tuple(queues))
 
-    def _name_the_lost(self, kept: set[str]) -> None:
+    def _name_the_lost(self) -> None:
         """Items whose queue is not known any more."""
         for id in self._found.items(self._place):
-            record = self._record(id) if id not in kept else None
+            record = self._record(id) if id not in self._seen else None
             if record is not None and record.live:
                 path = self._place.item(id).record.path
                 self.damaged.append(Damaged(path, "the record of its queue is damaged", change=record.change))
 
-    def _queue(self, id: str, queue: QueueRecord) -> Queue:
-        return Queue(
-            id=id,
-            name=queue.name,
-            items=tuple(item for i in queue.items if (item := self._item(i)) is not None),
-            window=queue.window,
-            landed=queue.landed,
-            landed_keys=queue.landed_keys,
-            unfollowed=queue.unfollowed,
-            dynamic=queue.dynamic,
-        )
-
-    def _record(self, id: str) -> ItemRecord | None:
+    def _record(self, id: str) -> Any:  # of the form ITEM
         """None: it is damaged."""
         try:
             return self._found.need(self._place.item(id).record)
@@ -303,60 +262,56 @@ class _Loading:
             return None
 
     def _item(self, id: str) -> Item | None:
-        record, buildset = self._record(id), None
+        if id in self._seen:
+            self.damaged.append(Damaged(self._place.item(id).record.path, "it is in its queue, or in two, twice"))
+            return None
+        self._seen.add(id)
+        record = self._record(id)
         if record is None:
             return None
+        buildset, epilogue = None, record.epilogue
         try:
             if record.buildset:
-                buildset = self._buildset(
-                    self._place.item(id).buildset(record.buildset), record.change, record.buildset
-                )
+                found = self._found.need(self._place.item(id).buildset(record.buildset).record)
+                buildset = self._buildset(id, record.buildset, found, record.change)
+                epilogue = epilogue or (found.apart is None and _was_epilogue(record))
         except Undecodable as error:
             self.damaged.append(Damaged(error.path, error.why, id))
-        return Item(
-            id=id,
-            change=record.change,
-            live=record.live,
-            event=record.event,
-            enqueued_ms=record.enqueued_ms,
-            resets=record.resets,
-            started=record.started,
-            exempt=record.exempt,
-            trouble=record.trouble,
-            successor=record.successor,
-            buildset=buildset,
-        )
+        return replace(ITEM.value(record, id=id, buildset=buildset), epilogue=epilogue)
 
-    def _buildset(self, here: BuildSetPlace, change: Change, id: str) -> BuildSet:
+    def _buildset(self, item: str, id: str, record: Any, change: Change) -> BuildSet:  # of the form BUILDSET
         """Raises Undecodable: for what is missing or another's, too."""
-        found = self._found
-        record = found.need(here.record)
-        jobs = tuple(self._job(here.job(name), name) for name in record.jobs or ())
-        builds = {job.name: build for job in jobs if (build := found.build(here.job(job.name), job.name)) is not None}
-        proposed, state = found.blob(here.proposed), found.blob(here.repo_state)
+        found, here = self._found, self._place.item(item).buildset(id)
+        graph, builds = self._graph(here, record), dict[str, Build]()
+        for job in graph.jobs if graph is not None else ():
+            if (build := found.build(here.job(job.name), job.name)) is not None:
+                builds[job.name] = build
+        apart = record.apart if record.apart is not None else ("state",) * (record.merge is Phase.MERGED)
+        state = found.blob(here.repo_state, needed="state" in apart)
+        proposed = found.blob(here.proposed, needed="proposed" in apart)
         if state is not None and change.is_change and all(one.commit != change.commit for one in state.chain[-1:]):
             raise Undecodable(here.repo_state.path, "it is of another change")
-        return BuildSet(
-            id=id,
-            ahead=record.ahead,
-            merge=record.merge,
-            error=record.error,
-            blame=record.blame,
-            state=state,
-            proposed=proposed.files if proposed else {},
-            graph=None if record.jobs is None else FrozenGraph(jobs, record.fail_fast, record.in_pipeline),
-            builds=builds,
-            config_errors=record.config_errors,
-            warnings=record.warnings,
-            landing=record.landing,
-            landing_error=record.landing_error,
-        )
+        files = proposed.files if proposed is not None else {}
+        return BUILDSET.value(record, id=id, state=state, proposed=files, graph=graph, builds=builds)
+
+    def _graph(self, here: BuildSetPlace, record: Any) -> FrozenGraph | None:  # as above
+        """None: it is not frozen yet."""
+        if record.jobs is None:
+            return None
+        jobs = tuple(self._job(here.job(name), name) for name in record.jobs)
+        reporters = tuple(self._job(here.job(name), name) for name in record.reporters)
+        return GRAPH.value(record, jobs=jobs, reporters=reporters)
 
     def _job(self, here: JobPlace, name: str) -> FrozenJob:
         job = self._found.need(here.record)
         if job.name != name:
             raise Undecodable(here.record.path, f"it is the job {job.name}")
         return job
+
+
+def _was_epilogue(record: Any) -> bool:  # of the form ITEM
+    """Older versions did not write that an item is one: no other has a buildset without having been started."""
+    return bool(record.live) and record.resets == 0
 
 
 def garbage(place: PipelinePlace, entries: Iterable[Entry], state: State) -> list[Op]:

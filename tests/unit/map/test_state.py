@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from headgate.config.model import FrozenGraph, FrozenJob
 from headgate.gate.change import Change
 from headgate.gate.model import Build, BuildSet, Cancel, Item, Land, Phase, Queue, State
 from headgate.gate.work import LandRequest, MergeItem, RepoState
+from headgate.map.kept.state import garbage, load, writes
 from headgate.map.places import Map
+from headgate.recipes.codec import encode
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Open, Request, Requests
-from headgate.services.scheduler.keeping import garbage, load, writes
 from headgate.services.scheduler.turn import Piece, Turn, packed
 from headgate.store.memory import MemoryBackend
 from headgate.store.model import check_commit
@@ -32,7 +34,7 @@ def state() -> State:
             (MergeItem("i1", "h/p", "local", "master", "r", "1" * 40),), {"h/p": {"refs/heads/master": "2"}}
         ),
         proposed={"h/p": {"master": {"zuul.yaml": "x" * 900_000}}},
-        graph=FrozenGraph(jobs, fail_fast=True),
+        graph=FrozenGraph(jobs, fail_fast=True, debug=True, reporters=(FrozenJob(name="tells", type="reporter"),)),
         builds={"unit": Build(id="u1", job="unit", result="SUCCESS", data={"a": 1})},
     )
     items = (Item(id="i1", change=change, buildset=buildset, resets=2, event="e"), Item(id="i2", change=change))
@@ -61,7 +63,7 @@ async def test_the_difference_of_two_states_is_all_that_is_written() -> None:
     second = replace(first, queues=(replace(queue, items=queue.items[1:]),))
     await write(store, first, second)
     assert load(PLACE, await store.list(PLACE.path)).state == second
-    assert store.counts.ops - before <= 9
+    assert store.counts.ops - before <= 10
     assert not garbage(PLACE, await store.list(PLACE.path), second)
 
 
@@ -122,3 +124,63 @@ def test_what_is_no_longer_wanted_is_cancelled_however_much_it_is() -> None:
     for commit in commits:
         check_commit(commit.checks, commit.ops)
     assert [op.path for commit in commits for op in commit.ops] == [f"{requests.places.requests}/{id}" for id in builds]
+
+
+def stored(value: State) -> list[Entry]:
+    """As it lies in a store."""
+    diff = writes(PLACE, State(), value)
+    every = [*diff.fresh, *diff.queues, *(op for ops in (*diff.builds.values(), *diff.items.values()) for op in ops)]
+    return [Entry(op.path, op.value, 1, 1) for op in every if isinstance(op, Put)]
+
+
+def test_what_is_known_of_what_has_landed_is_read_again() -> None:
+    first = state()
+    item = replace(first.queues[0].items[0], epilogue=True)
+    second = replace(first, queues=(replace(first.queues[0], items=(item,)),))
+    assert load(PLACE, stored(second)).state == second
+
+
+B1 = PLACE.item("i1").buildset("b1")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        B1.record.path,
+        B1.job("unit").record.path,
+        B1.job("a/b c").record.path,
+        B1.job("tells").record.path,
+        B1.repo_state.path,
+        B1.proposed.path,
+    ],
+)
+def test_what_a_record_names_must_be_there_or_its_item_stops(path: str) -> None:
+    loaded = load(PLACE, [entry for entry in stored(state()) if entry.path != path])
+    (damaged,) = loaded.damaged
+    assert (damaged.item, damaged.path) == ("i1", path) and "missing" in damaged.why
+    item, other = loaded.state.queues[0].items
+    assert item.buildset is None and other == state().queues[0].items[1]
+
+
+@pytest.mark.parametrize("path", [PLACE.item("i2").record.path, PLACE.queue("q").record.path])
+def test_an_item_or_queue_that_is_named_and_missing_is_told(path: str) -> None:
+    loaded = load(PLACE, [entry for entry in stored(state()) if entry.path != path])
+    assert path in {damaged.path for damaged in loaded.damaged}
+    assert "i2" not in {item.id for _, item in loaded.state.items()}
+
+
+def test_an_item_in_two_queues_is_in_the_first_and_told() -> None:
+    first = state()
+    twice = replace(first, queues=(*first.queues, replace(first.queues[0], id="q2")))
+    loaded = load(PLACE, stored(twice))
+    assert loaded.state.queues[0] == first.queues[0] and loaded.state.queues[1].items == ()
+    assert [damaged.path for damaged in loaded.damaged] == [PLACE.item(id).record.path for id in ("i1", "i2")]
+
+
+@pytest.mark.parametrize("later", ["a", "z"])
+def test_of_two_attempts_that_a_dying_writer_left_the_later_counts(later: str) -> None:
+    """The one before goes in the last of a turn's commits, when its end is no longer in any queue."""
+    first, again = state(), Build(id=later, job="unit", attempt=2)
+    left = [*stored(first), Entry(B1.job("unit").build(later).record.path, encode(again), 2, 2)]
+    buildset = load(PLACE, left).state.queues[0].items[0].buildset
+    assert buildset is not None and buildset.builds["unit"] == again

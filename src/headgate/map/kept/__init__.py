@@ -1,0 +1,1 @@
+"""A pipeline's state as it lies in the store."""

@@ -1,0 +1,97 @@
+"""The gate's own values as records.
+
+A value is declared once, in `gate.model`.  What has a place of its own is named in the record of what holds it, by its
+key; all other members stand there as they are.  A member added to a value is therefore kept without another word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar, get_origin
+
+import msgspec
+from msgspec.structs import FieldInfo, fields
+
+from headgate.config.model import FrozenGraph
+from headgate.gate.model import BuildSet, Item, Queue, State
+
+V = TypeVar("V", bound=msgspec.Struct)
+
+_Field = tuple[str, Any] | tuple[str, Any, Any]  # what msgspec.defstruct takes
+
+
+class Form(Generic[V]):
+    """How the values of one type lie in their records.
+
+    `key`: the member that names the place, and is not repeated.  `named`: member -> the key of what it holds, which has
+    a place of its own.  `apart`: members that lie beside the record, each in a place of its own, when they hold
+    anything.  `below`: members that are found below the place.  `spread`: the member whose own members stand in the
+    record; it is None when the first that it names is.
+    """
+
+    def __init__(
+        self,
+        of: type[V],
+        *,
+        key: str = "",
+        named: Mapping[str, str] | None = None,
+        apart: Sequence[str] = (),
+        below: Sequence[str] = (),
+        spread: tuple[str, Form[Any]] | None = None,
+    ) -> None:
+        self.of, self._named, self._apart, self._spread = of, named or {}, tuple(apart), spread
+        others = {key, *self._named, *apart, *below, *([spread[0]] if spread else [])}
+        self._plain = tuple(name for name in of.__struct_fields__ if name not in others)
+        self.type: type[Any] = msgspec.defstruct(  # its members are those of the value
+            of.__name__, list(self._fields()), frozen=True, omit_defaults=True, kw_only=True, module=__name__
+        )
+        self.type.__doc__ = of.__doc__
+
+    def _fields(self) -> Iterator[_Field]:
+        every = {one.name: one for one in fields(self.of)}
+        for name in self._named:
+            yield (name, tuple[str, ...], ()) if get_origin(every[name].type) is tuple else (name, str, "")
+        yield from (_same(every[name]) for name in self._plain)
+        if self._apart:
+            yield "apart", tuple[str, ...] | None, None
+        if self._spread is not None:
+            (name, type, *_), *rest = self._spread[1]._fields()
+            yield name, type | None, None
+            yield from rest
+
+    def record(self, value: V) -> Any:
+        """What is to be written of it."""
+        return self.type(**self._members(value))
+
+    def _members(self, value: V) -> dict[str, Any]:
+        found = {name: getattr(value, name) for name in self._plain}
+        for name, key in self._named.items():
+            held = getattr(value, name)
+            if isinstance(held, tuple):
+                found[name] = tuple(getattr(one, key) for one in held)
+            else:
+                found[name] = getattr(held, key) if held is not None else ""
+        if self._apart:
+            found["apart"] = tuple(name for name in self._apart if getattr(value, name))
+        if self._spread is not None and (whole := getattr(value, self._spread[0])) is not None:
+            found |= self._spread[1]._members(whole)
+        return found
+
+    def value(self, record: Any, **rest: Any) -> V:
+        """The value again.  `rest`: what the record does not have, but names."""
+        return self.of(**{name: getattr(record, name) for name in self._plain}, **rest)
+
+
+def _same(field: FieldInfo) -> _Field:
+    if field.default is not msgspec.NODEFAULT:
+        return field.name, field.type, field.default
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.name, field.type, msgspec.field(default_factory=field.default_factory)
+    return field.name, field.type
+
+
+PIPELINE = Form(State, named={"queues": "id"})
+QUEUE = Form(Queue, key="id", named={"items": "id"})
+ITEM = Form(Item, key="id", named={"buildset": "id"})
+GRAPH = Form(FrozenGraph, named={"jobs": "name", "reporters": "name"})
+BUILDSET = Form(BuildSet, key="id", apart=("state", "proposed"), below=("builds",), spread=("graph", GRAPH))
