@@ -52,6 +52,8 @@ TASKS = {
     "testing/queues/fleet.py": "whoever posts ends with the fleet",
     "testing/queues/simulator.py": "processes of the simulation, and requests that arrive late",
     "testing/sim/link.py": "what is under way to the store arrives, whatever becomes of its sender",
+    "services/queueing/calling.py": "who waits for a place leaves when asked to",
+    "services/queueing/lane.py": "a record of the try under way, ended with it",
     "testing/sim/simulation.py": "processes of the simulation",
     "testing/stores/machine.py": "a lease that runs out while others are renewed",
     "testing/stores/wire.py": "the mirror of each side",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import re
 import signal
@@ -22,7 +23,7 @@ from headgate.adapters.messages.board import MessageBoard
 from headgate.adapters.messages.records import BODY_MAX_BYTES, Queue
 from headgate.base.errors import UserError
 from headgate.cli.queue.worker import command
-from headgate.cli.queue.workerfile import read_worker_file
+from headgate.cli.queue.workerfile import WorkerFile, read_worker_file
 from headgate.map.check import check
 from headgate.map.trees import Tree
 from headgate.map.workers import ROOT, QueueMap, WorkerRecord
@@ -32,6 +33,7 @@ from headgate.queueing import progress as steps
 from headgate.queueing.ids import START, make_id, ticks_of, unix_text
 from headgate.queueing.lanes import DEAD_LETTERS
 from headgate.queueing.progress import NEW, Progress
+from headgate.queueing.tally import Tally
 from headgate.services.queueing import calling
 from headgate.services.queueing.calling import JobExit
 from headgate.services.queueing.desk import DeadLetter, dead_letter
@@ -42,7 +44,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.sqlite import SqliteBackend
 from headgate.store.store import GuardLost, Store
 from headgate.store.types import Delete, Put
-from headgate.testing.queues.crew import Crew, crew, serving
+from headgate.testing.queues.crew import QUICK, Crew, crew, serving
 
 
 @pytest.fixture
@@ -301,7 +303,7 @@ async def test_a_failed_message_is_tried_again_while_others_go_on(hands: Crew) -
         if message.body == "bad" and message.attempt < 3:
             raise OSError("not now")
 
-    hands.start(job, Policy(attempts=3, retry_delay_s=0.05))
+    hands.start(job, Policy(attempts=3, retry_delay_s=0.4))
     await hands.until("the third try", lambda: ("bad", 3) in seen)
     assert seen == [("bad", 1), ("good", 1), ("better", 1), ("bad", 2), ("bad", 3)]
     assert await dead_letters(hands) == []
@@ -357,7 +359,7 @@ async def test_a_dead_letter_that_another_worker_has_posted_already_is_there_onc
     message = Message("364875c74a9811e1919eb88d120c81de", "body", 1, "1327855340.4028359", "q")
     for now_ms, name in ((1, "first"), (2, "second")):
         worker.desk.worker, worker.desk.now_ms = name, lambda now_ms=now_ms: now_ms
-        await worker.desk.bury(message, 3, ValueError("bad"))
+        await worker.desk.bury(message, Tally(failed=3), ValueError("bad"))
     (letter,) = await hands.source.read(Lane(DEAD_LETTERS), START, 10)
     assert dead_letter(letter.body)[0].worker == "first"
     assert "no dead letter" not in caplog.text
@@ -508,6 +510,102 @@ async def test_a_batch_at_once_and_one_by_one_when_it_fails(hands: Crew) -> None
     await hands.until("the last", lambda: seen and seen[-1] == "f")
     assert seen == ["abc", "def", "d", "e", "f"]
     assert [body for _, body in await dead_letters(hands)] == ["e"]
+
+
+async def test_healthy_messages_beside_one_that_kills_the_process_are_not_given_up(hands: Crew) -> None:
+    """One place for jobs and ten queues: nine wait for it whenever the process dies."""
+    begun: list[str] = []
+    deadly = asyncio.Event()
+    for n in range(10):
+        await hands.source.create(f"q{n}")
+        await hands.post(f"q{n}", "deadly" if n == 0 else f"fine {n}")
+
+    async def job(message: Message, context: None) -> None:
+        begun.append(message.body)
+        if message.body == "deadly":
+            deadly.set()
+            await asyncio.Event().wait()
+
+    for _ in range(8):
+        deadly.clear()
+        worker = hands.start(job, Policy(attempts=2), concurrency=1, ttl_s=0.5)
+        given_up = worker.desk.figures.dead.labels("q0")
+        await hands.until("it dies, or gives up", lambda told=given_up: deadly.is_set() or told._value.get())
+        if not deadly.is_set():
+            break
+        await hands.crash(worker)
+    await hands.until("the others are done", lambda: len(set(begun)) == 10)
+    ((letter, body),) = await dead_letters(hands)
+    assert body == "deadly" and begun.count("deadly") >= letter.attempts
+    assert letter.attempts >= 2 or letter.attempts + letter.unsure >= 4
+    assert begun.count("deadly") <= 1 + 4, "once as one of a page, and as often as the limits say"
+
+
+async def test_with_the_settings_as_they_are_a_slow_job_of_one_queue_delays_no_other(hands: Crew) -> None:
+    usual, go_on, done = WorkerFile(Path("worker.conf")), threading.Event(), list[str]()
+    for name in ("slow", "quick"):
+        await hands.source.create(name)
+
+    def job(message: Message, context: None) -> None:
+        if message.queue == "slow":
+            go_on.wait(20)
+        done.append(message.queue)
+
+    worker = hands.start(job, concurrency=usual.concurrency, threads=usual.threads)
+    try:
+        await hands.post("slow", "x")
+        await hands.until("the slow one runs", lambda: worker.desk.caller.running)
+        await hands.post("quick", "x")
+        await hands.until("the other is done", lambda: done == ["quick"])
+    finally:
+        go_on.set()
+
+
+async def _head(hands: Crew) -> Tally:
+    return (await progress(hands, Lane("q"))).tally or Tally()
+
+
+async def test_a_job_that_did_not_end_in_time_when_its_worker_left_has_neither_failed_nor_died(hands: Crew) -> None:
+    await hands.source.create("q")
+    await hands.post("q", "x")
+    hands.pace = dataclasses.replace(QUICK, drain_s=0.05)
+    attempts: list[int] = []
+
+    async def job(message: Message, context: None) -> None:
+        attempts.append(message.attempt)
+        await asyncio.Event().wait()
+
+    for attempt in (1, 2):
+        worker = hands.start(job, Policy(attempts=1, departures=3))
+        await hands.until("it runs", lambda attempt=attempt: attempts == list(range(1, attempt + 1)))
+        await hands.stop(worker)
+        assert await _head(hands) == Tally(left=attempt)
+    worker = hands.start(job, Policy(attempts=1, departures=2))
+    await hands.until("its own limit", lambda: worker.desk.figures.dead.labels("q")._value.get())
+    ((letter, _),) = await dead_letters(hands)
+    assert (letter.attempts, letter.left, len(attempts)) == (2, 2, 2) and "asked to stop" in letter.error
+
+
+async def test_a_lost_session_is_told_apart_from_a_death(hands: Crew) -> None:
+    await hands.source.create("q")
+    await hands.post("q", "x")
+    attempts: list[int] = []
+
+    async def job(message: Message, context: None) -> None:
+        attempts.append(message.attempt)
+        await asyncio.Event().wait()
+
+    worker = hands.start(job, Policy(attempts=1, losses=2))
+    for attempt in (1, 2):
+        await hands.until("it runs", lambda attempt=attempt: len(attempts) == attempt)
+        async with asyncio.timeout(20):
+            while not any(one.handed for one in (await _head(hands)).unheard):  # noqa: ASYNC110 - the store's
+                await asyncio.sleep(0.01)
+        assert worker.sharing is not None
+        await hands.backend.revoke(worker.sharing.session.lease)  # as when it ran out
+    await hands.until("its own limit", lambda: worker.desk.figures.dead.labels("q")._value.get())
+    ((letter, _),) = await dead_letters(hands)
+    assert (letter.attempts, letter.lost, letter.died) == (2, 2, 0)
 
 
 # --- steering

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from headgate.queueing import assignment
+from headgate.queueing import progress as steps
 from headgate.queueing.lanes import Lane
+from headgate.queueing.tally import Tally
 from headgate.services.queueing import hold
 from headgate.services.queueing.hold import Hold
 from headgate.services.queueing.lane import LaneRunner
@@ -112,6 +114,23 @@ def tries_not_counted_before_they_are_made(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lane.steps, "begun", lambda progress, ahead: progress)
 
 
+def counted_before_there_is_a_place(patch: pytest.MonkeyPatch) -> None:
+    real = LaneRunner._again
+
+    async def early(self: LaneRunner, message: Any) -> None:
+        tally = steps.tally_of(self.now, message.message_id)
+        await self._commit(steps.tried(self.now, message.message_id, tally.opened("somebody", handed=True)))
+        await real(self, message)
+
+    patch.setattr(LaneRunner, "_again", early)
+
+
+def deaths_are_not_counted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Tally, "opened", lambda self, by, *, handed=False: self)
+    patch.setattr(Tally, "handed", lambda self: self)
+    patch.setattr(Tally, "unopened", lambda self: self)
+
+
 MUTANTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     commits_unfenced,
     commits_unversioned,
@@ -120,6 +139,8 @@ MUTANTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     assignment_drops_the_remainder,
     recorded_before_it_is_run,
     tries_not_counted_before_they_are_made,
+    counted_before_there_is_a_place,
+    deaths_are_not_counted,
 )
 
 

@@ -32,6 +32,8 @@ class WorkerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where it answers, when it does."""
     leaving: bool = False
     """It takes nothing more, and hands back what it has."""
+    was: tuple[str, ...] = ()
+    """Names of this process in sessions that it lost: what it ran in them did not end with the process."""
 
 
 class Control(msgspec.Struct, frozen=True, omit_defaults=True):

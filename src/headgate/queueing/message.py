@@ -49,5 +49,9 @@ class TimeLimit(Exception):
     """The job took longer than its queue allows."""
 
 
+class Failed(Exception):
+    """The job failed as often as it may, the last time in a process that could not say so any more."""
+
+
 class Vanished(Exception):
-    """The process that last ran this message did not come back to say how it went."""
+    """The processes that ran this message did not come back, or had to stop, too often."""

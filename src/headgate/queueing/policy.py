@@ -15,7 +15,13 @@ class Policy:
     """Times in seconds.  Impossible values raise ValueError, with the name of the setting."""
 
     attempts: int = 3
-    """How often a message is tried before it goes to the dead letters."""
+    """How often the job of a message may fail before the message goes to the dead letters."""
+    deaths: int = 0
+    """How often the process may end while a job has the message; 0: as often as `attempts` says."""
+    losses: int = 10
+    """How often its worker may lose its session meanwhile."""
+    departures: int = 10
+    """How often its worker may be asked to stop meanwhile, without the job ending in time."""
     retry_delay_s: float = 1.0
     retry_factor: float = 2.0
     retry_delay_max_s: float = 300.0
@@ -31,6 +37,9 @@ class Policy:
     def __post_init__(self) -> None:
         for name, low, high in (
             ("attempts", 1, 1_000),
+            ("deaths", 0, 1_000),
+            ("losses", 1, 1_000),
+            ("departures", 1, 1_000),
             ("retry_delay_s", 0, 86_400),
             ("retry_factor", 1, 100),
             ("retry_delay_max_s", 0, 30 * 86_400),
@@ -40,6 +49,10 @@ class Policy:
         ):
             if not low <= getattr(self, name) <= high:
                 raise ValueError(f"{name} lies between {low} and {high}, not at {getattr(self, name)}")
+
+    @property
+    def deaths_max(self) -> int:
+        return self.deaths or self.attempts
 
     def delay_s(self, attempt: int, chance: float) -> float:
         """Before the next try, after `attempt` (from 1) failed; `chance` is between 0 and 1."""

@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.queueing.ids import START, Position, parse_last, position_of, ticks_of
+from headgate.queueing.tally import Tally
 
 PARKED_MAX = 100
 """Failed messages of one lane waiting for their next try; with more, the lane waits instead."""
@@ -22,6 +23,9 @@ class Parked(msgspec.Struct, frozen=True):
     """Begun so far."""
     due_ms: int
     error: str = ""
+    """Of the last failure, where there is no tally."""
+    tally: Tally | None = None
+    """None: written by a version that only counted."""
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -37,9 +41,13 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     ahead: str = ""
     """Messages up to this one may have been begun.  Empty: none behind `last`."""
     trying: str = ""
-    """The message that is run by itself because its last run was never heard of again."""
+    """The message behind `last` whose tries are counted: it failed, or nothing was heard of its last run."""
     attempts: int = 0
     """Of `trying`, begun so far."""
+    tally: Tally | None = None
+    """Of `trying`.  None: written by a version that only counted."""
+    failed: str = ""
+    """Messages behind `last`, up to this one, have failed once, together."""
     parked: tuple[Parked, ...] = ()
     gone_ms: int = 0
     """Since when the queue is no more; 0: it is there."""
@@ -64,13 +72,42 @@ def taken(progress: Progress, owner: str) -> Progress:
     return replace(progress, owner=owner, epoch=progress.epoch + 1)
 
 
+def failed_together(progress: Progress, id: str) -> Progress:
+    """Messages up to `id` were begun and failed, as one batch."""
+    return replace(progress, ahead=id, failed=id)
+
+
 def begun(progress: Progress, ahead: str) -> Progress:
     """Messages up to `ahead` may be begun once this is stored."""
     return replace(progress, ahead=ahead)
 
 
-def tried(progress: Progress, id: str, attempts: int) -> Progress:
-    return replace(progress, trying=id, attempts=attempts)
+def tally_of(progress: Progress, id: str) -> Tally:
+    """What is known of the tries of a message that is not done, or parked."""
+    for waits in progress.parked:
+        if waits.id == id:
+            return waits.tally or _counted(waits.attempts, waits.error)
+    if progress.trying == id:
+        return progress.tally or _counted(progress.attempts, "")
+    return Tally(failed=1) if progress.failed and position_of(id) <= position_of(progress.failed) else Tally()
+
+
+def _counted(attempts: int, error: str) -> Tally:
+    """Of a bare count, which went up before each try: the last may not have begun."""
+    return Tally(failed=max(attempts - 1, 0), error=error)
+
+
+def tried(progress: Progress, id: str, tally: Tally) -> Progress:
+    """This is known of the tries of `id`, parked or not."""
+    for waits in progress.parked:
+        if waits.id == id:
+            return parked(progress, replace(waits, attempts=tally.begun, error="", tally=tally))
+    return replace(progress, trying=id, attempts=tally.begun, tally=tally)
+
+
+def untried(progress: Progress) -> Progress:
+    """As if the message behind `last` had not been begun."""
+    return replace(progress, trying="", attempts=0, tally=None)
 
 
 def done(progress: Progress, id: str) -> Progress:
@@ -78,7 +115,8 @@ def done(progress: Progress, id: str) -> Progress:
     at = position_of(id)
     if at <= position(progress):
         raise ValueError(f"{id} is not behind {progress.id or progress.last}: progress never goes back")
-    return replace(progress, last=str(at.ticks), id=id, trying="", attempts=0)
+    left = progress.failed if progress.failed and at < position_of(progress.failed) else ""
+    return replace(progress, last=str(at.ticks), id=id, trying="", attempts=0, tally=None, failed=left)
 
 
 def parked(progress: Progress, waits: Parked) -> Progress:

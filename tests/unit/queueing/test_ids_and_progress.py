@@ -26,6 +26,7 @@ from headgate.queueing.ids import (
 from headgate.queueing.lanes import Lane, parse_lane
 from headgate.queueing.policy import Policy, Route, Routes
 from headgate.queueing.progress import NEW, Parked, Progress, position
+from headgate.queueing.tally import Tally, Unheard
 
 ids = st.builds(make_id, st.integers(0, TICKS_MAX), st.integers(0, (1 << 14) - 1), st.integers(0, (1 << 48) - 1))
 
@@ -110,7 +111,7 @@ def test_a_change_of_owner_counts_and_leaves_the_cursor() -> None:
 
 
 def test_a_release_keeps_what_may_have_been_begun() -> None:
-    one = steps.taken(steps.tried(steps.begun(NEW, make_id(9, 0, 0)), make_id(8, 0, 0), 2), "w1")
+    one = steps.taken(steps.tried(steps.begun(NEW, make_id(9, 0, 0)), make_id(8, 0, 0), Tally(failed=2)), "w1")
     left = steps.released(one)
     assert (left.owner, left.trying, left.attempts, left.ahead) == ("", one.trying, 2, one.ahead)
 
@@ -123,7 +124,7 @@ def test_parking_replaces_and_unparking_removes() -> None:
 
 
 def test_seeking_forgets_what_was_begun() -> None:
-    one = steps.parked(steps.tried(steps.begun(Progress("5", epoch=3), "x"), "y", 2), Parked("a", 1, 10))
+    one = steps.parked(steps.tried(steps.begun(Progress("5", epoch=3), "x"), "y", Tally(failed=2)), Parked("a", 1, 10))
     assert steps.sought(one, "") == Progress("", epoch=3)
     assert position(steps.sought(one, make_id(9, 0, 0))) == position_of(make_id(9, 0, 0))
     assert position(steps.sought(one, "1330365230.03807")).ticks == 135496580300380700
@@ -153,6 +154,58 @@ def test_delays_double_to_a_limit_and_vary_by_chance() -> None:
     policy = Policy(retry_delay_s=30, retry_delay_max_s=1000, jitter=0.2)
     assert [policy.delay_s(n, 0.5) for n in (1, 2, 3, 6, 7, 100)] == [30, 60, 120, 960, 1000, 1000]
     assert (policy.delay_s(1, 0.0), policy.delay_s(1, 1.0)) == (24, 36)
+
+
+def test_what_a_version_that_only_counted_wrote_costs_a_message_no_try() -> None:
+    """It counted a try before it was made, so the last one may not have been."""
+    head, waits = make_id(9, 0, 0), make_id(8, 0, 0)
+    old = msgspec.json.encode(
+        {
+            "last": "7",
+            "trying": head,
+            "attempts": 3,
+            "parked": [{"id": waits, "attempts": 2, "due_ms": 1, "error": "e"}],
+        }
+    )
+    now = msgspec.json.decode(old, type=Progress)
+    assert steps.tally_of(now, head) == Tally(failed=2)
+    assert steps.tally_of(now, waits) == Tally(failed=1, error="e")
+    assert steps.tally_of(now, make_id(10, 0, 0)) == Tally()
+
+
+def test_a_try_counts_once_a_job_has_it_and_by_how_it_ended() -> None:
+    tally = Tally().opened("w1")
+    assert (tally.begun, tally.recorded) == (0, 1)
+    assert (tally.handed().begun, tally.handed().recorded) == (1, 1)
+    for ending in ("failed", "died", "lost", "left"):
+        assert tally.handed().closed(ending) == Tally(**{ending: 1})
+
+
+def test_a_worker_that_lives_on_has_lost_its_session_and_did_not_die() -> None:
+    tally = Tally(unheard=(Unheard("w1", True), Unheard("w2", True), Unheard("w3")))
+    assert tally.excused({"w1", "w3"}) == Tally(lost=1, unheard=(Unheard("w2", True),))
+
+
+@pytest.mark.parametrize(
+    ("tally", "spent"),
+    [
+        (Tally(failed=1, died=1, lost=2, left=2), False),
+        (Tally(failed=2), True),
+        (Tally(unheard=(Unheard("a", True), Unheard("b", True))), False),
+        (Tally(died=1, unheard=(Unheard("a", True), Unheard("b", True))), True),
+        (Tally(unheard=(Unheard("a"), Unheard("b"), Unheard("c"), Unheard("d"))), False),
+        (Tally(unheard=(Unheard("a"), Unheard("b"), Unheard("c"), Unheard("d"), Unheard("e"))), True),
+        (Tally(lost=3), True),
+        (Tally(left=3), True),
+        (Tally(rejected=True), True),
+    ],
+)
+def test_each_way_to_end_has_its_own_limit(tally: Tally, spent: bool) -> None:
+    assert bool(tally.spent(Policy(attempts=2, deaths=3, losses=3, departures=3))) is spent
+
+
+def test_a_process_may_die_as_often_as_a_job_may_fail_unless_it_is_said() -> None:
+    assert (Policy(attempts=4).deaths_max, Policy(attempts=4, deaths=1).deaths_max) == (4, 1)
 
 
 @pytest.mark.parametrize("wrong", [{"attempts": 0}, {"jitter": 2}, {"batch": 0}, {"time_limit_s": -1}])

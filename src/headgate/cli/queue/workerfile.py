@@ -25,7 +25,8 @@ DEFAULT = "etc/qdo-worker.conf"
 EXTENDS_MAX = 5
 WORKER, OLD_FAILURES = "qdo-worker", {"qdo.worker:log_failure": "log", "qdo.worker:save_failed_message": ""}
 _RETRY = {
-    "attempts": "attempts", "delay": "retry_delay_s", "factor": "retry_factor", "delay_max": "retry_delay_max_s",
+    "attempts": "attempts", "deaths": "deaths", "losses": "losses", "departures": "departures",
+    "delay": "retry_delay_s", "factor": "retry_factor", "delay_max": "retry_delay_max_s",
     "jitter": "jitter", "blocking": "blocking", "time_limit": "time_limit_s", "batch": "batch",
 }  # fmt: skip
 KNOWN: dict[str, tuple[str, ...]] = {
@@ -66,7 +67,7 @@ class WorkerFile:
     """Pattern, job, policy."""
     pace: Pace = field(default_factory=Pace)
     concurrency: int = 100
-    threads: int = 1
+    threads: int = 100
     listen: str = "127.0.0.1:0"
     memory_max_mb: int = 0
     session_s: float = 15.0
@@ -140,7 +141,7 @@ def read_worker_file(path: Path, environment: Mapping[str, str] = os.environ) ->
         queues=tuple(get.queue(section, policy) for section in ini.sections if section.startswith("queue ")),
         pace=pace,
         concurrency=int(get.number(WORKER, "concurrency", 100, 1, 10_000)),
-        threads=int(get.number(WORKER, "threads", 1, 1, 1_000)),
+        threads=int(get.number(WORKER, "threads", 100, 1, 1_000)),
         listen=get.text(WORKER, "listen", "127.0.0.1:0"),
         memory_max_mb=int(get.number(WORKER, "memory_max_mb", 0)),
         session_s=get.number(WORKER, "session_timeout", 15.0, 1, 3_600),

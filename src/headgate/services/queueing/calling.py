@@ -8,9 +8,12 @@ import inspect
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
+from headgate.base.tasks import end
 from headgate.queueing.message import TimeLimit
 
 log = logging.getLogger("headgate.queueing")
@@ -36,52 +39,107 @@ class Stuck(Exception):
 Hook = Callable[..., Any]  # people's own functions
 
 
+class Places:
+    """For so many calls at once, of which so many may be of plain functions: first come, first served, but a call that
+    needs no thread does not wait for one."""
+
+    def __init__(self, calls_max: int, threads: int) -> None:
+        self._calls, self._threads = calls_max, threads
+        self._waiting: deque[tuple[bool, asyncio.Future[None]]] = deque()
+
+    @asynccontextmanager
+    async def one(self, plain: bool, unless: asyncio.Event | None = None) -> AsyncIterator[bool]:
+        """A place, inside; or False, when `unless` was set before there was one."""
+        place = asyncio.get_running_loop().create_future()
+        self._waiting.append((plain, place))
+        self._grant()
+        try:
+            if not place.done():
+                await _either(place, unless)
+            yield place.done()
+        finally:
+            if place.done() and not place.cancelled():
+                self._calls, self._threads = self._calls + 1, self._threads + plain
+            else:
+                self._waiting.remove((plain, place))
+            self._grant()
+
+    def _grant(self) -> None:
+        if not self._calls:
+            return
+        left: deque[tuple[bool, asyncio.Future[None]]] = deque()
+        while self._waiting and self._calls:
+            plain, place = self._waiting.popleft()
+            if plain and not self._threads:
+                left.append((plain, place))
+                continue
+            self._calls, self._threads = self._calls - 1, self._threads - plain
+            place.set_result(None)
+        self._waiting.extendleft(reversed(left))
+
+
+async def _either(place: asyncio.Future[None], unless: asyncio.Event | None) -> None:
+    """Until one of them; a caller that is cancelled cancels neither."""
+    stopper = asyncio.ensure_future((unless or asyncio.Event()).wait())
+    waited: set[asyncio.Future[Any]] = {place, stopper}
+    try:
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await end(stopper)
+
+
 class Caller:
     """`jobs_max` calls at once, of which `threads` may be of plain functions."""
 
     def __init__(self, jobs_max: int, threads: int) -> None:
-        self._slots = asyncio.Semaphore(jobs_max)
-        self._threads = asyncio.Semaphore(threads)
+        self.places = Places(jobs_max, threads)
         self._idle: list[_Thread] = []
         self._stuck = 0
         self.running = 0
 
+    def place(self, hook: Hook, unless: asyncio.Event | None = None) -> AbstractAsyncContextManager[bool]:
+        """For one `run` of it, inside; False when `unless` was set before there was one."""
+        return self.places.one(not _is_async(hook), unless)
+
     async def call(self, hook: Hook, *arguments: Any, limit_s: float = 0.0) -> Any:  # what people's functions take
-        """What the hook answers.  Raises what it raises, TimeLimit, JobExit, or Stuck."""
-        async with self._slots:
-            self.running += 1
-            try:
-                if _is_async(hook):
-                    return await _awaited(hook(*arguments), limit_s)
-                answer = await self._in_thread(hook, arguments, limit_s)
-                return await _awaited(answer, limit_s) if inspect.isawaitable(answer) else answer
-            except (SystemExit, KeyboardInterrupt) as end:
-                code = end.code if isinstance(end, SystemExit) else 130
-                raise JobExit(code if isinstance(code, int) else 0 if code is None else 1) from end
-            finally:
-                self.running -= 1
+        """As `run`, once there is a place."""
+        async with self.place(hook):
+            return await self.run(hook, *arguments, limit_s=limit_s)
+
+    async def run(self, hook: Hook, *arguments: Any, limit_s: float = 0.0) -> Any:  # what people's functions take
+        """What the hook answers, in a place of the caller's.  Raises what it raises, TimeLimit, JobExit, or Stuck."""
+        self.running += 1
+        try:
+            if _is_async(hook):
+                return await _awaited(hook(*arguments), limit_s)
+            answer = await self._in_thread(hook, arguments, limit_s)
+            return await _awaited(answer, limit_s) if inspect.isawaitable(answer) else answer
+        except (SystemExit, KeyboardInterrupt) as end:
+            code = end.code if isinstance(end, SystemExit) else 130
+            raise JobExit(code if isinstance(code, int) else 0 if code is None else 1) from end
+        finally:
+            self.running -= 1
 
     def close(self) -> None:
         for thread in self._idle:
             thread.end()
 
     async def _in_thread(self, hook: Hook, arguments: tuple[Any, ...], limit_s: float) -> Any:  # as the hook answers
-        async with self._threads:
-            thread = self._idle.pop() if self._idle else _Thread()
-            done = thread.start(hook, arguments)
-            try:
-                await asyncio.wait({done}, timeout=limit_s or None)
-            except asyncio.CancelledError:
-                thread.interrupt()
-                raise
-            if not done.done():
-                await self._interrupt(thread, done)
-            else:
-                self._idle.append(thread)
-            answer, error = done.result()
-            if error is not None:
-                raise error
-            return answer
+        thread = self._idle.pop() if self._idle else _Thread()
+        done = thread.start(hook, arguments)
+        try:
+            await asyncio.wait({done}, timeout=limit_s or None)
+        except asyncio.CancelledError:
+            thread.interrupt()
+            raise
+        if not done.done():
+            await self._interrupt(thread, done)
+        else:
+            self._idle.append(thread)
+        answer, error = done.result()
+        if error is not None:
+            raise error
+        return answer
 
     async def _interrupt(self, thread: _Thread, done: asyncio.Future[Any]) -> None:
         """Raises Stuck; after it the call has ended, be it only for us."""

@@ -13,6 +13,7 @@ from headgate.ports.messages import Letter, MessageSource, PostedAlready, PostRe
 from headgate.queueing.lanes import DEAD_LETTERS, Lane
 from headgate.queueing.message import Message
 from headgate.queueing.policy import Failure, Routes
+from headgate.queueing.tally import Tally
 from headgate.services.queueing.calling import Caller, log
 from headgate.services.queueing.figures import Figures
 
@@ -52,10 +53,19 @@ class DeadLetter(msgspec.Struct, frozen=True):
     message_id: str
     timestamp: str
     attempts: int
+    """How often a job was handed it."""
     error: str
     worker: str
     dead_ms: int
     v: int = 1
+    died: int = 0
+    """Of the attempts: the process ended meanwhile."""
+    lost: int = 0
+    """Its worker lost its session meanwhile."""
+    left: int = 0
+    """Its worker was asked to stop meanwhile."""
+    unsure: int = 0
+    """Besides the attempts: those that were about to begin, of which nothing more was heard."""
 
 
 def dead_letter(text: str) -> tuple[DeadLetter, str]:
@@ -78,12 +88,23 @@ class Desk:
     figures: Figures = field(default_factory=Figures)
     chance: random.Random = field(default_factory=random.Random)
 
-    async def bury(self, message: Message, attempts: int, error: BaseException) -> None:
+    async def bury(self, message: Message, tally: Tally, error: BaseException) -> None:
         """To the dead letters; then the hook is told.  Raises SourceDown: try again, it is there once at most."""
         lane = Lane(message.queue, message.partition)
         why = f"{type(error).__name__}: {error}"[:ERROR_MAX_CHARS]
         head = DeadLetter(
-            lane.queue, lane.partition, message.message_id, message.timestamp, attempts, why, self.worker, self.now_ms()
+            queue=lane.queue,
+            partition=lane.partition,
+            message_id=message.message_id,
+            timestamp=message.timestamp,
+            attempts=tally.begun,
+            error=why,
+            worker=self.worker,
+            dead_ms=self.now_ms(),
+            died=tally.begun - tally.failed - tally.lost - tally.left,
+            lost=tally.lost,
+            left=tally.left,
+            unsure=tally.recorded - tally.begun,
         )
         body = f"{msgspec.json.encode(head).decode()}\n{message.body}"
         key = f"dead-{lane}-{message.message_id}"
@@ -94,7 +115,7 @@ class Desk:
         except PostRefused as refused:
             log.error("%s: message %s is given up, and no dead letter: %s", lane, message.message_id, refused)
         self.figures.dead.labels(lane.queue).inc()
-        log.warning("%s: message %s is given up after %s tries: %s", lane, message.message_id, attempts, why)
+        log.warning("%s: message %s is given up after %s tries: %s", lane, message.message_id, tally.recorded, why)
         if self.failure is not None:
             await self._tell(self.failure, message, error)
 

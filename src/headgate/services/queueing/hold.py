@@ -25,6 +25,8 @@ class Hold:
     app: Application
     lane: Lane
     guard: At
+    name: str
+    """Ours."""
     stored: Progress
     """As it stands in the store."""
     version: int | None
@@ -115,7 +117,7 @@ async def take(store: Store, session: Session, app: Application, lane: Lane, nam
     steps.position(now)  # can be understood
     if held is not None:
         ours = held.value == name.encode()  # the name is that of one session alone
-        return Hold(store, session, app, lane, At(owner.path, held.version), now, kept.version) if ours else None
+        return Hold(store, session, app, lane, At(owner.path, held.version), name, now, kept.version) if ours else None
     mine = steps.taken(now, name)
     checks = [At(owner.path, None), At(place.path, kept.version)]
     try:
@@ -123,4 +125,4 @@ async def take(store: Store, session: Session, app: Application, lane: Lane, nam
     except (Conflict, Unavailable):
         return None
     assert entry is not None and progress is not None, "a put answers with its entry"
-    return Hold(store, session, app, lane, At(entry.path, entry.version), mine, progress.version)
+    return Hold(store, session, app, lane, At(entry.path, entry.version), name, mine, progress.version)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from headgate.base.tasks import end
 from headgate.map.workers import Control
 from headgate.ports.messages import QueueGone, SourceDown
 from headgate.queueing import progress as steps
 from headgate.queueing.ids import position_of
 from headgate.queueing.lanes import Lane
-from headgate.queueing.message import Message, Reject, RetryLater, StopWorker, Vanished
+from headgate.queueing.message import Failed, Message, Reject, RetryLater, StopWorker, Vanished
 from headgate.queueing.policy import Route
 from headgate.queueing.progress import PARKED_MAX, Parked, Progress
+from headgate.queueing.tally import Ending, Tally
 from headgate.services.queueing.calling import JobExit, Stuck, log
 from headgate.services.queueing.desk import ERROR_MAX_CHARS, Desk
 from headgate.services.queueing.hold import Hold
@@ -22,25 +26,41 @@ from headgate.store.store import GuardLost
 from headgate.store.types import StoreError
 
 TROUBLE_MAX_S = 5.0
-_VANISHED = "the process that ran it did not come back"
+HANDED_S = 0.02
+"""A try of a message that is run by itself is recorded as begun again, now for certain, when it takes longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a lane is told by its worker."""
+
+    control: Callable[[Lane], Control]
+    alive: Callable[[], Container[str]]
+    """Names that processes alive had in sessions they lost."""
 
 
 class LaneRunner:
     """`run` ends when the lane was handed back after `leave`, or was lost.  Raises StopWorker, JobExit, Stuck."""
 
-    def __init__(self, desk: Desk, hold: Hold, route: Route, control: Callable[[Lane], Control]) -> None:
-        self._desk, self._hold, self._control = desk, hold, control
+    def __init__(self, desk: Desk, hold: Hold, route: Route, around: Around) -> None:
+        self._desk, self._hold, self._around = desk, hold, around
         self._job, self._policy = route.job, route.policy
         self.lane = hold.lane
         self.now = hold.stored
         self._wake = asyncio.Event()
-        self.leaving = False
-        """It hands the lane back."""
+        self._leaves = asyncio.Event()
+        self._with_job = ""
+        """The message that a job has, whose try is in `now`."""
         self._not_before_ms = 0
         self._verdict: tuple[str, BaseException] | None = None
         self._since_commit, self._committed_s = 0, self._time()
         self._done = desk.figures.done.labels(self.lane.queue)
         self._job_s = desk.figures.job_s.labels(self.lane.queue)
+
+    @property
+    def leaving(self) -> bool:
+        """It hands the lane back."""
+        return self._leaves.is_set()
 
     def ring(self) -> None:
         """Something was posted, or is wanted of the lane."""
@@ -48,7 +68,7 @@ class LaneRunner:
 
     def leave(self) -> None:
         """Hand the lane back once the job that runs has ended."""
-        self.leaving = True
+        self._leaves.set()
         self._wake.set()
 
     async def run(self) -> None:
@@ -60,12 +80,17 @@ class LaneRunner:
         except GuardLost:
             log.warning("%s: another worker has taken it; what was not recorded runs again there", self.lane)
             self._desk.figures.lost.inc()
-        except (StopWorker, JobExit, Stuck):
+        except StopWorker:
+            await self.give_back()
+            raise
+        except (JobExit, Stuck):
+            self._close("died")
             await self.give_back()
             raise
 
     async def give_back(self) -> None:
         """For whoever has cancelled `run`: what may have been begun stays marked."""
+        self._close("left")
         try:
             await self._hold.release(self.now)
         except StoreError as error:
@@ -91,7 +116,7 @@ class LaneRunner:
 
     async def _step(self) -> bool:
         """Does what comes next; False when there is nothing to do for now."""
-        control = self._control(self.lane)
+        control = self._around.control(self.lane)
         if control.seek is not None and (now := await self._hold.seek(self.now)) is not None:
             self.now = now
             log.info("%s: goes on behind %s, as was wanted", self.lane, now.id or now.last or "nothing at all")
@@ -107,18 +132,23 @@ class LaneRunner:
     # --- in order
 
     async def _page(self) -> bool:
-        size = self._policy.batch if self._policy.attempts == 1 else max(self._desk.pace.page, self._policy.batch)
+        """Messages that were never begun.  They are marked once the first has its place."""
+        size = max(self._desk.pace.page, self._policy.batch)
         page = await self._desk.source.read(self.lane, steps.position(self.now), size)
         if not page or self.leaving:
             return False
-        await self._commit(steps.begun(self.now, page[-1].message_id))
         for first in range(0, len(page), self._policy.batch):
-            try:
-                if not await self._first(page[first : first + self._policy.batch]):
+            async with self._place() as granted:
+                if not granted:
                     return True
-            except StopWorker:
-                self.now = steps.begun(self.now, "")
-                raise
+                if first == 0:
+                    await self._commit(steps.begun(self.now, page[-1].message_id))
+                try:
+                    if not await self._first(page[first : first + self._policy.batch]):
+                        return True
+                except StopWorker:
+                    self._with_job, self.now = "", steps.begun(steps.untried(self.now), "")
+                    raise
             if self._wanted_elsewhere():
                 break
             await self._commit_when_due()
@@ -127,104 +157,134 @@ class LaneRunner:
 
     async def _first(self, batch: Sequence[Message]) -> bool:
         """The first try; False when the lane has to be looked at anew."""
-        error = await self._try(batch, 1)
+        last = batch[-1].message_id
+        if len(batch) == 1:
+            self._open(last, Tally().opened(self._hold.name, handed=True))
+        error = await self._try(batch, 1, self._desk.pace.commit_s)
         if error is None:
-            self.now = steps.done(self.now, batch[-1].message_id)
+            self._with_job = ""
+            self.now = steps.done(self.now, last)
             self._since_commit += len(batch)
             return True
-        self.now = steps.begun(self.now, batch[-1].message_id)
-        if len(batch) > 1 and self._policy.attempts > 1:
+        self.now = steps.begun(self.now, last)
+        if len(batch) > 1:
             log.info("%s: a batch of %s failed (%s); its messages are tried one by one", self.lane, len(batch), error)
+            await self._commit(steps.failed_together(self.now, last))
             return False
-        for message in batch:
-            await self._failed(message, 1, error)
+        await self._failed(batch[0], error)
         return False
 
+    # --- one by one
+
     async def _alone(self) -> bool:
-        """The next message that may have been begun, by itself, its try recorded before it is made."""
+        """The next message that may have been begun, or has failed."""
         if self._desk.now_ms() < self._not_before_ms:
             return False
         page = await self._desk.source.read(self.lane, steps.position(self.now), 1)
         if not page or position_of(page[0].message_id) > steps.suspects(self.now):
             self.now = steps.begun(self.now, "")
             return True
-        message, id = page[0], page[0].message_id
-        tries = self.now.attempts if self.now.trying == id else 1
-        if tries >= self._policy.attempts:
-            await self._desk.bury(message, tries, self._why(id))
-            self.now = steps.done(self.now, id)
-            await self._commit(self.now)
-            return True
-        await self._commit(steps.tried(self.now, id, tries + 1))
-        error = await self._try([message], tries + 1)
-        if error is None:
-            self.now = steps.done(self.now, id)
-        else:
-            await self._failed(message, tries + 1, error)
+        await self._again(page[0])
         return True
 
-    async def _failed(self, message: Message, tries: int, error: BaseException) -> None:
-        id, over = message.message_id, tries >= self._policy.attempts or isinstance(error, Reject)
-        if over:
-            self.now = steps.tried(self.now, id, self._policy.attempts)
-            self._verdict = id, error
-            await self._desk.bury(message, tries, error)
-            self.now = steps.done(self.now, id)
-        elif self._policy.blocking or len(self.now.parked) >= PARKED_MAX:
-            self.now = steps.tried(self.now, id, tries)
-            self._not_before_ms = self._due_ms(tries, error)
-        else:
-            waits = Parked(id, tries, self._due_ms(tries, error), str(error)[:ERROR_MAX_CHARS])
-            self.now = steps.parked(steps.done(self.now, id), waits)
-        await self._commit(self.now)
-
-    # --- out of order: those that wait for another try
-
     async def _retry(self) -> bool:
-        """The one that is due; False when none is."""
+        """The parked one that is due; False when none is."""
         due = min(self.now.parked, key=lambda one: one.due_ms, default=None)
         if due is None or due.due_ms > self._desk.now_ms():
             return False
         message = await self._desk.source.get(self.lane, due.id)
         if message is None:
             log.warning("%s: message %s expired before it could be tried again", self.lane, due.id)
-        elif due.attempts >= self._policy.attempts:
-            await self._desk.bury(message, due.attempts, self._why(due.id))
+            await self._commit(steps.unparked(self.now, due.id))
         else:
-            again = replace(due, attempts=due.attempts + 1)
-            await self._commit(steps.parked(self.now, again))
-            error = await self._try([message], again.attempts)
-            if error is not None:
-                await self._failed_again(message, again, error)
-                return True
-        await self._commit(steps.unparked(self.now, due.id))
+            await self._again(message)
         return True
 
-    async def _failed_again(self, message: Message, waits: Parked, error: BaseException) -> None:
-        if waits.attempts >= self._policy.attempts or isinstance(error, Reject):
-            self._verdict = waits.id, error
-            await self._commit(steps.parked(self.now, replace(waits, attempts=self._policy.attempts)))
-            await self._desk.bury(message, waits.attempts, error)
-            await self._commit(steps.unparked(self.now, waits.id))
+    async def _again(self, message: Message) -> None:
+        """One try, its beginning recorded before it is made; or none, when the message has had them all."""
+        id, me = message.message_id, self._hold.name
+        tally = steps.tally_of(self.now, id).excused(self._around.alive())
+        if why := tally.spent(self._policy):
+            await self._give_up(message, tally, why)
             return
-        due_ms, why = self._due_ms(waits.attempts, error), str(error)[:ERROR_MAX_CHARS]
-        await self._commit(steps.parked(self.now, replace(waits, due_ms=due_ms, error=why)))
+        async with self._place() as granted:
+            if not granted or self._called_away():
+                return
+            await self._commit(steps.tried(self.now, id, tally.opened(me)))
+            self._open(id, tally.opened(me).handed())
+            try:
+                error = await self._try([message], max(tally.recorded + 1, 2), HANDED_S)
+            except StopWorker:
+                self._with_job, self.now = "", steps.tried(self.now, id, tally)
+                raise
+        if error is not None:
+            await self._failed(message, error)
+            return
+        self._with_job = ""
+        await self._commit(self._dealt_with(id))
+
+    async def _failed(self, message: Message, error: BaseException) -> None:
+        """Its job has: it is given up, or tried again later."""
+        id, said = message.message_id, str(error)[:ERROR_MAX_CHARS]
+        tally = steps.tally_of(self.now, id).closed("failed", f"{type(error).__name__}: {said}"[:ERROR_MAX_CHARS])
+        self._with_job = ""
+        tally = replace(tally, rejected=isinstance(error, Reject))
+        waits = any(one.id == id for one in self.now.parked)
+        if why := tally.spent(self._policy):
+            self._verdict = id, error
+            self.now = steps.tried(self.now, id, tally)
+            if waits:
+                await self._commit(self.now)
+            await self._give_up(message, tally, why)
+            return
+        due_ms = self._due_ms(tally.failed, error)
+        if not waits and (self._policy.blocking or len(self.now.parked) >= PARKED_MAX):
+            self.now = steps.tried(self.now, id, tally)
+            self._not_before_ms = due_ms
+        else:
+            now = self.now if waits else steps.done(self.now, id)
+            self.now = steps.parked(now, Parked(id, tally.begun, due_ms, tally=tally))
+        await self._commit(self.now)
+
+    async def _give_up(self, message: Message, tally: Tally, why: str) -> None:
+        id = message.message_id
+        if self._verdict is not None and self._verdict[0] == id:
+            error = self._verdict[1]
+        else:
+            error = Failed(why) if tally.failed >= self._policy.attempts or tally.rejected else Vanished(why)
+        await self._desk.bury(message, tally, error)
+        self._verdict = None
+        await self._commit(self._dealt_with(id))
+
+    def _dealt_with(self, id: str) -> Progress:
+        waits = any(one.id == id for one in self.now.parked)
+        return steps.unparked(self.now, id) if waits else steps.done(self.now, id)
 
     # --- one try
 
-    async def _try(self, batch: Sequence[Message], attempt: int) -> BaseException | None:
+    def _place(self) -> AbstractAsyncContextManager[bool]:
+        return self._desk.caller.place(self._job, self._leaves)
+
+    def _open(self, id: str, tally: Tally) -> None:
+        self._with_job, self.now = id, steps.tried(self.now, id, tally)
+
+    def _close(self, ending: Ending) -> None:
+        """The try under way, if there is one, has ended without the job's saying so."""
+        if self._with_job:
+            tally = steps.tally_of(self.now, self._with_job).closed(ending)
+            self.now = steps.tried(self.now, self._with_job, tally)
+            self._with_job = ""
+
+    async def _try(self, batch: Sequence[Message], attempt: int, recorded_after_s: float) -> BaseException | None:
         """Why it failed, None when it did not."""
         figures, queue = self._desk.figures, self.lane.queue
         messages = [replace(message, attempt=attempt) for message in batch] if attempt > 1 else list(batch)
         if attempt > 1:
             figures.retries.labels(queue).inc()
         began_s = self._time()
-        try:
-            subject = messages[0] if self._policy.batch == 1 else messages
-            await self._desk.caller.call(self._job, subject, self._desk.context, limit_s=self._policy.time_limit_s)
-        except (StopWorker, Stuck):
-            raise
-        except Exception as error:
+        async with self._recorded(recorded_after_s):
+            error = await self._called(messages)
+        if error is not None:
             figures.failures.labels(queue).inc()
             log.info("%s: try %s of message %s failed: %r", self.lane, attempt, messages[0].message_id, error)
             return error
@@ -232,8 +292,32 @@ class LaneRunner:
         self._done.inc(len(batch))
         return None
 
-    def _why(self, id: str) -> BaseException:
-        return self._verdict[1] if self._verdict is not None and self._verdict[0] == id else Vanished(_VANISHED)
+    async def _called(self, messages: Sequence[Message]) -> Exception | None:
+        """What the job raises."""
+        subject = messages[0] if self._policy.batch == 1 else messages
+        try:
+            await self._desk.caller.run(self._job, subject, self._desk.context, limit_s=self._policy.time_limit_s)
+        except (StopWorker, Stuck):
+            raise
+        except Exception as error:
+            return error
+        return None
+
+    @asynccontextmanager
+    async def _recorded(self, after_s: float) -> AsyncIterator[None]:
+        """Records how it stands if what runs inside takes longer."""
+        begun: list[asyncio.Task[None]] = []
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(after_s, lambda: begun.append(loop.create_task(self._commit(self.now))))
+        try:
+            yield
+        except BaseException:
+            timer.cancel()
+            await end(*begun)
+            raise
+        timer.cancel()
+        for task in begun:
+            await task
 
     def _due_ms(self, tries: int, error: BaseException) -> int:
         if isinstance(error, RetryLater):
@@ -260,10 +344,12 @@ class LaneRunner:
     # --- waiting
 
     def _wanted_elsewhere(self) -> bool:
-        control = self._control(self.lane)
         now_ms = self._desk.now_ms()
-        due = any(one.due_ms <= now_ms for one in self.now.parked)
-        return self.leaving or control.paused or control.seek is not None or due
+        return self._called_away() or any(one.due_ms <= now_ms for one in self.now.parked)
+
+    def _called_away(self) -> bool:
+        control = self._around.control(self.lane)
+        return self.leaving or control.paused or control.seek is not None
 
     def _patience_s(self) -> float:
         pace = self._desk.pace

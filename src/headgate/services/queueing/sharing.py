@@ -23,7 +23,7 @@ from headgate.services.queueing.calling import JobExit, Stuck, log
 from headgate.services.queueing.desk import Desk
 from headgate.services.queueing.discovery import Turn
 from headgate.services.queueing.hold import take
-from headgate.services.queueing.lane import LaneRunner
+from headgate.services.queueing.lane import Around, LaneRunner
 from headgate.store.store import Session, Store
 from headgate.store.types import Append, Entry, Put, StoreError, Unavailable
 
@@ -46,6 +46,8 @@ class View:
     lanes: frozenset[Lane]
     """Those that are there."""
     controls: Mapping[Lane, Control]
+    alive: frozenset[str]
+    """Names that processes alive had in sessions they lost."""
 
 
 def view(app: Application, mirror: Mirror) -> View:
@@ -67,7 +69,8 @@ def view(app: Application, mirror: Mirror) -> View:
     for entry in mirror.under(app.queues.path):
         if (lane := app.lane_of(entry.path)) and b'"gone_ms"' not in entry.value and str(lane) not in others:
             lanes.add(lane)
-    return View(workers, owners, frozenset(lanes), controls)
+    alive = frozenset(name for record in workers.values() for name in record.was)
+    return View(workers, owners, frozenset(lanes), controls, alive)
 
 
 def _read(place: Address[R], entry: Entry) -> R | None:
@@ -102,10 +105,13 @@ class Sharing:
     turn: Turn
     host: str
     url: str = ""
+    was: tuple[str, ...] = ()
+    """Our names in sessions that were lost."""
     name: str = ""
     _path: str = ""
     _runners: dict[Lane, tuple[LaneRunner, asyncio.Task[None]]] = field(default_factory=dict)
     _controls: Mapping[Lane, Control] = field(default_factory=dict)
+    _alive: frozenset[str] = frozenset()
     _seen: set[Lane] = field(default_factory=set)
     """Lanes whose owner we were seen to be."""
     _failed: dict[Lane, float] = field(default_factory=dict)
@@ -193,6 +199,7 @@ class Sharing:
     def _steer(self, now: View) -> None:
         self.turn.give(now.workers, self.name)
         before, self._controls = self._controls, now.controls
+        self._alive = now.alive
         for lane, (runner, _) in self._runners.items():
             if before.get(lane) != now.controls.get(lane):
                 runner.ring()
@@ -247,7 +254,8 @@ class Sharing:
             self._say_once(f"{lane}: its progress cannot be understood, so it is left alone: {error}")
             return
         if hold is not None and lane not in self._runners:
-            runner = LaneRunner(self.desk, hold, route, lambda lane: self._controls.get(lane, Control()))
+            around = Around(lambda lane: self._controls.get(lane, Control()), lambda: self._alive)
+            runner = LaneRunner(self.desk, hold, route, around)
             task = asyncio.ensure_future(runner.run())
             task.add_done_callback(lambda _: self._stirred.set())
             self._runners[lane] = runner, task
@@ -303,7 +311,7 @@ class Sharing:
             log.info("the others are not told that this worker leaves (%s); they see it when it has", error)
 
     def _record(self, lanes: tuple[str, ...]) -> WorkerRecord:
-        return WorkerRecord(lanes, self.host, self.choice.patterns, self.choice.manual, self.url)
+        return WorkerRecord(lanes, self.host, self.choice.patterns, self.choice.manual, self.url, was=self.was)
 
     def _say_once(self, text: str) -> None:
         if text not in self._unreadable:

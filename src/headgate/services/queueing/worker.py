@@ -19,6 +19,8 @@ from headgate.store.store import TTL_S, GuardLost, Session, Store
 from headgate.store.types import SessionLost, Unavailable
 
 TROUBLE_MAX_S = 5.0
+NAMES_MAX = 20
+"""Names of sessions that were lost which a worker remembers."""
 
 
 @dataclass(slots=True)
@@ -35,6 +37,8 @@ class QueueWorker:
     abort: asyncio.Event = field(default_factory=asyncio.Event)
     sharing: Sharing | None = None
     """Of the session now."""
+    was: tuple[str, ...] = ()
+    """Our names in sessions that were lost, the last ones."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` or StopWorker.  A lost session is followed by a new one.  Raises JobExit, Stuck."""
@@ -45,13 +49,21 @@ class QueueWorker:
                     return
             except (SessionLost, GuardLost) as lost:
                 log.warning("%s; joining anew", lost)
+                self._remember()
             except Unavailable as error:
                 log.warning("the store does not answer (%s); trying again", error)
+                self._remember()
                 await unless(stop, asyncio.sleep(1.0))
+
+    def _remember(self) -> None:
+        """What ran under this name did not end with the process."""
+        if self.sharing is not None and self.sharing.name not in ("", *self.was):
+            self.was = (*self.was, self.sharing.name)[-NAMES_MAX:]
 
     async def _live(self, session: Session, stop: asyncio.Event) -> None:
         mirror, ended, turn = Mirror(self.store, self.app.path), asyncio.Event(), Turn()
         sharing = Sharing(self.desk, self.store, session, self.app, mirror, self.choice, turn, self.host, self.url)
+        sharing.was = self.was
         self.sharing = sharing
         await run_until(
             ended,

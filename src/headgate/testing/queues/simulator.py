@@ -1,7 +1,9 @@
-"""Queue workers under random schedules: they join, leave, die, stall past their session, and commit late.
+"""Queue workers under random schedules: they join, leave, are drained, die, stall past their session, and commit late;
+they have places for few jobs at once, some jobs kill them, and the store is away for a while.
 
 Same seed, same run.  What is checked: no partition stays without a worker, none has two; each is processed in order
-with nothing skipped; what runs twice was in flight; one that joins moves no more than its share.
+with nothing skipped; what runs twice was in flight; what is given up was begun as often as its letter says, and often
+enough; nothing is begun more often than the limits allow; one that joins moves no more than its share.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from headgate.map.check import check
@@ -34,20 +36,30 @@ TIME_MAX_S = 400.0
 LOOK_INTERVAL_S = 0.5
 TTL_S = 3.0
 ATTEMPTS = 3
+MOST = Policy(attempts=ATTEMPTS, losses=4, departures=3, retry_delay_s=0.5)
 DEATHS_MAX = 2
 PACE = Pace(page=4, commit_count=3, commit_s=0.3, idle_s=5.0, settle_s=0.2, drain_s=5.0, discover_s=5.0, lag_s=60.0)
 
 
 class LateBackend(MortalBackend):
-    """Also loses its connection for a while, now and then: what was under way arrives late, unless refused."""
+    """Also loses its connection for a while, now and then: what was under way arrives late, unless refused.  When the
+    store of the world is away, all do."""
 
     late: float = 0.02
+    world: QueueWorld
     _away_until_s = 0.0
+
+    def _here(self) -> None:
+        if asyncio.get_running_loop().time() < max(self._away_until_s, self.world.away_until_s):
+            raise Unavailable("the connection is lost")
+
+    async def get(self, path: str) -> Entry | None:
+        self._here()
+        return await super().get(path)
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
         loop = asyncio.get_running_loop()
-        if loop.time() < self._away_until_s:
-            raise Unavailable("the connection is lost")
+        self._here()
         if self._chance.random() < self.late:
             away_s = TTL_S * 1.2 * self._chance.random()
             self._away_until_s = loop.time() + away_s
@@ -64,8 +76,7 @@ class LateBackend(MortalBackend):
             return
 
     async def keep_alive(self, lease: object) -> None:
-        if asyncio.get_running_loop().time() < self._away_until_s:
-            raise Unavailable("the connection is lost")
+        self._here()
         await super().keep_alive(lease)  # type: ignore[arg-type]  # a lease
 
 
@@ -90,7 +101,7 @@ class QueueSimulation:
     async def _run(self) -> None:
         chance = random.Random(self.seed)
         backend = MemoryBackend()
-        world = QueueWorld(chance, QueueMap().app("sim"), backend, ATTEMPTS)
+        world = QueueWorld(chance, QueueMap().app("sim"), backend, MOST)
         lanes = [Lane(f"q{q}", p + 1) for q in range(chance.randrange(1, 3)) for p in range(chance.randrange(1, 3))]
         for lane in lanes[1:]:
             world.create(lane)
@@ -99,7 +110,7 @@ class QueueSimulation:
         self.processes = [asyncio.ensure_future(self._process(n, world, chance, stop)) for n in range(workers)]
         story = asyncio.ensure_future(_story(world, lanes, chance))
         try:
-            await self._until(world, lambda: story.done() and _quiet(world))
+            await self._until(world, lambda: story.done() and world.here(TTL_S) and _quiet(world))
             self.calm = True
             for leaves in self.restless.values():
                 leaves.set()
@@ -147,6 +158,7 @@ class QueueSimulation:
             if not last:
                 self.restless[number] = leaves
             backend = LateBackend(world.backend, chance, None if last else chance.randrange(3, 60))
+            backend.world = world
             backend.late = 0.0 if last else backend.late
             life = asyncio.ensure_future(self._life(world, Store(backend), stop, leaves, backend.died))
             death = asyncio.ensure_future(backend.died.wait())
@@ -179,19 +191,23 @@ class QueueSimulation:
             well = False
             try:
                 if message.message_id in world.poison and died is not None:
+                    await asyncio.sleep(world.chance.choice((0.0, 0.0, 0.1, 2.0)))
                     died.set()
                     await asyncio.Event().wait()
-                await asyncio.sleep(world.chance.random() * 0.2)
+                slow = world.chance.random() < 0.05
+                await asyncio.sleep(world.chance.random() * (8.0 if slow else 0.2))
                 if world.failing.get(message.message_id, 0) > 0:
                     world.failing[message.message_id] -= 1
+                    world.raised[message.message_id] += 1
                     raise RuntimeError("it was to fail")
                 well = True
             finally:
                 world.ends(message, well=well)
 
-        policy = Policy(attempts=ATTEMPTS, retry_delay_s=0.5, blocking=world.chance.random() < 0.3)
-        routes = Routes((Route("*", job, policy),))
-        desk = Desk(SimSource(world), routes, Caller(20, 1), None, lambda: int(loop.time() * 1000), pace=PACE)
+        routes = Routes((Route("*", job, replace(MOST, blocking=world.chance.random() < 0.3)),))
+        caller = Caller(world.chance.choice((1, 1, 2, 20)), 1)
+        desk = Desk(SimSource(world), routes, caller, None, lambda: int(loop.time() * 1000), pace=PACE)
+        desk.pace = replace(PACE, drain_s=world.chance.choice((0.2, 5.0)))
         desk.chance = world.chance
         worker = QueueWorker(desk, store, world.app, name, ttl_s=TTL_S)
         both = asyncio.ensure_future(_either(stop, leaves))
@@ -219,6 +235,8 @@ async def _story(world: QueueWorld, lanes: list[Lane], chance: random.Random) ->
         if not step:
             world.create(lanes[0])
         await asyncio.sleep(chance.random() * 4)
+        if chance.random() < 0.2:
+            world.away_until_s = asyncio.get_running_loop().time() + TTL_S * 2 * chance.random()
 
 
 def _quiet(world: QueueWorld) -> bool:

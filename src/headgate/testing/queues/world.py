@@ -13,11 +13,20 @@ from headgate.ports.messages import Backlog, Happening, Letter, QueueGone, Sourc
 from headgate.queueing.ids import Position, make_id, position_of, ticks_of_unix_ns, unix_text
 from headgate.queueing.lanes import DEAD_LETTERS, Lane
 from headgate.queueing.message import Message
+from headgate.queueing.policy import Policy
 from headgate.queueing.progress import Progress, position
-from headgate.services.queueing.desk import dead_letter
+from headgate.queueing.tally import UNSURE_MORE
+from headgate.services.queueing.desk import DeadLetter, dead_letter
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import Changed, Gone
 from headgate.testing.sim.world import Broken
+
+
+def begun_max(policy: Policy) -> int:
+    """How often a message may be begun: every limit but one is nearly reached, one is, and its first run, as one of a
+    page, was heard of nowhere."""
+    counted = policy.attempts + policy.deaths_max + UNSURE_MORE + policy.losses + policy.departures
+    return counted - 3 + 1
 
 
 @dataclass(slots=True)
@@ -27,13 +36,16 @@ class QueueWorld:
     chance: random.Random
     app: Application
     backend: MemoryBackend
-    attempts: int
+    policy: Policy
     messages: dict[Lane, list[Message]] = field(default_factory=dict)
     poison: set[str] = field(default_factory=set)
     """Ids of messages whose job ends the process."""
     failing: dict[str, int] = field(default_factory=dict)
     """Id -> how often its job fails."""
     begun: Counter[str] = field(default_factory=Counter)
+    raised: Counter[str] = field(default_factory=Counter)
+    away_until_s: float = 0.0
+    """The store answers nobody until then."""
     succeeded: set[str] = field(default_factory=set)
     dead: set[str] = field(default_factory=set)
     running: dict[Lane, str] = field(default_factory=dict)
@@ -79,7 +91,7 @@ class QueueWorld:
         parked = {one.id for one in recorded.parked}
         late = position(recorded) >= position_of(id) and id not in parked
         self.must(not late, f"{lane}: {id} is begun again although recorded as done")
-        self.must(self.begun[id] <= self.attempts or id not in self.poison, f"{id} was begun {self.begun[id]} times")
+        self.must(self.begun[id] <= begun_max(self.policy), f"{id} was begun {self.begun[id]} times")
         if self.begun[id] > 1:
             self.must(message.attempt > 1 or id in self.succeeded, f"{lane}: {id} is said to be tried first, again")
             self.repeated += id in self.succeeded
@@ -88,10 +100,32 @@ class QueueWorld:
             over = [m.message_id for m in before if m.message_id not in self.dead]
             self.must(not over, f"{lane}: {id} is begun before {over}")
 
+    def buries(self, letter: DeadLetter) -> None:
+        """What is given up was begun as often as its letter says, and that was often enough."""
+        id, begun = letter.message_id, self.begun[letter.message_id]
+        self.must(begun >= 1, f"{id} is given up and was never begun")
+        self.must(begun >= letter.attempts, f"{id} is said to have had {letter.attempts} tries, and had {begun}")
+        failed = letter.attempts - letter.died - letter.lost - letter.left
+        most = self.policy
+        enough = (
+            failed >= most.attempts
+            or letter.died >= most.deaths_max
+            or letter.died + letter.unsure >= most.deaths_max + UNSURE_MORE
+            or letter.lost >= most.losses
+            or letter.left >= most.departures
+        )
+        self.must(enough, f"{id} is given up too early: {letter}")
+        self.must(failed <= self.raised[id], f"{id} failed {self.raised[id]} times, not {failed}")
+        self.dead.add(id)
+
     def ends(self, message: Message, *, well: bool) -> None:
         self.running.pop(Lane(message.queue, message.partition), None)
         if well:
             self.succeeded.add(message.message_id)
+
+    def here(self, since_s: float) -> bool:
+        """Has the store been there for so long?"""
+        return asyncio.get_running_loop().time() >= self.away_until_s + since_s
 
     def recorded(self, lane: Lane) -> Progress:
         entry = self.backend.tree.entries.get(self.app.progress(lane).path)
@@ -160,8 +194,8 @@ class SimSource:
     async def post(self, letter: Letter) -> None:
         await self._step()
         assert letter.queue == DEAD_LETTERS, "jobs of the simulation post nothing"
-        letters, _ = dead_letter(letter.body)
-        self.world.dead.add(letters.message_id)
+        found, _ = dead_letter(letter.body)
+        self.world.buries(found)
 
     async def create(self, queue: str, partitions: int = 1) -> None:
         await self._step()
