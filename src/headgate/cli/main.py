@@ -19,7 +19,7 @@ COMMANDS = {
     "launcher": ("headgate.cli.running.command:launcher", "Start a launcher."),
     "executor": ("headgate.cli.running.command:executor", "Start an executor."),
     "web": ("headgate.cli.running.command:web", "Start the pages and the API."),
-    "check": ("headgate.cli.offline.check:command", "Check a configuration from local repositories, without a server."),
+    "check": ("headgate.cli.checking.command:command", "Check a configuration whole, without a server."),
     "freeze": ("headgate.cli.offline.freeze:command", "Print the jobs a change would run."),
     "schema": ("headgate.cli.offline.schema:command", "Print JSON Schema of configuration files, for editors."),
     "explain": ("headgate.cli.offline.explain:command", "Say where each attribute of a job comes from."),

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from headgate.base.errors import UserError
+from headgate.cli.checking.command import command as check
 from headgate.cli.init import command as init
-from headgate.cli.offline.check import command as check
 from headgate.cli.settings import find, read
 
 

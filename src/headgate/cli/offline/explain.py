@@ -13,11 +13,13 @@ from headgate.base.errors import UserError
 from headgate.cli.offline.difference import short, spoken
 from headgate.cli.offline.graphs import Place, default_branch, places
 from headgate.cli.offline.reading import Given, Impossible, Loaded, given
-from headgate.cli.offline.report import as_text, error_as_json, left_out, remind
+from headgate.cli.offline.report import as_text, error_as_json, remind
+from headgate.cli.offline.report import place as error_place
 from headgate.config.freezing.matching import Target, job_applies
 from headgate.config.freezing.sections import attached, sections
 from headgate.config.reading.check import as_list, deep_plain, plain
 from headgate.config.reading.source import nearest
+from headgate.config.telling.causes import left_out
 from headgate.config.telling.explain import Explainer
 from headgate.config.telling.origins import Attribute, Elements, Explained, Origin, Setting, explained
 from headgate.config.tenants import ConfigErrors
@@ -84,7 +86,9 @@ def _asked(
     for loaded in tenants.values():
         layout = loaded.layout
         if not layout.variants(name):
-            more = left_out(loaded).get(name) or nearest(name, layout.jobs).removeprefix("; ")
+            wrong_one = left_out(layout).get(f"job {name}")
+            lost = f"its definition is left out for the error at {error_place(wrong_one)}" if wrong_one else ""
+            more = lost or nearest(name, layout.jobs).removeprefix("; ")
             wrong.append(f"tenant {loaded.tenant.name} has no job {name!r}{more and '; '}{more}")
             continue
         having = [place for place in places(loaded, pipeline, project, branch) if _runs(loaded, place, name)]

@@ -108,7 +108,7 @@ class Given:
             raise ConfigErrors(tuple(error for one in found.refused.values() for error in one.errors))
         return found.tenants
 
-    def _tenant_file(self) -> tuple[Path, str]:
+    def tenant_file(self) -> tuple[Path, str]:
         """Where it is, and its text."""
         if self.tenant_config is not None:
             return self.tenant_config, _text(self.tenant_config)
@@ -116,7 +116,7 @@ class Given:
         return settings.tenant_config, tenant_text(settings)
 
     def _from_directories(self, root: Path) -> Found:
-        path, text = self._tenant_file()
+        path, text = self.tenant_file()
         known = described(Path(self.config)) if self.config else {}
         file = self._wanted(parse_tenant_file(text, str(path), assumed(text, known, given=bool(self.config))))
         hosts = {name: at.canonical_hostname for name, at in known.items()}
@@ -145,7 +145,7 @@ class Given:
     def _through_connections(self) -> Found:
         settings = read_settings(find(self.config))
         at = connections(settings)
-        path, text = self._tenant_file()
+        path, text = self.tenant_file()
         file = self._wanted(parse_tenant_file(text, str(path), known_connections(settings, at)))
         return _found(file, lambda tenant: asyncio.run(_fetched(tenant.projects, at)), settings.budgets)
 

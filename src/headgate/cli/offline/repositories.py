@@ -92,3 +92,21 @@ def _files(root: Path, path: str) -> Iterator[tuple[str, str]]:
         for file in sorted(place.rglob("*")):
             if file.is_file() and (file.suffix == ".yaml" or file.name == ".zuul.ignore"):
                 yield str(file.relative_to(root)), file.read_text(errors="replace")
+
+
+def at_revision(place: Path, paths: tuple[str, ...], revision: str) -> tuple[str, dict[str, str]] | None:
+    """The branch that is checked out, and the files named by `paths` as they were at the revision.
+
+    None: it is no repository, or has no such revision.  Raises Unreadable.
+    """
+    if not is_repository(place):
+        return None
+    try:
+        repository = pygit2.Repository(str(place))
+        try:
+            tree = repository.revparse_single(revision).peel(pygit2.Tree)
+        except (KeyError, ValueError, pygit2.GitError):
+            return None
+        return _target(repository, "HEAD").removeprefix("refs/heads/"), texts(repository, tree, paths)
+    except (pygit2.GitError, OSError, KeyError) as error:
+        raise Unreadable(f"{place} cannot be read: {error}") from error

@@ -44,3 +44,11 @@ ERRORS: dict[str, Class] = {
     "Gerrit Deprecation": Class("a key of a trigger that has a successor", "nothing", "warning"),
     "GitHub Deprecation": Class("a key of a trigger that has a successor", "nothing", "warning"),
 }
+_NOTHING = "nothing: `headgate check` alone tells of it"
+CHECKED: dict[str, Class] = {
+    "Pipeline Not Found": Class("a project's section for a pipeline that no tenant has", _NOTHING),
+    "Parents In A Circle": Class("a job inherits from itself by way of others", _NOTHING),
+    "Queue Not Found": Class("a project names a queue nobody declares: one for all branches", _NOTHING, "warning"),
+    "Semaphore Not Found": Class("a job names a semaphore nobody declares: one holds it", _NOTHING, "warning"),
+}
+"""What is told only to those who ask: no change is refused for it."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from headgate.config.keys import objects, tenant
 from headgate.config.keys.drivers import DRIVERS
-from headgate.config.keys.errors import ERRORS
+from headgate.config.keys.errors import CHECKED, ERRORS
 from headgate.config.keys.job import JOB
 from headgate.config.keys.pipeline import PIPELINE
 from headgate.config.reading.check import Keys
@@ -82,7 +82,7 @@ def _lines() -> Iterator[str]:
         yield f"\n### {name}\n"
         yield from _table(keys)
     yield from ("\n## Errors\n", ERROR_WORDS, "| name | when | what it costs |", "|---|---|---|")
-    for name, one in ERRORS.items():
+    for name, one in (*ERRORS.items(), *CHECKED.items()):
         yield f"| {name}{' (warning)' if one.severity == 'warning' else ''} | {one.when} | {one.costs} |"
     yield PROPOSALS
     yield "\n## Decisions\n"

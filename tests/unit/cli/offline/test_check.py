@@ -39,7 +39,12 @@ def test_an_error_has_its_place_and_what_was_meant(offline):
         "branch": "master",
         "path": "zuul.yaml",
         "line": 5,
+        "column": 14,
+        "end_line": 5,
+        "end_column": 18,
         "message": "the nodeset 'smal' is not defined; did you mean 'small'?",
+        "cause": None,
+        "ends": [{"pipeline": "gate", "project": "hub/app", "branch": "master"}],
     }
     assert broken.json("check") == {"acme": {"errors": [error], "counts": {**COUNTS, "errors": 1}}}
     assert broken.run("check").exit_code == 1
@@ -59,6 +64,7 @@ def test_for_people_it_is_printed_as_a_compiler_would(offline):
         7 |     gate:
         8 |       jobs: [unit]
           = help: did you mean 'small'?
+          = so: no job runs in gate of hub/app@master
 
         tenant acme: 3 projects, 2 jobs, 0 templates, 2 pipelines, 1 nodeset: 1 error
         """)
@@ -128,8 +134,9 @@ def test_the_driver_of_a_connection_decides_what_a_pipeline_may_say(offline):
     config.write_text("[connection hub]\ndriver=gerrit\nserver=review.example.org\n")
     (made.repos / "hub").rename(made.repos / "review.example.org")
     errors = made.json("check", "--config", str(config))["acme"]["errors"]
-    assert [(e["path"], e["line"]) for e in errors] == [("zuul.yaml", 5), ("zuul.yaml", 10)]
-    assert "must be one of patchset-created" in errors[0]["message"]
+    causes = [e for e in errors if e["cause"] is None]
+    assert sorted((e["path"], e["line"]) for e in causes) == [("zuul.yaml", 5), ("zuul.yaml", 10)]
+    assert "must be one of patchset-created" in causes[0]["message"]
 
 
 GERRIT = """
@@ -158,12 +165,15 @@ def test_one_tenant_that_cannot_be_loaded_leaves_the_others(offline):
     assert made.run("check").exit_code == 1
 
 
-def test_what_is_missing_only_for_an_error_of_its_own_says_so(offline):
-    shown = offline(app=WRONG.replace("run: unit.yaml", "runs: unit.yaml")).run("check").stdout
-    assert "the job 'unit' is not defined\n --> hub/app master zuul.yaml:8" in shown
-    assert "= note: its definition at hub/app master zuul.yaml:2 is left out for its own error" in shown
-    missing = offline(app=WRONG.replace("run: unit.yaml", "runs: unit.yaml")).run("explain", "job", "unit")
-    assert "no job 'unit'; its definition at hub/app master zuul.yaml:2 is left out" in missing.output
+def test_what_is_missing_only_for_an_error_of_its_own_is_told_beneath_it(offline):
+    broken = offline(app=WRONG.replace("run: unit.yaml", "runs: unit.yaml"))
+    shown = broken.run("check").stdout
+    assert "error[Unknown]: a job has no key 'runs'\n --> hub/app master zuul.yaml:4\n" in shown
+    assert "= so: hub/app master zuul.yaml:8: the job 'unit' is not defined\n" in shown
+    assert shown.count("error[") == 1 and shown.endswith("2 errors, of 1 cause\n")
+    assert [e["cause"] for e in broken.json("check")["acme"]["errors"]] == [None, 0]
+    missing = broken.run("explain", "job", "unit")
+    assert "no job 'unit'; its definition is left out for the error at hub/app master zuul.yaml:4" in missing.output
 
 
 def test_other_commands_say_that_there_are_errors(offline):

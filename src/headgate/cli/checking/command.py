@@ -1,0 +1,177 @@
+"""`headgate check`: a configuration checked without a server, errors as a compiler prints them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import msgspec
+
+from headgate.base.errors import UserError
+from headgate.cli.checking import printing, sarif, since
+from headgate.cli.checking.looking import Told, Wanted, pipelines_of, told
+from headgate.cli.keys.opening import unopenable
+from headgate.cli.offline.graphs import default_branch
+from headgate.cli.offline.reading import Given, Impossible, Loaded, Refused, given
+from headgate.cli.offline.repositories import on_disk
+from headgate.cli.settings import find, read
+from headgate.config.model import ConfigError
+from headgate.config.telling.causes import causes
+from headgate.config.telling.findings import Finding
+from headgate.config.tenants import ConfigErrors
+
+CAUSES_MAX = 30
+"""Told to people unless they ask for more."""
+
+
+class _Shown(NamedTuple):
+    json: bool
+    sarif: bool
+    limit: int
+    fail_on: str
+
+
+@click.command()
+@given
+@click.option(
+    "--with",
+    "work_trees",
+    multiple=True,
+    metavar="PROJECT=DIRECTORY",
+    help="Use the files of this work tree in place of the project's default branch.",
+)
+@click.option("--project", "projects", multiple=True, help="Only what is in, or ends a job graph of, this project.")
+@click.option(
+    "--only", multiple=True, metavar="WHAT", help="errors, warnings, or the name of an error such as nodeset-not-found."
+)
+@click.option("--limit", default=CAUSES_MAX, show_default=True, help="Causes told to read; 0 is all.")
+@click.option(
+    "--new-since",
+    metavar="DIR|REV",
+    help="Only what was not wrong before: at this revision of each repository, or in this directory of repositories.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(("error", "warning", "never")),
+    default="error",
+    show_default=True,
+    help="From which severity on the exit status is 1.",
+)
+@click.option("--json", "json_", is_flag=True, help="As JSON: errors and counts of every tenant.")
+@click.option("--sarif", "sarif_", is_flag=True, help="As SARIF, for editors and forges.")
+def command(
+    given: Given,
+    work_trees: tuple[str, ...],
+    projects: tuple[str, ...],
+    only: tuple[str, ...],
+    limit: int,
+    new_since: str | None,
+    fail_on: str,
+    json_: bool,
+    sarif_: bool,
+) -> None:
+    """Check the tenant file and the configuration of every repository in it, and freeze every job graph.
+
+    One mistake is one block, with what is wrong because of it beneath.  Exit status 0: nothing to fail on, 1: errors
+    (see --fail-on), 2: nothing could be checked.
+    """
+    if limit < 0 or (json_ and sarif_):
+        raise click.UsageError("--limit is a whole number from 0 on, and it is --json or --sarif")
+    try:
+        found = _looked(given, work_trees, Wanted(projects, only), new_since)
+    except ConfigErrors as refused:
+        found = {"": _refused(refused.errors, _texts(given))}
+    except UserError as error:
+        raise Impossible(str(error)) from error
+    _show(found, _Shown(json_, sarif_, limit, fail_on))
+
+
+def _looked(given: Given, work_trees: Sequence[str], wanted: Wanted, new_since: str | None) -> dict[str, Told]:
+    """Every tenant, the refused ones first.  Raises ConfigErrors for the tenant file, UserError."""
+    landed = given.load()
+    trees = _trees(landed.tenants, work_trees)
+    tenants = _opened(given, {name: _overlaid(loaded, trees) for name, loaded in landed.tenants.items()})
+    texts = _texts(given)
+    found = {name: _refused(refused.errors, texts) for name, refused in landed.refused.items()}
+    if landed.warnings:
+        found[""] = _refused(landed.warnings, texts)
+    pipelines = pipelines_of(landed, whole=given.tenant is None)
+    having = [name for name, loaded in tenants.items() if _has(loaded, wanted)]
+    for name in having or tenants:
+        loaded = tenants[name]
+        before = _before(given, landed.tenants[name], loaded, trees, new_since) if new_since is not None else None
+        found[name] = told(loaded, before, pipelines, wanted, texts)
+    return found
+
+
+def _has(loaded: Loaded, wanted: Wanted) -> bool:
+    return all(loaded.tenant.find(name) is not None for name in wanted.projects)
+
+
+def _refused(errors: tuple[ConfigError, ...], texts: Mapping[str, str]) -> Told:
+    return Told(Refused(errors), causes(map(Finding, errors), {}), texts)
+
+
+def _texts(given: Given) -> dict[str, str]:
+    path, text = given.tenant_file()
+    return {str(path): text}
+
+
+def _before(given: Given, landed: Loaded, loaded: Loaded, trees: Mapping[str, Path], since_what: str) -> Loaded:
+    """Raises UserError."""
+    at = {source.project: place for name, place in trees.items() if (source := loaded.tenant.find(name)) is not None}
+    if given.repos is not None:
+        at = {**since.trees(loaded, given.repos), **at}
+    return since.earlier(landed if given.repos is None else loaded, since_what, at)
+
+
+def _show(found: Mapping[str, Told], how: _Shown) -> None:
+    if how.json:
+        whole = {name: printing.as_json(one) for name, one in found.items()}
+        click.echo(msgspec.json.format(msgspec.json.encode(whole)).decode())
+    elif how.sarif:
+        click.echo(msgspec.json.format(msgspec.json.encode(sarif.log(found))).decode())
+    else:
+        for name, one in found.items():
+            for block in printing.as_text(name, one, how.limit):
+                click.echo(block)
+    if how.fail_on != "never" and any(printing.failures(one, how.fail_on) for one in found.values()):
+        sys.exit(1)
+
+
+def _opened(given: Given, tenants: dict[str, Loaded]) -> dict[str, Loaded]:
+    """What cannot be opened is an error, too, where the repositories of this installation are read.
+
+    Raises UserError."""
+    if given.repos is not None:
+        return tenants
+    settings = read(find(given.config))
+    return {
+        name: replace(one, unread=(*one.unread, *unopenable(settings, one.layout))) for name, one in tenants.items()
+    }
+
+
+def _trees(tenants: Mapping[str, Loaded], work_trees: Sequence[str]) -> dict[str, Path]:
+    """Project, as written, and its work tree.  Raises UserError."""
+    found: dict[str, Path] = {}
+    for work_tree in work_trees:
+        name, equals, directory = work_tree.partition("=")
+        known = any(loaded.tenant.find(name) is not None for loaded in tenants.values())
+        if not equals or not Path(directory).is_dir() or not known:
+            text = "it is PROJECT=DIRECTORY, a project of a tenant and an existing directory"
+            raise UserError(f"--with {work_tree}: {text}")
+        found[name] = Path(directory)
+    return found
+
+
+def _overlaid(loaded: Loaded, trees: Mapping[str, Path]) -> Loaded:
+    found = {}
+    for name, directory in trees.items():
+        if (source := loaded.tenant.find(name)) is not None:
+            branch = default_branch(loaded, source)
+            found[source.project] = {branch: on_disk(directory, source.config_paths)}
+    return loaded.with_files(found) if found else loaded

@@ -1,0 +1,84 @@
+"""What `headgate check` says: to read, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from headgate.cli.checking.looking import Told
+from headgate.cli.offline.reading import Loaded
+from headgate.cli.offline.report import block, counts, error_as_json, listed, place, same_on, summary
+from headgate.config.model import ConfigError
+from headgate.config.telling.causes import Cause
+from headgate.config.telling.findings import Graph
+
+FOLLOWING_MAX = 3
+"""Consequences of a cause that are told one by one."""
+
+
+def as_text(name: str, told: Told, limit: int) -> Iterator[str]:
+    """One block a cause, at most `limit` of them (0: all), then what the tenant comes to."""
+    shown = told.causes[:limit] if limit else told.causes
+    for cause in shown:
+        yield f"{block(cause.error, list(_notes(cause)), told.extent(cause.error))}\n"
+    if left := len(told.causes) - len(shown):
+        what = "cause is" if left == 1 else "causes are"
+        yield click.style(
+            f"{left:,} more {what} not shown; --limit 0 shows all, --project and --only choose\n", dim=True
+        )
+    if isinstance(told.loaded, Loaded):
+        yield summary(name, told.loaded, told.errors, len(told.causes))
+    else:
+        yield f"{f'tenant {name}' if name else 'the tenant file'}: cannot be loaded\n"
+
+
+def _notes(cause: Cause) -> Iterator[tuple[str, str]]:
+    if cause.alike:
+        yield "", same_on(cause.alike)
+    if cause.also:
+        yield "", f"the same is missing at {listed([place(error) for error in cause.also], FOLLOWING_MAX)}"
+    for error in cause.follow[:FOLLOWING_MAX]:
+        yield "so", f"{place(error)}: {error.text.partition('; did you mean')[0].partition('; known are')[0]}"
+    if (more := len(cause.follow) - FOLLOWING_MAX) > 0:
+        yield "so", f"{more:,} more error{'s' if more > 1 else ''} of this kind"
+    if cause.graphs:
+        yield "so", f"no job runs in {_graphs(cause.graphs)}"
+
+
+def _graphs(graphs: Sequence[Graph]) -> str:
+    """`check, gate of hub/app; post of hub/lib`: pipelines that are the same are told once."""
+    of: dict[str, dict[str, None]] = {}
+    for graph in graphs:
+        of.setdefault(f"{graph.project}@{graph.branch}", {})[graph.pipeline] = None
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for project, pipelines in of.items():
+        alike.setdefault(tuple(pipelines), []).append(project)
+    parts = [f"{listed(pipelines)} of {listed(projects, 4)}" for pipelines, projects in alike.items()]
+    return "; ".join(parts[:FOLLOWING_MAX]) + (f"; and {len(parts) - FOLLOWING_MAX:,} more" if len(parts) > 3 else "")
+
+
+def as_json(told: Told) -> dict[str, Any]:
+    """Every error, those with one cause beside each other; and counts."""
+    errors: list[dict[str, Any]] = []
+    for cause in told.causes:
+        first = len(errors)
+        for error in cause.errors:
+            graphs = [graph._asdict() for graph in cause.graphs] if error is cause.error else []
+            errors.append({**located(told, error), "cause": None if error is cause.error else first, "ends": graphs})
+    return {"errors": errors, "counts": {**counts(told.loaded), "errors": failures(told, "error")}}
+
+
+def located(told: Told, error: ConfigError) -> dict[str, Any]:
+    """The error, to the column.  JSON."""
+    extent = told.extent(error)
+    whole = {**error_as_json(error), "column": 0, "end_line": 0, "end_column": 0}
+    if error.line:
+        whole |= {"column": extent.column, "end_line": extent.end_line, "end_column": extent.end_column}
+    return whole
+
+
+def failures(told: Told, severity: str) -> int:
+    """How many errors are at least that bad."""
+    return sum(severity == "warning" or error.severity == "error" for error in told.errors)

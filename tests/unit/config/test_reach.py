@@ -1,0 +1,53 @@
+"""What a change does not reach freezes to what it did."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from headgate.config.dynamic import Layouts
+from headgate.config.parse import ParseCache
+from headgate.config.telling import compare
+from headgate.config.telling.reach import reached
+
+from .places import BASE, branches, layouts, tenant, texts
+from .test_incremental import TENANTS, a_state
+
+PROJECTS = ("git.acme/ops", "git.acme/app", "git.acme/lib")
+
+
+@settings(max_examples=150, deadline=None)
+@given(a_state, a_state)
+def test_graphs_of_projects_that_are_not_reached_are_the_same(before, after):
+    acme, cache = tenant(TENANTS), ParseCache()
+    now = branches(acme, {"ops": BASE, **before}, cache)
+    old = Layouts.of(acme, now, cache)
+    new = Layouts.of(acme, {**now, **branches(acme, {"ops": BASE, **after}, cache)}, cache, before=old)
+    there = reached(old.landed, new.landed)
+    for project in PROJECTS:
+        for branch in ("master", "stable"):
+            for pipeline in {*old.landed.pipelines, *new.landed.pipelines}:
+                graphs = [layout.freeze(pipeline, project, branch) for layout in (old.landed, new.landed)]
+                assert project in there or not compare.graphs(*graphs), (pipeline, project, branch)
+
+
+APP = "- job: {name: unit, run: u.yaml, vars: {a: 1}}\n- project: {gate: {jobs: [unit]}}\n"
+
+
+@pytest.mark.parametrize(
+    ("project", "text", "there"),
+    [
+        ("app", "# moved\n" + APP, set()),
+        ("app", APP.replace("a: 1", "a: 2"), {"git.acme/app"}),
+        ("app", APP.replace("gate", "check"), {"git.acme/app"}),
+        ("ops", BASE.replace("run: base.yaml", "run: other.yaml"), {"git.acme/app", "git.acme/lib"}),
+        ("ops", BASE + "- job: {name: more, run: x}\n", set()),
+    ],
+)
+def test_only_what_refers_to_it_is_reached(project, text, there):
+    made = layouts({"app": APP, "lib": "- job: {name: l, run: l}\n- project: {check: {jobs: [l]}}\n"})
+    parsed = branches(made.tenant, {project: text}, made.cache)
+    whole = {**made.branches, **parsed}
+    new = Layouts.of(made.tenant, whole, made.cache, before=made)
+    assert reached(made.landed, new.landed) == there
+    assert texts(made.tenant, {project: text})
