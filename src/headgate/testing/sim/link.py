@@ -39,9 +39,11 @@ class Link(Through):
     """`troubles`: number of the request -> what happens then.  `died` is set by a death, and nothing is answered any
     more.  Requests take a random number of loop turns."""
 
-    def __init__(self, inner: Backend, chance: random.Random, troubles: Mapping[int, Trouble]) -> None:
+    def __init__(
+        self, inner: Backend, chance: random.Random, troubles: Mapping[int, Trouble], *, lags: bool = True
+    ) -> None:
         super().__init__(inner)
-        self._chance, self._troubles = chance, troubles
+        self._chance, self._troubles, self._lags = chance, troubles, lags
         self._count, self._breaks = 0, 0
         self._troubled = False
         """Whether anything ever happened to it: what is well is quick."""
@@ -76,7 +78,7 @@ class Link(Through):
         watch = self.inner.watch(prefix)
         async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
             async for change in watch:
-                if chance() < LAG_CHANCE:
+                if self._lags and chance() < LAG_CHANCE:
                     await asyncio.sleep(chance() * LAG_MAX_S)
                 if self._troubled:
                     await self._reached()

@@ -43,10 +43,9 @@ from headgate.testing.sim.world import Broken, World
 
 TIME_MAX_S = 400.0
 """Virtual; a run that is not quiet by then hangs."""
-SERVED_MAX_S, SERVED_CALM_MAX_S = 200.0, 45.0
-"""Virtual; how long honest changes wait once the last was proposed, whatever others do: with troubles of the store and
-with semaphores that all share, and without either."""
-LOOK_INTERVAL_S = 5.0
+SERVED_MAX_S = 200.0
+"""Virtual; how long honest changes wait once the last was proposed, whatever others do and happens to the store."""
+LOOK_INTERVAL_S, SERVED_INTERVAL_S = 5.0, 0.5
 DEATHS_MAX = 3
 TROUBLES_MAX = 3
 TROUBLED = 2, 100
@@ -84,13 +83,17 @@ _PARSED = ParseCache()
 class Simulation:
     seed: int
     calm: bool = False
-    """Without any trouble."""
+    """Without any trouble, and with watches that show each change at once."""
     quiet: bool = False
     """Nobody proposes anything."""
     hostile: bool = False
     """With somebody who means harm; see `intruder`."""
     flood: int = 0
     """Hostile changes proposed before anything else."""
+    harmless: bool = False
+    """A hostile world in which nobody does any harm: what others are compared with."""
+    served_s: float = 0.0
+    """Virtual; how long the honest changes of a calm world waited once the last was proposed."""
     idle_s: float = 0.0
     """How long all goes on once it is quiet; the store must not be asked anything meanwhile."""
     deaths: int = 0
@@ -129,9 +132,9 @@ class Simulation:
         else:
             kinds = [kind for kind in APART for _ in range(1 + (chance.random() < 0.3))]
         tasks = [asyncio.ensure_future(troubled.run(kind, f"{kind}{n}")) for n, kind in enumerate(kinds)]
-        story = asyncio.ensure_future(asyncio.sleep(0) if self.quiet else self._people(world, chance))
+        story = asyncio.ensure_future(asyncio.sleep(0) if self.quiet else self._people(world, chance, judge))
         try:
-            await _until_quiet(world, judge, story, tasks, self.served_max_s)
+            await _until_quiet(world, judge, story, tasks)
             await self._idle()
         finally:
             stop.set()
@@ -139,15 +142,23 @@ class Simulation:
         judge.verify()
         return world
 
-    @property
-    def served_max_s(self) -> float:
-        return SERVED_CALM_MAX_S if self.calm and not self.kind.shares_semaphores else SERVED_MAX_S
-
-    async def _people(self, world: World, chance: random.Random) -> None:
-        stories = [Story(world, chance).run()]
-        if self.hostile:
+    async def _people(self, world: World, chance: random.Random, judge: Judge) -> None:
+        stories = [self._honest(world, chance, judge)]
+        if self.hostile and not self.harmless:
             stories.append(Intruder(world, random.Random(f"harm {self.seed}"), self.flood).run())
         await run_until(asyncio.Event(), *stories)
+
+    async def _honest(self, world: World, chance: random.Random, judge: Judge) -> None:
+        await Story(world, chance).run()
+        if not self.calm:
+            return
+        loop = asyncio.get_running_loop()
+        proposed_s = loop.time()
+        for _ in range(int(SERVED_MAX_S / SERVED_INTERVAL_S)):
+            if not judge.unserved():
+                break
+            await asyncio.sleep(SERVED_INTERVAL_S)
+        self.served_s = loop.time() - proposed_s
 
     async def _idle(self) -> None:
         if not self.idle_s:
@@ -183,9 +194,7 @@ def prepare() -> None:
         _left(kind)
 
 
-async def _until_quiet(
-    world: World, judge: Judge, story: asyncio.Task[None], tasks: list[asyncio.Task[None]], served_max_s: float
-) -> None:
+async def _until_quiet(world: World, judge: Judge, story: asyncio.Task[None], tasks: list[asyncio.Task[None]]) -> None:
     loop = asyncio.get_running_loop()
     told_s = 0.0
     while not story.done() or judge.left():
@@ -198,8 +207,8 @@ async def _until_quiet(
                 task.result()
         if loop.time() > TIME_MAX_S:
             raise Broken(f"not quiet after {TIME_MAX_S:.0f} s: {judge.left()[:6]}")
-        if told_s and loop.time() > told_s + served_max_s and (unserved := judge.unserved()):
-            raise Broken(f"not served within {served_max_s:.0f} s: {unserved[:6]}")
+        if told_s and loop.time() > told_s + SERVED_MAX_S and (unserved := judge.unserved()):
+            raise Broken(f"not served within {SERVED_MAX_S:.0f} s: {unserved[:6]}")
 
 
 @dataclass(slots=True)
@@ -220,7 +229,7 @@ class _Processes:
         while not self.stop.is_set():
             troubles = {} if calm else self._troubles(mortal=lives > 0)
             lives -= 1
-            link = Link(self.judge, self.chance, troubles)
+            link = Link(self.judge, self.chance, troubles, lags=not calm)
             components = {**APART, **WHOLE}[kind]
             store = Store(LawfulBackend(link, _laws(), components, self._unlawful))
             self.simulation.stores.append(store)
