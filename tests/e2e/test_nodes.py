@@ -21,8 +21,8 @@ from .headgate import SETTINGS, Headgate, wait_for
 LABELS = """
     max-nodes-per-project: 2
     labels:
-      - {name: debian, search: "image=debian !broken", partition: lab}
-      - {name: fast, search: "tag:fast", partition: lab}
+      - {name: debian, project: "*", search: "image=debian !broken", partition: lab}
+      - {name: fast, project: "*", search: "tag:fast", partition: lab}
 """
 JOB = """
 - job:

@@ -203,6 +203,9 @@ OPTIONS: dict[str, dict[str, Option]] = {
             "verify: the operator's token, tokens of an `[auth NAME]`, client certificates. trust, on loopback only: "
             "whoever callers say they are, for clients that know no tokens.",
         ),
+        "open_partitions": Option(
+            "text", "", "Partitions for credentials that name none, blanks between; `*`: every one."
+        ),
         "cert_path": Option("path", "", "Certificate of the service, gRPC and HTTP, PEM. Default: of `[tls]`."),
         "key_path": Option("path", "", "Its key."),
         "client_ca_path": Option("path", "", "Callers need a certificate of this authority. Default: they need none."),

@@ -150,12 +150,14 @@ class Definition(msgspec.Struct, frozen=True):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who asks, from where: the partition is a uuid."""
+    """Who asks, from where: the partition is a uuid, and the roles are those held there."""
 
     user: str
     project: str
     partition: str
     roles: frozenset[str] = frozenset()
+    partitions: frozenset[str] | None = None
+    """Uuids of the partitions that are open to the caller; None: every one."""
 
     @property
     def admin(self) -> bool:
@@ -164,8 +166,12 @@ class Caller(msgspec.Struct, frozen=True):
 
     @property
     def operator(self) -> bool:
-        """May change partitions, types and definitions."""
+        """May change the definitions of the partition, objects of no project, and how machines are reached."""
         return self.admin or OPERATOR in self.roles
+
+    def may_enter(self, partition: str) -> bool:
+        """Return whether the partition is open to the caller."""
+        return self.partitions is None or partition in self.partitions
 
 
 ADMIN, OPERATOR = "admin", "operator"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from headgate.inventory.model import READ, WRITE, Caller, Definition, Object, Permission
+from headgate.inventory.model import HOST_KEY, READ, WRITE, Caller, Definition, Object, Permission
+from headgate.inventory.schema import without
 
 
 def mask(rules: tuple[Permission, ...], caller: Caller) -> int | None:
@@ -51,17 +52,62 @@ def visible(object: Object, definition: Definition | None, caller: Caller) -> Ob
     """The object as the caller may see it; filters look at nothing else."""
     if definition is None or not definition.permissions:
         return object
-    hidden = {key for key in definition.permissions if not may_read(definition, key, caller)}
-    if not hidden & object.properties.keys():
+    secret = hidden(definition, caller)
+    if not secret & object.properties.keys():
         return object
     return msgspec.structs.replace(
-        object, properties={key: value for key, value in object.properties.items() if key not in hidden}
+        object, properties={key: value for key, value in object.properties.items() if key not in secret}
     )
 
 
+def hidden(definition: Definition | None, caller: Caller) -> frozenset[str]:
+    """Return the keys of properties that the caller must not learn of."""
+    rules = definition.permissions if definition else {}
+    return frozenset(key for key in rules if not may_read(definition, key, caller))
+
+
 def unwritable(
-    before: Mapping[str, str], after: Mapping[str, str], definition: Definition | None, caller: Caller
+    before: Mapping[str, str],
+    after: Mapping[str, str],
+    definition: Definition | None,
+    caller: Caller,
+    named: Iterable[str] = (),
 ) -> list[str]:
-    """Properties that differ although the caller may not change them."""
+    """Return the properties that differ although the caller may not change them.
+
+    `named` are those the caller spoke of: one that is hidden is among them whatever it holds, as who is refused for a
+    wrong guess and not for a right one has been told its value.
+    """
     changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+    changed |= set(named) & hidden(definition, caller)
     return sorted(key for key in changed if not may_write(definition, key, caller))
+
+
+def operated(object: Object | None) -> dict[str, str]:
+    """Return what only operators write: how a machine is reached, and what is run on it.
+
+    The name is an address where no other is said.
+    """
+    if object is None:
+        return {}
+    found = {key: value for key, value in object.properties.items() if is_operated(key)}
+    return {**found, "name": object.name} if PROVIDED in found else found
+
+
+def is_operated(key: str) -> bool:
+    """Return whether properties of this key are the operators' to write, on objects of every type."""
+    return key in _OPERATED or key.startswith("ansible_")
+
+
+def redacted(definition: Definition, caller: Caller) -> Definition:
+    """Return the definition without the properties that the caller must not learn of."""
+    secret = hidden(definition, caller)
+    if not secret or caller.operator:
+        return definition
+    rules = {key: found for key, found in definition.permissions.items() if key not in secret}
+    return msgspec.structs.replace(definition, schema=without(definition.schema, secret), permissions=rules)
+
+
+PROVIDED = "provider"
+"""The property of a machine that names its provider: without it, no build is given the machine."""
+_OPERATED = frozenset({PROVIDED, "prepare", "clean", "slot", HOST_KEY})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -39,13 +39,15 @@ class Schema:
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
             raise Invalid(f"the schema is no JSON Schema: {_first_line(error)}") from error
 
-    def check(self, object: Object) -> None:
-        """Raises Nonconforming."""
+    def check(self, object: Object, hidden: Collection[str] = ()) -> None:
+        """Raise Nonconforming, which says nothing of properties that are hidden from the caller."""
         document = self._document(object)
         wrong = []
         for error in self._validator.iter_errors(document):
             where = ".".join(str(step) for step in error.instance_path) or "the object"
-            wrong.append(f"{where}: {error.message}")
+            said = f"{where}: {error.message}"
+            secret = any(key in said or _quoted(key) in said for key in hidden)
+            wrong.append("a property that is not shown to you" if secret else said)
             if len(wrong) >= ERRORS_SHOWN_MAX:
                 break
         if wrong:
@@ -81,6 +83,30 @@ class Schema:
 def schema(text: str) -> Schema:
     """As `Schema(text)`, but made once."""
     return Schema(text)
+
+
+def without(text: str, keys: Collection[str]) -> str:
+    """Return the schema without what it says of properties with these keys; nothing, where they are woven into it."""
+    document = _parsed(text) if text else {}
+    if not isinstance(document, dict):
+        return text
+    left = msgspec.json.encode(_without(document, frozenset(keys)), order="deterministic").decode()
+    return "" if any(key in left or _quoted(key) in left for key in keys) else left
+
+
+def _without(found: Any, keys: frozenset[str]) -> Any:  # JSON
+    match found:
+        case dict():
+            return {name: _without(one, keys) for name, one in found.items() if name not in keys}
+        case list():
+            return [_without(one, keys) for one in found if not (isinstance(one, str) and one in keys)]
+        case _:
+            return found
+
+
+def _quoted(key: str) -> str:
+    """Return the key as it is in JSON."""
+    return msgspec.json.encode(key).decode()[1:-1]
 
 
 def _parsed(text: str) -> dict[str, Any] | bool:  # JSON

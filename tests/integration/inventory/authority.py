@@ -19,10 +19,10 @@ class Authority:
         made = self._builder(self._name, self._key).add_extension(x509.BasicConstraints(True, None), True)
         self.pem = made.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
-    def issue(self, name: str, *, project: str = "", role: str = "") -> tuple[bytes, bytes]:
+    def issue(self, name: str, *, project: str = "", role: str = "", partition: str = "") -> tuple[bytes, bytes]:
         key = ec.generate_private_key(ec.SECP256R1())
         said = [(NameOID.COMMON_NAME, name), (NameOID.ORGANIZATION_NAME, project)]
-        said.append((NameOID.ORGANIZATIONAL_UNIT_NAME, role))
+        said += [(NameOID.ORGANIZATIONAL_UNIT_NAME, role), (NameOID.LOCALITY_NAME, partition)]
         subject = x509.Name([x509.NameAttribute(oid, value) for oid, value in said if value])
         made = self._builder(subject, key).add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), False)
         plain = serialization.NoEncryption()

@@ -138,7 +138,10 @@ async def test_the_openapi_tells_of_every_method() -> None:
 
 async def test_a_client_certificate_says_who_calls_over_https(tmp_path: Path) -> None:
     authority = Authority()
-    certificates = {"server": authority.issue("localhost"), "alice": authority.issue("alice", project="blue")}
+    certificates = {
+        "server": authority.issue("localhost"),
+        "alice": authority.issue("alice", project="blue", partition="site"),
+    }
     certificates["root"] = authority.issue("root", project="blue", role="operator")
     for name, (certificate, key) in certificates.items():
         (tmp_path / f"{name}.pem").write_bytes(certificate + key)

@@ -188,7 +188,7 @@ async def test_a_token_says_who_calls() -> None:
     async with served(Verifying([issuer])) as client:
         operator = client.like(token(sub="root", projects=["blue"], roles=["operator"]), user="", partition="")
         await operator.SetPartition(partition=pb.Partition(name="site"))
-        alice = client.like(token(projects=["blue", "red"]))
+        alice = client.like(token(projects=["blue", "red"], partitions=["site"]))
         await alice.Apply(steps=[machine("m")])
         assert len((await alice.like(user="", project="").Search()).objects) == 1
         assert not (await alice.like(project="red").Search()).objects

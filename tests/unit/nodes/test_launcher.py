@@ -37,10 +37,10 @@ from headgate.testing.loop import run_virtual
 
 SITES = {"east": "a" * 32, "west": "b" * 32}
 LABELS = {
-    "debian": Label("image=debian"),
-    "fast": Label("tag:fast"),
-    "west": Label("image=debian", "west"),
-    "broken": Label("a==b 'c"),
+    "debian": Label("image=debian", project="*"),
+    "fast": Label("tag:fast", project="lab"),
+    "west": Label("image=debian", "west", "*"),
+    "broken": Label("a==b 'c", project="*"),
 }
 TENANT = Tenant("t", (), labels=LABELS, max_nodes_per_project=3)
 ROOT = Caller("root", "lab", SITES["east"], frozenset({ADMIN}))
@@ -299,7 +299,7 @@ async def test_a_machine_that_no_longer_matches_is_not_used(site: Site) -> None:
 
 @on_site
 async def test_local_slots_are_as_many_as_the_provider_says(site: Site) -> None:
-    site.tenants = {"t": replace(TENANT, labels={"slot": Label("slot tag:here")})}
+    site.tenants = {"t": replace(TENANT, labels={"slot": Label("slot tag:here", project="*")})}
     site.launcher.providers = {**site.launcher.providers, "local": Here()}
     local = Object(
         SITES["east"], "runm.provider", "", "c" * 32, "me", {"kind": "local", "slots": "2", "host": "host"}, ("here",)

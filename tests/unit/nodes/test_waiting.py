@@ -102,7 +102,9 @@ def test_labels_that_come_later_are_told_without_a_restart() -> None:
         )
         await executor.membership.joined.wait()
         await asyncio.sleep(1)
-        tenants["t"] = Tenant("t", (), labels={"debian": Label("image=debian", "west"), "other": Label("x", "east")})
+        tenants["t"] = Tenant(
+            "t", (), labels={"debian": Label("image=debian", "west", "*"), "other": Label("x", "east", "*")}
+        )
         await store.commit([], [Put(context.map.system.conf.path, b"{}")])
         await asyncio.sleep(1)
         entry = context.mirror.get(executor.membership.session.name if executor.membership.session else "")

@@ -41,8 +41,8 @@ TENANTS = """
     name: demo
     max-nodes-per-project: 2
     labels:
-      - {name: server, search: "image=debian !reserved"}
-      - {name: client, search: "tag:fast"}
+      - {name: server, project: lab, search: "image=debian !reserved"}
+      - {name: client, project: lab, search: "tag:fast"}
     source:
       local: {config-projects: [config], untrusted-projects: [app]}
 """

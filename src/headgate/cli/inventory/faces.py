@@ -49,7 +49,7 @@ def _faces(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> lis
     """Raises UserError."""
     identity = _identity(settings)
     host, port = settings.get("inventory", "listen_address"), settings.get("inventory", "port")
-    sessions = Sessions(identity, inventory)
+    sessions = Sessions(identity, inventory, settings.get("inventory", "open_partitions").split())
     served = asyncio.get_running_loop().create_future()
 
     def bound(number: int) -> None:

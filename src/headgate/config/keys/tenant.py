@@ -27,6 +27,7 @@ _TEXTS = many(text)
 LABEL: Keys = {
     "name": Key(text, required=True),
     "search": Key(text, required=True, note="a filter, as `headgate inventory machine list --filter` takes"),
+    "project": Key(text, required=True, note="of the inventory, whose machines they are; `*`: everybody's"),
     "partition": Key(text, "the executor's zone, or all"),
 }
 

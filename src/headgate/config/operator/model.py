@@ -72,6 +72,8 @@ class Label(msgspec.Struct, frozen=True, omit_defaults=True):
     """A filter expression."""
     partition: str = ""
     """Uuid or name; empty: the executor's zone, or every one."""
+    project: str = ""
+    """Whose machines they are; `*`: everybody's."""
 
 
 class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):

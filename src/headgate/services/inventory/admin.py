@@ -63,7 +63,7 @@ class Admin:
 
     async def create_partition(self, caller: Caller, partition: Partition) -> tuple[Partition, int]:
         """Raises Exists when name or uuid is taken."""
-        self._allow(caller)
+        self.allow(caller)
         names.name(partition.name, "name of a partition")
         record = self._places.partitions.by_uuid(partition.uuid).record
         name = self._places.partitions.by_name(partition.name).record
@@ -81,7 +81,7 @@ class Admin:
         self, caller: Caller, uuid: str, new_name: str, expected_generation: int = 0
     ) -> tuple[Partition, int]:
         """Raises NotFound, Exists, Stale."""
-        self._allow(caller)
+        self.allow(caller)
         names.name(new_name, "name of a partition")
         record = self._places.partitions.by_uuid(uuid).record
         partition = Partition(uuid, new_name)
@@ -105,7 +105,7 @@ class Admin:
 
     async def delete_partition(self, caller: Caller, uuid: str) -> None:
         """Its definitions go with it.  Raises NotFound, or Unmet while there are objects in it."""
-        self._allow(caller)
+        self.allow(caller)
         record, tree = self._places.partitions.by_uuid(uuid).record, self._places.partitions.tree(uuid)
 
         async def body(txn: Txn) -> None:
@@ -132,7 +132,7 @@ class Admin:
 
     async def set_object_type(self, caller: Caller, type: ObjectType) -> ObjectType:
         """Raises Unmet when names would be unique elsewhere while there are objects."""
-        self._allow(caller)
+        self.allow(caller)
         names.name(type.code, "code of a type", size_max_bytes=TYPE_SIZE_MAX_BYTES)
         names.value(type.description, "description")
         address = self._places.types.object(type.code).record
@@ -147,7 +147,7 @@ class Admin:
         return type
 
     async def set_provider_type(self, caller: Caller, type: ProviderType) -> ProviderType:
-        self._allow(caller)
+        self.allow(caller)
         names.name(type.code, "code of a type", size_max_bytes=TYPE_SIZE_MAX_BYTES)
         names.value(type.description, "description")
         address = self._places.types.provider(type.code).record
@@ -161,7 +161,7 @@ class Admin:
 
     async def delete_type(self, caller: Caller, code: str, *, provider: bool) -> None:
         """Raises NotFound, or Unmet while there are objects of it."""
-        self._allow(caller)
+        self.allow(caller)
         types = self._places.types
         path = types.provider(code).record.path if provider else types.object(code).record.path
 
@@ -194,8 +194,11 @@ class Admin:
         return next(one for one in several if one.address(self._places).path == found[0].path), found[1]
 
     async def set_definition(self, caller: Caller, place: Place, definition: Definition) -> Definition:
-        """Without a uuid it gets one; the definition it replaces is deleted.  Raises Invalid, Unmet, Exists."""
-        self._allow(caller)
+        """Without a uuid it gets one; the definition it replaces is deleted.  Raises Invalid, Unmet, Exists.
+
+        The caller's roles are those held in the place's partition.
+        """
+        self.allow(caller)
         definitions.check(definition)
         index = place.address(self._places)
         record = self._places.definitions.by_uuid(definition.uuid).record
@@ -215,7 +218,7 @@ class Admin:
 
     async def delete_definition(self, caller: Caller, place: Place) -> None:
         """Raises NotFound."""
-        self._allow(caller)
+        self.allow(caller)
         index = place.address(self._places)
 
         async def body(txn: Txn) -> None:
@@ -283,7 +286,8 @@ class Admin:
         entry = await self._facts.store.get(address.path)
         return record, entry.version if entry else 0
 
-    def _allow(self, caller: Caller) -> None:
+    def allow(self, caller: Caller) -> None:
+        """Raise Denied for who is no operator."""
         if not caller.operator:
             raise Denied(f"{caller.user or 'this caller'} has neither the role operator nor admin; this needs one")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -10,9 +10,9 @@ import msgspec
 
 from headgate.inventory import names
 from headgate.inventory.journal import Change, Event, History, Kind
-from headgate.inventory.model import PROVIDER, Caller, Object
+from headgate.inventory.model import PROVIDER, Caller, Definition, Object
 from headgate.inventory.names import Invalid
-from headgate.inventory.permissions import unwritable
+from headgate.inventory.permissions import hidden, operated, unwritable
 from headgate.inventory.schema import schema
 from headgate.map.inventory import entries
 from headgate.map.inventory.places import InventoryMap
@@ -84,10 +84,10 @@ class Draft:
             case Create(object):
                 await self._create(object)
             case Update():
-                old = self._known(step.uuid, step.expected_generation)
-                await self._replace(old, step.applied(old))
+                old = self._changeable(step.uuid, step.expected_generation)
+                await self._replace(old, step.applied(old), {*step.set_properties, *step.remove_properties})
             case Remove():
-                await self._remove(self._known(step.uuid, step.expected_generation))
+                await self._remove(self._changeable(step.uuid, step.expected_generation))
             case _:
                 assert_never(step)
 
@@ -108,9 +108,10 @@ class Draft:
         per_project = await self._per_project(object.type)
         if per_project and not object.project:
             raise Invalid(f"objects of type {object.type} belong to a project; say which")
-        if self._owned(object) is None:
+        if owned(object, self.caller) is None:
             raise Denied(f"{self.caller.user} of {self.caller.project} may not create objects there")
-        await self._check(None, object)
+        self._allow(object)
+        await self._check(None, object, object.properties)
         record = self.places.objects.by_uuid(object.uuid).record.path
         self._fresh(record, f"an object with the uuid {object.uuid} exists")
         indexes = entries.indexes(self.places, object, per_project)
@@ -119,9 +120,9 @@ class Draft:
         self.changes.append(Change(Kind.CREATED, None, object))
         self.results.append(object)
 
-    async def _replace(self, old: Object, new: Object) -> None:
+    async def _replace(self, old: Object, new: Object, named: Collection[str]) -> None:
         per_project = await self._per_project(old.type)
-        await self._check(old, new)
+        await self._check(old, new, named)
         name = entries.name(self.places, new, per_project).path
         if new.name != old.name:
             self._fresh(name, f"{new.type} {new.name} exists")
@@ -135,7 +136,9 @@ class Draft:
         per_project = await self._per_project(old.type)
         definition = await self.basis.definition(old.partition, old.type, old.kind)
         if locked := unwritable(old.properties, {}, definition, self.caller):
-            raise Denied(f"{old.name} has properties that {self.caller.user} may not remove: {', '.join(locked)}")
+            shown = sorted(set(locked) - hidden(definition, self.caller))
+            which = f": {', '.join(shown)}" if shown else ""
+            raise Denied(f"{old.name} has properties that {self.caller.user} may not remove{which}")
         self._erase([*entries.indexes(self.places, old, per_project), *self._own(old.uuid)])
         self._now[old.uuid] = None
         self.changes.append(Change(Kind.DELETED, old, None))
@@ -179,15 +182,25 @@ class Draft:
             found = address.decode(entry.value) if entry else None
             if entry is not None:
                 self.checks[address.path] = At(address.path, entry.version)
-        if found is None or self._owned(found) is None:
+        if found is None or owned(found, self.caller) is None:
             raise NotFound(f"there is no object {uuid}")
         if expected_generation and entry is not None and entry.version != expected_generation:
             raise Stale(f"{found.name} is at generation {entry.version}, not {expected_generation}; look again")
         return found
 
-    def _owned(self, object: Object) -> Object | None:
-        """The object, if it is the caller's: of the partition and, where it has one, of the project."""
-        return owned(object, self.caller)
+    def _changeable(self, uuid: str, expected_generation: int) -> Object:
+        """As `_known`, and the caller's to change."""
+        found = self._known(uuid, expected_generation)
+        self._allow(found)
+        return found
+
+    def _allow(self, object: Object) -> None:
+        """Raise Denied for what is an operator's: providers, and whatever belongs to no project."""
+        if self.caller.operator:
+            return
+        if object.type == PROVIDER or not object.project:
+            whose = "providers are" if object.type == PROVIDER else f"{object.name} belongs to no project and is"
+            raise Denied(f"{whose} an operator's to write; {self.caller.user} has not the role operator here")
 
     def _history(self, uuid: str) -> History:
         address = self.places.history.object(uuid).record
@@ -202,26 +215,46 @@ class Draft:
             raise Unmet(f"there is no object type {type!r}")
         return found.per_project
 
-    async def _check(self, old: Object | None, new: Object) -> None:
-        """Names, sizes, the definition, and what the caller may write.  Raises Invalid or Denied."""
+    async def _check(self, old: Object | None, new: Object, named: Collection[str]) -> None:
+        """Names, sizes, the definition, and what the caller may write, who spoke of the keys `named`.
+
+        Raise Invalid or Denied.
+        """
         names.check(new)
         before = old.properties if old else {}
         definition = await self.basis.definition(new.partition, new.type, new.kind)
-        if locked := unwritable(before, new.properties, definition, self.caller):
-            raise Denied(f"{self.caller.user} may not set {', '.join(locked)} of {new.name}")
+        secret = hidden(definition, self.caller)
+        self._writable(old, new, definition, named)
         if old is not None and old.kind != new.kind:
             former = await self.basis.definition(old.partition, old.type, old.kind)
-            if locked := unwritable(before, new.properties, former, self.caller):
-                raise Denied(f"{self.caller.user} may not set {', '.join(locked)} of {new.name}")
+            self._writable(old, new, former, named)
+            if hidden(former, self.caller) & before.keys():
+                raise Denied(
+                    f"{self.caller.user} may not change the kind of {new.name}: not all of it is shown to them"
+                )
         untold = self.compatible and new.type == PROVIDER and not new.kind
         if definition is not None and definition.schema and not untold:
-            schema(definition.schema).check(new)
+            schema(definition.schema).check(new, secret)
+
+    def _writable(self, old: Object | None, new: Object, definition: Definition | None, named: Collection[str]) -> None:
+        """Raise Denied for properties that the caller may not write."""
+        before = old.properties if old else {}
+        if locked := unwritable(before, new.properties, definition, self.caller, named):
+            raise Denied(f"{self.caller.user} may not set {', '.join(locked)} of {new.name}")
+        was, now = operated(old), operated(new)
+        if was == now or self.caller.operator:
+            return
+        changed = sorted(key for key in was.keys() | now.keys() if was.get(key) != now.get(key))
+        raise Denied(
+            f"{', '.join(changed)} of {new.name}: how machines are reached and what is run on them is an operator's to "
+            f"write; {self.caller.user} has not the role operator here"
+        )
 
 
 def owned(object: Object, caller: Caller) -> Object | None:
-    """The object, if it is the caller's: of the partition and, where it has a project, of the project.
+    """Return the object, if the caller may see it: of the partition and, where it has a project, of the project.
 
-    Administrators own the objects of every project.
+    Administrators own the objects of every project; those of no project are an operator's to change.
     """
     if object.partition != caller.partition:
         return None

@@ -97,8 +97,9 @@ class Inventory:
 
         Raises Denied for what is not the caller's, Unmet for a partition or type there is not.
         """
-        partitions = [await self.partition(one) for one in said.partitions] or [caller.partition]
-        if foreign := [one for one in partitions if one != caller.partition and not caller.admin]:
+        partitions = [await self.partition(one, caller) for one in said.partitions] or [caller.partition]
+        everywhere = caller.admin and caller.partitions is None
+        if foreign := [one for one in partitions if one != caller.partition and not everywhere]:
             raise Denied(f"{caller.user} may search in the partition of the session only, not in {foreign[0]}")
         project = None if said.every_project else said.project or caller.project
         if project != caller.project and not caller.admin:
@@ -114,12 +115,21 @@ class Inventory:
             wanted=said.wanted,
         )
 
-    async def partition(self, named: str) -> str:
-        """The uuid of a partition given by uuid or name.  Raises Unmet, Invalid."""
+    async def partition(self, named: str, caller: Caller | None = None) -> str:
+        """Return the uuid of a partition given by uuid or name.  Raise Unmet, Invalid.
+
+        With a caller, raise Denied for one that is not open to them, whether there is one or not.
+        """
         names.name(named, "partition")
         basis = Basis(self.facts)
         uuid = names.normal(named) if names.is_uuid(named) else await basis.partition_named(named)
-        if uuid is None or await basis.partition(uuid) is None:
+        known = uuid is not None and await basis.partition(uuid) is not None
+        if caller is not None and caller.partitions is not None and not (known and caller.may_enter(uuid or "")):
+            raise Denied(
+                f"partition {named} is not open to {caller.user}: the credential must name it (the claim `partitions`, "
+                "or L of a certificate), or [inventory] open_partitions must"
+            )
+        if uuid is None or not known:
             raise Unmet(f"there is no partition {named!r}")
         return uuid
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from headgate.config.operator.model import Label
 from headgate.inventory.expressions import Expression, parse
 from headgate.inventory.model import ADMIN, PROVIDER, Caller, Object
+from headgate.inventory.names import Invalid
 from headgate.services.inventory.errors import NotFound, Unmet
 from headgate.services.inventory.inventory import LIMIT_MAX, Inventory
 from headgate.store.types import At
@@ -83,6 +84,11 @@ class Finding:
 
 
 def expression(label: Label) -> Expression:
-    """Of machines, of every project.  Raises Invalid."""
+    """Return what the label asks for: machines of the project it names.  Raise Invalid."""
     said = parse(label.search)
-    return replace(said, types=said.types or (MACHINE,), every_project=not said.project)
+    if said.project or said.every_project:
+        raise Invalid(f"filter {label.search!r}: whose machines they are is said by the label's `project`")
+    if not label.project:
+        raise Invalid("it does not say whose machines it takes: give `project`, or `*` for everybody's")
+    every = label.project == "*"
+    return replace(said, types=said.types or (MACHINE,), project="" if every else label.project, every_project=every)

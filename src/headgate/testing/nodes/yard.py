@@ -55,7 +55,8 @@ PARTITION = "a" * 32
 QUOTA = 3
 PLACES = 2
 """Of each executor."""
-LABELS = {"small": Label("size=small"), "any": Label("size"), "fast": Label("tag:fast")}
+SEARCHES = {"small": "size=small", "any": "size", "fast": "tag:fast"}
+LABELS = {name: Label(search, project="*") for name, search in SEARCHES.items()}
 TENANTS = {"t": Tenant("t", (), labels=LABELS, max_nodes_per_project=QUOTA)}
 
 

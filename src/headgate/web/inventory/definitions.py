@@ -6,14 +6,15 @@ import msgspec
 
 from headgate.base.ids import fresh
 from headgate.inventory import names
-from headgate.inventory.model import PROVIDER, Definition
+from headgate.inventory.model import PROVIDER, Caller, Definition
 from headgate.inventory.names import Invalid
+from headgate.inventory.permissions import redacted
 from headgate.inventory.wire import runm_pb2 as pb
 from headgate.services.inventory.admin import Place
 from headgate.services.inventory.errors import Unmet
 from headgate.services.inventory.facts import Basis
 from headgate.services.inventory.inventory import Inventory
-from headgate.web.inventory.identity import Call, Sessions
+from headgate.web.inventory.identity import Call, Said, Sessions
 from headgate.web.inventory.partitions import said
 
 
@@ -25,21 +26,21 @@ class RunmDefinitions:
         self, call: Call, request: pb.ProviderDefinitionGetGlobalDefaultRequest
     ) -> pb.ObjectDefinition:
         await self._sessions.caller(call, said(request))
-        return await self._exactly("", "")
+        return await self._exactly(call, said(request), "", "")
 
     async def provider_definition_get_by_partition(
         self, call: Call, request: pb.ProviderDefinitionGetByPartitionRequest
     ) -> pb.ObjectDefinition:
         await self._sessions.caller(call, said(request))
         names.name(request.partition_uuid, "partition")
-        return await self._exactly(request.partition_uuid, "")
+        return await self._exactly(call, said(request), request.partition_uuid, "")
 
     async def provider_definition_get_by_type(
         self, call: Call, request: pb.ProviderDefinitionGetByTypeRequest
     ) -> pb.ObjectDefinition:
         await self._sessions.caller(call, said(request))
         names.name(request.provider_type_code, "provider type")
-        return await self._exactly("", request.provider_type_code)
+        return await self._exactly(call, said(request), "", request.provider_type_code)
 
     async def provider_definition_get_by_partition_and_type(
         self, call: Call, request: pb.ProviderDefinitionGetByPartitionAndTypeRequest
@@ -47,28 +48,29 @@ class RunmDefinitions:
         await self._sessions.caller(call, said(request))
         names.name(request.partition_uuid, "partition")
         names.name(request.provider_type_code, "provider type")
-        return await self._exactly(request.partition_uuid, request.provider_type_code)
+        return await self._exactly(call, said(request), request.partition_uuid, request.provider_type_code)
 
     async def provider_definition_set(
         self, call: Call, request: pb.ProviderObjectDefinitionSetRequest
     ) -> pb.ObjectDefinitionSetResponse:
-        caller = await self._sessions.caller(call, said(request))
+        await self._sessions.caller(call, said(request))
         if not request.HasField("object_definition"):
             raise Invalid("the request has no definition")
-        place = await self._place(request.partition_uuid, request.provider_type_code)
+        place, caller = await self._place(call, said(request), request.partition_uuid, request.provider_type_code)
         given = Definition.of(request.object_definition)
         uuid = names.uuid(given.uuid) if given.uuid else fresh()
         stored = await self._inventory.admin.set_definition(caller, place, msgspec.structs.replace(given, uuid=uuid))
         return pb.ObjectDefinitionSetResponse(object_definition=stored.message())
 
-    async def _exactly(self, partition: str, type: str) -> pb.ObjectDefinition:
-        _, found = await self._inventory.admin.definition(await self._place(partition, type), exact=True)
-        return found.message()
+    async def _exactly(self, call: Call, session: Said, partition: str, type: str) -> pb.ObjectDefinition:
+        place, caller = await self._place(call, session, partition, type)
+        _, found = await self._inventory.admin.definition(place, exact=True)
+        return redacted(found, caller).message()
 
-    async def _place(self, partition: str, type: str) -> Place:
-        """Raises Unmet."""
-        uuid = await self._inventory.partition(partition) if partition else ""
+    async def _place(self, call: Call, session: Said, partition: str, type: str) -> tuple[Place, Caller]:
+        """Return the place, and the caller as it is there.  Raise Unmet, Denied."""
+        caller = await self._sessions.at(call, session, partition)
         names.value(type, "provider type", size_max_bytes=names.NAME_SIZE_MAX_BYTES)
         if type and await Basis(self._inventory.facts).provider_type(type) is None:
             raise Unmet(f"there is no provider type {type!r}")
-        return Place(PROVIDER, uuid, type)
+        return Place(PROVIDER, caller.partition, type), caller

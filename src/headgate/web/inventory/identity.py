@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -42,6 +42,23 @@ class Who(msgspec.Struct, frozen=True):
     user: str
     projects: tuple[str, ...]
     roles: frozenset[str] = frozenset()
+    """Held everywhere, or `role@partition`: held there, which also opens the partition."""
+    partitions: tuple[str, ...] | None = None
+    """Names or uuids of those that are open; `*`: every one; None: the credential does not say."""
+
+    @property
+    def everywhere(self) -> frozenset[str]:
+        """Return the roles held in every partition."""
+        return frozenset(role for role in self.roles if "@" not in role)
+
+    @property
+    def there(self) -> dict[str, frozenset[str]]:
+        """Return the roles held in single partitions, by the partition's name or uuid."""
+        found: dict[str, frozenset[str]] = {}
+        for role, at, partition in (one.partition("@") for one in self.roles):
+            if at and role and partition:
+                found[partition] = found.get(partition, frozenset()) | {role}
+        return found
 
 
 class Identity(Protocol):
@@ -61,11 +78,17 @@ class Trusting:
 def _as_they_say(call: Call, said: Said) -> Who:
     """More roles are taken from the header `roles`, with commas between."""
     roles = {role for role in call.metadata.get("roles", "").split(",") if role}
-    return Who(said.user, (said.project,) if said.project else (), frozenset({OPERATOR, *roles}))
+    return Who(said.user, (said.project,) if said.project else (), frozenset({OPERATOR, *roles}), (EVERY,))
+
+
+EVERY = "*"
+GRANTS_MAX = 1_000
+"""Partitions that one credential names."""
 
 
 class Verifying:
-    """By a token whose claims `projects` and `roles` say more, or by a certificate (CN, O: projects, OU: roles).
+    """By a token whose claims `projects`, `roles` and `partitions` say more, or by a certificate (CN, O: projects, OU:
+    roles, L: partitions).
 
     Whoever brings the operator's token is who they say."""
 
@@ -88,7 +111,10 @@ class Verifying:
         except BadToken as error:
             raise Unauthenticated(str(error)) from error
         projects = claims.get("projects", claims.get("project", ()))
-        return Who(claims[issuer.uid_claim], tuple(_texts(projects)), frozenset(_texts(claims.get("roles", ()))))
+        partitions = tuple(_texts(claims["partitions"])) if "partitions" in claims else None
+        return Who(
+            claims[issuer.uid_claim], tuple(_texts(projects)), frozenset(_texts(claims.get("roles", ()))), partitions
+        )
 
 
 def _texts(claim: object) -> list[str]:
@@ -108,17 +134,42 @@ def _of_certificate(pem: bytes) -> Who:
     user = said(NameOID.COMMON_NAME)
     if not user:
         raise Unauthenticated("the client certificate has no common name")
-    return Who(user[0], tuple(said(NameOID.ORGANIZATION_NAME)), frozenset(said(NameOID.ORGANIZATIONAL_UNIT_NAME)))
+    return Who(
+        user[0],
+        tuple(said(NameOID.ORGANIZATION_NAME)),
+        frozenset(said(NameOID.ORGANIZATIONAL_UNIT_NAME)),
+        tuple(said(NameOID.LOCALITY_NAME)) or None,
+    )
 
 
 class Sessions:
     """From a request's session to the caller."""
 
-    def __init__(self, identity: Identity, inventory: Inventory) -> None:
-        self._identity, self._inventory = identity, inventory
+    def __init__(self, identity: Identity, inventory: Inventory, open_partitions: Sequence[str] = ()) -> None:
+        """`open_partitions`: names or uuids of those for credentials that name none; `*`: every one."""
+        self._identity, self._inventory, self._open = identity, inventory, tuple(open_partitions)
 
     async def anybody(self, call: Call, said: Said) -> Caller:
-        """Without a partition, and with a project only if there is one.  Raises Unauthenticated, Denied, Invalid."""
+        """Return the caller without a partition, with the roles held everywhere, and with a project if there is one.
+
+        Raise Unauthenticated, Denied, Invalid.
+        """
+        return (await self._known(call, said))[0]
+
+    async def at(self, call: Call, said: Said, named: str) -> Caller:
+        """Return the caller in the partition named, with the roles held there; without one, as `anybody` does.
+
+        Raise also Unmet, and Denied for a partition that is not open to the caller.
+        """
+        caller, there = await self._known(call, said)
+        if not named:
+            return caller
+        partition = await self._inventory.partition(named, caller)
+        roles = caller.roles | there.get(partition, frozenset())
+        return msgspec.structs.replace(caller, partition=partition, roles=roles)
+
+    async def _known(self, call: Call, said: Said) -> tuple[Caller, dict[str, frozenset[str]]]:
+        """Return the caller, and the roles held in single partitions, by uuid."""
         for what, text in (("user", said.user), ("project", said.project), ("partition", said.partition)):
             names.value(text, f"{what} of the session", size_max_bytes=names.NAME_SIZE_MAX_BYTES)
         who = self._identity.who(call, said)
@@ -127,16 +178,35 @@ class Sessions:
         if said.project and said.project not in who.projects and ADMIN not in who.roles:
             raise Denied(f"{who.user} does not belong to project {said.project}")
         project = said.project or (who.projects[0] if who.projects else "")
-        return Caller(who.user, project, "", who.roles)
+        there = {uuid: roles for name, roles in who.there.items() if (uuid := await self._uuid(name))}
+        return Caller(who.user, project, "", who.everywhere, await self._open_to(who, there)), there
+
+    async def _open_to(self, who: Who, there: Iterable[str]) -> frozenset[str] | None:
+        """Return the uuids of the partitions that are open; None: every one, as for who operates them all."""
+        named = self._open if who.partitions is None else who.partitions
+        if EVERY in named or who.everywhere & {ADMIN, OPERATOR}:
+            return None
+        return frozenset([*there, *[uuid for name in named[:GRANTS_MAX] if (uuid := await self._uuid(name))]])
+
+    async def _uuid(self, named: str) -> str:
+        """Return the uuid of a partition that a credential names; empty, if there is none."""
+        try:
+            return await self._inventory.partition(named)
+        except (Unmet, names.Invalid):
+            return ""
 
     async def caller(self, call: Call, said: Said) -> Caller:
-        """Raises also Unmet: user, partition or project is missing, or there is no such partition."""
-        caller = await self.anybody(call, said)
+        """Return the caller in the partition of the session.
+
+        Raise also Unmet: user, partition or project is missing, or there is no such partition.
+        """
+        caller, there = await self._known(call, said)
         if not caller.user:
             raise Unmet("the session has no user")
         if not said.partition:
             raise Unmet("the session has no partition: give its name or uuid")
-        partition = await self._inventory.partition(said.partition)
+        partition = await self._inventory.partition(said.partition, caller)
         if not caller.project:
             raise Unmet("the session has no project")
-        return msgspec.structs.replace(caller, partition=partition)
+        roles = caller.roles | there.get(partition, frozenset())
+        return msgspec.structs.replace(caller, partition=partition, roles=roles)

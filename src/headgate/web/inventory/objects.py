@@ -35,7 +35,8 @@ class RunmObjects:
         caller = await self._sessions.caller(call, said(request))
         names.name(request.name, "name")
         names.name(request.object_type_code, "object type")
-        if request.partition_uuid and await self._inventory.partition(request.partition_uuid) != caller.partition:
+        named = request.partition_uuid
+        if named and await self._inventory.partition(named, caller) != caller.partition:
             raise NotFound(f"there is no {request.object_type_code} {request.name} that {caller.user} may see")
         found, _ = await self._inventory.get_named(caller, request.object_type_code, request.project, request.name)
         return found.message()
@@ -54,10 +55,11 @@ class RunmObjects:
         if len(keys) > names.ATTRIBUTES_MAX:
             raise Invalid(f"the object has {len(keys)} properties; at most {names.ATTRIBUTES_MAX} are allowed")
         created = Object.of(given)
-        project = created.project or (caller.project if await self._per_project(created.type) else "")
+        per_project = await self._per_project(created.type)
+        project = created.project or (caller.project if per_project or not caller.operator else "")
         object = msgspec.structs.replace(
             created,
-            partition=await self._inventory.partition(given.partition),
+            partition=await self._inventory.partition(given.partition, caller),
             project=project,
             uuid=names.uuid(given.uuid) if given.uuid else fresh(),
         )

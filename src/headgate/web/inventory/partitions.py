@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 from headgate.base.ids import fresh
 from headgate.inventory import names
-from headgate.inventory.model import ObjectType, Partition, ProviderType
+from headgate.inventory.model import Caller, ObjectType, Partition, ProviderType
 from headgate.inventory.names import Invalid
 from headgate.inventory.wire import runm_pb2 as pb
 from headgate.services.inventory.errors import NotFound
@@ -59,20 +59,20 @@ class RunmPartitions:
         self._sessions, self._inventory = sessions, inventory
 
     async def partition_get_by_uuid(self, call: Call, request: pb.PartitionGetByUuidRequest) -> pb.Partition:
-        await self._sessions.caller(call, said(request))
-        return await self._one(names.uuid(request.uuid))
+        caller = await self._sessions.caller(call, said(request))
+        return await self._one(caller, names.uuid(request.uuid))
 
     async def partition_get_by_name(self, call: Call, request: pb.PartitionGetByNameRequest) -> pb.Partition:
-        await self._sessions.caller(call, said(request))
+        caller = await self._sessions.caller(call, said(request))
         names.name(request.name, "name")
         uuid = await Basis(self._inventory.facts).partition_named(request.name)
-        if uuid is None:
+        if uuid is None or not caller.may_enter(uuid):
             raise NotFound(f"there is no partition {request.name!r}")
-        return await self._one(uuid)
+        return await self._one(caller, uuid)
 
     async def partition_find(self, call: Call, request: pb.PartitionFindRequest) -> AsyncIterator[pb.Partition]:
-        await self._sessions.caller(call, said(request))
-        every = [one for one, _ in await self._inventory.admin.partitions()]
+        caller = await self._sessions.caller(call, said(request))
+        every = [one for one, _ in await self._inventory.admin.partitions() if caller.may_enter(one.uuid)]
         found = [one for one in every if any(_matches(one, wanted) for wanted in request.any)] if request.any else every
         for one in chosen(found, request.options, ("uuid", "name"), lambda one: one.uuid):
             yield pb.Partition(uuid=one.uuid, name=one.name)
@@ -87,9 +87,9 @@ class RunmPartitions:
         created, _ = await self._inventory.admin.create_partition(caller, Partition(uuid, request.partition.name))
         return pb.PartitionCreateResponse(partition=pb.Partition(uuid=created.uuid, name=created.name))
 
-    async def _one(self, uuid: str) -> pb.Partition:
+    async def _one(self, caller: Caller, uuid: str) -> pb.Partition:
         found = await Basis(self._inventory.facts).partition(uuid)
-        if found is None:
+        if found is None or not caller.may_enter(uuid):
             raise NotFound(f"there is no partition {uuid}")
         return pb.Partition(uuid=found.uuid, name=found.name)
 

