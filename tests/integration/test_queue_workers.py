@@ -833,7 +833,7 @@ async def test_a_job_that_wants_more_memory_than_there_is_for_it_fails_alone(
         ("[qdo-worker]\njobb = a:b\n", "2: unknown option 'jobb'; did you mean 'job'?"),
         ("[qdo_worker]\n", "unknown section [qdo_worker]; did you mean 'qdo-worker'?"),
         ("[qdo-worker]\nwait_interval = soon\n", "2: wait_interval must be a number"),
-        ("[qdo-worker]\njob = nowhere\n", "'nowhere' names no function"),
+        ("[qdo-worker]\njob = nowhere\n", "2: job must name a function, as module.path:function, not 'nowhere'"),
         ("[qdo-worker]\njob = no.such:thing\n", "ModuleNotFoundError"),
         ("[qdo-worker]\njob = os:nothing\n", "AttributeError"),
         (
@@ -841,7 +841,21 @@ async def test_a_job_that_wants_more_memory_than_there_is_for_it_fails_alone(
             "4: the environment variable UNSET is not set",
         ),
         ("[qdo-worker]\njob = os:getcwd\n[queuey]\nconnection = ftp://x\n", "is no URL of an application's queues"),
-        ("[qdo-worker]\njob = os:getcwd\n[retry]\nattempts = 0\n", "attempts lies between 1"),
+        (
+            "[qdo-worker]\njob = os:getcwd\n[retry]\nattempts = 0\n",
+            "4: attempts must be a whole number from 1 to 1,000, not '0'",
+        ),
+        ("[retry]\nblocking = maybe\n", "2: blocking must be yes or no, not 'maybe'"),
+        ("[queue a]\nbatch = 1.5\n", "2: batch must be a whole number"),
+        ("[retry]\ndelay = nan\n", "2: delay must be a number from 0 to 86,400, not 'nan'"),
+        ("[partitions]\npolicy = automatik\n", "2: policy must be one of automatic, manual, all, not 'automatik'"),
+        ("[qdo-worker]\nlisten = here\n", "2: listen must be HOST:PORT"),
+        ("[qdo-worker]\nthreads = 0\n", "2: threads must be a whole number from 1"),
+        ("[qdo-worker]\napp = a/b\n", "2: app must be the name of an application"),
+        ("[qdo-worker]\nca_bundle = nowhere.pem\n", "2: ca_bundle must be a path"),
+        ("[store]\nurl = mysql://x\n", "2: url must begin with one of sqlite:///"),
+        ('[qdo-worker]\nname = "open\n', "2: name: a closing quote is missing"),
+        ("[qdo-worker]\njob = os:getcwd\njob_context = no.such:thing  ; why\n", "3: no.such:thing: ModuleNotFound"),
         ("[qdo-worker]\njob = os:getcwd\n[partitions]\nids = a:0\n", "no partition of a queue"),
     ],
 )
@@ -863,6 +877,40 @@ def test_files_extend_one_another(tmp_path: Path) -> None:
     (tmp_path / "worker.conf").write_text("[default]\nextends = base.conf\n[qdo-worker]\nname = mine\n")
     file = read_worker_file(tmp_path / "worker.conf", {})
     assert (file.job, file.name, file.policy.attempts) == ("os:getcwd", "mine", 7)
+
+
+def test_what_stands_behind_a_value_is_a_comment_and_quotes_keep_it(tmp_path: Path) -> None:
+    text = """
+    [qdo-worker]
+    job = os:getcwd   ; found beside this file
+    name = "a ; b"    # kept
+    [queuey]
+    connection = http://one:5000/v1/a/   ; the first
+        http://two:5000/v1/a/#part       ; a number sign without a blank is none
+    app_key = k;ey#1
+    [partitions]
+    policy = all                         ; as in the sample of old
+    [retry]
+    blocking = yes                       ; why
+    jitter =                             ; as it is without a word
+    """
+    (tmp_path / "worker.conf").write_text(re.sub("^    ", "", text, flags=re.MULTILINE))
+    file = read_worker_file(tmp_path / "worker.conf", {})
+    assert (file.job, file.name, file.key) == ("os:getcwd", "a ; b", "k;ey#1")
+    assert file.urls == ("http://one:5000/v1/a/", "http://two:5000/v1/a/#part")
+    assert (file.policy.blocking, file.policy.jitter, file.choice.manual) == (True, 0.2, True)
+
+
+def test_every_option_has_the_default_that_its_page_says(tmp_path: Path) -> None:
+    """The table is one declaration, what workers do without a word is another."""
+    (tmp_path / "worker.conf").write_text("")
+    file = read_worker_file(tmp_path / "worker.conf", {})
+    said = WorkerFile(file.path)
+    for name in ("urls", "app_name", "root", "policy", "pace", "concurrency", "threads", "listen", "session_s"):
+        wanted = getattr(said, name)
+        if name == "pace":  # a server that tells nobody is asked less often than in tests
+            wanted = dataclasses.replace(wanted, poll_s=5.0)
+        assert getattr(file, name) == wanted, name
 
 
 def test_a_chroot_is_the_namespace_and_without_one_it_is_the_layouts(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from headgate.cli.pages import api, cli
+from headgate.cli.queue.workeroptions import reference as worker
 from headgate.cli.settings import reference
 from headgate.config.telling.page import page as configuration
 from headgate.map.page import page
@@ -21,6 +22,7 @@ def pages() -> dict[str, str]:
         "docs/reference/config.md": configuration(),
         "docs/reference/map.md": page(),
         "docs/reference/settings.md": reference(),
+        "docs/reference/worker.md": worker(),
     }
     return {path: text.rstrip() + "\n" for path, text in found.items()}
 

@@ -12,7 +12,7 @@ from headgate.base.errors import UserError
 from headgate.base.ids import fresh
 from headgate.cli.queue.looking import config_option, lane_of
 from headgate.cli.queue.operator import operator
-from headgate.ports.messages import Letter
+from headgate.ports.messages import Letter, QueueGone
 from headgate.queueing.ids import is_id, parse_last
 from headgate.queueing.lanes import PARTITIONS_MAX, Lane
 
@@ -23,18 +23,30 @@ from headgate.queueing.lanes import PARTITIONS_MAX, Lane
 @click.argument("body", default="-")
 @click.option("--partition", type=click.IntRange(1, PARTITIONS_MAX), help="Any, without it.")
 @click.option("--ttl", "ttl_s", type=int, metavar="SECONDS", help="How long it is kept.")
-@click.option("--create", "partitions", type=click.IntRange(1, PARTITIONS_MAX), help="Make the queue, if need be.")
+@click.option(
+    "--create",
+    "partitions",
+    metavar="PARTITIONS",
+    type=click.IntRange(1, PARTITIONS_MAX),
+    help="Of the queue, where there is none yet.",
+)
 def post(config: str, queue: str, body: str, partition: int | None, ttl_s: int | None, partitions: int | None) -> None:
-    """Post BODY, or what stands on standard input, to QUEUE."""
+    """Post BODY, or what stands on standard input, to QUEUE, which is made if there is none."""
     text = sys.stdin.read() if body == "-" else body
-    asyncio.run(_posted(config, Letter(queue, text, fresh(), partition, ttl_s), partitions))
+    made = asyncio.run(_posted(config, Letter(queue, text, fresh(), partition, ttl_s), partitions or partition or 1))
+    click.echo(f"posted to {queue}" + (", a new queue" if made else ""))
 
 
-async def _posted(config: str, letter: Letter, partitions: int | None) -> None:
+async def _posted(config: str, letter: Letter, partitions: int) -> bool:
+    """Was the queue made?"""
     async with operator(config) as at:
-        if partitions is not None:
+        try:
+            await at.client.post(letter)
+        except QueueGone:
             await at.client.create(letter.queue, partitions)
-        await at.client.post(letter)
+            await at.client.post(letter)
+            return True
+        return False
 
 
 @click.command()

@@ -18,7 +18,12 @@ from headgate.queueing.progress import position
 from headgate.services.queueing.standing import Standing, shape
 
 config_option = click.option(
-    "-c", "--config", metavar="FILE", default=DEFAULT, show_default=True, help="The settings file of the workers."
+    "-c",
+    "--config",
+    metavar="FILE",
+    default=DEFAULT,
+    show_default=True,
+    help="Of the workers; where there is none, this machine's.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 Row = dict[str, Any]  # JSON

@@ -13,8 +13,9 @@ import aiohttp
 from headgate.adapters.messages.client import MessageClient
 from headgate.base.errors import UserError
 from headgate.cli.identity.pages import token_for
-from headgate.cli.queue.workerfile import WorkerFile, read_worker_file
-from headgate.cli.store.opening import open_to_read, open_url
+from headgate.cli.queue.workerfile import DEFAULT, WorkerFile, read_worker_file, usual
+from headgate.cli.store.opening import SQLITE, open_to_read
+from headgate.cli.store.silence import open_telling
 from headgate.map.workers import Application, WorkerRecord
 from headgate.ports.messages import PostRefused, QueueGone, SourceDown
 from headgate.queueing.lanes import Lane
@@ -22,8 +23,6 @@ from headgate.services.queueing.standing import Standing, standings, workers
 from headgate.services.queueing.steering import steer
 from headgate.store.store import Store
 from headgate.store.types import Entry, StoreError
-
-SQLITE = "sqlite://"
 
 
 @dataclass(slots=True)
@@ -50,7 +49,7 @@ class Operator:
         if self.file.store_url.startswith(SQLITE) and url:
             await self._ask(url, lane, paused, seek)
             return
-        backend = await open_url(self.file.store_url)
+        backend = await open_telling(self.file.store_url)
         try:
             await steer(Store(backend), self.app, lane, paused=paused, seek=seek)
         except (LookupError, StoreError) as error:
@@ -74,9 +73,9 @@ class Operator:
     async def _entries(self) -> Sequence[Entry]:
         """Raises UserError."""
         url = self.file.store_url
-        if url.startswith(SQLITE) and not Path(url.removeprefix("sqlite:///")).exists():
+        if url.startswith(SQLITE) and not Path(url.removeprefix(SQLITE)).exists():
             return []  # no worker has run yet
-        backend = await open_to_read(url)
+        backend = await (open_to_read(url) if url.startswith(SQLITE) else open_telling(url))
         try:
             return await backend.list(self.app.path)
         except StoreError as error:
@@ -95,7 +94,8 @@ def token_of(file: WorkerFile) -> str:
 @asynccontextmanager
 async def operator(config: str) -> AsyncIterator[Operator]:
     """Raises UserError, also for what goes wrong inside."""
-    file = read_worker_file(Path(config).absolute())
+    path = Path(config)
+    file = usual(Path.cwd()) if config == DEFAULT and not path.exists() else read_worker_file(path.absolute())
     try:
         token = "" if file.key else token_of(file)
         async with MessageClient.open(file.urls, file.key, token) as client:

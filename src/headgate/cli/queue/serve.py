@@ -18,13 +18,13 @@ from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
 from headgate.cli.identity.tls import scheme, tls_of
 from headgate.cli.identity.token import operator_token
+from headgate.cli.queue.workerfile import KEY_FILE
 from headgate.cli.settings import SEARCHED, Settings, read
 from headgate.web.messages.access import Keys
 from headgate.web.messages.app import create_app
 from headgate.web.serve import Tls
 from headgate.web.serve import serve as serve_web
 
-KEY_FILE = "messages.key"
 APP_DEFAULT = "queuey"
 
 

@@ -23,7 +23,7 @@ from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
 from headgate.cli.queue.operator import token_of
 from headgate.cli.queue.workerfile import DEFAULT, OLD_FAILURES, WorkerFile, read_worker_file
-from headgate.cli.store.opening import open_url
+from headgate.cli.store.silence import open_telling
 from headgate.queueing.policy import Failure
 from headgate.services.queueing.blocking import BlockingClient, log_failure
 from headgate.services.queueing.calling import Caller, JobExit, Stuck
@@ -107,7 +107,7 @@ async def worker_of(file: WorkerFile) -> AsyncIterator[QueueWorker]:
         stack.callback(caller.close)
         token = "" if file.key else token_of(file)
         source = await stack.enter_async_context(MessageClient.open(file.urls, file.key, token))
-        backend = await open_url(file.store_url)
+        backend = await open_telling(file.store_url)
         stack.push_async_callback(backend.close)
         context = await stack.enter_async_context(_context(file))
         desk = Desk(source, routes, caller, context, lambda: int(time.time() * 1000), pace=file.pace)

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from headgate.adapters.messages.client import ordered
 from headgate.base.errors import UserError
 from headgate.cli.inifile import IniFile, read_ini
+from headgate.cli.queue.workeroptions import IGNORED, OPTIONS, RETRY, WorkerOption
 from headgate.map.workers import ROOT, Application, QueueMap
 from headgate.queueing.lanes import Lane, parse_lane
 from headgate.queueing.policy import Policy, Route, Routes
@@ -23,27 +25,17 @@ from headgate.services.queueing.sharing import Choice
 
 DEFAULT = "etc/qdo-worker.conf"
 EXTENDS_MAX = 5
+KEY_FILE = "messages.key"
+"""In the state directory of a message server: the key it made for itself."""
+STORES = ("sqlite:///", "zookeeper://", "etcd://", "memory:")
 WORKER, OLD_FAILURES = "qdo-worker", {"qdo.worker:log_failure": "log", "qdo.worker:save_failed_message": ""}
-_RETRY = {
-    "attempts": "attempts", "deaths": "deaths", "losses": "losses", "departures": "departures",
-    "delay": "retry_delay_s", "factor": "retry_factor", "delay_max": "retry_delay_max_s",
-    "jitter": "jitter", "blocking": "blocking", "time_limit": "time_limit_s", "batch": "batch",
+_FIELDS = {
+    "delay": "retry_delay_s", "factor": "retry_factor", "delay_max": "retry_delay_max_s", "time_limit": "time_limit_s",
 }  # fmt: skip
-KNOWN: dict[str, tuple[str, ...]] = {
-    WORKER: (
-        "job", "job_context", "job_failure", "name", "ca_bundle", "wait_interval", "app", "namespace", "concurrency",
-        "threads", "listen", "memory_max_mb", "drain", "page", "commit_count", "commit_interval", "session_timeout",
-        "settle",
-    ),
-    "partitions": ("policy", "ids"),
-    "queuey": ("connection", "app_key"),
-    "zookeeper": ("connection", "party_wait"),
-    "store": ("url",),
-    "retry": tuple(_RETRY),
-    "queue *": ("job", *_RETRY),
-}  # fmt: skip
-IGNORED = ("metlog", "default")
-"""Sections of old files that mean nothing here, or are read elsewhere; with what begins like them."""
+"""Options of [retry] that are named otherwise in a policy."""
+FLAGS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+_HOOK = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_APP = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +64,8 @@ class WorkerFile:
     memory_max_mb: int = 0
     session_s: float = 15.0
     ca_bundle: str = ""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Of hooks: file and line."""
 
     @property
     def app(self) -> Application:
@@ -86,17 +80,18 @@ class WorkerFile:
     def hook(self, name: str) -> Callable[..., Any]:  # people's own functions
         """`module.path:function`, found as Python finds modules, or beside the file.  Raises UserError."""
         module, colon, function = name.partition(":")
+        at = self.places.get(name, str(self.path))
         if not colon or not module or not function:
-            raise UserError(f"{self.path}: {name!r} names no function: write module.path:function")
+            raise UserError(f"{at}: {name!r} names no function: write module.path:function")
         beside = str(self.path.parent)
         if beside not in sys.path:
             sys.path.insert(0, beside)
         try:
             found = getattr(importlib.import_module(module), function)
         except Exception as error:  # whatever the module does when it is imported
-            raise UserError(f"{self.path}: {name}: {type(error).__name__}: {error}") from error
+            raise UserError(f"{at}: {name}: {type(error).__name__}: {error}") from error
         if not callable(found):
-            raise UserError(f"{self.path}: {name} is no function")
+            raise UserError(f"{at}: {name} is no function")
         return found  # type: ignore[no-any-return]  # whatever people name
 
 
@@ -105,84 +100,121 @@ def read_worker_file(path: Path, environment: Mapping[str, str] = os.environ) ->
     ini = _extended(path, environment, EXTENDS_MAX)
     for section, options in ini.sections.items():
         _known(ini, section, options)
-    get = _Values(ini, environment)
-    connection, chroot = _split(get.text("zookeeper", "connection", ""))
-    urls = tuple(get.listed("queuey", "connection", "http://127.0.0.1:5000/v1/queuey/"))
-    policy = get.policy("retry", Policy())
+    return _file(ini, _Values(ini, environment))
+
+
+def usual(directory: Path) -> WorkerFile:
+    """Where there is no file: everything as it is without a word, the key as a server started there has kept it."""
+    ini = IniFile(directory / DEFAULT, {}, {})
+    key = directory / "state" / KEY_FILE
+    try:
+        return replace(_file(ini, _Values(ini, {})), key=key.read_text().strip() if key.is_file() else "")
+    except OSError as error:
+        raise UserError(f"{key}: cannot be read: {error.strerror}") from error
+
+
+def _file(ini: IniFile, get: _Values) -> WorkerFile:
+    connection, chroot = _split(get.text("zookeeper", "connection"))
     store = get.text("store", "url", "")
-    namespace = get.text(WORKER, "namespace", ROOT if store else chroot or ROOT).rstrip("/")
+    root = get.text(WORKER, "namespace", ROOT if store else chroot or ROOT).rstrip("/")
     if connection and not store:  # of a ZooKeeper that others use, too, nothing is touched but the namespace
-        store, root = f"zookeeper://{connection}{namespace}?adopt=yes", ""
-    else:
-        store, root = store or "sqlite:///qdo-worker.sqlite", namespace
-    wait_s = get.number(WORKER, "wait_interval", 30.0)
-    usual = Pace()
-    pace = Pace(
-        page=int(get.number(WORKER, "page", usual.page, 1, 1_000)),
-        commit_count=int(get.number(WORKER, "commit_count", usual.commit_count, 1, 1_000_000)),
-        commit_s=get.number(WORKER, "commit_interval", usual.commit_s),
-        idle_s=min(wait_s, 30.0),
-        poll_s=min(wait_s, 5.0),
-        settle_s=get.number(WORKER, "settle", get.number("zookeeper", "party_wait", usual.settle_s)),
-        drain_s=get.number(WORKER, "drain", usual.drain_s),
-    )
+        store, root = f"zookeeper://{connection}{root}?adopt=yes", ""
+    urls, policy = tuple(get.listed("queuey", "connection")), get.policy("retry", Policy())
+    try:
+        ordered(urls)
+    except UserError as error:
+        raise UserError(f"{ini.at('queuey', 'connection')}: {error}") from error
     found = WorkerFile(
-        path,
+        ini.path,
         urls,
-        get.text("queuey", "app_key", ""),
-        get.text(WORKER, "app", urlsplit(urls[0]).path.strip("/").rpartition("/")[2]),
+        get.text("queuey", "app_key"),
+        get.text(WORKER, "app") or urlsplit(urls[0]).path.strip("/").rpartition("/")[2],
         root,
-        _placed(path, store),
-        job=get.text(WORKER, "job", ""),
-        context=get.text(WORKER, "job_context", ""),
-        failure=get.text(WORKER, "job_failure", ""),
-        name=get.text(WORKER, "name", ""),
+        _placed(ini.path, store or OPTIONS["store"]["url"].default),
+        job=get.text(WORKER, "job"),
+        context=get.text(WORKER, "job_context"),
+        failure=get.text(WORKER, "job_failure"),
+        name=get.text(WORKER, "name"),
         policy=policy,
         queues=tuple(get.queue(section, policy) for section in ini.sections if section.startswith("queue ")),
-        pace=pace,
-        concurrency=int(get.number(WORKER, "concurrency", 100, 1, 10_000)),
-        threads=int(get.number(WORKER, "threads", 100, 1, 1_000)),
-        listen=get.text(WORKER, "listen", "127.0.0.1:0"),
-        memory_max_mb=int(get.number(WORKER, "memory_max_mb", 0)),
-        session_s=get.number(WORKER, "session_timeout", 15.0, 1, 3_600),
-        ca_bundle=get.text(WORKER, "ca_bundle", ""),
+        pace=_pace(get),
+        concurrency=get.whole(WORKER, "concurrency"),
+        threads=get.whole(WORKER, "threads"),
+        listen=get.text(WORKER, "listen"),
+        memory_max_mb=get.whole(WORKER, "memory_max_mb"),
+        session_s=get.number(WORKER, "session_timeout"),
+        ca_bundle=get.text(WORKER, "ca_bundle"),
+        places={name: ini.at(*at) for name, at in get.hooks.items()},
     )
     patterns = () if found.job else tuple(pattern for pattern, _, _ in found.queues)
-    automatic = get.text("partitions", "policy", "automatic" if connection else "manual") == "automatic"
-    only = frozenset(get.lane(text) for text in get.listed("partitions", "ids", ""))
+    automatic = (get.text("partitions", "policy") or ("automatic" if connection else "manual")) == "automatic"
+    only = frozenset(get.lane(text) for text in get.listed("partitions", "ids"))
     return replace(found, choice=Choice(patterns, only, not automatic))
 
 
+def _pace(get: _Values) -> Pace:
+    wait_s = get.number(WORKER, "wait_interval")
+    old = get.said("zookeeper", "party_wait") and not get.said(WORKER, "settle")
+    return Pace(
+        page=get.whole(WORKER, "page"),
+        commit_count=get.whole(WORKER, "commit_count"),
+        commit_s=get.number(WORKER, "commit_interval"),
+        idle_s=min(wait_s, 30.0),
+        poll_s=min(wait_s, 5.0),
+        settle_s=get.number("zookeeper", "party_wait") if old else get.number(WORKER, "settle"),
+        drain_s=get.number(WORKER, "drain"),
+    )
+
+
 class _Values:
-    """Conversions of the original: quotes, `${VAR}`, lists over several lines."""
+    """Conversions of the original: quotes, `${VAR}`, lists over several lines; and comments behind values."""
 
     def __init__(self, ini: IniFile, environment: Mapping[str, str]) -> None:
         self._ini, self._environment = ini, environment
+        self.hooks: dict[str, tuple[str, str]] = {}
+        """Where each is named."""
 
-    def text(self, section: str, option: str, default: str) -> str:
-        value = self._ini.sections.get(section, {}).get(option, "").strip()
-        if len(value) > 1 and value[0] == value[-1] == '"':
-            value = value[1:-1]
-        return re.sub(r"\$\{(\w+)\}", lambda match: self._variable(section, option, match[1]), value) or default
+    def said(self, section: str, option: str) -> bool:
+        return bool(self._ini.sections.get(section, {}).get(option, ""))
+
+    def text(self, section: str, option: str, default: str | None = None) -> str:
+        """Raises UserError when it cannot be a value of the option."""
+        of = OPTIONS["queue *" if section.startswith("queue ") else section][option]
+        raw = self._ini.sections.get(section, {}).get(option, "")
+        value = "\n".join(filter(None, (self._bare(section, option, line) for line in raw.splitlines())))
+        value = re.sub(r"\$\{(\w+)\}", lambda match: self._variable(section, option, match[1]), value)
+        if not value:
+            return of.default if default is None else default
+        if why := _wrong(of, value, self._ini.path.parent):
+            raise UserError(f"{self._ini.at(section, option)}: {option} {why}, not {_shown(option, value)}")
+        if of.kind == "hook":
+            self.hooks.setdefault(value, (section, option))
+        return value
+
+    def _bare(self, section: str, option: str, line: str) -> str:
+        """Without quotes, or a comment behind it.  Raises UserError."""
+        line = line.strip()
+        if line.startswith('"'):
+            quoted = re.fullmatch(r'"([^"]*)"\s*(?:[;#].*)?', line)
+            if quoted is None:
+                where = self._ini.at(section, option)
+                raise UserError(f"{where}: {option}: a closing quote is missing, or text follows it")
+            return quoted[1]
+        return re.split(r"(?:^|\s)[;#]", line, maxsplit=1)[0].rstrip()
 
     def _variable(self, section: str, option: str, name: str) -> str:
         if name not in self._environment:
             raise UserError(f"{self._ini.at(section, option)}: the environment variable {name} is not set")
         return self._environment[name]
 
-    def listed(self, section: str, option: str, default: str) -> list[str]:
-        return [part for part in re.split(r"[\s,]+", self.text(section, option, default)) if part]
+    def listed(self, section: str, option: str) -> list[str]:
+        return [part for part in re.split(r"[\s,]+", self.text(section, option)) if part]
 
-    def number(self, section: str, option: str, default: float, low: float = 0, high: float = 1e9) -> float:
-        text = self.text(section, option, "")
-        try:
-            value = float(text) if text else default
-        except ValueError:
-            value = low - 1
-        if not low <= value <= high:
-            where = self._ini.at(section, option)
-            raise UserError(f"{where}: {option} must be a number from {low:g} to {high:g}, not {text!r}")
-        return value
+    def number(self, section: str, option: str) -> float:
+        return float(self.text(section, option))
+
+    def whole(self, section: str, option: str) -> int:
+        return int(float(self.text(section, option)))
 
     def lane(self, text: str) -> Lane:
         try:
@@ -192,12 +224,14 @@ class _Values:
 
     def policy(self, section: str, base: Policy) -> Policy:
         found: dict[str, Any] = {}  # numbers and truths
-        for option, name in _RETRY.items():
+        for option in RETRY:
+            name = _FIELDS.get(option, option)
             default = getattr(base, name)
-            if isinstance(default, bool):
-                found[name] = self.text(section, option, str(default)).lower() in ("true", "yes", "on", "1")
+            text = self.text(section, option) if self.said(section, option) else ""
+            if not text:
+                found[name] = default
             else:
-                found[name] = type(default)(self.number(section, option, default))
+                found[name] = FLAGS[text.lower()] if isinstance(default, bool) else type(default)(float(text))
         try:
             return Policy(**found)
         except ValueError as error:
@@ -207,7 +241,39 @@ class _Values:
         pattern = section.partition(" ")[2].strip("\"' ")
         if not pattern:
             raise UserError(f"{self._ini.at(section)}: [queue] needs a pattern, as in [queue orders-*]")
-        return pattern, self.text(section, "job", ""), self.policy(section, base)
+        return pattern, self.text(section, "job"), self.policy(section, base)
+
+
+def _wrong(of: WorkerOption, value: str, beside: Path) -> str:
+    """What it must be, when it is not."""
+    match of.kind:
+        case "whole" | "number":
+            whole = "whole " if of.kind == "whole" else ""
+            good = re.fullmatch(r"[0-9]+" if whole else r"[0-9]*\.?[0-9]+([eE][+-]?[0-9]+)?", value)
+            wanted = f"must be a {whole}number from {of.low:g} to {of.high:,.0f}"
+            return "" if good and of.low <= float(value) <= of.high else wanted
+        case "flag":
+            return "" if value.lower() in FLAGS else "must be yes or no"
+        case "hook":
+            return "" if _HOOK.fullmatch(value) or value == "log" else "must name a function, as module.path:function"
+        case "name":
+            return "" if _APP.fullmatch(value) else "must be the name of an application"
+        case "address":
+            host, colon, port = value.rpartition(":")
+            good_port = colon and port.isdecimal() and int(port) <= 65_535
+            return "" if good_port and not re.search(r"\s", host) else "must be HOST:PORT"
+        case "url":
+            return "" if value.startswith(STORES) else f"must begin with one of {', '.join(STORES)}"
+        case "path":
+            good_path = value.startswith("/") or (beside / value).exists()
+            return "" if good_path else "must be a path: it begins with a slash, or is there beside this file"
+        case "text" | "list":
+            return ""
+    return "" if value in of.kind.split("|") else f"must be one of {of.kind.replace('|', ', ')}"
+
+
+def _shown(option: str, value: str) -> str:
+    return "what is there" if "key" in option else repr(value[:80])
 
 
 def _extended(path: Path, environment: Mapping[str, str], depth: int) -> IniFile:
@@ -230,11 +296,11 @@ def _known(ini: IniFile, section: str, options: Mapping[str, str]) -> None:
     if section.startswith(IGNORED):
         return
     kind = "queue *" if section.startswith("queue ") else section
-    if kind not in KNOWN:
-        raise UserError(f"{ini.at(section)}: unknown section [{section}]{_near(section, KNOWN)}")
+    if kind not in OPTIONS:
+        raise UserError(f"{ini.at(section)}: unknown section [{section}]{_near(section, OPTIONS)}")
     for option in options:
-        if option not in KNOWN[kind]:
-            raise UserError(f"{ini.at(section, option)}: unknown option {option!r}{_near(option, KNOWN[kind])}")
+        if option not in OPTIONS[kind]:
+            raise UserError(f"{ini.at(section, option)}: unknown option {option!r}{_near(option, OPTIONS[kind])}")
 
 
 def _near(word: str, known: Any) -> str:  # names, in whatever holds them

@@ -1,0 +1,95 @@
+"""A store that does not answer is spoken of before anybody wonders."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import click
+
+from headgate.cli.store.opening import open_url
+from headgate.store.types import At, Backend, Change, Entry, Lease, Op
+
+T = TypeVar("T")
+log = logging.getLogger("headgate")
+
+SILENCE_S = 1.5
+"""After which it is said."""
+
+
+def told(url: str) -> str:
+    """The kind of the store and its hosts, without what is secret."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+async def open_telling(url: str) -> Backend:
+    """As `open_url`; says meanwhile, and later, when the store does not answer.  Raises UserError."""
+    with _noticed(lambda: _say(url)):
+        return Telling(await open_url(url), told(url))
+
+
+def _say(url: str) -> None:
+    click.echo(f"The store {told(url)} does not answer; still trying.  Is it running, and reached from here?", err=True)
+
+
+@contextmanager
+def _noticed(say: Callable[[], None]) -> Any:  # contextlib's own
+    """Calls `say` once when what runs inside takes longer than SILENCE_S."""
+    timer = asyncio.get_running_loop().call_later(SILENCE_S, say)
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+class Telling:
+    """`Backend` over `inner`: the log says when it is silent, once, and when it answers again."""
+
+    def __init__(self, inner: Backend, name: str) -> None:
+        self._inner, self._name = inner, name
+        self._silent = False
+
+    def __getattr__(self, name: str) -> Any:  # what the backend offers beyond
+        return getattr(self._inner, name)
+
+    def _say(self) -> None:
+        if not self._silent:
+            self._silent = True
+            log.warning("the store %s has not answered for %.1f s; waiting for it", self._name, SILENCE_S)
+
+    async def _asked(self, work: Coroutine[Any, Any, T]) -> T:
+        with _noticed(self._say):
+            answer = await work
+        if self._silent:
+            self._silent = False
+            log.warning("the store %s answers again", self._name)
+        return answer
+
+    async def get(self, path: str) -> Entry | None:
+        return await self._asked(self._inner.get(path))
+
+    async def list(self, prefix: str) -> Sequence[Entry]:
+        return await self._asked(self._inner.list(prefix))
+
+    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
+        return await self._asked(self._inner.commit(checks, ops))
+
+    def watch(self, prefix: str) -> AsyncIterator[Change]:
+        return self._inner.watch(prefix)
+
+    async def grant(self, ttl_s: float) -> Lease:
+        return await self._asked(self._inner.grant(ttl_s))
+
+    async def keep_alive(self, lease: Lease) -> None:
+        await self._asked(self._inner.keep_alive(lease))
+
+    async def revoke(self, lease: Lease) -> None:
+        await self._asked(self._inner.revoke(lease))
+
+    async def close(self) -> None:
+        await self._inner.close()

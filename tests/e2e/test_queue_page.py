@@ -1,0 +1,169 @@
+"""Every line of docs/how-to/use-queues.md runs as it stands, in a network of its own where its ports are free."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headgate.cli.queue.workerfile import read_worker_file
+from headgate.testing.queues.postgres import postgres
+from headgate.testing.servers.zookeeper import zookeeper
+
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "use-queues.md").read_text()
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+HERE = Path(__file__).read_text()
+BIN = Path(sys.executable).parent
+SHELL = r"""
+set -eu
+until_up() { for _ in $(seq 600); do curl -sfo /dev/null "$1" && return; sleep 0.1; done; echo "$1 is not up"; exit 1; }
+until_said() { for _ in $(seq 600); do grep -q "$2" "$1" && return; sleep 0.1; done; cat "$1"; echo "no $2"; exit 1; }
+"""
+
+
+def block(begins: str) -> str:
+    """The one block of the page that begins so."""
+    (found,) = (text for _, text in BLOCKS if text.startswith(begins))
+    return found
+
+
+def lines(begins: str) -> list[str]:
+    """Its commands, without what is said beside them."""
+    return [re.split(r"\s+#", line)[0] for line in block(begins).splitlines()]
+
+
+def run(script: str, root: Path, **environment: str) -> str:
+    """In a network without anything else, all of it gone at the end."""
+    names = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "PYTHONUNBUFFERED": "1", **environment}
+    cell = ["bwrap", "--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc", "--unshare-net"]
+    cell += ["--unshare-pid", "--die-with-parent", "bash", "-c", SHELL + script]
+    done = subprocess.run(cell, cwd=root, env=names, capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def written(root: Path) -> None:
+    (root / "worker.conf").write_text(block("# worker.conf"))
+    (root / "jobs.py").write_text(block("# jobs.py"))
+
+
+def test_from_the_first_message_to_a_worker_that_is_steered(tmp_path: Path) -> None:
+    written(tmp_path)
+    (serve,), (post, peek) = lines("headgate queue serve   "), lines("headgate queue post orders")
+    export, worker, mail = lines("export KEY")
+    listed, lag, dead, replay, *steering, seek = lines("headgate queue list")
+    again, from_old = lines("headgate queue import")
+    said = run(
+        f"""
+{serve} & until_up http://127.0.0.1:5000/__heartbeat__
+echo 127.0.0.1 old > hosts; {post}; {peek}
+{export}
+{worker} > worker.log 2>&1 & until_said worker.log Processing
+{mail}; headgate queue post -c worker.conf orders '{{"v": 2}}'
+until_said worker.log "processed"; until_said worker.log "sent later"; until_said worker.log "is given up"
+{listed}; {lag}; {dead}; {replay}
+{steering[0]}; headgate queue list -c worker.conf; {steering[1]}; {seek}
+kill %2; wait %2
+{again}
+{from_old.replace("old:5000", "127.0.0.1:5000")}
+""",
+        tmp_path,
+    )
+    for text in (
+        "posted to orders, a new queue",
+        '"body":"{\\"v\\": 1}"',
+        "not in a form I know",
+        "1 posted again",
+        "paused",
+    ):
+        assert text in said, said
+    assert "processed {'v': 1}" in (tmp_path / "worker.log").read_text()
+
+
+def test_a_server_for_more_than_one_machine(tmp_path: Path) -> None:
+    """Not in a network of its own: the database is outside."""
+    (serve,) = lines("headgate queue serve --database")
+    with postgres() as url:
+        line = serve.replace("postgresql://queues@database/queues", url).replace("0.0.0.0:5000", "127.0.0.1:0")
+        program = subprocess.Popen([str(BIN / "headgate"), *line.split()[1:]], cwd=tmp_path, stdout=-1, text=True)
+        assert program.stdout is not None
+        try:
+            assert re.search(r"served at http://127.0.0.1:\d+/v1/sync/", program.stdout.readline())
+        finally:
+            program.terminate()
+            program.communicate(timeout=30)
+
+
+def test_several_workers_share_what_they_find_in_zookeeper(tmp_path: Path) -> None:
+    written(tmp_path)
+    with zookeeper(tmp_path / "zookeeper") as server:
+        hosts = "zk1:2181,zk2:2181,zk3:2181"
+        assert hosts in block("[zookeeper]")
+        with (tmp_path / "worker.conf").open("a") as file:
+            file.write(block("[zookeeper]").replace(hosts, f"127.0.0.1:{server.port}"))
+        found = read_worker_file(tmp_path / "worker.conf", {"KEY": "x"})
+        assert not found.choice.manual and found.store_url.startswith("zookeeper://127.0.0.1")
+        command = [str(BIN / "headgate"), "worker", "-c", "worker.conf"]
+        worker = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "KEY": "x"}, stdout=-1, text=True)
+        assert worker.stdout is not None
+        try:
+            assert "Processing queues of queuey" in worker.stdout.readline()
+        finally:
+            worker.terminate()
+            worker.communicate(timeout=30)
+
+
+def test_what_a_gate_and_its_pipelines_are_told(tmp_path: Path) -> None:
+    """The settings and the pipeline are checked with the example of `headgate init`."""
+    both = block("# in headgate.conf\n[notices]") + block("# in headgate.conf\n[connection bus]")
+    (tmp_path / "more.conf").write_text(both)
+    (tmp_path / "pipeline.yaml").write_text(block("- pipeline"))
+    merged = """
+import yaml, sys
+have, more = yaml.safe_load(open(sys.argv[1])), yaml.safe_load(open("pipeline.yaml"))
+gate = next(one["pipeline"] for one in have if one.get("pipeline", {}).get("name") == "gate")
+for name, value in more[0]["pipeline"].items():
+    gate[name] = {**gate[name], **value} if isinstance(value, dict) and name in gate else value
+open(sys.argv[1], "w").write(yaml.safe_dump(have))
+"""
+    (tmp_path / "merge.py").write_text(merged)
+    said = run(
+        """
+headgate init gate > /dev/null; cat more.conf >> gate/headgate.conf
+git clone -q gate/repositories/config work; file=$(grep -l "name: gate" work/*.yaml work/*/*.yaml 2>/dev/null | head -1)
+python merge.py $file; git -C work -c user.name=a -c user.email=a@b commit -qam more; git -C work push -q
+headgate check --config gate/headgate.conf
+""",
+        tmp_path,
+        HEADGATE_MESSAGES_KEY="cafe",
+    )
+    assert ": no errors" in said, said
+
+
+@pytest.mark.parametrize("scheme", ["zookeeper://127.0.0.1:2181", "etcd://127.0.0.1:2181/x"])
+def test_the_silence_of_a_store_is_said_within_two_seconds(tmp_path: Path, scheme: str) -> None:
+    text = f"[qdo-worker]\njob = os:getcwd\n[queuey]\napp_key = x\n[store]\nurl = {scheme}\n"
+    (tmp_path / "worker.conf").write_text(text)
+    (tmp_path / "mute.py").write_text(
+        "import socket, time\ns = socket.create_server(('127.0.0.1', 2181))\nprint('up', flush=True)\ntime.sleep(60)\n"
+    )
+    run(
+        """
+python mute.py > mute.log & until_said mute.log up
+headgate worker --version > /dev/null
+headgate worker -c worker.conf > worker.log 2>&1 & began=$(date +%s%N)
+until_said worker.log "does not answer"
+took=$(( ($(date +%s%N) - began) / 1000000 )); echo "$took ms"
+test $took -lt 6000  # a process takes its time to start where many run; the notice itself comes after 1.5 s
+""",
+        tmp_path,
+    )
+
+
+def test_every_block_is_run_by_one_of_these() -> None:
+    taken = [text.encode().decode("unicode_escape") for text in re.findall(r'(?:block|lines)\("(.+?)"\)', HERE)]
+    assert not [text for _, text in BLOCKS if not text.startswith(tuple(taken))]
