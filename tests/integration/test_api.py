@@ -274,12 +274,12 @@ async def test_an_artifact_that_a_job_left_beside_its_log_is_served(
     repositories.propose("code/api", "artful", {"a": "1\n"})
     ended = await running.history.result_of("artful", "check")
     (build,) = ended.builds
-    (artifact,) = build["artifacts"]
+    (artifact,) = build.artifacts
     await history.record(ended)
-    answer = await client.get(artifact["url"])
+    answer = await client.get(artifact.url)
     assert (answer.status_code, answer.text) == (200, "all is well")
-    told = (await client.get(f"{TENANT}/build/{build['uuid']}")).json()["artifacts"]
-    assert told == [{"name": "report", "url": artifact["url"]}]
+    told = (await client.get(f"{TENANT}/build/{build.uuid}")).json()["artifacts"]
+    assert told == [{"name": "report", "url": artifact.url}]
 
 
 async def test_a_damaged_record_takes_no_page_away(

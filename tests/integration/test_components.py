@@ -21,7 +21,7 @@ from headgate.base.subject import subject
 from headgate.base.tasks import run_until
 from headgate.config.tenants import Connection, parse_tenants
 from headgate.map.places import Map
-from headgate.map.records import ComponentRecord
+from headgate.map.records import ComponentRecord, Facts
 from headgate.ports.load import Load
 from headgate.ports.observer import Done
 from headgate.recipes.codec import decode
@@ -336,8 +336,8 @@ async def test_an_overloaded_executor_says_so_and_others_do_the_work(tmp_path: P
 
         def said() -> bool:
             entry = one.context.mirror.get(one.name)
-            data = decode(entry.value, ComponentRecord).data if entry else {}
-            return not data["accepting"] and "load average" in data["why"]
+            data = decode(entry.value, ComponentRecord).data if entry else Facts()
+            return not data.accepting and "load average" in data.why
 
         await one.until(said)
 

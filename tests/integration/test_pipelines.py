@@ -81,9 +81,9 @@ async def test_a_reporter_job_runs_once_the_change_has_landed(tmp_path: Path, re
         repositories.propose("code/api", "greet", {"hello": "hi\n"})
         repositories.approve("code/api", "greet")
         landed = await running.history.result_of("greet", "gate")
-        assert [build["job_name"] for build in landed.builds] == ["unit"]
+        assert [build.job_name for build in landed.builds] == ["unit"]
         async with asyncio.timeout(DEADLINE_S):
-            while not any(b["job_name"] == "tell" for one in running.history.finished.values() for b in one.builds):
+            while not any(b.job_name == "tell" for one in running.history.finished.values() for b in one.builds):
                 running.history.told.clear()
                 await running.history.told.wait()
         assert seen == ["hi"]

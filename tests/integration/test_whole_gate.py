@@ -68,7 +68,7 @@ async def test_a_job_is_paused_until_those_that_use_it_have_ended(tmp_path: Path
         repositories.propose("code/api", "greet", {"hello": "hi\n"})
         finished = await running.history.result_of("greet", "check")
         assert finished.result == "SUCCESS" and told == ["serves", SERVICE]
-        assert {b["job_name"]: b["result"] for b in finished.builds} == dict.fromkeys(("unit", *jobs), "SUCCESS")
+        assert {b.job_name: b.result for b in finished.builds} == dict.fromkeys(("unit", *jobs), "SUCCESS")
         place = running.context.map.executor.unzoned.result_data.path
         assert not await running.context.store.list(place), "what is taken up is gone"
 

@@ -7,6 +7,7 @@ import msgspec
 from headgate.config.model import FrozenJob
 from headgate.gate.change import Change
 from headgate.gate.model import FINAL_GOOD, Build, BuildSet, Item, Phase, World
+from headgate.gate.returned.shape import Artifact
 
 SIZE_MAX = 50_000
 """Characters of a report, whatever jobs and configuration have to say."""
@@ -133,11 +134,11 @@ def artifacts(build: Build) -> list[dict[str, object]]:
     ]
 
 
-def artifacts_of(buildset: BuildSet | None) -> dict[str, list[dict[str, object]]]:
+def artifacts_of(buildset: BuildSet | None) -> dict[str, tuple[Artifact, ...]]:
     """Build -> its artifacts, of as many builds as there is room for in one record of the history."""
-    left_bytes, kept = ARTIFACTS_MAX_BYTES, dict[str, list[dict[str, object]]]()
+    left_bytes, kept = ARTIFACTS_MAX_BYTES, dict[str, tuple[Artifact, ...]]()
     for build in buildset.builds.values() if buildset else ():
-        found = artifacts(build)
+        found = build.returned.artifacts or ()
         left_bytes -= len(msgspec.json.encode(found)) if found else 0
         if found and left_bytes >= 0:
             kept[build.id] = found

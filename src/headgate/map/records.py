@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from headgate.gate.change import Change
+from headgate.gate.returned.shape import Artifact
 from headgate.gate.work import Managed
 
 
@@ -18,6 +19,37 @@ class Raw(msgspec.Struct, frozen=True):
     """Text or bytes that are no record."""
 
 
+class Trouble(msgspec.Struct, frozen=True):
+    """What is wrong with one repository, for people, and since when (milliseconds since the epoch, UTC)."""
+
+    since_ms: int
+    text: str
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What a component tells of itself; of what its kind does not have, nothing."""
+
+    zone: str = ""
+    unzoned: bool = False
+    """Whether it also does the work of no zone."""
+    labels: tuple[str, ...] = ()
+    """What its machines can be asked for."""
+    places: int = 0
+    """How much it does at once."""
+    accepting: bool = True
+    why: str = ""
+    """Why it accepts nothing now."""
+    url: str = ""
+    """Where it listens."""
+    lacks: tuple[str, ...] = ()
+    """What of its confinement this machine cannot give."""
+    troubles: dict[str, Trouble] = {}
+    """project -> why work on it waits."""
+
+
+FACTS = Facts()
+
+
 class ComponentRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     hostname: str
     kind: str
@@ -27,8 +59,7 @@ class ComponentRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     pid: int = 0
     formats: int = 1
     """The newest format of records it knows."""
-    data: dict[str, Any] = {}
-    """What only this kind tells: zone, labels, places for builds, whether it accepts them, where it listens.  JSON."""
+    data: Facts = FACTS
 
 
 class Formats(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -82,13 +113,6 @@ class BranchCache(msgspec.Struct, frozen=True):
     """project -> ref -> commit, as last seen at the connection."""
 
     projects: dict[str, dict[str, str]]
-
-
-class Trouble(msgspec.Struct, frozen=True):
-    """What is wrong with one repository, for people, and since when (milliseconds since the epoch, UTC)."""
-
-    since_ms: int
-    text: str
 
 
 class Troubles(msgspec.Struct, frozen=True):
@@ -196,6 +220,22 @@ class ManagementResult(msgspec.Struct, frozen=True):
     text: str = ""
 
 
+class FinishedBuild(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The last attempt at one job of a buildset that ended."""
+
+    uuid: str
+    job_name: str
+    result: str
+    voting: bool = True
+    start_ms: int = 0
+    end_ms: int = 0
+    log_url: str = ""
+    error: str = ""
+    nodeset: str = ""
+    artifacts: tuple[Artifact, ...] = ()
+    provides: tuple[str, ...] = ()
+
+
 class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
     """A buildset that ended, for the history."""
 
@@ -208,9 +248,24 @@ class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str
     enqueued_ms: int
     ended_ms: int
-    builds: tuple[dict[str, Any], ...] = ()
-    """uuid, job_name, result, voting, start_ms, end_ms, log_url, error, nodeset, artifacts, provides.  JSON."""
+    builds: tuple[FinishedBuild, ...] = ()
     item: str = ""
+
+    @classmethod
+    def of_format(cls, number: int, plain: bytes) -> Finished:
+        """As the store has it: an older version kept whatever artifacts a job returned.  Raises ValueError."""
+        try:
+            return msgspec.json.decode(plain, type=cls)
+        except msgspec.ValidationError:
+            loose = msgspec.json.decode(plain, type=_Loose)
+            builds = tuple({n: v for n, v in build.items() if n != "artifacts"} for build in loose.builds)
+            return msgspec.convert(msgspec.json.decode(plain, type=dict[str, object]) | {"builds": builds}, cls)
+
+
+class _Loose(msgspec.Struct, frozen=True):
+    """What is looked at of a buildset that is not of the form it is written in now."""
+
+    builds: tuple[dict[str, object], ...] = ()
 
 
 class HandAction(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

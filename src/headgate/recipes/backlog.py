@@ -151,4 +151,4 @@ def _name(path: str) -> str:
 
 
 def _holder(found: Open) -> str:
-    return str(found.request.owner.get("component", ""))
+    return found.request.owner.component

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -40,6 +39,19 @@ class RequestPlaces(msgspec.Struct, frozen=True):
     waiters: str
 
 
+class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who runs a request."""
+
+    hostname: str = ""
+    component: str = ""
+    """The path of its entry in the registry."""
+    start_ms: int = 0
+    """When it began."""
+
+
+NOBODY = Owner()
+
+
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
     precedence: int = 200
@@ -50,8 +62,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     """run | resume | cancel: what the submitter wants now; the worker compares, it is not told."""
     waited: bool = False
     """The submitter waits for the result here; otherwise the answer goes where `meta` says."""
-    owner: dict[str, Any] = {}
-    """Who runs it, and where its log is; JSON for people and the status page."""
+    owner: Owner = NOBODY
     meta: dict[str, str] = {}
     """What it belongs to: tenant, pipeline, item, buildset, job…"""
 
@@ -192,7 +203,7 @@ class Requests:
             if all(mirror.get(self._of(place, name.partition(".")[0])) is None for place in wanted)
         }
 
-    async def claim(self, found: Open, session: Session, owner: dict[str, Any]) -> Claim | None:
+    async def claim(self, found: Open, session: Session, owner: Owner = NOBODY) -> Claim | None:
         """One commit; None when somebody else was quicker.  One whose worker was lost while paused stays `paused`."""
         state = "paused" if found.request.state == "paused" else "running"
         request = replace(found.request, state=state, owner=owner)
@@ -306,7 +317,7 @@ class Requests:
         if entry is not None:
             now = self._decode(entry)
             state = "paused" if now.state == "paused" else "requested"
-            ops.append(Put(entry.path, encode(replace(now, state=state, owner={}))))
+            ops.append(Put(entry.path, encode(replace(now, state=state, owner=NOBODY))))
         await self._guarded(claim, [At(claim.seen.path, entry.version if entry else None)], ops)
 
     async def _remove(self, paths: Sequence[str], session: Session, *guards: At) -> None:

@@ -17,14 +17,14 @@ from headgate.base.subject import about
 from headgate.base.tasks import end
 from headgate.gate.returned.shape import joined
 from headgate.gate.work import BuildEnded, BuildOutcome, BuildSpec, RepoState
-from headgate.map.records import ComponentRecord, ZoneLabels
+from headgate.map.records import ComponentRecord, Facts, ZoneLabels
 from headgate.ports.load import Boundless, Load
 from headgate.ports.observer import Done
 from headgate.ports.runner import Runner
 from headgate.recipes import blob
 from headgate.recipes.codec import decode, readable
 from headgate.recipes.patience import answered
-from headgate.recipes.requests import Claim, Requests
+from headgate.recipes.requests import Claim, Owner, Requests
 from headgate.services.contact import Contact, apart, results
 from headgate.services.context import Context
 from headgate.services.membership import Membership
@@ -65,16 +65,17 @@ class Executor:
         self._nodes = nodes or Asking(context, dict)
         self._states: dict[str, asyncio.Future[RepoState]] = {}
         self._labels = labels
-        facts = {"places": builds_max, "accepting": True, "why": "", "zone": zone, "labels": sorted(labels)}
-        facts |= {"lacks": list(lacks)} if lacks else {}
-        self.membership = Membership(context, "executor", {**facts, "unzoned": self._unzoned}, finishes=True)
+        facts = Facts(
+            places=builds_max, zone=zone, unzoned=self._unzoned, labels=tuple(sorted(labels)), lacks=tuple(lacks)
+        )
+        self.membership = Membership(context, "executor", facts, finishes=True)
 
     async def run(self, session: Session) -> None:
         context = self._context
         self.membership.session = session
 
-        def owner() -> dict[str, object]:
-            return {"hostname": context.hostname, "component": session.name, "start_ms": context.now_ms()}
+        def owner() -> Owner:
+            return Owner(context.hostname, session.name, context.now_ms())
 
         sharing = Sharing(self.membership, self._takes, self._load.refuses)
         worker = Worker(
@@ -105,7 +106,7 @@ class Executor:
         with self._context.mirror.part(self._context.map.system.conf.path) as conf:
             while True:
                 seen = conf.moves
-                self.membership.say(labels=sorted(self._served()))
+                self.membership.say(labels=tuple(sorted(self._served())))
                 await conf.moved(seen)
 
     def _served(self) -> set[str]:
@@ -132,9 +133,9 @@ class Executor:
         return [self._context.zone(zone) for zone in dict.fromkeys(("",) * self._unzoned + (self._zone,))]
 
     def _takes(self, record: ComponentRecord, queue: str) -> bool:
-        zone = record.data.get("zone", "")
+        zone = record.data.zone
         if queue == self._context.builds.places.requests:
-            return not zone or bool(record.data.get("unzoned"))
+            return not zone or record.data.unzoned
         return queue == self._context.zone(zone).places.requests
 
     async def _do(self, claim: Claim, worker: Worker) -> None:
@@ -173,7 +174,7 @@ class Executor:
                 job=meta["job"],
                 id=outcome.build,
                 result=outcome.result or "RETRY",
-                start_ms=outcome.start_ms or int(claim.request.owner["start_ms"]),
+                start_ms=outcome.start_ms or claim.request.owner.start_ms,
                 end_ms=outcome.end_ms or self._context.now_ms(),
             )
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from headgate import __version__
 from headgate.base.tasks import run_until
-from headgate.map.records import ComponentRecord, Wish
+from headgate.map.records import FACTS, ComponentRecord, Facts, Wish
 from headgate.map.tree import Undecodable, escape
 from headgate.recipes.codec import readable
 from headgate.recipes.mirror import Part
@@ -39,10 +39,8 @@ Body = Callable[[Session], Coroutine[Any, Any, None]]
 class Membership:
     """One component; `serve` runs it."""
 
-    def __init__(
-        self, context: Context, kind: str, facts: Mapping[str, Any] | None = None, *, finishes: bool = False
-    ) -> None:
-        """`facts`: what it tells of itself, JSON.  `finishes`: asked to stop, its body ends by itself, with its work
+    def __init__(self, context: Context, kind: str, facts: Facts = FACTS, *, finishes: bool = False) -> None:
+        """`facts`: what it tells of itself.  `finishes`: asked to stop, its body ends by itself, with its work
         done; that of others is cancelled."""
         self.context, self.kind, self._finishes = context, kind, finishes
         self.session: Session | None = None
@@ -51,16 +49,17 @@ class Membership:
         """Set while it is one."""
         self.trouble = "it has not joined yet"
         """Why it is no member, for people."""
-        self._facts = dict(facts or {})
+        self._facts = facts
         self._own: Part | None = None
         """What moves of its entry and its wish, while that is kept up."""
         self._asked = ""
         """What this process itself wants of it."""
 
-    def say(self, **facts: Any) -> None:  # JSON
+    def say(self, **facts: Any) -> None:  # members of Facts
         """Changes what it tells of itself."""
-        if any(self._facts.get(name) != value for name, value in facts.items()):
-            self._facts.update(facts)
+        told = replace(self._facts, **facts)
+        if told != self._facts:
+            self._facts = told
             self._keep_up_soon()
 
     def want(self, state: str) -> None:
@@ -139,7 +138,7 @@ class Membership:
             version=__version__,
             pid=os.getpid(),
             formats=self.context.knows,
-            data=dict(self._facts),
+            data=self._facts,
         )
 
     async def _join(self, session: Session) -> None:

@@ -10,12 +10,12 @@ import msgspec
 
 from headgate.base.tasks import end
 from headgate.gate.work import CatAnswer, LandAnswer, MergeAnswer, MergerAnswer, MergerWork, ReportAnswer
-from headgate.map.records import Trouble
+from headgate.map.records import Facts, Trouble
 from headgate.map.tree import union
 from headgate.ports.git import GitWork, Unreachable
 from headgate.ports.observer import Done
 from headgate.recipes.codec import decode
-from headgate.recipes.requests import Claim
+from headgate.recipes.requests import Claim, Owner
 from headgate.services.context import Context
 from headgate.services.membership import Membership
 from headgate.services.quarantine.quarantine import TRIES_MAX
@@ -43,13 +43,13 @@ class Merger:
         self._context, self._git, self._jobs_max = context, git, jobs_max
         self._away: dict[str, Trouble] = {}
         """By project, that work on it waits; each is said once."""
-        self.membership = Membership(context, "merger", {"places": jobs_max}, finishes=True)
+        self.membership = Membership(context, "merger", Facts(places=jobs_max), finishes=True)
 
     async def run(self, session: Session) -> None:
         self.membership.session = session
 
-        def owner() -> dict[str, object]:
-            return {"hostname": self._context.hostname, "component": session.name}
+        def owner() -> Owner:
+            return Owner(self._context.hostname, session.name)
 
         async def do(claim: Claim) -> None:
             await self._do(claim, worker)
@@ -126,7 +126,7 @@ class Merger:
             for project in away & self._away.keys():
                 del self._away[project]
             if away:
-                self.membership.say(troubles=msgspec.to_builtins(self._away))
+                self.membership.say(troubles=dict(self._away))
 
     async def _tried(self, work: MergerWork, worker: Worker) -> MergerAnswer:
         """What git answers.  Work that takes long, as a server may answer late or never, gives its place to others; it
@@ -146,7 +146,7 @@ class Merger:
             log.warning("%s; git work on it waits", unreachable)
             text = f"git work on it waits: it {unreachable.why}"[:TOLD_MAX]
             self._away[unreachable.project] = Trouble(self._context.now_ms(), text)
-            self.membership.say(troubles=msgspec.to_builtins(self._away))
+            self.membership.say(troubles=dict(self._away))
 
     async def _pause(self, claim: Claim, pause_s: float) -> bool:
         """False, at once, when the work is no longer wanted."""

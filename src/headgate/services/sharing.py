@@ -13,7 +13,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from headgate.map.records import ComponentRecord
 from headgate.map.tree import Address
@@ -115,14 +114,11 @@ class Order:
 
 
 def _free(record: ComponentRecord, held: int) -> bool:
-    data: dict[str, Any] = record.data  # JSON, as the component tells it
-    return record.state == "running" and data.get("accepting", True) and held < _places(record)
+    return record.state == "running" and record.data.accepting and held < _places(record)
 
 
 def _places(record: ComponentRecord) -> int:
-    data: dict[str, Any] = record.data
-    places: int = data.get("places", 1)
-    return places
+    return record.data.places or 1
 
 
 def _rank(path: str, held: Counter[str], found: Open) -> tuple[int, bytes]:

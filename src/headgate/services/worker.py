@@ -8,13 +8,12 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import chain, islice
-from typing import Any
 
 from headgate.base.subject import about
 from headgate.base.tasks import end
 from headgate.recipes.backlog import Backlog, line
 from headgate.recipes.mirror import Mirror, Part
-from headgate.recipes.requests import Claim, Open, Requests
+from headgate.recipes.requests import Claim, Open, Owner, Requests
 from headgate.services.quarantine.quarantine import Tries, said, transient
 from headgate.services.sharing import Sharing
 from headgate.store.store import Session
@@ -48,13 +47,13 @@ class Worker:
         *,
         tries_max: int,
         jobs_max: int,
-        owner: Callable[[], dict[str, Any]],
+        owner: Callable[[], Owner],
         sharing: Sharing,
         looked_at: Sequence[str],
     ) -> None:
         """`tries_max`: how often work that raises is tried here until it has failed.  `queues`: those it takes requests
         of, asked anew each time; `looked_at`: prefixes of all that decides what it
-        takes; `owner` is written into what it takes, JSON."""
+        takes; `owner` is written into what it takes."""
         self._queues, self._mirror, self._session, self._do, self._fail = queues, mirror, session, do, fail
         self._tries = Tries(tries_max)
         self._jobs_max, self._owner, self._sharing = jobs_max, owner, sharing
@@ -174,7 +173,7 @@ class Worker:
 
     async def _try(self, queue: Requests, found: Open) -> Claim | None:
         if found.request.wanted == "cancel":
-            claim = await queue.claim(found, self._session, {})
+            claim = await queue.claim(found, self._session)
             if claim is not None:
                 await queue.complete(claim, [])
             return None

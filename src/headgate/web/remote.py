@@ -71,17 +71,17 @@ class RemoteLogs:
     async def _home(self, build: str) -> str:
         """URL of the executor that runs it, or that has its logs still.  Raises NoLogs."""
         running = self._under_way(build)
-        urls = {r.data["url"]: r for r in executors(self.context) if r.data.get("url")}
+        urls = {r.data.url: r for r in executors(self.context) if r.data.url}
         if running is not None:
-            component = self.context.mirror.get(str(running.request.owner.get("component", "")))
+            component = self.context.mirror.get(running.request.owner.component)
             if component is not None:
-                url = self.context.map.components.executor.decode(component.value).data.get("url")
+                url = self.context.map.components.executor.decode(component.value).data.url
                 if url:
-                    return str(url)
+                    return url
         for url in urls:
             try:
                 if (await self._get(f"{url}/logs/{build}", build)).status_code == 200:
-                    return str(url)
+                    return url
             except (StoreError, httpx.HTTPError):
                 continue  # it may have died; others are asked
         raise NoLogs(f"build {build}: no executor has its logs")

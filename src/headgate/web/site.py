@@ -128,7 +128,7 @@ class Site:
             found = context.members(getattr(context.map.components, kind).path).values()
             if not any(record.state == "running" for record in found):
                 absent[kind] = unless
-        there = {record.data.get("zone") for record in executors(context) if record.state == "running"}
+        there = {record.data.zone for record in executors(context) if record.state == "running"}
         for zone in context.zone_names():
             if zone not in there and context.zone(zone).open(context.mirror):
                 absent[f"executor of zone {zone}"] = "builds for its machines wait until one does"
@@ -159,7 +159,7 @@ class Site:
         self.tenant(tenant)
         if any(found.id == build for _, _, found in self.status.builds(tenant)):
             return True
-        if any(found["uuid"] == build for ended in self.leaving(tenant) for found in ended.builds):
+        if any(found.uuid == build for ended in self.leaving(tenant) for found in ended.builds):
             return True
         return await self.history.build(tenant, build) is not None
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from msgspec import convert
 from msgspec.structs import replace
 
 from headgate import __version__
@@ -118,7 +117,7 @@ class Status:
 
     def _troubles_of_mergers(self) -> dict[str, Trouble]:
         found = self.context.members(self.context.map.components.merger.path).values()
-        return {p: t for r in found for p, t in convert(r.data.get("troubles", {}), dict[str, Trouble]).items()}
+        return {p: t for r in found for p, t in r.data.troubles.items()}
 
     def state(self, tenant: str, pipeline: str) -> Loaded:
         place = self.context.map.tenant(tenant).pipeline(pipeline)
@@ -162,10 +161,10 @@ class Status:
         found: dict[str, list[ComponentShape]] = {}
         place, mirror = self.context.map.components, self.context.mirror
         queues = (*self.context.zones(), self.context.merges)
-        held = Counter(o.request.owner.get("component") for queue in queues for o in queue.open(mirror) if o.locked)
+        held = Counter(o.request.owner.component for queue in queues for o in queue.open(mirror) if o.locked)
         for path, record in self.context.members(place.path).items():
             data = record.data
-            accepting = record.state == "running" and bool(data.get("accepting", True))
+            accepting = record.state == "running" and data.accepting
             shown = ComponentShape(
                 hostname=record.hostname,
                 state=record.state,
@@ -173,11 +172,11 @@ class Status:
                 name=path.removeprefix(place.path + "/"),
                 pid=record.pid,
                 accepting=accepting,
-                why=str(data.get("why", "")),
-                zone=str(data.get("zone", "")),
+                why=data.why,
+                zone=data.zone,
                 running=held[path],
-                places=int(data.get("places", 0)),
-                lacks=tuple(str(one) for one in data.get("lacks", ())),
+                places=data.places,
+                lacks=data.lacks,
             )
             found.setdefault(record.kind, []).append(shown)
         return found
@@ -262,7 +261,7 @@ class _View:
 
     def _build(self, job: JobShape, build: Build) -> JobShape:
         request = self.running.get(build.id)
-        start_ms = build.start_ms or (int(request.owner.get("start_ms", 0)) if request else 0)
+        start_ms = build.start_ms or (request.owner.start_ms if request else 0)
         page = f"build/{build.id}"
         return replace(
             job,

@@ -18,7 +18,7 @@ from headgate.base.subject import about
 from headgate.cli.running.logs import Json, Text, _Subject
 from headgate.gate.change import Change
 from headgate.map.places import Map
-from headgate.map.records import ComponentRecord, Finished
+from headgate.map.records import ComponentRecord, Facts, Finished
 from headgate.ports.observer import Done
 from headgate.recipes.codec import encode
 from headgate.recipes.mirror import Mirror
@@ -82,7 +82,7 @@ async def test_figures_of_the_whole_are_what_the_store_says() -> None:
     mirror = Mirror(store, map.path)
     figures.look_at(map, mirror)
     request = Request("r", state="running")
-    component = ComponentRecord("host", "executor", data={"accepting": False})
+    component = ComponentRecord("host", "executor", data=Facts(accepting=False))
     item = map.tenant("T").pipeline("gate").item("i").path
     events = map.events.tenant("T").pipelines("gate").result.queue.path
     await store.commit(

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from headgate.adapters.sql.history import HistoryError, SqlHistory
 from headgate.gate.change import Change
-from headgate.map.records import Finished, HandAction
+from headgate.map.records import Finished, FinishedBuild, HandAction
 from headgate.ports.history import Question
 
 ENDED = Finished(
@@ -23,9 +23,7 @@ ENDED = Finished(
     message="landed",
     enqueued_ms=1_000,
     ended_ms=9_000,
-    builds=(
-        {"uuid": "b1", "job_name": "unit", "result": "SUCCESS", "voting": True, "start_ms": 2_000, "end_ms": 8_000},
-    ),
+    builds=(FinishedBuild(uuid="b1", job_name="unit", result="SUCCESS", start_ms=2_000, end_ms=8_000),),
 )
 
 

@@ -108,7 +108,7 @@ def test_labels_that_come_later_are_told_without_a_restart() -> None:
         await store.commit([], [Put(context.map.system.conf.path, b"{}")])
         await asyncio.sleep(1)
         entry = context.mirror.get(executor.membership.session.name if executor.membership.session else "")
-        assert entry is not None and decode(entry.value, ComponentRecord).data["labels"] == ["debian"]
+        assert entry is not None and decode(entry.value, ComponentRecord).data.labels == ("debian",)
         stop.set()
         await running
 

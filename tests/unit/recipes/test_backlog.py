@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headgate.recipes.backlog import Backlog
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import Claim, Open, Request, RequestPlaces, Requests
+from headgate.recipes.requests import Claim, Open, Owner, Request, RequestPlaces, Requests
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.testing.loop import run_virtual
@@ -36,7 +36,7 @@ def test_kept_change_by_change_it_is_what_it_would_be_made_anew(steps: list[tupl
                 elif step == "claim":
                     kept.look()
                     found = list(kept)[which : which + 1]
-                    taken = [await requests.claim(f, session, {"component": f"c{which}"}) for f in found]
+                    taken = [await requests.claim(f, session, Owner(component=f"c{which}")) for f in found]
                     claims += [claim for claim in taken if claim is not None]
                 elif step == "look":
                     kept.look()
@@ -50,7 +50,7 @@ def test_kept_change_by_change_it_is_what_it_would_be_made_anew(steps: list[tupl
             anew.look()
             assert list(kept) == list(anew) and +kept.held == +anew.held
             assert [f.request.id for f in kept] == _one_at_a_time(requests.open(mirror))
-            assert +kept.held == Counter(str(claim.request.owner["component"]) for claim in claims)
+            assert +kept.held == Counter(claim.request.owner.component for claim in claims)
         keeping.cancel()
 
     run_virtual(play())

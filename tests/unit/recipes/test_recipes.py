@@ -173,7 +173,7 @@ def test_the_most_urgent_request_goes_to_one_worker() -> None:
         await office.submit("urgent", 100)
         async with office.store.session("one") as one, office.store.session("two") as two:
             found = waiting(office.requests, office.mirror)[0]
-            claims = [await office.requests.claim(found, session, {}) for session in (one, two)]
+            claims = [await office.requests.claim(found, session) for session in (one, two)]
             assert found.request.id == "urgent" and claims[0] is not None and claims[1] is None
             assert await office.requests.params(claims[0], office.mirror) == b'"params"'
             assert await office.requests.complete(claims[0], [Put("/answer", b"")])
@@ -188,13 +188,13 @@ def test_a_dead_workers_request_is_free_again_and_its_late_answer_refused() -> N
         office = Office()
         await office.submit("r")
         lease = await office.backend.grant(5)
-        dead = await office.requests.claim(waiting(office.requests, office.mirror)[0], Session(lease, "dead"), {})
+        dead = await office.requests.claim(waiting(office.requests, office.mirror)[0], Session(lease, "dead"))
         assert dead is not None
         await office.mirror.reached(f"{PLACES.locks}/r")
         await office.backend.revoke(lease)
         await office.mirror.gone(f"{PLACES.locks}/r")
         async with office.store.session("alive") as session:
-            claim = await office.requests.claim(waiting(office.requests, office.mirror)[0], session, {})
+            claim = await office.requests.claim(waiting(office.requests, office.mirror)[0], session)
             assert claim is not None
             with pytest.raises(Conflict):
                 await office.requests.complete(dead, [Put("/answer", b"late")])
@@ -213,7 +213,7 @@ def test_what_is_cancelled_is_withdrawn_or_its_worker_sees_it() -> None:
         await office.submit("taken")
         async with office.store.session("one") as session:
             by_id = {found.request.id: found for found in office.requests.open(office.mirror)}
-            claim = await office.requests.claim(by_id["taken"], session, {})
+            claim = await office.requests.claim(by_id["taken"], session)
             assert claim is not None
             while not {f.request.id: f for f in office.requests.open(office.mirror)}["taken"].locked:
                 await office.mirror.moved(office.mirror.moves)
@@ -231,7 +231,7 @@ def test_what_is_cancelled_is_withdrawn_or_its_worker_sees_it() -> None:
 
 async def paused(office: Office, session: Session) -> Claim:
     await office.submit("r")
-    claim = await office.requests.claim(waiting(office.requests, office.mirror)[0], session, {})
+    claim = await office.requests.claim(waiting(office.requests, office.mirror)[0], session)
     assert claim is not None
     await office.mirror.reached(f"{PLACES.locks}/r")
     assert await office.requests.pause(claim, [Put("/word", b"")]) == "run" and await office.store.get("/word")
@@ -267,7 +267,7 @@ def test_who_takes_a_paused_request_whose_worker_is_gone_can_tell(way: str) -> N
                 await office.requests.release(claim)
         await office.mirror.gone(f"{PLACES.locks}/r")
         async with office.store.session("two") as session:
-            taken = await office.requests.claim(waiting(office.requests, office.mirror)[0], session, {})
+            taken = await office.requests.claim(waiting(office.requests, office.mirror)[0], session)
             assert taken is not None and taken.request.state == "paused"
         office.task.cancel()
 
@@ -281,7 +281,7 @@ def test_a_caller_gets_the_result_and_leaves_nothing() -> None:
         async def work(session: Session) -> None:
             while not (found := waiting(office.requests, office.mirror)):
                 await office.mirror.moved(office.mirror.moves)
-            claim = await office.requests.claim(found[0], session, {})
+            claim = await office.requests.claim(found[0], session)
             assert claim is not None
             await office.requests.complete(claim, [], b"result" * 200_000)
 
@@ -304,7 +304,7 @@ def test_large_parameters_come_with_their_request_and_they_and_results_leave_not
             await office.store.commit([], [piece])
         await office.mirror.reached(f"{PLACES.requests}/r")
         async with office.store.session("one") as session:
-            claim = await office.requests.claim(waiting(office.requests, office.mirror)[0], session, {})
+            claim = await office.requests.claim(waiting(office.requests, office.mirror)[0], session)
             assert claim is not None
             reads = office.store.counts.reads
             assert await office.requests.params(claim, office.mirror) == large

@@ -173,7 +173,7 @@ class _Whole(Collector):
         for _, _, value in self._located(self._map.components.path):
             if (record := _readable(value, ComponentRecord)) is None:
                 continue
-            found[record.kind, record.state, str(bool(record.data.get("accepting", True))).lower()] += 1
+            found[record.kind, record.state, str(record.data.accepting).lower()] += 1
         return found
 
 

@@ -219,7 +219,8 @@ def _write(connection: sa.Connection, finished: Finished) -> None:
         )
     )
     for build in finished.builds:
-        row = {**build, "buildset": finished.buildset, "error_detail": build.get("error", "")}
+        row = msgspec.structs.asdict(build) | {"buildset": finished.buildset, "error_detail": build.error}
+        row |= {"artifacts": msgspec.to_builtins(build.artifacts), "provides": list(build.provides)}
         connection.execute(sa.insert(BUILDS).values({c.name: row.get(c.name) for c in BUILDS.c}))
 
 

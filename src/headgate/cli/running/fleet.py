@@ -33,7 +33,7 @@ def fleet(settings: Settings, context: Context) -> Callable[[], Collection[str]]
 def _registered(context: Context) -> Iterator[str]:
     for record in context.members(context.map.components.path).values():
         yield record.hostname
-        yield from _host(str(record.data.get("url", "")))
+        yield from _host(record.data.url)
 
 
 def _named(settings: Settings) -> Iterator[str]:

@@ -29,7 +29,7 @@ Line = Annotated[int, msgspec.Meta(ge=0, le=LINE_MAX)]
 """Of a file; 0: the file as a whole."""
 
 
-class Artifact(msgspec.Struct, frozen=True):
+class Artifact(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that the build made."""
 
     name: Name

@@ -19,11 +19,11 @@ def zone_of(job: FrozenJob, context: Context) -> str:
     wanted = {node.label for node in job.nodeset.nodes}
     if not wanted:
         return ""
-    able = [record.data for record in executors(context) if wanted <= set(record.data.get("labels", ()))]
-    if any(data.get("unzoned", True) for data in able):
+    able = [record.data for record in executors(context) if wanted <= set(record.data.labels)]
+    if any(data.unzoned for data in able):
         return ""
     if able:
-        return min(str(data.get("zone", "")) for data in able)
+        return min(data.zone for data in able)
     return min((zone for zone, labels in _remembered(context) if wanted <= labels), default="")
 
 

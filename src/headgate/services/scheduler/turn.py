@@ -23,7 +23,7 @@ from headgate.gate.report import artifacts_of
 from headgate.gate.work import Dequeue
 from headgate.map.kept.state import writes
 from headgate.map.places import Map
-from headgate.map.records import Finished, ForPipeline
+from headgate.map.records import Finished, FinishedBuild, ForPipeline
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Open, Request, Requests
 from headgate.services.context import COMMIT_OPS_MAX
@@ -184,19 +184,19 @@ class Turn:
             ended_ms=self.now_ms,
             item=item.id,
             builds=tuple(
-                {
-                    "uuid": build.id,
-                    "job_name": build.job,
-                    "result": build.result or "CANCELED",
-                    "voting": build.voting,
-                    "start_ms": build.start_ms,
-                    "end_ms": build.end_ms,
-                    "log_url": build.log_url,
-                    "error": build.error,
-                    "nodeset": jobs[build.job].nodeset.name,
-                    "artifacts": artifacts.get(build.id, []),
-                    "provides": list(jobs[build.job].provides),
-                }
+                FinishedBuild(
+                    uuid=build.id,
+                    job_name=build.job,
+                    result=build.result or "CANCELED",
+                    voting=build.voting,
+                    start_ms=build.start_ms,
+                    end_ms=build.end_ms,
+                    log_url=build.log_url,
+                    error=build.error,
+                    nodeset=jobs[build.job].nodeset.name,
+                    artifacts=artifacts.get(build.id, ()),
+                    provides=jobs[build.job].provides,
+                )
                 for build in builds
             ),
         )

@@ -162,7 +162,7 @@ class Judge(Through):
     def _no_fault_of_others(self, finished: Finished, landed: set[str]) -> None:
         if finished.result != "FAILURE" or finished.change.needs:
             return
-        on = {commit for build in finished.builds for commit in self._world.failed.get(build["uuid"], ())}
+        on = {commit for build in finished.builds for commit in self._world.failed.get(build.uuid, ())}
         beneath = {key for commit, key in self._world.proposed.items() if commit in on} - {finished.change.key}
         if not beneath <= landed:
             raise Broken(f"{finished.change.key} was rejected for {sorted(beneath - landed)}")

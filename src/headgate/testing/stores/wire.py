@@ -11,7 +11,7 @@ from headgate.base.ids import fresh
 from headgate.gate.work import BuildEnded, BuildOutcome
 from headgate.map.places import Map
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import Request
+from headgate.recipes.requests import Owner, Request
 from headgate.recipes.stream import consumed
 from headgate.services.contact import Contact, results
 from headgate.services.context import Context
@@ -112,7 +112,7 @@ async def _build(one: Side, two: Side, session: Session) -> None:
     await two.seen(path, True)
     found = claim_of.find(id, two.context.mirror)
     assert found is not None, "it was seen"
-    claim = await claim_of.claim(found, session, {"hostname": "two"})
+    claim = await claim_of.claim(found, session, Owner("two"))
     assert claim is not None, "nobody else wants it"
     await claim_of.params(claim, two.context.mirror)
     answer = BuildEnded("set", "job", BuildOutcome(build=id, result="SUCCESS"))
@@ -154,7 +154,7 @@ async def _semaphores(
     await two.seen(path, True)
     found = builds.find(id, two.context.mirror)
     assert found is not None, "it was seen"
-    claim = await builds.claim(found, session, {})
+    claim = await builds.claim(found, session)
     assert claim is not None, "nobody else wants it"
     contact = Contact(two.context, claim, asyncio.Event(), {"printer": 1}, lambda data, _: data)
 

@@ -1,0 +1,64 @@
+"""What one process tells another is of a declared type, down to its last member."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from headgate.gate.work import BuildSpec, MergerAnswer, MergerWork
+from tests.unit.map.golden import types_of_places
+
+VALUES_OF_USERS = {
+    "Artifact.metadata": "as the job returned it",
+    "Build.data": "what a job returned, of the shape of `gate.returned`",
+    "Build.given": "artifacts for the job's variables",
+    "BuildOutcome.data": "as Build.data",
+    "BuildPaused.data": "as Build.data",
+    "BuildSpec.hosts": "variables of Ansible",
+    "BuildSpec.parent_data": "variables for the job",
+    "BuildSpec.zuul": "the variable `zuul`, for the job",
+    "FrozenJob.extra_vars": "variables of the configuration",
+    "FrozenJob.group_vars": "variables of the configuration",
+    "FrozenJob.host_vars": "variables of the configuration",
+    "FrozenJob.vars": "variables of the configuration",
+    "Parameter.default": "a value of the configuration",
+    "Parameter.values": "values of the configuration",
+    "PlaybookSecret.data": "variables of the configuration",
+    "PlaybookSecret.oidc": "what a token is to say, of the configuration",
+    "NodeAnswer.hosts": "variables of Ansible",
+    "HandAction.details": "what was asked, as it was asked; for people",
+}
+"""Member -> why it is JSON of any form."""
+
+
+def untyped(kind: type, seen: set[type]) -> Iterator[str]:
+    if kind in seen or not issubclass(kind, msgspec.Struct):
+        return
+    seen.add(kind)
+    for name, hint in typing.get_type_hints(kind, include_extras=True).items():
+        parts = set(_parts(hint))
+        if parts & {Any, object, dict, list, tuple}:
+            yield f"{kind.__name__}.{name}"
+        for part in parts:
+            if isinstance(part, type):
+                yield from untyped(part, seen)
+
+
+def _parts(hint: Any) -> Iterator[Any]:
+    """All types in it; a container only when it does not say of what."""
+    args = typing.get_args(hint)
+    if not args:
+        yield hint
+    for arg in args:
+        if arg is not Ellipsis:
+            yield from _parts(arg)
+
+
+def test_only_what_users_write_is_of_any_form() -> None:
+    seen = set[type]()
+    bodies = {BuildSpec, *typing.get_args(MergerWork), *typing.get_args(MergerAnswer)}
+    kinds = {kind for kind in types_of_places() | bodies if isinstance(kind, type)}
+    assert {name for kind in kinds for name in untyped(kind, seen)} == VALUES_OF_USERS.keys()
