@@ -20,7 +20,7 @@ from headgate.recipes import codec
 from headgate.recipes.codec import encode, unpack
 
 FILE = Path(__file__).parent / "golden.json"
-"""Format, or the commit of a release -> name of a type -> its bytes, as text."""
+"""Format -> name of a type -> its bytes, as text."""
 PLAIN: dict[Any, Any] = {str: "text", int: 7, float: 0.5, bool: True, bytes: b"bytes", Any: {"a": [1]}, object: "o"}
 
 
