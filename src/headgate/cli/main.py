@@ -23,6 +23,7 @@ COMMANDS = {
     "freeze": ("headgate.cli.offline.freeze:command", "Print the jobs a change would run."),
     "schema": ("headgate.cli.offline.schema:command", "Print JSON Schema of configuration files, for editors."),
     "explain": ("headgate.cli.offline.explain:command", "Say where each attribute of a job comes from."),
+    "lsp": ("headgate.cli.editor.command:command", "Serve an editor: errors while you type, what a job comes to."),
     "hook": ("headgate.cli.init:hook", "Print or install the hook for git servers."),
     "try": ("headgate.cli.trying.command:command", "Run one job on files as they are, before anything is pushed."),
     "status": ("headgate.cli.status:command", "Show the queues, live."),

@@ -60,7 +60,7 @@ def job(given: Given, name: str, project: str | None, pipeline: str | None, bran
     """Say where each attribute of the job NAME comes from: which variant, in which file, on which line."""
     try:
         tenants = given.tenants()
-        asked = _asked(tenants, name, project, pipeline, branch)
+        asked = chosen(tenants, name, project, pipeline, branch)
     except ConfigErrors as refused:
         click.echo("\n\n".join(as_text(refused.errors)), err=True)
         sys.exit(1)
@@ -72,13 +72,13 @@ def job(given: Given, name: str, project: str | None, pipeline: str | None, bran
     if json_:
         click.echo(msgspec.json.format(msgspec.json.encode(_as_json(asked, found))))
     else:
-        click.echo("\n".join(_as_text(asked, found)))
+        click.echo("\n".join(shown(asked, found)))
         remind(asked.loaded)
     if found.errors or not found.variants:
         sys.exit(1)
 
 
-def _asked(
+def chosen(
     tenants: Mapping[str, Loaded], name: str, project: str | None, pipeline: str | None, branch: str | None
 ) -> Asked:
     """In the first tenant that has it.  Raises UserError."""
@@ -136,7 +136,8 @@ def _attribute(one: Attribute | Elements) -> dict[str, Any]:
 # --- for people
 
 
-def _as_text(asked: Asked, found: Explained) -> Iterator[str]:
+def shown(asked: Asked, found: Explained) -> Iterator[str]:
+    """For people, line by line."""
     place = asked.place
     where = f"in {place.pipeline} of {place.project.name} on {asked.branch}" if place else f"on {asked.branch}"
     others = f"{asked.others} more graph{'s' if asked.others > 1 else ''}"

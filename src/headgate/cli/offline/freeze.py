@@ -16,6 +16,7 @@ from headgate.cli.offline.reading import Given, Impossible, Loaded, given
 from headgate.cli.offline.report import as_text, error_as_json, remind
 from headgate.cli.offline.tree import tree
 from headgate.config.telling import compare
+from headgate.config.telling.reach import reached
 from headgate.config.tenants import ConfigErrors
 
 
@@ -131,7 +132,10 @@ def _diff(tenants: Mapping[str, Loaded], chosen: Chosen, directory: Path, json_:
     for loaded in _having(tenants, chosen):
         name = loaded.tenant.name
         new = loaded.with_files(proposal(loaded, directory, chosen.branch))
-        pairs = dict.fromkeys(p for state in (loaded, new) for p in _places(state, chosen))
+        there = reached(loaded.layout, new.layout)
+        pairs = dict.fromkeys(
+            place for state in (loaded, new) for place in _places(state, chosen) if place.project.project in there
+        )
         changes = list(changed(loaded, new, list(pairs), chosen.files))
         fresh, mended = compare.errors(loaded.errors, new.errors), compare.errors(new.errors, loaded.errors)
         good = good and not any(error.severity == "error" for error in fresh)

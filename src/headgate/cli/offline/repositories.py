@@ -110,3 +110,13 @@ def at_revision(place: Path, paths: tuple[str, ...], revision: str) -> tuple[str
         return _target(repository, "HEAD").removeprefix("refs/heads/"), texts(repository, tree, paths)
     except (pygit2.GitError, OSError, KeyError) as error:
         raise Unreadable(f"{place} cannot be read: {error}") from error
+
+
+def checked_out(place: Path) -> str:
+    """The branch of a work tree; empty when it is none, or when a commit was checked out."""
+    try:
+        return (
+            _target(pygit2.Repository(str(place)), "HEAD").removeprefix("refs/heads/") if is_repository(place) else ""
+        )
+    except pygit2.GitError:
+        return ""

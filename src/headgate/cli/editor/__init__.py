@@ -1,0 +1,1 @@
+"""`headgate lsp`: what editors ask while a configuration is written."""

@@ -1,0 +1,73 @@
+"""`headgate lsp`: a language server for editors."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from headgate.adapters.git.command import GitError
+from headgate.base.errors import UserError
+from headgate.cli.checking.looking import pipelines_of
+from headgate.cli.checking.since import trees as below
+from headgate.cli.editor.desk import Desk
+from headgate.cli.offline.reading import Found, Given, Impossible, Loaded, given
+from headgate.cli.process import connections
+from headgate.cli.settings import find, read
+from headgate.cli.trying.trees import trees
+from headgate.config.tenants import ConfigErrors
+
+
+@click.command()
+@given
+@click.option(
+    "--tree",
+    "work_trees",
+    multiple=True,
+    metavar="[PROJECT=]DIR",
+    help="Without --repos: a work tree that is edited; may be given often.  Default: the one you are in.",
+)
+def command(given: Given, work_trees: tuple[str, ...]) -> None:
+    """Serve an editor over standard input and output: errors while you type, what a job comes to, and where it is.
+
+    \b
+    Editors start it by themselves; tell them the command, for files of YAML:
+      headgate lsp --tenant-config tenants.yaml --repos DIR
+
+    It knows work trees below DIR (or --tree) as they are being edited, and everything else as `headgate check` does.
+    Where no tenant file is to be found, it checks the form of configuration files alone.
+    """
+    try:
+        from headgate.cli.editor.server import Editor
+    except ImportError as error:
+        raise Impossible(f"{error}; install it with: pip install 'headgate[editor]'") from error
+    desk, trouble = _desk(given, work_trees)
+    Editor(desk, trouble).server.start_io()
+
+
+def _desk(given: Given, work_trees: tuple[str, ...]) -> tuple[Desk, str]:
+    """And why it is bare, if it is."""
+    try:
+        found = given.load()
+        pipelines = pipelines_of(found, whole=given.tenant is None)
+        return Desk(found.tenants, _trees(given, found, work_trees), pipelines), ""
+    except ConfigErrors as refused:
+        return Desk({}, {}, None), "\n".join(error.render() for error in refused.errors)
+    except (UserError, GitError) as error:
+        return Desk({}, {}, None), str(error)
+
+
+def _trees(given: Given, found: Found, work_trees: tuple[str, ...]) -> dict[str, Path]:
+    """Raises UserError."""
+    at: dict[str, Path] = {}
+    for loaded in found.tenants.values():
+        at |= below(loaded, given.repos) if given.repos is not None else _edited(given, loaded, work_trees)
+    return at
+
+
+def _edited(given: Given, loaded: Loaded, work_trees: tuple[str, ...]) -> dict[str, Path]:
+    """Raises UserError, GitError."""
+    known = connections(read(find(given.config)))
+    edited = asyncio.run(trees(work_trees or (".",), loaded, known, None))
+    return {tree.source.project: tree.path for tree in edited}

@@ -1,0 +1,218 @@
+"""The tenants as they would be with what is in the editor: what is wrong, what a word means, where it is defined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from click import unstyle
+
+from headgate.base.errors import UserError
+from headgate.cli.offline.explain import chosen, shown
+from headgate.cli.offline.graphs import default_branch
+from headgate.cli.offline.reading import Loaded
+from headgate.cli.offline.report import place
+from headgate.cli.offline.repositories import checked_out
+from headgate.config.model import ConfigError
+from headgate.config.parse import Stanza, parse_branches
+from headgate.config.reading.marks import Extent, extent
+from headgate.config.reading.roots import STANDARD_PATHS
+from headgate.config.telling.causes import left_out, missed
+from headgate.config.telling.findings import Finding, frozen, graphs, standing
+from headgate.config.telling.naming import at, meant
+from headgate.config.telling.origins import explained
+from headgate.config.telling.reach import reached
+from headgate.config.tenants import TenantProject
+
+SHOWN_MAX = 25
+"""Lines of a definition, and of an explanation."""
+NEARBY_MAX = 20
+"""Projects frozen again while somebody types; when a file is saved all are that it reaches."""
+
+
+class Problem(NamedTuple):
+    error: ConfigError
+    extent: Extent
+    because: str
+    """Of what is wrong elsewhere it follows; may be empty."""
+
+
+class Location(NamedTuple):
+    path: Path
+    line: int
+
+
+class File(NamedTuple):
+    """A file of a project, on the branch that is checked out."""
+
+    project: str
+    branch: str
+    path: str
+
+
+@dataclass(slots=True)
+class _Tenant:
+    loaded: Loaded
+    ended: dict[str, list[Finding]] = field(default_factory=dict)
+    """Project -> what ends its graphs; of those not frozen yet nothing is known."""
+    stale: set[str] = field(default_factory=set)
+    """Projects to be frozen again."""
+
+
+class Desk:
+    """`trees` are where the repositories of projects lie, by canonical name."""
+
+    def __init__(self, tenants: Mapping[str, Loaded], trees: Mapping[str, Path], pipelines: frozenset[str] | None):
+        self._tenants = {name: _Tenant(loaded) for name, loaded in tenants.items()}
+        self._trees = {project: path.resolve() for project, path in trees.items()}
+        self._roots = {path: project for project, path in self._trees.items()}
+        self._pipelines = pipelines
+        self._alone: dict[Path, str] = {}
+        """Texts of files that are of no tenant."""
+        for tenant in self._tenants.values():
+            tenant.stale |= {source.project for source in tenant.loaded.tenant.projects}
+
+    # --- files
+
+    def file(self, path: Path) -> File | None:
+        """None for what is no configuration of a known project."""
+        path = path.resolve()
+        root = next((above for above in path.parents if above in self._roots), None)
+        project, name = self._roots.get(root or path, ""), str(path.relative_to(root)) if root is not None else ""
+        for tenant in self._tenants.values():
+            source = tenant.loaded.tenant.by_canonical.get(project)
+            if source is not None and _counts(name, source.config_paths):
+                return File(project, self._branch(tenant.loaded, source), name)
+        return None
+
+    def _branch(self, loaded: Loaded, source: TenantProject) -> str:
+        current = checked_out(self._trees[source.project])
+        return current if current in loaded.branches.get(source.project, {}) else default_branch(loaded, source)
+
+    def write(self, path: Path, text: str | None) -> None:
+        """The file holds this text from now on; None: what the disk has."""
+        file = self.file(path)
+        if text is None:
+            text = path.read_text(errors="replace") if path.is_file() else ""
+        if file is None:
+            self._alone[path] = text
+            return
+        for tenant in self._tenants.values():
+            had = tenant.loaded.files.get(file.project, {}).get(file.branch, {})
+            if file.project in tenant.loaded.tenant.by_canonical and had.get(file.path, "") != text:
+                new = tenant.loaded.with_files({file.project: {file.branch: {**had, file.path: text}}})
+                tenant.stale |= reached(tenant.loaded.layout, new.layout)
+                tenant.loaded = new
+
+    def refresh(self, file: File | None, *, everything: bool) -> Iterator[None]:
+        """Freeze again what may have changed, bit by bit: at least the project of the file."""
+        for tenant in self._tenants.values():
+            waiting = sorted(tenant.stale, key=lambda project: (file is None or project != file.project, project))
+            for project in waiting if everything else waiting[:NEARBY_MAX]:
+                layout = tenant.loaded.layout
+                tenant.ended[project] = [one for graph in graphs(layout, {project}) for one in frozen(layout, graph)]
+                tenant.stale.discard(project)
+                yield
+
+    # --- what is wrong
+
+    def problems(self, path: Path) -> dict[Path, list[Problem]]:
+        """Of every file of the project that this file is of; the file itself is always among them."""
+        file = self.file(path)
+        if file is None:
+            return {path: list(self._form(path))}
+        found: dict[Path, dict[tuple[str, int], Problem]] = {path: {}}
+        root = self._trees[file.project]
+        for tenant in self._tenants.values():
+            if file.project not in tenant.loaded.tenant.by_canonical:
+                continue
+            lost = left_out(tenant.loaded.layout)
+            texts = tenant.loaded.files.get(file.project, {}).get(file.branch, {})
+            for error in self._errors(tenant):
+                if (error.project, error.branch) != (file.project, file.branch) or not error.path:
+                    continue
+                cause = lost.get(missed(error, lost))
+                because = f"{place(cause)}: {cause.text}" if cause is not None and cause != error else ""
+                exact = extent(error, texts.get(error.path, ""))
+                problem = Problem(error, exact, because)
+                found.setdefault(root / error.path, {}).setdefault((missed(error) or error.text, error.line), problem)
+        return {where: list(problems.values()) for where, problems in found.items()}
+
+    def _errors(self, tenant: _Tenant) -> Iterable[ConfigError]:
+        yield from tenant.loaded.errors
+        yield from (finding.error for finding in standing(tenant.loaded.layout, self._pipelines))
+        yield from (finding.error for found in tenant.ended.values() for finding in found)
+
+    def _form(self, path: Path) -> Iterator[Problem]:
+        """Of a file that stands alone: its form is all that can be told."""
+        source = TenantProject("", "", "", trusted=True)
+        text = self._alone.get(path, "")
+        if path.suffix != ".yaml" or not any(part in str(path) for part in ("zuul.yaml", "zuul.d/")):
+            return
+        for error in parse_branches(source, {"": {"zuul.yaml": text}})[""].errors:
+            yield Problem(error, extent(error, text), "")
+
+    # --- what is meant
+
+    def hover(self, path: Path, line: int, column: int) -> str:
+        """What the word there stands for, as Markdown; empty when it says nothing."""
+        file = self.file(path)
+        for tenant in self._tenants.values() if file is not None else ():
+            assert file is not None, "only then there are tenants to look at"
+            key = self._key(tenant, file, line, column)
+            found = tenant.loaded.layout.admitted(key) if key is not None else ()
+            if key is not None and key[0] == "job" and found:
+                return _fenced(self._job(tenant.loaded, key[1], file))
+            if found:
+                return _fenced(_definition(found[0]), "yaml")
+        return ""
+
+    def definition(self, path: Path, line: int, column: int) -> list[Location]:
+        """Where what the word stands for is defined, as far as that is on this machine."""
+        file, found = self.file(path), dict[Location, None]()
+        for tenant in self._tenants.values() if file is not None else ():
+            assert file is not None, "only then there are tenants to look at"
+            key = self._key(tenant, file, line, column)
+            for stanza in tenant.loaded.layout.admitted(key) if key is not None else ():
+                root = self._trees.get(stanza.source.project)
+                if root is not None and (root / stanza.source.path).is_file():
+                    found[Location(root / stanza.source.path, stanza.body.at("name"))] = None
+        return list(found)
+
+    def _key(self, tenant: _Tenant, file: File, line: int, column: int) -> tuple[str, str] | None:
+        text = tenant.loaded.files.get(file.project, {}).get(file.branch, {}).get(file.path, "")
+        word = at(text, line, column)
+        return meant(word) if word is not None else None
+
+    def _job(self, loaded: Loaded, name: str, file: File) -> str:
+        """As it is run for the file's own project, if it is."""
+        try:
+            question = chosen({"": loaded}, name, file.project, None, file.branch)
+        except UserError:
+            question = chosen({"": loaded}, name, None, None, None)
+        where = question.place
+        at_place = (where.pipeline, where.project.project) if where is not None else ("", "")
+        lines = unstyle("\n".join(shown(question, explained(loaded.layout, name, question.target, *at_place))))
+        return _cut(lines.splitlines())
+
+
+def _counts(name: str, paths: Iterable[str]) -> bool:
+    """Is the file, by its path in the repository, configuration?"""
+    return any(name == path or (path.endswith("/") and name.startswith(path)) for path in (*paths, *STANDARD_PATHS))
+
+
+def _definition(stanza: Stanza) -> str:
+    lines = stanza.source.text.splitlines()[stanza.line - 1 :]
+    end = next((n for n, line in enumerate(lines) if n and line.startswith("-")), len(lines))
+    return _cut([f"# {stanza.place}", *lines[:end]])
+
+
+def _cut(lines: list[str]) -> str:
+    more = ["…"] if len(lines) > SHOWN_MAX else []
+    return "\n".join([*(line.rstrip() for line in lines[:SHOWN_MAX]), *more]).rstrip()
+
+
+def _fenced(text: str, language: str = "") -> str:
+    return f"```{language}\n{text.replace('```', '` ` `')}\n```"

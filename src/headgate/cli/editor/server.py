@@ -1,0 +1,143 @@
+"""The language server protocol, spoken over standard input and output."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lsprotocol import types
+from pygls.lsp.server import LanguageServer
+from pygls.uris import from_fs_path, to_fs_path
+from pygls.workspace import PositionCodec
+
+from headgate import __version__
+from headgate.cli.editor.desk import Desk, Location, Problem
+
+PAUSE_S = 0.2
+"""Nothing is looked at before this long nothing was typed."""
+_SEVERITIES = {"error": types.DiagnosticSeverity.Error, "warning": types.DiagnosticSeverity.Warning}
+
+
+class Editor:
+    """One client and its desk."""
+
+    def __init__(self, desk: Desk, trouble: str) -> None:
+        self._desk, self._trouble = desk, trouble
+        self.server = LanguageServer("headgate", __version__)
+        self._typed: dict[str, int] = {}
+        self._told: dict[Path, set[Path]] = {}
+        """A file that was looked at, and the files that were told of."""
+        answers: dict[str, Callable[..., Any]] = {  # each takes the parameters of its request
+            types.INITIALIZED: self._begin,
+            types.TEXT_DOCUMENT_DID_OPEN: self._opened,
+            types.TEXT_DOCUMENT_DID_CHANGE: self._changed,
+            types.TEXT_DOCUMENT_DID_SAVE: self._saved,
+            types.TEXT_DOCUMENT_DID_CLOSE: self._closed,
+            types.TEXT_DOCUMENT_HOVER: self._hover,
+            types.TEXT_DOCUMENT_DEFINITION: self._definition,
+        }
+        for name, answer in answers.items():
+            self.server.feature(name)(partial(answer))  # the library leaves notes on what it is given
+
+    def _begin(self, _: types.InitializedParams) -> None:
+        if self._trouble:
+            text = f"{self._trouble}\nOnly the form of files is checked."
+            said = types.ShowMessageParams(type=types.MessageType.Warning, message=text)
+            self.server.window_show_message(said)
+
+    # --- what is wrong
+
+    async def _opened(self, params: types.DidOpenTextDocumentParams) -> None:
+        await self._look(params.text_document.uri, everything=False)
+
+    async def _changed(self, params: types.DidChangeTextDocumentParams) -> None:
+        uri = params.text_document.uri
+        turn = self._typed[uri] = self._typed.get(uri, 0) + 1
+        await asyncio.sleep(PAUSE_S)
+        if self._typed.get(uri) == turn:
+            await self._look(uri, everything=False)
+
+    async def _saved(self, params: types.DidSaveTextDocumentParams) -> None:
+        await self._look(params.text_document.uri, everything=True)
+
+    async def _closed(self, params: types.DidCloseTextDocumentParams) -> None:
+        """What was not saved is forgotten."""
+        self._typed.pop(params.text_document.uri, None)
+        await self._look(params.text_document.uri, everything=False)
+
+    async def _look(self, uri: str, *, everything: bool) -> None:
+        """Tell what is wrong at once, and again when all that the file reaches was frozen."""
+        path = _path(uri)
+        if path is None:
+            return
+        document = self.server.workspace.text_documents.get(uri)
+        self._desk.write(path, document.source if document is not None else None)
+        self._tell(path)
+        frozen = 0
+        for _ in self._desk.refresh(self._desk.file(path), everything=everything):
+            frozen += 1
+            await asyncio.sleep(0)  # whoever asks something meanwhile is answered
+        if frozen:
+            self._tell(path)
+
+    def _tell(self, path: Path) -> None:
+        problems = self._desk.problems(path)
+        for gone in self._told.get(path, set()) - set(problems):
+            problems[gone] = []
+        self._told[path] = {where for where, found in problems.items() if found}
+        for where, found in problems.items():
+            diagnostics = [self._diagnostic(where, one) for one in found]
+            uri = from_fs_path(str(where)) or ""
+            self.server.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, diagnostics))
+
+    def _diagnostic(self, path: Path, one: Problem) -> types.Diagnostic:
+        extent, lines = one.extent, self._lines(path)
+        start = self._codec.position_to_client_units(lines, types.Position(extent.line - 1, extent.column - 1))
+        end = self._codec.position_to_client_units(lines, types.Position(extent.end_line - 1, extent.end_column - 1))
+        text = f"{one.error.text}\nbecause of {one.because}" if one.because else one.error.text
+        severity = _SEVERITIES[one.error.severity]
+        return types.Diagnostic(types.Range(start, end), text, severity, one.error.name, source="headgate")
+
+    # --- what is meant
+
+    def _hover(self, params: types.HoverParams) -> types.Hover | None:
+        path, line, column = self._place(params)
+        text = self._desk.hover(path, line, column) if path is not None else ""
+        return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, text)) if text else None
+
+    def _definition(self, params: types.DefinitionParams) -> list[types.Location]:
+        path, line, column = self._place(params)
+        found = self._desk.definition(path, line, column) if path is not None else []
+        return [_location(one) for one in found]
+
+    def _place(self, params: types.HoverParams | types.DefinitionParams) -> tuple[Path | None, int, int]:
+        """Line and column from 1, in characters."""
+        path = _path(params.text_document.uri)
+        lines = self._lines(path) if path is not None else []
+        at = self._codec.position_from_client_units(lines, params.position)
+        return path, at.line + 1, at.character + 1
+
+    @property
+    def _codec(self) -> PositionCodec:
+        return self.server.workspace.position_codec
+
+    def _lines(self, path: Path) -> list[str]:
+        """As the editor has them, or the disk."""
+        document = self.server.workspace.text_documents.get(from_fs_path(str(path)) or "")
+        if document is not None:
+            return list(document.lines)
+        return path.read_text(errors="replace").splitlines(keepends=True) if path.is_file() else []
+
+
+def _path(uri: str) -> Path | None:
+    """None for what is no file."""
+    found = to_fs_path(uri) if uri.startswith("file:") else None
+    return Path(found) if found else None
+
+
+def _location(one: Location) -> types.Location:
+    start = types.Position(one.line - 1, 0)
+    return types.Location(from_fs_path(str(one.path)) or "", types.Range(start, start))
