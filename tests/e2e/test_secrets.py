@@ -172,7 +172,7 @@ def test_a_secret_reaches_the_job_that_may_use_it_and_nothing_else(tmp_path: Pat
         assert f"| executable {digest}" in log and f"| localhost | playbook {digest}" in log
         place = "/api/tenant/example/pipeline/gate/project/code/api/branch/master/freeze-job/publish"
         shown = [book["secrets"] for book in headgate.get(place)["playbooks"]]
-        assert shown == [[{"name": "pypi", "data": "REDACTED"}]] * 2
+        assert shown == [{"pypi": "REDACTED"}] * 2
 
         other = repositories.propose("code/lib", "steal", {"README": "x\n"})
         repositories.approve("code/lib", "steal")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 import click
 import msgspec
 
 from headgate.base.errors import UserError
+from headgate.cli.checking import against as beside
 from headgate.cli.checking import printing, sarif, since
 from headgate.cli.checking.looking import Told, Wanted, pipelines_of, told
 from headgate.cli.keys.opening import unopenable
@@ -61,6 +63,12 @@ class _Shown(NamedTuple):
     show_default=True,
     help="From which severity on the exit status is 1.",
 )
+@click.option(
+    "--against",
+    metavar="URL",
+    help="Compare the job graphs with those that this running server, Zuul or Headgate, answers with.",
+)
+@click.option("--token", type=click.File(), help="A file with a bearer token, for a server that wants one.")
 @click.option("--json", "json_", is_flag=True, help="As JSON: errors and counts of every tenant.")
 @click.option("--sarif", "sarif_", is_flag=True, help="As SARIF, for editors and forges.")
 def command(
@@ -71,23 +79,46 @@ def command(
     limit: int,
     new_since: str | None,
     fail_on: str,
+    against: str | None,
+    token: TextIO | None,
     json_: bool,
     sarif_: bool,
 ) -> None:
     """Check the tenant file and the configuration of every repository in it, and freeze every job graph.
 
     One mistake is one block, with what is wrong because of it beneath.  Exit status 0: nothing to fail on, 1: errors
-    (see --fail-on), 2: nothing could be checked.
+    (see --fail-on), 2: nothing could be checked.  With --against, what is told are the differences, and 1 means some.
     """
     if limit < 0 or (json_ and sarif_):
         raise click.UsageError("--limit is a whole number from 0 on, and it is --json or --sarif")
     try:
+        if against is not None:
+            sys.exit(_against(given, projects, against, token.readline().strip() if token else "", limit, json_))
         found = _looked(given, work_trees, Wanted(projects, only), new_since)
     except ConfigErrors as refused:
         found = {"": _refused(refused.errors, _texts(given))}
     except UserError as error:
         raise Impossible(str(error)) from error
     _show(found, _Shown(json_, sarif_, limit, fail_on))
+
+
+def _against(given: Given, projects: Sequence[str], url: str, token: str, limit: int, json_: bool) -> int:
+    """The exit status.  Raises ConfigErrors for the tenant file, UserError."""
+    tenants = given.load().tenants
+    having = {n: one for n, one in tenants.items() if all(one.tenant.find(project) for project in projects)} or tenants
+    counted = sys.stderr.isatty()
+
+    def say(done: int, of: int) -> None:
+        if counted:
+            click.echo(f"\r{done:,} of {of:,} graphs{'' if done < of else chr(10)}", nl=False, err=True)
+
+    found = asyncio.run(beside.asked(having, projects, beside.Server(url, token), say))
+    if json_:
+        click.echo(msgspec.json.format(msgspec.json.encode(beside.as_json(found))).decode())
+    else:
+        for block in beside.as_text(found, url, limit):
+            click.echo(block)
+    return int(any(one.differences for one in found))
 
 
 def _looked(given: Given, work_trees: Sequence[str], wanted: Wanted, new_since: str | None) -> dict[str, Told]:

@@ -16,6 +16,7 @@ from headgate.config.parse import Stanza
 from headgate.config.reading.check import as_list, deep_plain
 from headgate.config.reading.document import Table
 from headgate.config.reading.source import nearest
+from headgate.config.telling import answers
 from headgate.config.tenants import TenantProject
 from headgate.web.shapes import (
     ConfigErrorShape,
@@ -220,12 +221,11 @@ def _graph(site: Site, tenant: str, pipeline: str, project: str, branch: str) ->
 
 
 def _frozen(job: FrozenJob) -> dict[str, Any]:  # JSON
+    """As Zuul has it, and beside it everything else that we know of the job."""
     found: dict[str, Any] = msgspec.to_builtins(job)  # JSON
-    books = ("pre_run", "run", "post_run")
-    for book in (book for phase in books for book in found.get(phase, [])):
+    for book in (book for phase in ("pre_run", "run", "post_run") for book in found.get(phase, [])):
         book["secrets"] = [{"name": secret["name"], "data": "REDACTED"} for secret in book.get("secrets", [])]
-    shown = {f"{name.removesuffix('_run')}_playbooks".removeprefix("run_"): found.get(name, []) for name in books}
-    return {"job": job.name, "voting": job.voting, "timeout": job.timeout_s, **found, **shown}
+    return {**found, "voting": job.voting, **answers.job(job)}
 
 
 ROUTES = (

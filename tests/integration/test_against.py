@@ -1,0 +1,73 @@
+"""`headgate check --against` Headgate itself: what it says offline is what a running one answers with."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from headgate.adapters.process.tail import follow
+from headgate.adapters.sql.history import SqlHistory
+from headgate.cli.checking.against import Server, asked
+from headgate.cli.offline.reading import Given, Loaded
+from headgate.store.memory import MemoryBackend
+from headgate.testing.gate import gate
+from headgate.testing.repositories import Repositories
+from headgate.web.access import Access
+from headgate.web.app import create_app
+from headgate.web.site import Site
+
+from .conftest import PIPELINES, TENANTS
+
+OWN = """
+- secret: {name: key, data: {token: plain}}
+- job: {name: first, parent: unit, nodeset: {nodes: [{name: [a, b], label: small}]}, vars: {x: {y: [1, é]}}, tags: t}
+- job: {name: second, parent: first, dependencies: {name: first, soft: true}, voting: false, timeout: 60}
+- project: {vars: {color: green}, check: {jobs: [second, first, noop]}, gate: {jobs: [first]}}
+"""
+
+
+@pytest.fixture
+def repositories(tmp_path: Path) -> Repositories:
+    found = Repositories(tmp_path)
+    found.create("config", {"zuul.yaml": PIPELINES, "jobs/unit": "#!/bin/sh\nexit 0\n"})
+    found.create("code/api", {"zuul.yaml": OWN})
+    found.create("code/lib", {"README": "lib\n"})
+    return found
+
+
+@pytest.fixture
+async def site(tmp_path: Path, repositories: Repositories) -> AsyncIterator[httpx.ASGITransport]:
+    history = SqlHistory(f"sqlite:///{tmp_path}/history.sqlite")
+    async with (
+        gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS) as running,
+        running.context.store.session("web") as session,
+    ):
+        tenants, logs = running.scheduler.tenants, tmp_path / "logs"
+        made = Site(running.context, tenants, history, logs, follow, Access(""), joined=lambda: session)
+        yield httpx.ASGITransport(create_app(made))
+    history.close()
+
+
+def loaded(tmp_path: Path, repositories: Repositories) -> dict[str, Loaded]:
+    (tmp_path / "tenants.yaml").write_text(TENANTS)
+    return Given(None, tmp_path / "tenants.yaml", repositories.hub, None).load().tenants
+
+
+async def test_every_graph_is_the_same(site: httpx.ASGITransport, tmp_path: Path, repositories: Repositories) -> None:
+    tenants = loaded(tmp_path, repositories)
+    found = await asked(tenants, (), Server("http://headgate.example", "", site), lambda done, of: None)
+    assert [d for one in found for d in one.differences] == []
+    assert sum(one.jobs for one in found) >= 4
+
+
+async def test_what_is_only_here_is_told(site: httpx.ASGITransport, tmp_path: Path, repositories: Repositories) -> None:
+    tenants = loaded(tmp_path, repositories)
+    ((name, one),) = tenants.items()
+    project = one.tenant.find("code/api")
+    assert project is not None
+    changed = one.with_files({project.project: {"master": {"zuul.yaml": OWN.replace("timeout: 60", "timeout: 61")}}})
+    found = await asked({name: changed}, (), Server("http://headgate.example", "", site), lambda done, of: None)
+    assert [(d.path, d.old, d.new) for f in found for d in f.differences] == [("second.timeout", 61, 60)]

@@ -1,0 +1,271 @@
+"""`headgate check --against`: our graphs beside the answers of a running server, written as its API is described."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+
+import click
+import httpx
+import pytest
+
+from headgate.base.errors import UserError
+from headgate.cli.checking.against import Server, as_json, as_text, asked
+from headgate.cli.offline.reading import Given
+
+APP = """
+- secret: {name: key, data: {token: plain}}
+- job:
+    name: unit
+    run: unit.yaml
+    roles: [{zuul: lib}]
+    nodeset: small
+    vars: {retries: 3}
+    required-projects: [lib]
+    tags: [b, a]
+- job: {name: docs, run: docs.yaml, dependencies: [unit]}
+- project:
+    vars: {color: green}
+    check: {jobs: [unit, docs]}
+"""
+ROLES = [
+    {
+        "target_name": name,
+        "type": "zuul",
+        "project_canonical_name": f"hub/{name}",
+        "implicit": implicit,
+        "project_default_branch": "master",
+        "connection": "hub",
+        "project": name,
+    }
+    for name, implicit in (("app", True), ("lib", False))
+]
+
+
+def book(project, path, trusted, nesting, roles):
+    return {
+        "connection": "hub",
+        "project": project,
+        "branch": "master",
+        "path": path,
+        "trusted": trusted,
+        "roles": roles,
+        "secrets": {},
+        "semaphores": [],
+        "cleanup": False,
+        "nesting_level": nesting,
+        "preserve_home_paths": [],
+    }
+
+
+OPS_ROLE = {"target_name": "ops", "type": "zuul", "project_canonical_name": "hub/ops", "implicit": True}
+UNIT = {
+    "job": "unit",
+    "branch": "master",
+    "items": [],
+    "projects": [],
+    "repo_state_keys": [],
+    "ssh_keys": [],
+    "pre_timeout": None,
+    "timeout": 600,
+    "post_timeout": None,
+    "override_branch": None,
+    "override_checkout": None,
+    "ansible_version": "9",
+    "workspace_scheme": "golang",
+    "workspace_checkout": True,
+    "playbooks": [book("app", "unit.yaml", False, 1, [*ROLES, OPS_ROLE])],
+    "pre_playbooks": [book("ops", "pre.yaml", True, 0, [OPS_ROLE])],
+    "post_playbooks": [],
+    "cleanup_playbooks": [],
+    "nodeset": {
+        "name": "small",
+        "nodes": [{"name": "controller", "aliases": [], "label": "debian", "id": None, "state": "unknown"}],
+        "groups": [],
+        "alternatives": [],
+    },
+    "vars": {"retries": 3, "color": "green"},
+    "extra_vars": {},
+    "host_vars": {},
+    "group_vars": {},
+    "secret_vars": None,
+    "failure_output": [],
+    "zuul": {
+        "build": "0" * 32,
+        "job": "unit",
+        "voting": True,
+        "post_review": False,
+        "jobtags": ["a", "b"],
+        "projects": {"hub/app": {"name": "app"}, "hub/lib": {"name": "lib"}},
+        "_inheritance_path": ["..."],
+    },
+}
+DOCS = {"job": "docs", "timeout": 600, "zuul": {"voting": True}}
+GRAPH = [
+    {"name": "unit", "dependencies": []},
+    {"name": "docs", "dependencies": [{"name": "unit", "soft": False}]},
+]
+ANSWERS = {
+    "tenants": [{"name": "acme", "projects": 3, "queue": 0}],
+    "tenant/acme/pipeline/check/project/app/branch/master/freeze-jobs": GRAPH,
+    "tenant/acme/pipeline/check/project/app/branch/master/freeze-job/unit": UNIT,
+    "tenant/acme/pipeline/check/project/app/branch/master/freeze-job/docs": DOCS,
+}
+TENANTS = """
+- tenant:
+    name: acme
+    default-ansible-version: "9"
+    source:
+      hub:
+        config-projects: [ops]
+        untrusted-projects: [app, lib]
+"""
+
+
+@pytest.fixture
+def compare(offline):
+    """Ask a server that has these answers (a number is a status); every other graph is empty."""
+
+    def make(answers, app=APP, projects=(), token=""):
+        made = offline(app=app, tenants=TENANTS)
+        tenants = Given(None, made.root / "tenants.yaml", made.repos, None).load().tenants
+        asked_for = []
+
+        def answer(request):
+            path = request.url.path.removeprefix("/api/")
+            asked_for.append(request)
+            found = answers.get(path, [] if path.endswith("freeze-jobs") else 404)
+            if isinstance(found, int):
+                return httpx.Response(found, text="<p>no</p>")
+            return httpx.Response(200, content=found if isinstance(found, bytes) else json.dumps(found).encode())
+
+        server = Server("https://zuul.example/api/", token, httpx.MockTransport(answer))
+        return asyncio.run(asked(tenants, projects, server, lambda done, of: None)), asked_for
+
+    return make
+
+
+def differences(found):
+    return [(d.path, d.old, d.new) for one in found for d in one.differences]
+
+
+def changed(path, **new):
+    answers = copy.deepcopy(ANSWERS)
+    answers[path].update(new)
+    return answers
+
+
+JOB = "tenant/acme/pipeline/check/project/app/branch/master/freeze-job/unit"
+JOBS = "tenant/acme/pipeline/check/project/app/branch/master/freeze-jobs"
+
+
+def test_the_same_graphs_are_the_same(compare):
+    found, _ = compare(ANSWERS)
+    assert differences(found) == []
+    assert (len(found), sum(one.jobs for one in found)) == (6, 2)
+    assert "all are the same" in list(as_text(found, "there", 30))[-1]
+
+
+@pytest.mark.parametrize(
+    ("new", "path", "ours", "theirs"),
+    [
+        ({"timeout": 60}, "timeout", 600, 60),
+        ({"vars": {"retries": 4, "color": "green"}}, "vars.retries", 3, 4),
+        ({"vars": {"retries": 3}}, "vars.color", "green", None),
+        ({"zuul": {"voting": False}}, "voting", True, False),
+        ({"zuul": {"jobtags": ["a"]}}, "jobtags", ["a", "b"], ["a"]),
+        ({"zuul": {"projects": {}}}, "projects", ["hub/lib"], []),
+        ({"nodeset": {**UNIT["nodeset"], "name": "large"}}, "nodeset.name", "small", "large"),
+        ({"workspace_scheme": "flat"}, "workspace_scheme", "golang", "flat"),
+        ({"ansible_version": "11"}, "ansible_version", "9", "11"),
+        ({"override_checkout": "stable"}, "override_checkout", "", "stable"),
+    ],
+)
+def test_an_attribute_that_is_another_is_told(compare, new, path, ours, theirs):
+    found, _ = compare(changed(JOB, **new))
+    assert differences(found) == [(f"unit.{path}", ours, theirs)]
+
+
+def test_roles_in_another_order_are_a_difference(compare):
+    books = copy.deepcopy(UNIT["playbooks"])
+    books[0]["roles"].reverse()
+    ((path, _, _),) = differences(compare(changed(JOB, playbooks=books))[0])
+    assert path == "unit.playbooks"
+
+
+def test_jobs_and_dependencies_that_only_one_side_has(compare):
+    answers = {**ANSWERS, JOBS: [{"name": "unit", "dependencies": []}, {"name": "lint", "dependencies": []}]}
+    assert differences(compare(answers)[0]) == [("docs", "runs", None), ("lint", None, "runs")]
+    answers = {**ANSWERS, JOBS: [GRAPH[0], {"name": "docs", "dependencies": [{"name": "unit", "soft": True}]}]}
+    assert differences(compare(answers)[0]) == [("docs.dependencies", ["unit"], ["unit (soft)"])]
+
+
+def test_what_one_side_cannot_freeze(compare):
+    """Both: no difference.  One: told, with what it says."""
+    broken = APP.replace("run: docs.yaml, ", "")
+    assert differences(compare({**ANSWERS, JOBS: 500}, app=broken)[0]) == []
+    assert differences(compare({**ANSWERS, JOBS: 500})[0]) == [("graph", "2 jobs", "500 <p>no</p>")]
+    ((_, ours, theirs),) = differences(compare(ANSWERS, app=broken)[0])
+    assert "job docs has nothing to run" in ours and theirs == "2 jobs"
+
+
+def test_what_the_server_does_not_tell_is_not_compared(compare):
+    assert differences(compare({**ANSWERS, JOB: {"job": "unit", "timeout": 600}})[0]) == []
+
+
+@pytest.mark.parametrize(
+    "odd", [[], "text", {"playbooks": "no"}, {"playbooks": [3]}, {"zuul": {"projects": [None]}, "vars": 7}, 404]
+)
+def test_an_answer_of_any_form_is_a_difference_and_no_crash(compare, odd):
+    assert differences(compare({**ANSWERS, JOB: odd})[0])
+
+
+@pytest.mark.parametrize("odd", [{"a": 1}, ["x", 3, None], 404])
+def test_a_graph_of_any_form(compare, odd):
+    assert differences(compare({**ANSWERS, JOBS: odd})[0])
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ({**ANSWERS, "tenants": [{"name": "other"}]}, "no tenant acme; it has other; choose with --tenant"),
+        ({**ANSWERS, "tenants": b"<html>"}, "is this the root of the pages"),
+        ({**ANSWERS, "tenants": 401}, "wants a token"),
+        ({**ANSWERS, JOB: 403}, "wants a token"),
+    ],
+)
+def test_what_cannot_be_asked_is_said(compare, answers, said):
+    with pytest.raises(UserError, match=said):
+        compare(answers)
+
+
+def test_only_projects_that_are_wanted_are_asked_for(compare):
+    found, requests = compare(ANSWERS, projects=("lib",), token="secret")
+    assert len(found) == 2 and {r.headers["authorization"] for r in requests} == {"Bearer secret"}
+
+
+def test_one_difference_of_many_graphs_is_told_once(compare):
+    answers = {
+        path.replace("pipeline/check", p): a for p in ("pipeline/check", "pipeline/gate") for path, a in ANSWERS.items()
+    }
+    app = APP.replace("timeout", "timeout") + "    gate: {jobs: [unit, docs]}\n"
+    answers = {path: {**a, "timeout": 60} if path.endswith("/unit") else a for path, a in answers.items()}
+    found, _ = compare(answers, app=app)
+    shown = click.unstyle("\n".join(as_text(found, "https://zuul.example", 30)))
+    assert shown.count("unit.timeout") == 1 and "acme: check of app@master, acme: gate of app@master" in shown
+    assert "6 job graphs and 4 jobs compared with https://zuul.example: 2 graphs differ" in shown
+    whole = as_json(found)
+    assert whole["graphs"] == 6 and [one["pipeline"] for one in whole["differing"]] == ["check", "gate"]
+    assert whole["differing"][0]["differences"] == [{"path": "unit.timeout", "ours": 600, "theirs": 60}]
+
+
+def test_a_server_that_is_not_there_is_bad_usage(offline):
+    made = offline()
+    done = made.run("check", "--against", "http://127.0.0.1:1")
+    assert done.exit_code == 2 and "http://127.0.0.1:1/api/tenants: " in done.stderr
+
+
+def test_host_names_that_are_only_assumed_here_are_no_difference(compare):
+    text = json.dumps(ANSWERS).replace('"hub/', '"git.example.org/')
+    assert differences(compare(json.loads(text))[0]) == []
