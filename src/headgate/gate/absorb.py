@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from headgate.base.ids import derived
 from headgate.gate.change import Change, EventKind, TriggerEvent
-from headgate.gate.enqueue import enqueue, guarded, triggers, unfit
+from headgate.gate.enqueue import enqueue, triggers
 from headgate.gate.graph import dependents
-from headgate.gate.leave import leave
+from headgate.gate.leave import commit_of, leave
 from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Phase, Queue, State, World, with_item, with_queue
-from headgate.gate.needs import closed_because
+from headgate.gate.readiness import guarded, unfit
 from headgate.gate.report import knows
 from headgate.gate.returned.shape import checked
 from headgate.gate.start import abandon, run
@@ -44,7 +44,7 @@ def absorb(state: State, event: TriggerEvent | Answer | Managed, world: World, a
             return dequeued(state, key, world, asked)
         case Promote(keys=keys, id=id):
             fit = tuple(key for key in keys if not _kept_back(event, key, state, world))
-            return promoted(state, fit, id, world, asked)
+            return promoted(state, fit, id, world, asked, exempt=event.unapproved)
         case LayoutChanged():
             return reconfigured(state, world, asked)
         case _:
@@ -53,6 +53,8 @@ def absorb(state: State, event: TriggerEvent | Answer | Managed, world: World, a
 
 def triggered(state: State, event: TriggerEvent, world: World, asked: list[Action]) -> State:
     change = event.change
+    if event.kind is EventKind.REF_UPDATED and world.dependent:
+        state = _moved(state, change, asked)
     if event.kind is EventKind.ABANDONED:
         state = dequeued(state, change.key, world, asked)
     elif change.is_change and world.pipeline.dequeue_on_new_patchset:
@@ -63,6 +65,37 @@ def triggered(state: State, event: TriggerEvent, world: World, asked: list[Actio
             return state  # a newer patchset is known already, and brings its own event
         state = enqueue(state, change, event.id, world, asked)
     return state
+
+
+def _moved(state: State, update: Change, asked: list[Action]) -> State:
+    """A branch that somebody else moved: what rests on where it was starts anew, and with it what is behind."""
+    for queue in state.queues:
+        landing = {commit_of(one) for one in queue.items if one.buildset is not None and one.buildset.landing}
+        if update.commit in landing or update.commit in queue.landed_as:
+            continue  # it was us
+        items, resting = list[Item](), set(queue.landed)
+        """Buildsets that were begun before the last landings from here."""
+        for item in queue.items:
+            buildset = item.buildset
+            old = buildset is not None and buildset.ahead in resting and update.old_commit in queue.landed_as
+            if buildset is not None and buildset.ahead in resting:
+                resting.add(buildset.id)
+            if buildset is not None and _lost_its_base(item, buildset, update, old=old):
+                abandon(item, asked)
+                item = replace(item, buildset=None)
+            items.append(item)
+        if any(after is not before for after, before in zip(items, queue.items, strict=True)):
+            state = with_queue(state, replace(queue, items=tuple(items)))
+    return state
+
+
+def _lost_its_base(item: Item, buildset: BuildSet, update: Change, *, old: bool) -> bool:
+    """`old`: it was begun before the branch came to where it was then moved from."""
+    change = item.change
+    on_it = change.is_change and (change.project, f"refs/heads/{change.branch}") == (update.project, update.ref)
+    if not on_it or buildset.landing or item.epilogue or buildset.state is None:
+        return on_it and buildset.merge is Phase.RUNNING
+    return old or buildset.state.heads.get(update.project, {}).get(update.ref) == update.old_commit
 
 
 def _without_old_patchset(state: State, change: Change, world: World, asked: list[Action]) -> State:
@@ -83,13 +116,15 @@ def dequeued(state: State, key: str, world: World, asked: list[Action]) -> State
     return with_queue(state, leave(queue, item, "DEQUEUED", world, asked, told=knows(item, world)))
 
 
-def promoted(state: State, keys: tuple[str, ...], event: str, world: World, asked: list[Action]) -> State:
+def promoted(
+    state: State, keys: tuple[str, ...], event: str, world: World, asked: list[Action], *, exempt: bool = False
+) -> State:
     """The named changes at the heads of their queues, in this order; what they displace starts anew behind them.
     A change that is not here is left out, the rest is moved."""
     for queue in state.queues:
         chosen = [i for key in keys for i in queue.items if i.change.key == key and i.live]
         rest = [i for i in queue.items if i not in chosen]
-        order = chosen + rest
+        order = [replace(i, exempt=i.exempt or exempt) for i in chosen] + rest
         fresh: list[Item] = []
         displaced = False
         for was, item in zip(queue.items, order, strict=True):
@@ -157,10 +192,16 @@ def reconfigured(state: State, world: World, asked: list[Action]) -> State:
         for item in queue.items:
             change = item.change
             takes_part = layout.takes_part(world.pipeline.name, change.project, change.branch)
-            if item.live and not takes_part and not closed_because(change, world):
+            if item.live and not takes_part and not _closes_itself(change, world):
                 current = next(q for q in state.queues if q.id == queue.id)
                 state = with_queue(state, leave(current, item, "DEQUEUED", world, asked))
     return state
+
+
+def _closes_itself(change: Change, world: World) -> bool:
+    """Is there another reason for it to leave, which is the one to be told?"""
+    own = world.standings.get(change.key)
+    return own is not None and not own.open and not own.landed and bool(own.reason)
 
 
 def answered(state: State, answer: Answer, world: World, asked: list[Action]) -> State:

@@ -38,7 +38,10 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     files: tuple[str, ...] | None = None
     """Changed paths against the branch; None is unknown."""
     needs: tuple[str, ...] = ()
-    """Keys of the changes its Depends-On footers name, in the order written."""
+    """Keys of the changes it is built on, and of those its Depends-On footers name, in the order written."""
+    bases: tuple[str, ...] = ()
+    """Those of them that it is built on: their commits are its nearest ancestors that anybody proposed for the same
+    branch and that the branch does not have as they are."""
     unresolved: tuple[str, ...] = ()
     """Depends-On footers that name no branch of a project that is known; the text as written."""
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from headgate.base.ids import derived
 from headgate.gate.advance import Permits, advance_jobs, freeze
+from headgate.gate.enqueue import needed_item
 from headgate.gate.leave import active, dismiss, leave
 from headgate.gate.model import (
     Action,
@@ -29,7 +30,8 @@ from headgate.gate.model import (
     World,
     with_queue,
 )
-from headgate.gate.needs import trouble, withdrawn
+from headgate.gate.needs import needs
+from headgate.gate.readiness import Obstacle, Unready, needs_approval, unready
 from headgate.gate.report import result_of, text
 from headgate.gate.start import Base, abandon, start, stopped
 from headgate.gate.work import LandRequest
@@ -89,19 +91,23 @@ def settle_queue(
     queue: Queue, permits: Permits, room: Room, world: World, asked: list[Action], looked_at: list[str]
 ) -> Queue:
     """`looked_at`: the ids of items, as far as it came."""
+    queue, circular = _renewed(queue, world, asked)
     base, kept = Base(keys=set(queue.landed_keys), unfollowed=_unfollowed(queue, world)), list[Item]()
     items, admitted = queue.items, room.admits(queue)
     for position, item in enumerate(items):  # head to tail
         looked_at.append(item.id)
-        landing = item.buildset is not None and item.buildset.landing
-        if item.live and not landing and not item.epilogue and withdrawn(item.change, world):
-            if unfinished(asked):
-                return _tidy(queue, [*kept, item, *items[position + 1 :]], world)
-            queue = dismiss(queue, item, world, asked)
-            continue
+        obstacle: Unready | None = None
+        if _asked_again(item):
+            item = _as_known(item, world)
+            obstacle = circular or unready(item, base.keys, base.failing, world)
+            if obstacle is not None and obstacle.obstacle is not Obstacle.WAITING:
+                if unfinished(asked):
+                    return _tidy(queue, [*kept, item, *items[position + 1 :]], world)
+                queue = dismiss(queue, item, obstacle, world, asked)
+                continue
         works = admitted and active(queue, len(kept))
         if works or item.buildset is not None:
-            item = _look(item, queue.landed, base, works, permits, world, asked)
+            item = _look(item, obstacle, queue.landed, base, works, permits, world, asked)
             if _finished(item, base):
                 if _lands(item, world):
                     item = _ask_to_land(item, world, asked)
@@ -115,8 +121,51 @@ def settle_queue(
     return _tidy(queue, kept, world)
 
 
+def _asked_again(item: Item) -> bool:
+    """May it still leave?  The answer to a landing is awaited."""
+    return item.live and not item.epilogue and not (item.buildset is not None and item.buildset.landing)
+
+
+def _as_known(item: Item, world: World) -> Item:
+    """What a patchset needs may become known later: another change is proposed, or a branch made."""
+    own, change = world.standings.get(item.change.key), item.change
+    if own is None or not own.open or own.change.commit != change.commit:
+        return item
+    same = (own.change.needs, own.change.unresolved) == (change.needs, change.unresolved)
+    return item if same else replace(item, change=own.change)
+
+
+def _renewed(queue: Queue, world: World, asked: list[Action]) -> tuple[Queue, Unready | None]:
+    """A change that is tested alone, on what it needs as that is now; and what keeps it from being so."""
+    if not queue.dynamic or world.dependent or world.pipeline.ignore_dependencies or not queue.items:
+        return queue, None
+    *before, item = queue.items
+    if not _asked_again(item) or not item.change.is_change:
+        return queue, None
+    item = _as_known(item, world)
+    if not (before or item.change.needs):
+        return queue, None
+    wanted, problems = needs(item.change, world)
+    left = [one for one in before if not ((s := world.standings.get(one.change.key)) is not None and s.landed)]
+    if [(c.key, c.commit) for c in wanted] == [(one.change.key, one.change.commit) for one in left]:
+        return queue, None
+    if problems:
+        return queue, Unready(Obstacle.LACKING, "; ".join(problems))
+    abandon(item, asked)
+    had = {(one.change.key, one.change.commit): one for one in before}
+    fresh = (had.get((c.key, c.commit)) or needed_item(item, c, world) for c in wanted)
+    return replace(queue, items=(*fresh, replace(item, buildset=None, trouble=""))), None
+
+
 def _look(
-    item: Item, landed: tuple[str, ...], base: Base, works: bool, permits: Permits, world: World, asked: list[Action]
+    item: Item,
+    obstacle: Unready | None,
+    landed: tuple[str, ...],
+    base: Base,
+    works: bool,
+    permits: Permits,
+    world: World,
+    asked: list[Action],
 ) -> Item:
     """The item after everything that can be done for it on this base."""
     buildset = item.buildset
@@ -124,9 +173,8 @@ def _look(
         return item  # as nearly all are at nearly every look
     if not item.live or (item.buildset is not None and item.buildset.landing):
         return item
-    why = "" if item.epilogue else trouble(item.change, base.keys, base.failing, world)
-    if why:
-        return replace(item if item.trouble else stopped(item, asked), trouble=why)
+    if obstacle is not None:
+        return replace(item if item.trouble else stopped(item, asked), trouble=obstacle.why)
     stale = item.buildset is None or not rests_on(item.buildset, base.ahead, landed) or _unblocked(item.buildset, base)
     if stale or item.trouble:
         if not works:
@@ -180,6 +228,7 @@ def _ask_to_land(item: Item, world: World, asked: list[Action]) -> Item:
         commit=buildset.state.merged[change.project][change.branch],
         note=text(item, "SUCCESS", world),
         pipeline=world.pipeline.name,
+        approved=needs_approval(item, world.pipeline),
     )
     asked.append(Land(derived(buildset.id, "land"), work, world.pipeline.precedence))
     return replace(item, buildset=replace(buildset, landing=True))
@@ -216,7 +265,11 @@ def _tidy(queue: Queue, kept: list[Item], world: World) -> Queue:
     needed = {key for item in kept for key in item.change.needs}
     keys = tuple(key for key in queue.landed_keys if key in needed)
     unfollowed = _unfollowed(queue, world)
+    landed_as = queue.landed_as if kept else ()
     same = len(kept) == len(queue.items) and all(a is b for a, b in zip(kept, queue.items, strict=True))
-    if same and (landed, keys, unfollowed) == (queue.landed, queue.landed_keys, queue.unfollowed):
+    now = landed, keys, landed_as, unfollowed
+    if same and now == (queue.landed, queue.landed_keys, queue.landed_as, queue.unfollowed):
         return queue
-    return replace(queue, items=tuple(kept), landed=landed, landed_keys=keys, unfollowed=unfollowed)
+    return replace(
+        queue, items=tuple(kept), landed=landed, landed_keys=keys, landed_as=landed_as, unfollowed=unfollowed
+    )

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from headgate.base.ids import derived
 from headgate.config.model import FrozenGraph, Pipeline, TriggerFilter
 from headgate.config.patterns import may_match
-from headgate.gate.change import Change, Standing, TriggerEvent
+from headgate.gate.change import Change, TriggerEvent
 from headgate.gate.leave import leave
 from headgate.gate.model import (
     Action,
@@ -27,6 +27,7 @@ from headgate.gate.model import (
     with_queue,
 )
 from headgate.gate.needs import needed_by, needs
+from headgate.gate.readiness import guarded, refused, unfit
 from headgate.gate.report import announces, filled, refusal
 from headgate.gate.work import ReportRequest
 
@@ -35,17 +36,17 @@ def enqueue(
     state: State, change: Change, event: str, world: World, asked: list[Action], *, exempt: bool = False
 ) -> State:
     """`change` in the queue it belongs to; refused with a report when it cannot be tested at all.  `exempt`: this
-    patchset need not meet the pipeline's requirements."""
+    patchset need not meet the pipeline's requirements, now or later."""
     if foreign(world.pipeline, change) or not _takes_part(change, world):
         return state
-    wanting = bool(unfit(change, world))
-    if wanting and not exempt:
+    if unfit(change, world) and not exempt:
         return state
     found = _here(state, change)
     if found is not None:
         return _succeed(state, *found, Successor(change, event, exempt))
+    own = replace(_item(change, event, world), exempt=exempt and guarded(world.pipeline))
     if world.pipeline.manager in ("serial", "supercedent"):
-        return _in_line(state, replace(_item(change, event, world), exempt=wanting), world, asked)
+        return _in_line(state, own, world, asked)
     ahead: tuple[Change, ...] = ()
     if change.is_change and not world.pipeline.ignore_dependencies:
         ahead, problems = needs(change, world)
@@ -57,11 +58,11 @@ def enqueue(
         if problems:
             return _refuse(state, change, event, problems, world, asked)
     if not world.dependent:
-        return _alone(state, replace(_item(change, event, world), exempt=wanting), ahead, world)
+        return _alone(state, own, ahead, world)
     for needed in ahead:
         if state.find(needed.key) is None:
             state = _append(state, _item(needed, event, world), world)
-    state = _append(state, replace(_item(change, event, world), exempt=wanting), world)
+    state = _append(state, own, world)
     return _those_behind(state, change, event, world, asked)
 
 
@@ -136,10 +137,15 @@ def _in_line(state: State, item: Item, world: World, asked: list[Action]) -> Sta
 
 def _alone(state: State, item: Item, ahead: tuple[Change, ...], world: World) -> State:
     """A queue of its own; what it needs is ahead of it, tested with it, but not reported."""
-    needed = (_item(change, item.event, world, live=False) for change in ahead)
-    items = (*(replace(one, id=derived(item.id, one.change.key)) for one in needed), item)
+    items = (*(needed_item(item, change, world) for change in ahead), item)
     queue = Queue(id=derived("queue", item.id), name=item.change.project, items=items, window=0, dynamic=True)
     return with_queue(state, queue)
+
+
+def needed_item(item: Item, change: Change, world: World) -> Item:
+    """What stands for `change` ahead of `item`, which is tested on it."""
+    id = derived(item.id, change.key, change.commit)
+    return replace(_item(change, item.event, world, live=False), id=id)
 
 
 def _those_behind(state: State, change: Change, event: str, world: World, asked: list[Action]) -> State:
@@ -168,7 +174,7 @@ def _refuse(
     if change.connection in world.pipeline.reporters.get("failure", ()):
         work = ReportRequest(change=change, pipeline=world.pipeline.name, note=note)
         asked.append(Report(derived(item.id, "refused"), work, world.pipeline.precedence))
-    asked.append(Record(item, "FAILURE", note))
+    asked.append(Record(item, "FAILURE", note, tested=False))
     return state
 
 
@@ -188,44 +194,6 @@ def _matches(filter: TriggerFilter, event: TriggerEvent) -> bool:
     if filter.branches and not may_match(filter.branches, change.branch):
         return False
     return not filter.refs or may_match(filter.refs, change.ref)
-
-
-def refused(pipeline: Pipeline, standing: Standing | None) -> str:
-    """Why the pipeline's requirements keep a change out; empty when they do not."""
-    if standing is None:
-        return "it is not known at its connection"
-    change = standing.change
-    return unmet(pipeline, standing) if change.is_change else ""
-
-
-def guarded(pipeline: Pipeline) -> bool:
-    """Does what is let in land, or see what only reviewed changes may?  Then asking by hand replaces no requirement."""
-    return bool(pipeline.lands) or pipeline.post_review
-
-
-def unfit(change: Change, world: World) -> str:
-    """Why this patchset does not meet the requirements of the pipeline; empty when it does."""
-    if not change.is_change:
-        return ""
-    standing = world.standings.get(change.key)
-    if standing is not None and standing.change.commit != change.commit:
-        return f"{change.id} of {change.project} is not the current patchset"
-    return refused(world.pipeline, standing)
-
-
-def unmet(pipeline: Pipeline, standing: Standing) -> str:
-    """Which of the pipeline's requirements keeps a change out; empty when none does."""
-    change = standing.change
-    if change.connection in pipeline.require_approved and not standing.is_approved:
-        return f"{change.key} is not approved"
-    facts = {"approved": standing.is_approved, "open": standing.open, "current-patchset": True}
-    for name, wanted in pipeline.require.get(change.connection, {}).items():
-        if name in facts and facts[name] != wanted:
-            return f"{change.key} is {'not ' if wanted else ''}{name}"
-    for name, unwanted in pipeline.reject.get(change.connection, {}).items():
-        if name in facts and facts[name] == unwanted:
-            return f"{change.key} is {'' if unwanted else 'not '}{name}"
-    return ""
 
 
 def foreign(pipeline: Pipeline, change: Change) -> bool:
@@ -257,7 +225,7 @@ def concluded(before: State, after: State, asked: list[Action], world: World) ->
         return replace(after, failures=0, disabled=False) if after.failures or after.disabled else after
     failures = after.failures
     for action in asked:
-        if isinstance(action, Record):
+        if isinstance(action, Record) and action.tested:
             failures = {"SUCCESS": 0, "FAILURE": failures + 1}.get(action.result, failures)
     disabled = after.disabled or failures >= most
     if (failures, disabled) == (after.failures, after.disabled):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -10,14 +11,28 @@ from headgate.base.ids import derived
 from headgate.config.branches import content_of
 from headgate.config.model import Window
 from headgate.gate.model import Action, Item, Queue, Record, Report, State, Unfollowed, World, with_queue
-from headgate.gate.needs import closed_because
+from headgate.gate.readiness import Obstacle, Unready
 from headgate.gate.report import knows, reporters, text
 from headgate.gate.start import abandon
 from headgate.gate.work import ReportRequest
 
+LANDED_AS_MAX = 50
+"""Commits a queue remembers that it made the heads of branches; one that is told of later is taken for another's, and
+what rests on it is merged once more."""
 
-def leave(queue: Queue, item: Item, result: str, world: World, asked: list[Action], *, told: bool = True) -> Queue:
-    """The queue without `item`.  `told` False: nobody is told (it landed and the landing said so)."""
+
+def leave(
+    queue: Queue,
+    item: Item,
+    result: str,
+    world: World,
+    asked: list[Action],
+    *,
+    told: bool = True,
+    tested: bool = True,
+) -> Queue:
+    """The queue without `item`.  `told` False: nobody is told (it landed and the landing said so).  `tested` False:
+    its jobs did not decide, and nothing follows for the window."""
     abandon(item, asked)
     message = text(item, result, world)
     change = item.change
@@ -25,16 +40,24 @@ def leave(queue: Queue, item: Item, result: str, world: World, asked: list[Actio
         work = ReportRequest(change=change, pipeline=world.pipeline.name, note=message)
         asked.append(Report(derived(item.id, "report", result), work, world.pipeline.precedence))
     if item.live:
-        asked.append(Record(item, result, message))
-    return without(queue, item, result, world)
+        asked.append(Record(item, result, message, tested))
+    return without(queue, item, result if tested else "DEQUEUED", world)
 
 
-def dismiss(queue: Queue, item: Item, world: World, asked: list[Action]) -> Queue:
-    """The queue without an item whose change is no longer open.  Who withdrew it knows; else people are told why."""
-    why = closed_because(item.change, world)
-    if why:
-        return leave(queue, replace(item, trouble=why), "MERGE_FAILURE", world, asked)
-    return leave(queue, item, "DEQUEUED", world, asked, told=knows(item, world))
+def dismiss(queue: Queue, item: Item, found: Unready, world: World, asked: list[Action]) -> Queue:
+    """The queue without an item whose change may not land.  Who withdrew it knows; else people are told why."""
+    item = replace(item, trouble=found.why)
+    match found.obstacle:
+        case Obstacle.GONE:
+            return leave(queue, item, "DEQUEUED", world, asked, told=knows(item, world))
+        case Obstacle.LANDED:
+            return leave(queue, item, "DEQUEUED", world, asked)
+        case Obstacle.CLOSED:
+            return leave(queue, item, "MERGE_FAILURE", world, asked)
+        case Obstacle.UNMET | Obstacle.LACKING | Obstacle.WAITING:
+            return leave(queue, item, "FAILURE", world, asked, tested=False)
+        case _:
+            assert_never(found.obstacle)
 
 
 def set_aside(state: State, id: str, why: str, world: World, asked: list[Action]) -> State:
@@ -62,9 +85,21 @@ def without(queue: Queue, item: Item, result: str, world: World) -> Queue:
         return queue
     if result == "SUCCESS" and item.buildset is not None:
         landed, keys = (*queue.landed, item.buildset.id), (*queue.landed_keys, item.change.key)
-        queue = replace(queue, landed=landed, landed_keys=keys, unfollowed=_unfollowed(queue, item))
+        queue = replace(
+            queue,
+            landed=landed,
+            landed_keys=keys,
+            landed_as=(*queue.landed_as, *filter(None, [commit_of(item)]))[-LANDED_AS_MAX:],
+            unfollowed=_unfollowed(queue, item),
+        )
         return grown(queue, world.pipeline.window)
     return queue if result == "MERGE_FAILURE" else shrunk(queue, world.pipeline.window)
+
+
+def commit_of(item: Item) -> str:
+    """The commit that its branch comes to when it lands; empty while that is not known."""
+    state, change = item.buildset.state if item.buildset is not None else None, item.change
+    return state.merged.get(change.project, {}).get(change.branch, "") if state is not None else ""
 
 
 def _unfollowed(queue: Queue, item: Item) -> Mapping[str, Unfollowed]:

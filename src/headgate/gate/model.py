@@ -168,7 +168,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     started: bool = False
     """The start was reported to whom the pipeline names."""
     exempt: bool = False
-    """Let in by hand, as this patchset, although it did not meet the requirements."""
+    """Let in by hand, as this patchset, by somebody who may: it need not meet the requirements."""
     epilogue: bool = False
     """The change succeeded and left its queue; jobs of type reporter run for it, and nobody is told how they end."""
     trouble: str = ""
@@ -201,6 +201,9 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
     """Buildsets that landed and that items here still rest on."""
     landed_keys: tuple[str, ...] = ()
     """Changes that landed from here and that items here need: known before their connection tells."""
+    landed_as: tuple[str, ...] = ()
+    """Commits that branches came to by what landed from here, the last ones: by them a head that somebody else moved
+    is told from one that this queue moved."""
     unfollowed: Mapping[str, Unfollowed] = {}
     """project -> the configuration that landed from here, until the layout has followed it."""
     dynamic: bool = False
@@ -365,6 +368,8 @@ class Record:
     item: Item
     result: str
     message: str
+    tested: bool = True
+    """Does the result say anything of the change: were its jobs what decided?"""
 
 
 @dataclass(frozen=True, slots=True)

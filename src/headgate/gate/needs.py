@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
 from typing import NamedTuple
 
 from headgate.gate.change import Change
@@ -62,28 +61,3 @@ def needed_by(key: str, world: World) -> list[Change]:
     """Open changes whose footers name `key`, in order of their keys."""
     found = [s.change for s in world.standings.values() if s.open and key in s.change.needs]
     return sorted(found, key=lambda change: change.key)
-
-
-def trouble(change: Change, ahead: Set[str], failing: Set[str], world: World) -> str:
-    """Why `change` cannot land behind the changes `ahead`, of which `failing` are failing (keys); empty: it can."""
-    for key in () if world.pipeline.ignore_dependencies else change.needs:
-        if key in failing:
-            return f"the needed change {key} is failing"
-        standing = world.standings.get(key)
-        if key not in ahead and not (standing is not None and standing.landed):
-            return f"the needed change {key} has not landed and is not ahead"
-    return ""
-
-
-def withdrawn(change: Change, world: World) -> bool:
-    """Was it abandoned, or replaced by a newer patchset?  Known here even before the event that tells of it."""
-    own = world.standings.get(change.key)
-    if not change.is_change or own is None or own.landed:
-        return False
-    return not own.open or (own.change.commit != change.commit and world.pipeline.dequeue_on_new_patchset)
-
-
-def closed_because(change: Change, world: World) -> str:
-    """Why the change is closed although nobody withdrew it; empty when that is not so."""
-    own = world.standings.get(change.key)
-    return "" if own is None or own.open or own.landed else own.reason

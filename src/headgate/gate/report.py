@@ -84,8 +84,11 @@ def text(item: Item, result: str, world: World) -> str:
 
 def _intro(item: Item, result: str, world: World) -> str:
     pipeline, buildset = world.pipeline, item.buildset
+    if item.trouble and result == "DEQUEUED":
+        return f"{pipeline.dequeue_message}\n\n{item.trouble[:1].upper()}{item.trouble[1:]}."
     if item.trouble:
-        return f"{pipeline.failure_message}\n\nThis change cannot land: {item.trouble}."
+        why = "This change cannot land" if world.dependent else "This change is not tested any more"
+        return f"{pipeline.failure_message}\n\n{why}: {item.trouble}."
     if result == "MERGE_CONFLICT" and buildset is not None:
         return f"{pipeline.merge_conflict_message}\n\n{buildset.error}".rstrip()
     if result == "CONFIG_ERROR" and buildset is not None:

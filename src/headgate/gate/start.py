@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,7 +58,7 @@ class Base:
         layout = world.layouts.landed
         for item in self.chain[len(self._merges) :]:
             change = item.change
-            self._merges.append(merge_item(item, world))
+            self._merges.append(merge_item(item, self.chain, world))
             if layout.touches_config(change.project, change.files, change.branch):
                 self._config.add(change.project)
         return self._merges
@@ -69,8 +69,13 @@ class Base:
         return self._config
 
 
-def merge_item(item: Item, world: World) -> MergeItem:
+def merge_item(item: Item, chain: Sequence[Item], world: World) -> MergeItem:
+    """`item` on whatever of `chain` is ahead of it."""
     change = item.change
+    bases = {one.change.key: one.change.commit for one in chain} if change.bases else {}
+    for key in change.bases:
+        if (found := world.standings.get(key)) is not None and found.landed:
+            bases[key] = found.change.commit
     return MergeItem(
         item=item.id,
         project=change.project,
@@ -81,6 +86,7 @@ def merge_item(item: Item, world: World) -> MergeItem:
         mode=world.layouts.landed.merge_mode(change.project, change.branch),
         at_s=item.enqueued_ms // 1000,
         message=change.message,
+        bases=tuple(bases[key] for key in change.bases if key in bases),
     )
 
 
@@ -105,7 +111,7 @@ def _merge(buildset: str, item: Item, base: Base, world: World) -> MergeRequest:
     paths = {project: world.layouts.landed.config_paths(project) for project in looked_at}
     return MergeRequest(
         buildset=buildset,
-        chain=(*base.merges(world), merge_item(item, world)),
+        chain=(*base.merges(world), merge_item(item, base.chain, world)),
         projects={**{project: found.connection for project, found in unfollowed.items()}, **projects},
         config_paths=paths,
         config_heads={project: tuple(found.branches) for project, found in unfollowed.items()},

@@ -34,6 +34,8 @@ class MergeItem(msgspec.Struct, frozen=True, omit_defaults=True):
     """Author and committer time of commits made for it, seconds since the epoch: same input, same ids."""
     message: str = ""
     """Subject and body for the commit made (merge and squash)."""
+    bases: tuple[str, ...] = ()
+    """Commits it is built on that are beneath it, be it as other commits: only what it adds to them is merged."""
 
 
 class RepoState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -106,6 +108,8 @@ class LandRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
     """The tested commit of the change's project and branch."""
     note: str
     pipeline: str = ""
+    approved: bool = False
+    """It lands only while its forge says that this very commit is approved."""
 
 
 class LandAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):

@@ -171,6 +171,25 @@ class Play:
             self.standings[standing.change.key] = replace(standing, approved=standing.change.commit)
             self.event(EventKind.APPROVED, standing.change)
 
+    def unapprove(self, name: str) -> None:
+        """Takes the approval back, of which no event tells."""
+        standing = self._standing(name)
+        self.standings[standing.change.key] = replace(standing, approved="")
+        self.act()
+
+    def pushes(self, name: str) -> None:
+        """Somebody pushes the change to its branch, past the gate; only then the next turn knows."""
+        standing = self._standing(name)
+        self.standings[standing.change.key] = replace(standing, open=False, landed=True)
+        self.act()
+
+    def moves(self, before: str, after: str, project: str = "p") -> None:
+        """The head of a branch."""
+        self.event(
+            EventKind.REF_UPDATED,
+            Change("git", project, "master", commit=after, old_commit=before, ref="refs/heads/master"),
+        )
+
     def abandon(self, name: str) -> None:
         standing = self._standing(name)
         self.standings[standing.change.key] = replace(standing, open=False)
@@ -201,9 +220,12 @@ class Play:
             work = self.merging.pop(id).work
             merged = {item.project: {"master": "+".join(i.commit for i in work.chain)} for item in work.chain}
             texts = {p: {"master": {"zuul.yaml": self.texts.get(p, "")}} for p in work.config_paths if p in self.texts}
-            state = RepoState(work.chain, {}, merged)
+            heads = {p: {"refs/heads/master": self.heads.get(p, "")} for p in {i.project for i in work.chain}}
+            state = RepoState(work.chain, heads, merged)
             self.act(MergeAnswer(work.buildset, True, state=state, config=texts))
 
+    heads: Mapping[str, str] = {}
+    """project -> commit at the head of its branch, as mergers find it"""
     most: tuple[int | None, int | None] = (None, None)
     """Dependencies of a change, and changes in the pipeline, that the tenant allows."""
     texts: Mapping[str, str] = {}

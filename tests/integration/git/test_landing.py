@@ -133,6 +133,48 @@ async def test_what_is_no_longer_proposed_does_not_land(repositories: Repositori
     assert repositories.head("code") == before
 
 
+APPROVED = "refs/approved/master/one"
+
+
+@pytest.mark.parametrize("how", ["withdrawn", "of another commit", "never given"])
+async def test_what_is_no_longer_approved_does_not_land(repositories: Repositories, how: str) -> None:
+    commit = repositories.propose("code", "one", {"c": "x\n"})
+    hub = repositories.hub / "code"
+    if how != "never given":
+        repositories.approve("code", "one")
+    git = engine(repositories)
+    state = await state_of(git, item(commit, "one"))
+    before = repositories.head("code")
+    if how == "withdrawn":
+        run_git("update-ref", "-d", APPROVED, at=hub)
+    elif how == "of another commit":
+        run_git("update-ref", APPROVED, before, at=hub)
+    answer = await landed(git, state, change(commit, "one"), approved=True)
+    assert not answer.ok and not answer.moved and "its approval was withdrawn" in answer.error
+    assert repositories.head("code") == before and "refs/for/master/one" in refs(repositories)
+    assert (await landed(git, state, change(commit, "one"))).ok, "where nobody asks for it, it lands"
+
+
+@pytest.mark.parametrize("deletes", ["allowed", "denied"])
+@pytest.mark.parametrize("what", [APPROVED, "refs/for/master/one"])
+async def test_the_server_itself_refuses_what_is_withdrawn_during_the_push(
+    repositories: Repositories, what: str, deletes: str
+) -> None:
+    """The ref goes once the push is there, so that nobody but the server can know.  Where it lets nobody delete a ref,
+    the refusal of the first push is when it goes."""
+    commit = repositories.propose("code", "one", {"c": "x\n"})
+    repositories.approve("code", "one")
+    git = engine(repositories)
+    state = await state_of(git, item(commit, "one"))
+    before = repositories.head("code")
+    if deletes == "denied":
+        run_git("config", "receive.denyDeletes", "true", at=repositories.hub / "code")
+    hook(repositories, "pre-receive", f"unset GIT_QUARANTINE_PATH; git update-ref -d {what}")
+    answer = await landed(git, state, change(commit, "one"), approved=True)
+    assert not answer.ok and not answer.moved and "was withdrawn" in answer.error
+    assert repositories.head("code") == before and "It passed." not in repositories.note("code", commit)
+
+
 async def test_a_branch_that_is_gone_is_said(repositories: Repositories) -> None:
     commit = repositories.propose("code", "one", {"c": "x\n"})
     git = engine(repositories)

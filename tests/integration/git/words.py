@@ -57,8 +57,10 @@ async def state_of(git: GitEngine, *chain: MergeItem) -> RepoState:
     return answer.state
 
 
-async def landed(git: GitEngine, state: RepoState, what: Change, note: str = "It passed.") -> LandAnswer:
-    answer = await git.do(LandRequest("b", state, what, state.merged[PROJECT][what.branch], note, "gate"))
+async def landed(
+    git: GitEngine, state: RepoState, what: Change, note: str = "It passed.", *, approved: bool = False
+) -> LandAnswer:
+    answer = await git.do(LandRequest("b", state, what, state.merged[PROJECT][what.branch], note, "gate", approved))
     assert isinstance(answer, LandAnswer)
     return answer
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from headgate.config.branches import content_of
 from headgate.config.model import FrozenJob, JobDependency, JobSemaphore
 from headgate.gate.change import EventKind
@@ -280,12 +282,12 @@ def test_a_needed_change_meets_the_requirements_itself() -> None:
 
 def test_who_is_no_longer_approved_is_not_moved_to_the_head() -> None:
     play = Play()
-    play.approve("A", "B")
-    play.propose(play.change("B"))
-    play.act(Promote(("p/master/B",), "now"))
-    assert play.queue == ["A", "B"]
-    play.act(Promote(("p/master/B",), "now", unapproved=True))
-    assert play.queue == ["B", "A"]
+    play.approve("A", "B", "C")
+    for name in ("B", "C"):
+        play.standings[f"p/master/{name}"] = replace(play.standings[f"p/master/{name}"], approved="")
+    play.act(Promote(("p/master/B",), "now"), Promote(("p/master/C",), "now", unapproved=True))
+    assert play.queue == ["C", "A"], "who may says so for C, which so stays although it is not approved"
+    assert play.ended == {"B": "FAILURE"} and "is not approved" in play.said["B"]
 
 
 def test_promote_moves_to_the_head_and_restarts_what_it_displaces() -> None:

@@ -179,7 +179,7 @@ class GitEngine:
             head = (await mirror.remote.refs(branch)).get(branch, "")
             await mirror.bring({**({branch: head} if head else {}), change.ref: change.commit})
             base = await expected(mirror, work.state, change, work.commit, head)
-            moved = await land(mirror, change, base, work.commit, work.pipeline, work.note)
+            moved = await land(mirror, work, base)
             return LandAnswer(work.buildset, not moved, moved=moved)
         except _FAILURES as error:
             answer = LandAnswer(work.buildset, False, error=str(error))

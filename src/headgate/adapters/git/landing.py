@@ -1,8 +1,9 @@
 """Pushing: a tested commit becomes the head of its branch; what people are told becomes a note on their commit.
 
-A landing is three things: the branch advances, the note says so, the refs of the change go.  They are pushed in one
-step where the remote can do that, else in this order, each only if its ref is still where it was seen.  Whoever asks
-again after an interruption does what is left.
+A landing is three things: the branch advances, the note says so, the refs of the change go: its proposal and its
+approval.  They are pushed in one step where the remote can do that, else in this order, each only if its ref is still
+where it was seen: so it is the remote that refuses to land what was withdrawn a moment ago.  Whoever asks again after
+an interruption does what is left.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from headgate.adapters.git.command import Impossible, Limits, RemoteError
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, NotesMoved, annotate, landed_line
 from headgate.gate.change import Change
+from headgate.gate.work import LandRequest
 
 log = logging.getLogger("headgate.git")
 
@@ -65,13 +67,15 @@ class _Step(NamedTuple):
     """Empty: it goes."""
 
 
-async def land(mirror: MirrorRepository, change: Change, expected: str, commit: str, pipeline: str, note: str) -> bool:
-    """Advances the branch from `expected` to `commit`, ends the change, writes its note.
+async def land(mirror: MirrorRepository, work: LandRequest, expected: str) -> bool:
+    """Advances the branch from `expected` to the tested commit, ends the change, writes its note; all only while the
+    change is still proposed and, where that is asked for, approved.
 
     True: the branch has moved, nothing was pushed.  What was done before is not done again.  Raises GitError, OSError.
     """
-    branch = f"refs/heads/{change.branch}"
-    told = f"{note}\n\n{landed_line(change.branch, commit)}"
+    change, commit, branch = work.change, work.commit, f"refs/heads/{work.change.branch}"
+    told = f"{work.note}\n\n{landed_line(change.branch, commit)}"
+    held = [_Step(ref, change.commit, change.commit) for ref in _ours(change)[: 2 if work.approved else 1]]
 
     async def once() -> bool:
         refs = await mirror.remote.refs(branch, *_ours(change), NOTES)
@@ -81,17 +85,17 @@ async def land(mirror: MirrorRepository, change: Change, expected: str, commit: 
         if await mirror.bring({branch: head}):
             raise _Late(f"{branch} moved")
         landed = mirror.has(commit) and await mirror.contains(head, commit)
-        if not landed and refs.get(_ours(change)[0]) != change.commit:
-            raise Impossible(("push",), 1, f"{_ours(change)[0]} was withdrawn or replaced while it was being landed")
+        if not landed:
+            _still_there(held, refs)
         if not landed and head != expected:
             return True
         steps = [] if landed else [[_Step(branch, head, commit)]]
         if not await mirror.missing([change.commit]):
             notes = refs.get(NOTES, "")
-            steps.append([_Step(NOTES, notes, await annotate(mirror, change.commit, pipeline, told, notes))])
+            steps.append([_Step(NOTES, notes, await annotate(mirror, change.commit, work.pipeline, told, notes))])
         steps.append([_Step(ref, change.commit, "") for ref in _ours(change) if refs.get(ref) == change.commit])
         try:
-            await _push(mirror, steps)
+            await _push(mirror, steps, () if landed else held)
         except _Refused as refused:
             if not landed and (await mirror.remote.refs(branch)).get(branch) != commit:
                 raise
@@ -113,6 +117,16 @@ async def report(mirror: MirrorRepository, commit: str, pipeline: str, note: str
     await _in_time(mirror, once)
 
 
+def _still_there(held: Sequence[_Step], refs: Mapping[str, str]) -> None:
+    """Raises Impossible for what is not where it must be."""
+    for step in held:
+        if refs.get(step.ref) == step.seen:
+            continue
+        if step.ref.startswith("refs/approved/"):
+            raise Impossible(("push",), 1, f"its approval was withdrawn: {step.ref} is not {step.seen[:8]} any more")
+        raise Impossible(("push",), 1, f"{step.ref} was withdrawn or replaced while it was being landed")
+
+
 def _ours(change: Change) -> tuple[str, str]:
     return f"refs/for/{change.branch}/{change.topic}", f"refs/approved/{change.branch}/{change.topic}"
 
@@ -131,9 +145,10 @@ async def _in_time(mirror: MirrorRepository, once: Callable[[], Awaitable[T]]) -
     raise Impossible(("push",), 1, f"{mirror.remote.url}: each of {ATTEMPTS_MAX} pushes was too late: {why}")
 
 
-async def _push(mirror: MirrorRepository, groups: Sequence[Sequence[_Step]]) -> None:
+async def _push(mirror: MirrorRepository, groups: Sequence[Sequence[_Step]], held: Sequence[_Step] = ()) -> None:
     """All steps that change something, in one push, or group by group when the remote cannot do that or does not want
-    the later ones.  Raises _Late, _Refused, RemoteError."""
+    the later ones.  `held`: refs that must be where they are when the first group is pushed; they mostly go in a later
+    one, and the remote itself checks that.  Raises _Late, _Refused, RemoteError."""
     todo = [[step for step in group if step.seen != step.to] for group in groups]
     todo = [group for group in todo if group]
     if not todo:
@@ -150,7 +165,8 @@ async def _push(mirror: MirrorRepository, groups: Sequence[Sequence[_Step]]) -> 
                 raise
             mirror.atomic = False
     for group in todo:
-        await _push_once(mirror, group)
+        first = mirror.atomic and group is todo[0]
+        await _push_once(mirror, [*group, *held] if first else group, *(["--atomic"] if first else []))
 
 
 async def _push_once(mirror: MirrorRepository, steps: Sequence[_Step], *options: str) -> None:

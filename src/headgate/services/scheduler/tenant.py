@@ -159,10 +159,12 @@ class TenantRunner:
         return True
 
     def _forward(self, event: TriggerEvent) -> Iterable[Piece]:
-        """To pipelines it triggers; news of a change's patchsets to all, as any may hold an older one."""
+        """To pipelines it triggers; news of a change's patchsets to all, as any may hold an older one; of a branch to
+        those whose changes are to land on it."""
         news = event.kind in (EventKind.PROPOSED, EventKind.ABANDONED)
+        moved = event.kind is EventKind.REF_UPDATED
         for name, pipeline in self._configuration.layouts.landed.pipelines.items():
-            if news or triggers(pipeline, event):
+            if news or (moved and pipeline.manager == "dependent") or triggers(pipeline, event):
                 yield Piece(self._events.pipelines(name).trigger.stream.append(event))
 
     def _configuration_in(self, event: TriggerEvent) -> Reconfigure | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 
 from msgspec.structs import replace
 
@@ -15,7 +15,7 @@ from headgate.adapters.git.looking.names import APPROVED, FOR, HEADS, Names
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, landed_as, read
 from headgate.adapters.git.objects.commits import Original, text
-from headgate.adapters.git.objects.series import PATHS_MAX_CHARS, changes, contained, files
+from headgate.adapters.git.objects.series import PATHS_MAX_CHARS, changes, contained, files, nearest, outside
 from headgate.base.ids import derived
 from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
 from headgate.ports.git import Sighting
@@ -53,6 +53,10 @@ class Look:
         self._events: list[TriggerEvent] = []
         self.doubts: set[tuple[str, str]] = set()
         """Key and commit of changes that landed, it is said, but are still proposed: to be seen once more."""
+        self._bases: dict[str, tuple[str, ...]] = {}
+        """Name of what is proposed for a branch that was looked through -> keys of the changes it is built on."""
+        self._arrived: set[str] = set()
+        """Names of what is proposed that its branch has, whoever pushed it there."""
         self.late = False
         """Something moved meanwhile, or could not be had: look again."""
 
@@ -65,9 +69,10 @@ class Look:
         self._not_had(gone, old)
         fresh = [name for name in fresh if self._refs[FOR + name] not in gone and self._has_head(name)]
         fresh = await self._not_landed(fresh, doubted)
+        await self._closed()
+        await self._graph(fresh, moved_heads)
         described = await self._describe(fresh)
         await asyncio.to_thread(self._changes, described)
-        await self._closed()
         moved = old_heads is None or dict(old_heads) != self._heads
         if old_heads is not None and moved:
             await self._branches(old_heads)
@@ -146,6 +151,28 @@ class Look:
                 self.late = True
         return found
 
+    async def _graph(self, fresh: Collection[str], moved_heads: Collection[str]) -> None:
+        """How what is proposed for a branch hangs together, where that may have changed.  Raises GitError."""
+        open_ = {name for name in self._proposed if self._has_head(name) and self._is_known(name)} | set(fresh)
+        stirred = {self._proposed[name][0] for name in fresh} | {ref.removeprefix(HEADS) for ref in moved_heads}
+        stirred |= {s.change.branch for s in self._known.values() if s.open and s.change.ref not in self._refs}
+        for branch in stirred:
+            names = [name for name in open_ if self._proposed[name][0] == branch]
+            absent = await self._mirror.missing(self._refs[FOR + name] for name in names)
+            tips = {name: tip for name in names if (tip := self._refs[FOR + name]) not in absent}
+            if not tips:
+                continue
+            found = await outside(self._mirror, self._heads[HEADS + branch], set(tips.values()))
+            named: dict[str, set[str]] = {}
+            for name, tip in tips.items():
+                named.setdefault(tip, set()).add(self._key(name))
+            for key, was in {**self._known, **{s.change.key: s for s in self._standings}}.items():
+                if was.landed and was.change.branch == branch:
+                    named.setdefault(was.change.commit, set()).add(key)
+            near = nearest(found, {commit: frozenset(keys) for commit, keys in named.items() if commit in found})
+            self._bases |= {name: tuple(sorted(near.get(tip, ()))) for name, tip in tips.items()}
+            self._arrived |= {name for name, tip in tips.items() if tip not in found}
+
     async def _describe(self, fresh: list[str]) -> dict[str, Change]:
         paths: dict[tuple[str, str], tuple[str, ...] | None] = {}
         for head in {self._head(name) for name in fresh}:
@@ -169,6 +196,7 @@ class Look:
             kept = Original(b"", b"", b"")
         message = _cut(text(kept, kept.message).replace("\0", "\ufffd"))
         needs, unresolved = self._names.needs(message)
+        bases = self._bases.get(name, ())
         return Change(
             connection=self._connection,
             project=self._project,
@@ -179,7 +207,8 @@ class Look:
             message=message,
             owner=_owner(text(kept, kept.author)),
             files=_few(paths),
-            needs=needs,
+            needs=tuple(dict.fromkeys((*bases, *needs))),
+            bases=bases,
             unresolved=unresolved,
         )
 
@@ -192,24 +221,26 @@ class Look:
         if described is None:
             if was is None or not self._is_known(name):
                 return
-            described = self._with_needs(was.change)
-            if (was.change, was.approved) == (described, approved):
+            described = self._with_needs(name, was.change)
+            if (was.change, was.approved) == (described, approved) and name not in self._arrived:
                 return
             same = was
         else:
             same = None
             self._tell(EventKind.PROPOSED, described, was.change.commit if was else "")
-        now = Standing(described, approved=approved)
+        there = name in self._arrived
+        now = Standing(described, open=not there, landed=there, approved=approved)
         self._standings.append(now)
         if now.is_approved and not (same is not None and same.is_approved):
             self._tell(EventKind.APPROVED, described, "")
 
-    def _with_needs(self, change: Change) -> Change:
-        """What its footers mean by the branches of now."""
-        if not change.needs and not change.unresolved:
+    def _with_needs(self, name: str, change: Change) -> Change:
+        """What it is built on, and what its footers mean by the branches of now."""
+        bases = self._bases.get(name, change.bases)
+        if not change.needs and not change.unresolved and not bases:
             return change
         needs, unresolved = self._names.needs(change.message)
-        return replace(change, needs=needs, unresolved=unresolved)
+        return replace(change, needs=tuple(dict.fromkeys((*bases, *needs))), bases=bases, unresolved=unresolved)
 
     # --- what is gone
 

@@ -6,6 +6,8 @@
   among them becomes one commit with all it brought to its first parent, what was made in the merge included (as
   `git cherry-pick -m 1`).  Commits that were empty from the start stay; those that become empty go.  `rebase` leaves a
   change that is on top of the branch already as it is; `cherry-pick` makes its commits anew.
+
+Of a change that is built on another one, only what it adds to that is merged, as whatever commit that has landed.
 """
 
 from __future__ import annotations
@@ -68,7 +70,8 @@ async def merge(objects: Objects, head: str, item: MergeItem) -> str:
     near = await objects.near(head, item.commit)
     if near:
         return head
-    tree = change.tree if near is False else await _merge_tree(objects.path, head, item.commit)
+    ours = head if near is False else await _grown(objects, head, onto.tree, item)
+    tree = change.tree if near is False else await _merge_tree(objects.path, ours, item.commit)
     message = item.message.strip().replace("\0", "") or item.commit
     if item.mode == "squash-merge":
         if tree == onto.tree:
@@ -86,7 +89,8 @@ async def _pick(objects: Objects, head: str, item: MergeItem) -> str:
     objects.parts(item.commit)
     if item.mode == "rebase" and await objects.contains(item.commit, head):
         return item.commit
-    args = ("rev-list", "--reverse", "--first-parent", f"{head}..{item.commit}", "--")
+    beneath = [f"^{base}" for base in await _bases(objects, head, item)]
+    args = ("rev-list", "--reverse", "--first-parent", f"{head}..{item.commit}", *beneath, "--")
     _, out = await git(*args, at=objects.path)
     names = out.split()
     if len(names) > PICKED_MAX:
@@ -94,6 +98,26 @@ async def _pick(objects: Objects, head: str, item: MergeItem) -> str:
     for name in names:
         head = await _pick_one(objects, head, name, item.at_s)
     return head
+
+
+async def _bases(objects: Objects, head: str, item: MergeItem) -> list[str]:
+    """Commits the change is built on that `head` has as others."""
+    found = list[str]()
+    for base in item.bases:
+        try:
+            objects.parts(base)
+        except Impossible:  # then it is not built on it
+            continue
+        if await objects.contains(item.commit, base) and not await objects.contains(head, base):
+            found.append(base)
+    return found
+
+
+async def _grown(objects: Objects, head: str, tree: str, item: MergeItem) -> str:
+    """`head`, or a stand-in for it with the same files that also grew from what the change is built on: what that
+    changed is not merged a second time."""
+    bases = await _bases(objects, head, item) if item.bases else []
+    return await asyncio.to_thread(objects.write, tree, (head, *bases), 0, b"") if bases else head
 
 
 async def _pick_one(objects: Objects, head: str, name: str, at_s: int) -> str:

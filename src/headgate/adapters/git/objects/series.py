@@ -18,6 +18,11 @@ COMPARED_FEW = 500
 """Pairs compared without a process."""
 NEAR_MAX = 200
 """Commits of a branch looked at for where a change left it."""
+WALKED_MAX = 20_000
+"""Commits outside of a branch that are walked without a process."""
+NEAREST_MAX = 201
+"""Names of ancestors of one commit."""
+_NONE: frozenset[str] = frozenset()
 PATHS_MAX_CHARS = 100_000
 """Of a change together; a tree of few bytes may have very many."""
 CHANGES_LIMITS = Limits(timeout_s=30.0, out_max_bytes=64 * 2**20)
@@ -91,6 +96,41 @@ def _edges(found: Mapping[str, tuple[str, ...]]) -> dict[str, frozenset[str]]:
         rest = {edge for p in parents[1:] for edge in (edges.get(p, ()) if p in found else (p,))}
         edges[commit] = first if first >= rest else first | rest
     return edges
+
+
+async def outside(mirror: MirrorRepository, head: str, commits: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """The commits in the history of `commits` but not of `head` -> their parents; parents first.  All must be here; one
+    that cannot be read is outside, and has no parents.  Raises GitError."""
+    try:
+        return await asyncio.to_thread(_walked, mirror.repository, head, commits)
+    except (pygit2.GitError, KeyError, ValueError, _Long):
+        return dict.fromkeys(commits, ()) | await _outside(mirror, head, commits)
+
+
+class _Long(Exception):
+    """More than is walked without a process."""
+
+
+def _walked(repository: pygit2.Repository, head: str, commits: Collection[str]) -> dict[str, tuple[str, ...]]:
+    order = pygit2.enums.SortMode.TOPOLOGICAL | pygit2.enums.SortMode.REVERSE
+    walker, found = repository.walk(None, order), dict[str, tuple[str, ...]]()
+    for tip in commits:
+        walker.push(tip)
+    walker.hide(head)
+    for commit in walker:
+        if len(found) >= WALKED_MAX:
+            raise _Long
+        found[str(commit.id)] = tuple(map(str, commit.parent_ids))
+    return found
+
+
+def nearest(found: Mapping[str, tuple[str, ...]], named: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+    """Commit of `found` (as `outside` gives them) -> the names of its nearest strict ancestors that have any."""
+    out: dict[str, frozenset[str]] = {}
+    for commit, parents in found.items():
+        names = [named.get(p) or out.get(p, _NONE) for p in parents]
+        out[commit] = names[0] if len(names) == 1 else frozenset(sorted(frozenset().union(*names))[:NEAREST_MAX])
+    return out
 
 
 async def _outside(mirror: MirrorRepository, head: str, commits: Collection[str]) -> dict[str, tuple[str, ...]]:

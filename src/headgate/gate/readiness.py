@@ -1,0 +1,137 @@
+"""May this change land now?  One answer for who comes in and, in every turn, for who is here already.
+
+After it came in, a change is asked again for everything that people may take back: that it is proposed, as this
+patchset; that it meets the pipeline's requirements; that what it needs has landed or is ahead.  What pipelines that
+neither land nor reveal anything require is asked once, and so is whatever only counts at the moment of coming in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Set
+from enum import StrEnum
+from typing import NamedTuple
+
+from headgate.config.model import Pipeline
+from headgate.gate.change import Change, Standing
+from headgate.gate.model import Item, World
+
+
+class Obstacle(StrEnum):
+    """Why a change may not land now, in order of precedence."""
+
+    GONE = "gone"
+    """Who proposed it withdrew it, or proposed something newer."""
+    CLOSED = "closed"
+    """Nobody withdrew it, but there is nowhere for it to land."""
+    LANDED = "landed"
+    """Its branch has it."""
+    UNMET = "unmet"
+    """A requirement of the pipeline."""
+    LACKING = "lacking"
+    """A change it needs has neither landed nor is it ahead."""
+    WAITING = "waiting"
+    """A change it needs is ahead, but failing: whether that one lands is not decided yet."""
+
+
+class Unready(NamedTuple):
+    obstacle: Obstacle
+    why: str
+    """For people; empty where whoever caused it knows."""
+
+
+def unready(item: Item, ahead: Set[str], failing: Set[str], world: World) -> Unready | None:
+    """What keeps `item` from landing behind the changes `ahead`, of which `failing` are failing (keys); None: nothing.
+    Of a ref that is no change nothing does."""
+    change = item.change
+    if not change.is_change:
+        return None
+    own = world.standings.get(change.key)
+    if own is not None and (found := _out_of_date(change, own, world)) is not None:
+        return found
+    if own is not None and guarded(world.pipeline) and not item.exempt and (why := unmet(world.pipeline, own)):
+        return Unready(Obstacle.UNMET, why)
+    return lacks(change, ahead, failing, world)
+
+
+def _out_of_date(change: Change, own: Standing, world: World) -> Unready | None:
+    """What has landed is still checked where nothing lands."""
+    if own.landed:
+        why = f"it has landed already: {change.commit[:8]} is in {change.branch} of {change.project}"
+        return Unready(Obstacle.LANDED, why) if world.dependent else None
+    if not own.open:
+        return Unready(Obstacle.CLOSED, own.reason) if own.reason else Unready(Obstacle.GONE, "")
+    if own.change.commit != change.commit and (world.dependent or world.pipeline.dequeue_on_new_patchset):
+        return Unready(Obstacle.GONE, "")
+    return None
+
+
+def lacks(change: Change, ahead: Collection[str], failing: Collection[str], world: World) -> Unready | None:
+    """What is wrong with the changes it needs, as far as they are not ahead of it."""
+    waits: Unready | None = None
+    for key in () if world.pipeline.ignore_dependencies else change.needs:
+        standing = world.standings.get(key)
+        if key in failing:
+            waits = waits or Unready(Obstacle.WAITING, f"the needed change {key} is failing")
+        elif key not in ahead and not (standing is not None and standing.landed):
+            return Unready(Obstacle.LACKING, _absent(key, standing, world))
+    return waits
+
+
+def _absent(key: str, standing: Standing | None, world: World) -> str:
+    """Why a needed change is not ahead."""
+    if standing is None:
+        return f"the needed change {key} is not known"
+    if not standing.open:
+        return f"the needed change {key} was {'closed: ' + standing.reason if standing.reason else 'withdrawn'}"
+    if world.dependent and (why := unmet(world.pipeline, standing)):
+        return f"a change it needs is not ready: {why}"
+    return f"the needed change {key} has not landed and is not ahead"
+
+
+# --- requirements
+
+
+def refused(pipeline: Pipeline, standing: Standing | None) -> str:
+    """Why the pipeline's requirements keep a change out; empty when they do not."""
+    if standing is None:
+        return "it is not known at its connection"
+    return unmet(pipeline, standing) if standing.change.is_change else ""
+
+
+def guarded(pipeline: Pipeline) -> bool:
+    """Does what is let in land, or see what only reviewed changes may?  Then asking by hand replaces no requirement."""
+    return bool(pipeline.lands) or pipeline.post_review
+
+
+def unfit(change: Change, world: World) -> str:
+    """Why this patchset does not meet the requirements of the pipeline; empty when it does."""
+    if not change.is_change:
+        return ""
+    standing = world.standings.get(change.key)
+    if standing is not None and standing.change.commit != change.commit:
+        return f"{change.id} of {change.project} is not the current patchset"
+    if standing is not None and standing.landed and world.dependent:
+        return f"{change.id} of {change.project} has landed already"
+    return refused(world.pipeline, standing)
+
+
+def unmet(pipeline: Pipeline, standing: Standing) -> str:
+    """Which of the pipeline's requirements keeps a change out; empty when none does."""
+    change = standing.change
+    if change.connection in pipeline.require_approved and not standing.is_approved:
+        return f"{change.key} is not approved"
+    facts = {"approved": standing.is_approved, "open": standing.open, "current-patchset": True}
+    for name, wanted in pipeline.require.get(change.connection, {}).items():
+        if name in facts and facts[name] != wanted:
+            return f"{change.key} is {'not ' if wanted else ''}{name}"
+    for name, unwanted in pipeline.reject.get(change.connection, {}).items():
+        if name in facts and facts[name] == unwanted:
+            return f"{change.key} is {'' if unwanted else 'not '}{name}"
+    return ""
+
+
+def needs_approval(item: Item, pipeline: Pipeline) -> bool:
+    """Must the server itself say, at the moment of landing, that the change is approved?"""
+    connection = item.change.connection
+    required = connection in pipeline.require_approved or pipeline.require.get(connection, {}).get("approved") is True
+    return required and not item.exempt and item.change.is_change

@@ -1,0 +1,285 @@
+"""May it land now?  Asked again in every turn, told as plays."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from headgate.gate.change import EventKind
+from headgate.gate.work import Enqueue
+from headgate.testing.plays import Play
+
+
+def at_the_gate(*names: str, window: int = 20) -> Play:
+    play = Play(window=window)
+    play.approve(*names)
+    play.merges()
+    return play
+
+
+def test_an_approval_that_is_taken_back_takes_the_change_out_at_once() -> None:
+    play = at_the_gate("A", "B")
+    play.unapprove("A")
+    assert play.ended == {"A": "FAILURE"} and "cannot land: p/master/A is not approved" in play.said["A"]
+    assert "is not approved" in play.reports[-1].work.note
+    assert play.builds == [] and play.merging_names == ["B"], "B was tested on it"
+    play.merges()
+    play.passes("B")
+    play.lands("B")
+    assert play.ended["B"] == "SUCCESS"
+
+
+def test_also_behind_the_window_and_behind_others() -> None:
+    play = at_the_gate("A", "B", "C", window=1)
+    play.unapprove("C")
+    play.unapprove("B")
+    assert play.queue == ["A"] and play.ended == {"B": "FAILURE", "C": "FAILURE"}
+    assert play.state.queues[0].window == 1 and play.builds == [("A", "unit")]
+
+
+def test_taking_approvals_back_says_nothing_of_tests__the_window_stays_and_nobody_counts_failures() -> None:
+    play = Play(window=8)
+    play.pipeline = replace(play.pipeline, disable_after=2)
+    play.approve("A", "B", "C")
+    for name in ("A", "B", "C"):
+        play.unapprove(name)
+    assert play.state.queues[0].window == 8
+    assert (play.state.failures, play.state.disabled) == (0, False)
+
+
+def test_all_jobs_passed_and_the_approval_goes_before_the_head_does() -> None:
+    play = at_the_gate("A", "B")
+    play.passes("B")
+    play.unapprove("B")
+    play.passes("A")
+    play.lands("A")
+    assert play.landing_names == [] and play.ended == {"A": "SUCCESS", "B": "FAILURE"}
+
+
+def test_who_is_approved_again_comes_in_again() -> None:
+    play = at_the_gate("A")
+    play.unapprove("A")
+    play.approve("A")
+    assert play.queue == ["A"] and play.merging_names == ["A"]
+
+
+def test_while_it_is_being_landed_the_server_decides() -> None:
+    play = at_the_gate("A")
+    play.passes("A")
+    assert next(iter(play.landing.values())).work.approved, "the server is to hold the approval"
+    play.unapprove("A")
+    assert play.queue == ["A"]
+    play.lands("A", error="its approval was withdrawn")
+    assert play.ended == {"A": "FAILURE"} and "is not approved" in play.said["A"]
+
+
+def test_the_server_may_know_before_the_gate_does() -> None:
+    play = at_the_gate("A")
+    play.passes("A")
+    play.lands("A", error="its approval was withdrawn")
+    assert play.ended == {"A": "MERGE_FAILURE"} and "its approval was withdrawn" in play.said["A"]
+
+
+def test_who_came_in_by_hand_and_may_needs_no_approval_to_stay_or_to_land() -> None:
+    play = Play()
+    play.propose(play.change("A"))
+    play.act(Enqueue(play.change("A"), "by-hand", unapproved=True))
+    play.approve("A")
+    play.unapprove("A")
+    assert play.queue == ["A"]
+    play.merges()
+    play.passes("A")
+    assert not next(iter(play.landing.values())).work.approved
+
+
+def test_who_came_in_by_hand_but_may_not_leaves_as_all_others() -> None:
+    play = Play()
+    play.propose(play.change("A"))
+    play.standings["p/master/A"] = replace(play.standings["p/master/A"], approved=play.change("A").commit)
+    play.act(Enqueue(play.change("A"), "by-hand"))
+    assert play.queue == ["A"]
+    play.unapprove("A")
+    assert play.queue == []
+
+
+def test_a_check_of_a_change_does_not_ask_again_what_it_requires() -> None:
+    play = Play(manager="independent")
+    play.pipeline = replace(play.pipeline, require={"git": {"approved": True}})
+    play.propose(play.change("A"))
+    play.approve("A")
+    play.event(EventKind.PROPOSED, play.change("A"))
+    assert play.queue == ["A"]
+    play.unapprove("A")
+    assert play.queue == ["A"], "nothing lands here, and nothing is revealed"
+    play.pipeline = replace(play.pipeline, post_review=True)
+    play.act()
+    assert play.queue == [], "what only reviewed changes may see is taken from it"
+
+
+@pytest.mark.parametrize("how", ["unapprove", "abandon", "replace"])
+def test_who_needs_a_change_that_leaves_leaves_too_and_says_why(how: str) -> None:
+    play = Play()
+    play.propose(play.change("A"))
+    play.propose(play.change("B", "A"))
+    play.approve("A", "B")
+    play.approve("C")
+    play.merges()
+    if how == "unapprove":
+        play.unapprove("A")
+    elif how == "abandon":
+        play.abandon("A")
+    else:
+        play.propose(play.change("A", commit="2" * 40))
+    why = {"unapprove": "p/master/A is not approved", "abandon": "p/master/A was withdrawn"}.get(how, "not approved")
+    assert play.queue == ["C"] and play.ended["B"] == "FAILURE" and why in play.said["B"]
+    assert play.merging_names == ["C"]
+    if how == "replace":
+        play.approve("A")
+        assert play.queue == ["C", "A", "B"], "and comes back with it"
+
+
+def test_who_needs_a_change_that_fails_waits_until_that_is_decided() -> None:
+    play = Play()
+    play.propose(play.change("A"))
+    play.propose(play.change("B", "A"))
+    play.approve("X", "A", "B")
+    play.merges()
+    play.fails("A")
+    assert play.queue == ["X", "A", "B"] and play.builds == [("X", "unit")]
+    play.passes("X")
+    play.lands("X")
+    assert play.ended == {"X": "SUCCESS", "A": "FAILURE", "B": "FAILURE"}
+
+
+# --- in check
+
+
+def checked_on_another() -> Play:
+    play = Play(manager="independent")
+    play.propose(play.change("A"))
+    play.propose(play.change("B", "A"))
+    play.merges()
+    play.passes("A")
+    assert play.ended == {"A": "SUCCESS"} and play.beneath("B") == ["A"]
+    return play
+
+
+def test_in_check_a_newer_patchset_of_what_is_needed_is_what_it_is_tested_on() -> None:
+    play = checked_on_another()
+    play.propose(play.change("A", commit="2" * 40))
+    assert ("B", "unit") not in play.builds, "the outdated one says nothing"
+    play.merges()
+    work = play.item("B").buildset
+    assert work is not None and work.state is not None
+    assert [item.commit for item in work.state.chain] == ["2" * 40, "B" * 40]
+    play.passes("B")
+    assert play.ended["B"] == "SUCCESS"
+
+
+def test_in_check_the_newer_patchset_may_need_more_itself() -> None:
+    play = checked_on_another()
+    play.propose(play.change("C"))
+    play.propose(play.change("A", "C", commit="2" * 40))
+    play.merges("B")
+    assert play.beneath("B") == ["C", "A"]
+
+
+def test_in_check_what_is_needed_need_not_be_approved_but_there() -> None:
+    play = checked_on_another()
+    play.approve("A")
+    play.unapprove("A")
+    assert ("B", "unit") in play.builds
+    play.abandon("A")
+    assert play.queue == [] and play.ended["B"] == "FAILURE"
+    assert "not tested any more: Depends-On: p/master/A: that change was abandoned" in play.said["B"]
+
+
+def test_in_check_what_is_needed_may_land_meanwhile() -> None:
+    play = checked_on_another()
+    play.pushes("A")
+    assert ("B", "unit") in play.builds and play.merging == {}
+    play.passes("B")
+    assert play.ended["B"] == "SUCCESS"
+
+
+def test_in_check_a_need_that_goes_in_a_circle_is_told() -> None:
+    play = checked_on_another()
+    play.propose(play.change("C", "B"))
+    play.propose(play.change("A", "C", commit="2" * 40))
+    assert play.ended["B"] == "FAILURE" and "goes in a circle" in play.said["B"]
+
+
+# --- the branch
+
+
+def test_a_change_that_somebody_pushed_to_its_branch_has_landed() -> None:
+    play = at_the_gate("A", "B")
+    play.pushes("A")
+    assert play.ended == {"A": "DEQUEUED"} and "It has landed already" in play.said["A"]
+    assert play.queue == ["B"]
+    play.act(Enqueue(play.change("A"), "again", unapproved=True))
+    assert play.queue == ["B"], "there is nothing to land"
+
+
+def test_a_branch_that_somebody_moves_resets_what_rests_on_it_at_once() -> None:
+    play = Play()
+    play.heads = {"p": "h0"}
+    play.propose(play.change("Q", project="q"))
+    play.approve("Q", "A", "B")
+    play.merges()
+    play.passes("A")
+    play.moves("h0", "h1")
+    assert play.merging_names == ["A", "B"] and play.builds == [("Q", "unit")], "q did not move"
+    play.heads = {"p": "h1"}
+    play.merges()
+    play.moves("h0", "h1")
+    assert play.merging_names == [], "the same told twice is no news"
+
+
+def test_what_lands_from_here_resets_nobody() -> None:
+    play = Play()
+    play.heads = {"p": "h0"}
+    play.approve("A", "B", "C")
+    play.merges()
+    a, ab = "A" * 40, "A" * 40 + "+" + "B" * 40
+    play.passes("A")
+    play.moves("h0", a)
+    assert play.landing_names == ["A"] and play.merging_names == [], "it is being landed"
+    play.lands("A")
+    play.moves("h0", a)
+    play.passes("B")
+    play.lands("B")
+    play.moves("h0", ab)
+    assert play.merging_names == [] and play.builds == [("C", "unit")]
+
+
+def test_somebody_pushes_after_what_landed_from_here() -> None:
+    play = Play()
+    play.heads = {"p": "h0"}
+    play.propose(play.change("Q", project="q"))
+    play.approve("A", "Q", "B")
+    play.merges()
+    play.passes("A")
+    play.lands("A")
+    play.moves("A" * 40, "h1")
+    assert play.builds == [("Q", "unit")] and play.merging_names == ["B"]
+
+
+def test_a_merge_under_way_may_have_read_the_old_head() -> None:
+    play = Play()
+    play.approve("A")
+    before = list(play.merging)
+    play.moves("h0", "h1")
+    assert play.merging_names == ["A"] and list(play.merging) != before
+
+
+def test_a_need_that_becomes_known_later_counts() -> None:
+    """Another change is proposed, of which this one is found to be a descendant."""
+    play = at_the_gate("B", "C")
+    play.propose(play.change("A"))
+    b = play.standings["p/master/B"]
+    play.standings["p/master/B"] = replace(b, change=replace(b.change, needs=("p/master/A",)))
+    play.act()
+    assert play.queue == ["C"] and "p/master/A is not approved" in play.said["B"]
+    play.approve("A")
+    assert play.queue == ["C", "A", "B"]
