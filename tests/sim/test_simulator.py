@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headgate.gate import absorb, decide
+from headgate.gate import absorb, decide, readiness
 from headgate.gate.model import BuildSet, Resume
 from headgate.recipes.backlog import Backlog
 from headgate.recipes.mirror import Mirror
@@ -22,7 +22,7 @@ from headgate.services.scheduler.tenant import TenantRunner
 from headgate.store.store import Store
 from headgate.store.types import Snapshot, Unavailable
 from headgate.testing.sim.kinds import CHECKED_EVERY, SERVED_EVERY
-from headgate.testing.sim.simulation import CUT_EVERY, Simulation, prepare, simulate
+from headgate.testing.sim.simulation import CUT_EVERY, DOUBTED_EVERY, Simulation, prepare, simulate
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "1000"))
 CHUNK = 50
@@ -65,6 +65,21 @@ def base_check_removed(patch: pytest.MonkeyPatch) -> None:
 
 def failures_land(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(decide, "result_of", lambda item: "SUCCESS")
+
+
+def an_approval_is_asked_for_once(patch: pytest.MonkeyPatch) -> None:
+    """At its coming in; what is landed is not held to it either."""
+    the_server_does_not_hold_the_approval(patch)
+    patch.setattr(readiness, "guarded", lambda pipeline: False)
+
+
+def the_server_does_not_hold_the_approval(patch: pytest.MonkeyPatch) -> None:
+    """It may go between the gate's last look and the push."""
+    patch.setattr(decide, "needs_approval", lambda item, pipeline: False)
+
+
+def what_is_needed_is_not_asked_for_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(readiness, "lacks", lambda *rest: None)
 
 
 def what_ran_beside_a_lost_build_goes_on(patch: pytest.MonkeyPatch) -> None:
@@ -218,6 +233,9 @@ MUTANTS: tuple[Mutant, ...] = (
     what_ran_beside_a_lost_build_goes_on,
     a_lost_pause_is_forgotten,
     failures_land,
+    an_approval_is_asked_for_once,
+    the_server_does_not_hold_the_approval,
+    what_is_needed_is_not_asked_for_again,
     events_not_consumed_in_the_turns_commit,
     requests_not_part_of_the_turns_commit,
     claims_outlive_their_worker,
@@ -232,10 +250,13 @@ MUTANTS: tuple[Mutant, ...] = (
 )
 
 AMONG = {
+    the_server_does_not_hold_the_approval: range(2, 400, DOUBTED_EVERY),
+    an_approval_is_asked_for_once: range(2, 200, DOUBTED_EVERY),
+    what_is_needed_is_not_asked_for_again: range(2, 800, DOUBTED_EVERY),
     what_a_cut_turn_left_is_not_cancelled: range(121, 200, CUT_EVERY),
     builds_are_told_to_go_on_in_another_commit: range(3105, 3400, CUT_EVERY * SERVED_EVERY),
     semaphores_are_written_blindly: range(450, 510, CHECKED_EVERY),
-    what_ran_beside_a_lost_build_goes_on: range(80, 150, SERVED_EVERY),
+    what_ran_beside_a_lost_build_goes_on: range(45, 150, SERVED_EVERY),
     a_lost_pause_is_forgotten: range(0, 150, SERVED_EVERY),
     a_push_is_followed_only_by_the_tenant_that_reads_it: range(342, 700, 2 * CHECKED_EVERY),
 }

@@ -163,6 +163,8 @@ class SimGit:
             return LandAnswer(work.buildset, True)
         if change.key not in world.open or world.open[change.key].change.commit != change.commit:
             return LandAnswer(work.buildset, False, error="the change is no longer proposed")
+        if work.approved and not world.open[change.key].is_approved:
+            return LandAnswer(work.buildset, False, error="its approval was withdrawn")
         own = next(item for item in work.state.chain if item.commit == change.commit)
         if merged(head, own) != work.commit:
             if not world.foreign:

@@ -160,7 +160,7 @@ class Judge(Through):
             raise Broken(f"off the map: {findings.unknown} {findings.undecodable}")
 
     def _no_fault_of_others(self, finished: Finished, landed: set[str]) -> None:
-        if finished.result != "FAILURE" or finished.change.needs:
+        if finished.result != "FAILURE" or finished.change.needs or "is not approved" in finished.message:
             return
         on = {commit for build in finished.builds for commit in self._world.failed.get(build.uuid, ())}
         beneath = {key for commit, key in self._world.proposed.items() if commit in on} - {finished.change.key}

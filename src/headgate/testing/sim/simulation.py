@@ -1,9 +1,10 @@
 """The whole gate under random schedules and faults: same seed, same run.
 
 Each process has its own connection to the store, which meets its troubles at random requests.  What is checked: what
-lands was tested on exactly the base it lands on, with the configuration it has there; nothing lands twice; every
-change ends with a result and a reason; the order within the queue is kept; no build is asked for once its base is
-abandoned; every write is made by whom the map names, under the lock it names; nothing is left behind.
+lands is proposed and approved at that very moment, and all it needs has landed; it was tested on exactly the base it
+lands on, with the configuration it has there; nothing lands twice; every change ends with a result and a reason; the
+order within the queue is kept; no build is asked for once its base is abandoned; every write is made by whom the map
+names, under the lock it names; nothing is left behind.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from headgate.testing.sim.intruder import Intruder
 from headgate.testing.sim.judge import Judge, Notes
 from headgate.testing.sim.kinds import KINDS_WITHIN, Kind, parsed
 from headgate.testing.sim.link import Dead, Link, Trouble
-from headgate.testing.sim.story import Story
+from headgate.testing.sim.story import Doubter, Story
 from headgate.testing.sim.world import Broken, World
 
 TIME_MAX_S = 400.0
@@ -55,6 +56,8 @@ SKEW_MAX_S = 300.0
 
 JUDGED_EVERY = 3
 """Of so many worlds one has its proposals judged apart, later."""
+DOUBTED_EVERY = 4
+"""Every so many seeds approvals are taken back at any moment."""
 FRESH_EVERY = 7
 """Every so many seeds begin with an empty store; the others with what a gate left that ran before."""
 CUT_EVERY, CUT_OPS_MAX = 4, 13
@@ -144,6 +147,8 @@ class Simulation:
 
     async def _people(self, world: World, chance: random.Random, judge: Judge) -> None:
         stories = [self._honest(world, chance, judge)]
+        if self.seed % DOUBTED_EVERY == DOUBTED_EVERY - 2:
+            stories.append(Doubter(world, random.Random(f"doubts {self.seed}")).run())
         if self.hostile and not self.harmless:
             stories.append(Intruder(world, random.Random(f"harm {self.seed}"), self.flood).run())
         await run_until(asyncio.Event(), *stories)

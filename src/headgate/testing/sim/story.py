@@ -15,6 +15,8 @@ CHANGES_MAX, OFTEN_MAX = 6, 2
 OFTEN = 0.9
 """Chance that there are no more than `OFTEN_MAX` changes: small worlds find most, and more of them are seen."""
 PAUSE_MAX_S = 2.0
+DOUBTS_MAX, DOUBT_PAUSE_MAX_S, GIVEN_AGAIN = 10, 1.0, 0.8
+"""How often approvals are taken back, how long apart, and with which chance they are given again."""
 
 
 @dataclass(slots=True)
@@ -89,3 +91,30 @@ class Story:
 
     def _some_open(self) -> str:
         return self.chance.choice(self._open())
+
+
+@dataclass(slots=True)
+class Doubter:
+    """Takes approvals back at any moment, also while something is being landed, and gives most of them again."""
+
+    world: World
+    chance: random.Random
+
+    async def run(self) -> None:
+        for _ in range(self.chance.randrange(1, DOUBTS_MAX + 1)):
+            await asyncio.sleep(self.chance.random() * DOUBT_PAUSE_MAX_S)
+            if approved := self._approved():
+                standing = self.world.open[self.chance.choice(approved)]
+                self.world.propose(standing.change, approved=False)
+                if self.chance.random() < GIVEN_AGAIN:
+                    await asyncio.sleep(self.chance.random() * DOUBT_PAUSE_MAX_S)
+                    self._give_again(standing.change)
+
+    def _approved(self) -> list[str]:
+        return sorted(k for k, s in self.world.open.items() if s.is_approved and s.change.project in PROJECTS)
+
+    def _give_again(self, change: Change) -> None:
+        """Unless it landed, or is another one now."""
+        now = self.world.open.get(change.key)
+        if now is not None and now.change == change:
+            self.world.propose(change, approved=True)

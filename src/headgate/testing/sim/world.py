@@ -141,9 +141,14 @@ class World:
         return {*self.gating, *added}
 
     def land(self, change: Change, head: str, state: RepoState) -> None:
-        """Raises Broken for what was not approved or not tested, and for a configuration that is wrong."""
-        if not self.open[change.key].is_approved:
+        """Raises Broken for what is not approved now or was not tested, for what lands before a change it needs, and
+        for a configuration that is wrong."""
+        standing = self.open[change.key]
+        if not standing.is_approved or standing.change.commit != change.commit:
             raise Broken(f"{change.key} lands though nobody has approved it")
+        landed = {one.key for one in self.landed}
+        if lacking := [key for key in standing.change.needs if key not in landed]:
+            raise Broken(f"{change.key} lands before {lacking}, which it needs")
         proposal = self.proposals.get(change.commit)
         if proposal is not None and not self._stands(proposal):
             raise Broken(f"{change.key} lands with a configuration that is wrong")
