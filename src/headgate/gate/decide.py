@@ -30,8 +30,7 @@ from headgate.gate.model import (
     World,
     with_queue,
 )
-from headgate.gate.needs import needs
-from headgate.gate.readiness import Obstacle, Unready, needs_approval, unready
+from headgate.gate.readiness import Obstacle, Unready, needs, needs_approval, unready
 from headgate.gate.report import result_of, text
 from headgate.gate.start import Base, abandon, start, stopped
 from headgate.gate.work import LandRequest

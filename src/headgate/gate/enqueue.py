@@ -26,8 +26,7 @@ from headgate.gate.model import (
     with_item,
     with_queue,
 )
-from headgate.gate.needs import needed_by, needs
-from headgate.gate.readiness import guarded, refused, unfit
+from headgate.gate.readiness import guarded, needed_by, needs, refused, unfit
 from headgate.gate.report import announces, filled, refusal
 from headgate.gate.work import ReportRequest
 

@@ -1,0 +1,108 @@
+"""What may land is asked until it has landed: played with real pushes."""
+
+from __future__ import annotations
+
+from headgate.testing.repositories import run_git
+
+from .headgate import Headgate, wait_for
+
+API = "code/api"
+
+
+def note(headgate: Headgate, commit: str, *words: str) -> str:
+    """Of the commit, once all of this is in it."""
+
+    def told() -> str:
+        found = headgate.repositories.note(API, commit)
+        return found if all(word in found for word in words) else ""
+
+    return str(wait_for(f"a note says {words}", told))
+
+
+def in_the_gate(headgate: Headgate) -> list[str]:
+    return [item["refs"][0]["id"].partition(",")[0] for item in headgate.items("gate")]
+
+
+def push(headgate: Headgate, *specs: str) -> None:
+    run_git("push", "-q", "-f", "origin", *specs, at=headgate.repositories.work(API))
+
+
+def held(headgate: Headgate, topic: str) -> str:
+    """An approved change whose job in the gate does not end; its commit."""
+    commit = headgate.repositories.propose(API, topic, {"HOLD": "x\n", topic: "x\n"})
+    note(headgate, commit, "Headgate (check)")
+    headgate.repositories.approve(API, topic)
+    wait_for(f"{topic} is tested", lambda: running(headgate, topic))
+    return commit
+
+
+def running(headgate: Headgate, topic: str, pipeline: str = "gate") -> list[str]:
+    """Ids of its builds that have begun."""
+    jobs = [j for i in headgate.items(pipeline) if i["refs"][0]["id"].startswith(f"{topic},") for j in i["jobs"]]
+    return [job["uuid"] for job in jobs if job["uuid"] and job["result"] is None]
+
+
+def on_top(headgate: Headgate, topic: str, files: dict[str, str]) -> str:
+    work = headgate.repositories.work(API)
+    headgate.repositories.write(API, files)
+    run_git("commit", "-q", "-m", topic, at=work)
+    push(headgate, f"HEAD:refs/for/master/{topic}")
+    return run_git("rev-parse", "HEAD", at=work)
+
+
+def test_an_approval_is_withdrawn_while_jobs_run_and_while_nobody_is_there(headgate: Headgate) -> None:
+    before = headgate.repositories.head(API)
+    first = held(headgate, "first")
+    push(headgate, ":refs/approved/master/first")
+    note(headgate, first, "Headgate (gate)", "This change cannot land", "is not approved")
+    wait_for("it is out", lambda: in_the_gate(headgate) == [])
+    second = held(headgate, "second")
+    headgate.kill()
+    push(headgate, ":refs/approved/master/second")
+    headgate.start()
+    note(headgate, second, "Headgate (gate)", "This change cannot land", "is not approved")
+    wait_for("it is out", lambda: in_the_gate(headgate) == [])
+    assert headgate.repositories.head(API) == before
+
+
+def test_the_tip_of_a_stack_waits_for_what_it_is_built_on(headgate: Headgate) -> None:
+    before = headgate.repositories.head(API)
+    lower = headgate.repositories.propose(API, "lower", {"line": "one\n"})
+    note(headgate, lower, "Headgate (check)")
+    upper = on_top(headgate, "upper", {"line": "two\n"})
+    note(headgate, upper, "Headgate (check)")
+    headgate.repositories.approve(API, "upper")
+    note(headgate, upper, "Headgate (gate)", "lower is not approved; this change will be enqueued once it is")
+    assert headgate.repositories.head(API) == before
+    headgate.repositories.approve(API, "lower")
+    for commit in (lower, upper):
+        note(headgate, commit, "Landed on master")
+    assert headgate.repositories.show(API, "line") == "two"
+
+
+def test_a_branch_is_moved_past_the_gate(headgate: Headgate) -> None:
+    held(headgate, "first")
+    builds = running(headgate, "first")
+    commit = headgate.repositories.propose(API, "beside", {"beside": "x\n"})
+    push(headgate, f"{commit}:refs/heads/master")
+    wait_for("it starts anew at once", lambda: (now := running(headgate, "first")) and now != builds)
+    assert in_the_gate(headgate) == ["first"]
+    first = run_git("rev-parse", "refs/for/master/first", at=headgate.repositories.hub / API)
+    run_git("checkout", "-q", "--detach", commit, at=headgate.repositories.work(API))
+    run_git("merge", "-q", "--no-edit", first, at=headgate.repositories.work(API))
+    push(headgate, "HEAD:refs/heads/master")
+    wait_for("what the branch has is out", lambda: in_the_gate(headgate) == [])
+
+
+def test_in_check_what_is_needed_gets_a_newer_patchset(headgate: Headgate) -> None:
+    repositories = headgate.repositories
+    repositories.write("config", {"jobs/unit": "#!/bin/sh\nwhile test -e SLOW -a ! -e lower2; do sleep 0.1; done\n"})
+    run_git("commit", "-q", "-m", "slow", at=repositories.work("config"))
+    run_git("push", "-q", "origin", "HEAD:refs/heads/master", at=repositories.work("config"))
+    lower = repositories.propose(API, "lower", {"lower1": "x\n"})
+    note(headgate, lower, "Headgate (check)", "SUCCESS")
+    upper = repositories.propose(API, "upper", {"SLOW": "x\n"}, message="upper\n\nDepends-On: code/api/master/lower")
+    wait_for("it is tested on what it needs", lambda: running(headgate, "upper", "check"))
+    repositories.propose(API, "lower", {"lower2": "x\n"})
+    told = note(headgate, upper, "Headgate (check)")
+    assert "SUCCESS" in told, "it ended on the newer one alone, on which its job does not wait for ever"
