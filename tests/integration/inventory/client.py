@@ -135,7 +135,8 @@ def objects(stub: runmetadata_pb2_grpc.RunmMetadataStub, part: pb.Partition) -> 
 
 
 def found(stub: runmetadata_pb2_grpc.RunmMetadataStub, *any: pb.ObjectFilter) -> list[str]:
-    return [one.name for one in stub.object_find(pb.ObjectFindRequest(session=ALICE, any=any))]
+    """Return the names, in an order of ours: without a sort, that of the answer is nobody's business."""
+    return sorted(one.name for one in stub.object_find(pb.ObjectFindRequest(session=ALICE, any=any)))
 
 
 def deletes(stub: runmetadata_pb2_grpc.RunmMetadataStub) -> None:

@@ -84,7 +84,7 @@ async def test_objects_over_http() -> None:
         assert (await web("GET", f"/v1/objects/{uuid}"))[1] == made["objects"][0]
         wanted = {"any": [{"require_items": [{"key": "zone", "value": "a/b"}], "require_tags": ["fast"]}]}
         status, found = await web("POST", "/v1/objects/search", {**wanted, "limit": 1, "with_count": True})
-        assert found["count"] == "2" and [o["name"] for o in found["objects"]] == ["m1"]
+        assert found["count"] == "2" and [o["name"] for o in found["objects"]] in (["m1"], ["m2"])
         assert (await web("GET", f"/v1/objects/{uuid}/history"))[1]["changes"][0]["kind"] == "CREATED"
 
         def told() -> str:

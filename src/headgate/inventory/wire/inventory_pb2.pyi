@@ -117,16 +117,20 @@ class SearchRequest(_message.Message):
     def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., any: _Optional[_Iterable[_Union[Filter, _Mapping]]] = ..., limit: _Optional[int] = ..., page_token: _Optional[str] = ..., sort: _Optional[_Iterable[_Union[Sort, _Mapping]]] = ..., with_count: bool = ...) -> None: ...
 
 class SearchResponse(_message.Message):
-    __slots__ = ("objects", "next_page_token", "revision", "count")
+    __slots__ = ("objects", "next_page_token", "revision", "count", "count_is_least", "bounded")
     OBJECTS_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
+    COUNT_IS_LEAST_FIELD_NUMBER: _ClassVar[int]
+    BOUNDED_FIELD_NUMBER: _ClassVar[int]
     objects: _containers.RepeatedCompositeFieldContainer[Object]
     next_page_token: str
     revision: int
     count: int
-    def __init__(self, objects: _Optional[_Iterable[_Union[Object, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., revision: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+    count_is_least: bool
+    bounded: bool
+    def __init__(self, objects: _Optional[_Iterable[_Union[Object, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., revision: _Optional[int] = ..., count: _Optional[int] = ..., count_is_least: bool = ..., bounded: bool = ...) -> None: ...
 
 class GetObjectRequest(_message.Message):
     __slots__ = ("session", "uuid", "type", "name")

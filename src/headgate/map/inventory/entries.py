@@ -28,6 +28,17 @@ def indexes(places: InventoryMap, object: Object, per_project: bool) -> dict[str
     return found
 
 
+def marker(places: InventoryMap, object: Object, posting: Posting) -> str | None:
+    """Return the path by which the object is in a posting list of its partition and type; None, if it is in none."""
+    tree = places.partitions.tree(object.partition)
+    if posting.kind == "tag":
+        return tree.tags.tag(posting.key).object(object.uuid).path if posting.key in object.tags else None
+    value = object.properties.get(posting.key)
+    if value is None:
+        return None
+    return tree.properties.by_type(object.type).key(posting.key).value(value).object(object.uuid).path
+
+
 def listed(places: InventoryMap, partition: str, type: str, posting: Posting) -> str:
     """The directory in which the objects of a posting list are; of a list by tag, objects of every type."""
     tree = places.partitions.tree(partition)

@@ -31,5 +31,9 @@ class Unmet(Refused):
     """Something it stands on is missing or in the way: a partition, a type, objects that still exist."""
 
 
+class Broad(Refused):
+    """More would have to be looked at than one question may cost: ask for less."""
+
+
 class Expired(Refused):
     """That moment is no longer kept: begin anew."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import msgspec
@@ -14,22 +15,31 @@ from headgate.inventory.filters import Filter, Sort
 from headgate.inventory.journal import Change, Event
 from headgate.inventory.model import Caller, Definition, Object
 from headgate.inventory.names import Invalid
-from headgate.inventory.permissions import visible
+from headgate.inventory.permissions import hidden, visible
 from headgate.map.inventory.places import InventoryMap
 from headgate.services.inventory.admin import Admin
 from headgate.services.inventory.draft import Remove, Step, owned, parts
-from headgate.services.inventory.errors import Denied, NotFound, Stale, Unmet
+from headgate.services.inventory.errors import Broad, Denied, Expired, NotFound, Stale, Unmet
 from headgate.services.inventory.facts import Basis, Facts
 from headgate.services.inventory.journal import Commit, Journal
-from headgate.services.inventory.paging import Token, after_marker, changes_facts, digest, seen
-from headgate.services.inventory.search import Condition, Found, Query, Search
+from headgate.services.inventory.lanes import Condition, Position, Query
+from headgate.services.inventory.paging import Token, after_marker, changes_facts, digest, seen, wrong_marker
+from headgate.services.inventory.search import DEFAULTS, Bounds, Found, Moment, Plan, Search
 from headgate.services.inventory.writer import Writer, Written
 from headgate.store.store import Store
 
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1_000
 """Objects of one page."""
+EVERY_MAX_S = 60.0
+"""Of an answer that is not in pages."""
+TOLD_MAX = 100
+"""Changes told to a watcher at a time."""
 CONDITIONS_MAX = 200
 """Filters x partitions x types of one search."""
+
+
+_Rules = dict[tuple[str, str], dict[str, Definition | None]]
+"""(partition, type) -> kind -> definition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +48,23 @@ class Page:
     next_token: str
     revision: int
     count: int | None
+    count_is_least: bool = False
+    """There may be more: counting has a bound."""
+    bounded: bool = False
+    """It was ended by a bound: there may be more matches although it is not full."""
 
 
 class Inventory:
     """`journal.run()` must be running."""
 
     def __init__(
-        self, store: Store, places: InventoryMap, clock: Callable[[], int], *, compatible: bool = False
+        self,
+        store: Store,
+        places: InventoryMap,
+        clock: Callable[[], int],
+        *,
+        compatible: bool = False,
+        bounds: Bounds = DEFAULTS,
     ) -> None:
         """`compatible`: with the definitions of runm-metadata, which judges a provider before its type is forgotten."""
         self.places = places
@@ -53,7 +73,7 @@ class Inventory:
         self.journal.on_facts(self.facts.forget)
         self.admin = Admin(self.facts, self.journal, clock, compatible=compatible)
         self._writer = Writer(self.facts, self.journal, clock, compatible=compatible)
-        self._search = Search(store, places, self.journal)
+        self._search = Search(store, places, self.journal, bounds)
 
     async def begin(self) -> None:
         await self.admin.begin()
@@ -149,43 +169,71 @@ class Inventory:
         at = Token.read(token, asked) if token else None
         query = await self._query(caller, any)
         moment = await self._search.moment(at.revision if at else None)
-        if sorts or count:
-            found = await self._search.every(query, moment)
-            total = len(found)
-            if sorts:
-                found = self._sorted(query, found, sorts)
-                told = at.told if at else 0
-            else:
-                told = sum(one.position <= at.after for one in found) if at else 0
-            part, more = found[told : told + limit], told + limit < total
-            told += len(part)
-            after = part[-1].position if part else ""
-        else:
-            part, after = await self._search.page(query, moment, at.after if at else "", limit)
-            told, total, more = 0, 0, bool(after)
-        next_token = Token(moment.revision, after, told, asked).text() if more else ""
-        return Page(self._told(query, part), next_token, moment.revision, total if count else None)
+        plan = Plan(at.plan) if at else await self._search.plan(query)
+        if len(plan.chosen) != len(query.conditions):
+            raise Expired("partitions or types have changed since the page before; begin anew")
+        if sorts:
+            begun = at or Token(moment.revision, plan.chosen, 0, "", 0, asked)
+            return await self._sorted_page(query, plan, moment, sorts, begun, limit)
+        part = await self._search.page(query, plan, moment, at.after if at else None, limit)
+        next_token = Token(moment.revision, plan.chosen, *part.reached, 0, asked).text() if part.reached else ""
+        page = Page(self._told(query, part.found), next_token, moment.revision, None, bounded=part.bounded)
+        if not count:
+            return page
+        whole = await self._search.gathered(query, plan, moment)
+        return replace(page, count=len(whole.found), count_is_least=whole.reached is not None)
+
+    async def several(self, caller: Caller, any: Sequence[Filter], limit: int) -> list[Found]:
+        """Return the first of all that match, at most `limit`."""
+        return [one async for one in self.every(caller, any, limit=limit)]
+
+    async def _sorted_page(
+        self, query: Query, plan: Plan, moment: Moment, sorts: Sequence[Sort], at: Token, limit: int
+    ) -> Page:
+        """Return a page in an order that no index has.  Raise Broad, Invalid."""
+        found = self._sorted(query, await self._search.every(query, plan, moment), sorts)
+        part, told = found[at.told : at.told + limit], at.told + limit
+        token = Token(moment.revision, plan.chosen, 0, "", told, at.asked).text() if told < len(found) else ""
+        return Page(self._told(query, part), token, moment.revision, len(found))
 
     async def every(
         self, caller: Caller, any: Sequence[Filter], *, limit: int = 0, marker: str = "", sorts: Sequence[Sort] = ()
     ) -> AsyncIterator[Found]:
-        """All that match, in order, after the object with the uuid `marker`; at most `limit` if there is one."""
+        """All that match, after the object with the uuid `marker`; at most `limit` if there is one.
+
+        Raise Broad when it takes too long, or for an order that no index has.
+        """
         query = await self._query(caller, any)
-        moment = await self._search.moment(None)
-        after, left = "", limit or None
-        if sorts or marker:
-            found = await self._search.every(query, moment)
-            found = self._sorted(query, found, sorts) if sorts else found
+        moment, plan = await self._search.moment(None), await self._search.plan(query)
+        left = limit or None
+        if sorts:
+            found = self._sorted(query, await self._search.every(query, plan, moment), sorts)
             for one in self._told(query, after_marker(found, marker)[:left]):
                 yield one
             return
-        while True:
-            part, after = await self._search.page(query, moment, after, min(left or LIMIT_MAX, LIMIT_MAX))
-            for one in self._told(query, part):
+        after = await self._marked(query, plan, marker) if marker else None
+        until_s = asyncio.get_running_loop().time() + EVERY_MAX_S
+        while asyncio.get_running_loop().time() < until_s:
+            part = await self._search.page(query, plan, moment, after, min(left or LIMIT_MAX, LIMIT_MAX))
+            for one in self._told(query, part.found):
                 yield one
-            left = left - len(part) if left else None
-            if not after or left == 0:
+            left = left - len(part.found) if left else None
+            if part.reached is None or left == 0:
                 return
+            after = part.reached
+        raise Broad(f"this took longer than {EVERY_MAX_S:.0f} s; ask for pages: a limit, and a marker to go on from")
+
+    async def _marked(self, query: Query, plan: Plan, marker: str) -> Position:
+        """Return where the object with this uuid stands.  Raise Invalid when it does not match."""
+        if names.is_uuid(marker):
+            address = self.places.objects.by_uuid(names.normal(marker)).record
+            entry = await self.facts.store.get(address.path)
+            object = address.decode(entry.value) if entry else None
+            if object is not None and query.matches(object):
+                position = self._search.position(query, plan, object)
+                if position is not None:
+                    return position
+        raise wrong_marker(marker)
 
     async def changes(
         self, caller: Caller, any: Sequence[Filter], revision: int, *, quiet_s: float
@@ -199,7 +247,13 @@ class Inventory:
             revision = await self.journal.now()
             await self.journal.reach(revision)
         async for commits, reached in self.journal.follow(revision, quiet_s=quiet_s):
-            told = [(one, commit) for commit in commits for one in seen(query, commit)]
+            told: list[tuple[Change, Commit]] = []
+            for commit in commits:
+                told += [(one, commit) for one in seen(query, commit)]
+                if len(told) >= TOLD_MAX:
+                    yield told, commit.revision
+                    told = []
+                    await self._search.turns.turn()
             if changes_facts(commits):
                 query = await self._query(caller, any)
             yield told, reached
@@ -245,9 +299,8 @@ class Inventory:
         definition = await Basis(self.facts).definition(object.partition, object.type, object.kind)
         return visible(object, definition, caller)
 
-    async def _shown(self, caller: Caller, conditions: Iterable[Condition]) -> Callable[[Object], Object]:
+    def _shown(self, caller: Caller, rules: _Rules) -> Callable[[Object], Object]:
         """What the caller may see of any object that a condition is about."""
-        rules = await self._rules({(one.partition, one.type) for one in conditions})
 
         def shown(object: Object) -> Object:
             found = rules.get((object.partition, object.type))
@@ -257,7 +310,7 @@ class Inventory:
 
         return shown
 
-    async def _rules(self, about: Iterable[tuple[str, str]]) -> dict[tuple[str, str], dict[str, Definition | None]]:
+    async def _rules(self, about: Iterable[tuple[str, str]]) -> _Rules:
         """(partition, type) -> kind -> definition; the kind "" is for every kind without one of its own."""
         basis = Basis(self.facts)
         found = {}
@@ -292,7 +345,13 @@ class Inventory:
                 f"this is {len(conditions)} combinations of filter, partition and type; "
                 f"at most {CONDITIONS_MAX} can be searched at once"
             )
-        return Query(conditions, types, await self._shown(caller, conditions))
+        rules = await self._rules({(one.partition, one.type) for one in conditions})
+
+        def secret(one: Condition) -> frozenset[str]:
+            found = rules.get((one.partition, one.type), {}).values()
+            return frozenset().union(*(hidden(definition, caller) for definition in found))
+
+        return Query(conditions, types, self._shown(caller, rules), secret)
 
     def _limit(self, limit: int) -> int:
         if limit > LIMIT_MAX:

@@ -14,17 +14,25 @@ from headgate.inventory.journal import Change, Kind
 from headgate.inventory.model import Caller
 from headgate.inventory.names import Invalid, is_uuid, normal
 from headgate.services.inventory.journal import Commit
-from headgate.services.inventory.search import Found, Query
+from headgate.services.inventory.lanes import Position, Query
+from headgate.services.inventory.search import Found
 
 
 class Token(msgspec.Struct, frozen=True, array_like=True):
-    """Where a page ended: the moment that all pages show, the last position, how many were told before."""
+    """Where a page ended: the moment that all pages show, by which indexes it is found, the last position in them, how
+    many were told before where another order is wanted."""
 
     revision: int
-    after: str
+    plan: tuple[int, ...]
+    lane: int
+    within: str
     told: int
     asked: str
     """Digest of the question: a token goes with no other one."""
+
+    @property
+    def after(self) -> Position:
+        return self.lane, self.within
 
     def text(self) -> str:
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
@@ -55,7 +63,11 @@ def after_marker(found: Sequence[Found], marker: str) -> Sequence[Found]:
     for number, one in enumerate(found):
         if one.object.uuid == wanted:
             return found[number + 1 :]
-    raise Invalid(f"marker {marker!r} is not the uuid of an object that matches")
+    raise wrong_marker(marker)
+
+
+def wrong_marker(marker: str) -> Invalid:
+    return Invalid(f"marker {marker!r} is not the uuid of an object that matches")
 
 
 def seen(query: Query, commit: Commit) -> Iterator[Change]:

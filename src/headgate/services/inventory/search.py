@@ -1,32 +1,51 @@
-"""Finding objects by the indexes.
+"""Finding objects by the indexes, a portion at a time.
 
 Every answer shows one moment: what changed while the store was read is undone with the journal, which is also how
-later pages show the moment of the first.  Posting lists are read side by side, in growing pieces, until one has
-ended: nothing longer than a small multiple of the shortest is ever read, and what was long the last time comes last.
+later pages show the moment of the first.  A page goes through one index after the other (`lanes`), each in its own
+order, from where the page before ended: it costs what is on it, however many matches there are.  What else must be
+looked at is bounded, and where the bound ends a page early it says so.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headgate.inventory.filters import Filter, Posting, postings
-from headgate.inventory.journal import undone
+from headgate.inventory.filters import Posting
 from headgate.inventory.model import Object
-from headgate.map.inventory import entries
 from headgate.map.inventory.places import InventoryMap
+from headgate.services.inventory.errors import Broad
 from headgate.services.inventory.journal import Journal
+from headgate.services.inventory.lanes import Condition, Lane, Position, Query, direct, lane, lanes, unions
 from headgate.store.store import Store
 from headgate.store.types import Entry
 
-FIRST_PIECE_MAX = 1_500
-"""Of each posting list; then GROWTH times as many."""
-GROWTH = 8
-LENGTHS_MAX = 10_000
-"""Lists whose length is remembered."""
-LISTED_PIECE_MIN, LISTED_PIECE_MAX = 20, 200
-"""Names read at a time when all objects of a type are wanted."""
+PIECE_MIN, PIECE_MAX = 20, 100
+"""Entries of an index read at a time."""
+PORTION_MAX = 2 * PIECE_MAX
+"""Entries read between two looks of the loop at everybody else: so many of an index, and the objects they lead to."""
+PROBED_MAX = 100
+"""Entries of a posting list that are read to tell which list is the shortest."""
+PROBES_MAX = 16
+"""Lists that are compared so."""
+MOMENTS_MAX = 8
+"""Moments that are remembered, each with what was changed since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of what one answer may cost."""
+
+    examined_max: int = 5_000
+    """Entries of indexes looked at for one page; then it ends, with fewer matches or none."""
+    gathered_max: int = 20_000
+    """The same for what needs all matches at once: an order that no index has, a count."""
+    page_max_s: float = 5.0
+    """The same in time."""
+
+
+DEFAULTS = Bounds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,272 +54,271 @@ class Found:
 
     object: Object
     generation: int
-    position: str
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """One filter, in one partition, for one type."""
-
-    partition: str
-    type: str
-    per_project: bool
-    filter: Filter
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """Conditions, of which one must hold; `shown` is what the one who asks may see of an object."""
-
-    conditions: Sequence[Condition]
-    scopes: dict[str, bool]
-    """Type -> are its names unique in a project?"""
-    shown: Callable[[Object], Object]
-
-    def matches(self, object: Object) -> bool:
-        seen = self.shown(object)
-        return any(
-            one.partition == object.partition and one.type == object.type and one.filter.matches(seen)
-            for one in self.conditions
-        )
+    position: Position
 
 
 @dataclass(slots=True)
 class Moment:
-    """What is shown: the state at `revision`, by undoing what came later."""
+    """What is shown: the state at `revision`, by undoing what came later, as far as `reached`."""
 
     revision: int
+    reached: int = 0
     before: dict[str, Object | None] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """For each condition which union of its posting lists leads to its matches; -1: none does."""
+
+    chosen: tuple[int, ...]
+    read: Mapping[str, Sequence[Entry]] = field(default_factory=dict)
+    """The begin of lists that were compared, by directory and what they begin with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Matches in order; where to go on, if there may be more; and whether a bound ended it."""
+
+    found: list[Found]
+    reached: Position | None
+    bounded: bool = False
+
+
+@dataclass(slots=True)
+class _Budget:
+    """What may still be looked at."""
+
+    entries: int
+    until_s: float
+
+    @property
+    def spent(self) -> bool:
+        return self.entries <= 0 or asyncio.get_running_loop().time() > self.until_s
+
+
+class Turns:
+    """A line in which all who read wait: one goes on between two looks of the loop at everybody else."""
+
+    def __init__(self) -> None:
+        self._line = asyncio.Lock()
+
+    async def turn(self) -> None:
+        async with self._line:
+            await asyncio.sleep(0)
+
+
 class Search:
-    def __init__(self, store: Store, places: InventoryMap, journal: Journal) -> None:
-        self._store, self._places, self._journal = store, places, journal
-        self._lengths: _Lengths = {}
+    def __init__(self, store: Store, places: InventoryMap, journal: Journal, bounds: Bounds) -> None:
+        self._store, self._places, self._journal, self._bounds = store, places, journal, bounds
+        self.turns = Turns()
+        self._moments: dict[int, Moment] = {}
 
     async def moment(self, revision: int | None) -> Moment:
         """Of a page's token, or now.  Raises Expired."""
-        return Moment(await self._journal.now() if revision is None else revision)
+        revision = await self._journal.now() if revision is None else revision
+        moment = self._moments.pop(revision, None) or Moment(revision, revision)
+        while len(self._moments) >= MOMENTS_MAX:
+            del self._moments[next(iter(self._moments))]
+        self._moments[revision] = moment
+        return moment
 
-    async def every(self, query: Query, moment: Moment) -> list[Found]:
-        """All matches, in order."""
-        direct = [one for one in query.conditions if self._direct(one)]
-        listed = [one for one in query.conditions if not self._direct(one)]
-        found: dict[str, Found] = {}
-        lists: _Lists = {}
-        for uuids in await asyncio.gather(*(self._uuids(one, lists) for one in direct)):
-            found |= await self._fetched(query, [uuid for uuid in uuids if uuid not in found])
-        for root in self._roots(listed):
-            piece = await self._names(root, "", LISTED_PIECE_MAX)
-            while piece:
-                found |= await self._fetched(query, [_uuid(entry) for entry in piece])
-                piece = await self._names(root, piece[-1].path, LISTED_PIECE_MAX)
-        await self._undo(moment)
-        kept = [one for one in found.values() if one.object.uuid not in moment.before]
-        kept += self._earlier(query, moment)
-        return sorted(kept, key=lambda one: one.position)
+    async def plan(self, query: Query) -> Plan:
+        """Return by which indexes matches are found: of posting lists by the shortest."""
+        read: dict[str, Sequence[Entry]] = {}
+        return Plan(tuple([await self._chosen(query, one, read) for one in query.conditions]), read)
 
-    async def page(self, query: Query, moment: Moment, after: str, limit: int) -> tuple[list[Found], str]:
-        """The next matches in order after a position, and the position to go on from; empty: there is nothing more.
+    async def page(self, query: Query, plan: Plan, moment: Moment, after: Position | None, limit: int) -> Part:
+        """Return the next matches in order."""
+        return await self._part(query, plan, moment, after, limit, self._bounds.examined_max)
 
-        Fewer than `limit` may come although there are more.
-        """
-        if all(self._direct(one) for one in query.conditions):
-            found = [one for one in await self.every(query, moment) if one.position > after]
-            return found[:limit], found[limit - 1].position if len(found) > limit else ""
-        found, reached = await self._listed(query, after, limit)
+    async def gathered(self, query: Query, plan: Plan, moment: Moment) -> Part:
+        """Return all matches, or, `bounded`, as many as were found before it was too much."""
+        return await self._part(query, plan, moment, None, self._bounds.gathered_max, self._bounds.gathered_max)
+
+    async def every(self, query: Query, plan: Plan, moment: Moment) -> list[Found]:
+        """Return all matches.  Raise Broad."""
+        part = await self.gathered(query, plan, moment)
+        if part.reached is not None:
+            raise Broad(
+                f"more than {self._bounds.gathered_max} objects would have to be looked at before the first can be "
+                "told in this order; ask for fewer with the filter, or without the order"
+            )
+        return part.found
+
+    def position(self, query: Query, plan: Plan, object: Object) -> Position | None:
+        """Return where the object stands in the order; None, if it is not in it."""
+        return self._first(query, lanes(self._places, query, plan.chosen), object)
+
+    # ---- going through lanes
+
+    async def _part(
+        self, query: Query, plan: Plan, moment: Moment, after: Position | None, limit: int, most: int
+    ) -> Part:
+        going = lanes(self._places, query, plan.chosen)
+        budget = _Budget(most, asyncio.get_running_loop().time() + self._bounds.page_max_s)
+        found: list[Found] = []
+        reached: Position | None = None
+        number, within = after or (0, "")
+        while number < len(going):
+            ended, within = await self._through(query, going, (number, within), limit, found, budget, plan)
+            if ended:
+                number, within = number + 1, ""
+            if number < len(going) and (len(found) >= limit or budget.spent):
+                reached = (number, within)
+                break
         await self._undo(moment)
         kept = [one for one in found if one.object.uuid not in moment.before]
-        earlier = self._earlier(query, moment)
-        kept += [one for one in earlier if one.position > after and (not reached or one.position <= reached)]
+        for one in await self._earlier(query, going, moment):
+            if (after is None or one.position > after) and (reached is None or one.position <= reached):
+                kept.append(one)
         kept.sort(key=lambda one: one.position)
         if len(kept) > limit:
-            return kept[:limit], kept[limit - 1].position
-        return kept, reached
+            return Part(kept[:limit], kept[limit - 1].position)
+        return Part(kept, reached, reached is not None and len(kept) < limit)
 
-    async def _listed(self, query: Query, after: str, limit: int) -> tuple[list[Found], str]:
-        """As `page`, as things are: by the names of every type that may match."""
-        found: list[Found] = []
-        piece_max = min(LISTED_PIECE_MAX, max(limit, LISTED_PIECE_MIN))
-        for root in self._roots(query.conditions):
-            if after > f"{root}/\U0010ffff":
-                continue
-            position = after if after.startswith(f"{root}/") else ""
-            while piece := await self._names(root, position, piece_max):
-                fetched = await self._fetched(query, [_uuid(entry) for entry in piece])
-                found += sorted(fetched.values(), key=lambda one: one.position)
-                position = piece[-1].path
-                if len(found) >= limit:
-                    return found, position
-                if len(piece) < piece_max:
-                    break
-        return found, ""
+    async def _through(
+        self,
+        query: Query,
+        going: Sequence[Lane],
+        after: Position,
+        limit: int,
+        found: list[Found],
+        budget: _Budget,
+        plan: Plan,
+    ) -> tuple[bool, str]:
+        """Add what one lane has from there on; return whether that is all of it, and how far it was gone through."""
+        number, within = after
+        lane = going[number]
+        while True:
+            await self.turns.turn()
+            piece_max = min(PIECE_MAX, max(PIECE_MIN, limit - len(found)))
+            piece = await self._piece(lane, within, piece_max, plan)
+            for place, object, generation in await self._objects(lane, piece):
+                if query.matches(object) and self._claimed(query, going, number, object):
+                    found.append(Found(object, generation, (number, place)))
+            budget.entries -= max(1, len(piece))
+            if piece:
+                within = piece[-1][0]
+            if len(piece) < piece_max or lane.exact:
+                return True, within
+            if len(found) >= limit or budget.spent:
+                return False, within
 
-    def _roots(self, conditions: Iterable[Condition]) -> list[str]:
-        """Directories of names that hold every match, in order, none inside another."""
-        roots = set()
-        for one in conditions:
-            project = one.filter.project if one.per_project and one.filter.project else None
-            roots.add(entries.names_of(self._places, one.partition, one.type, project))
-        apart = [root for root in roots if not any(root.startswith(f"{other}/") for other in roots)]
-        return sorted(apart, key=lambda root: f"{root}/")
-
-    async def _names(self, root: str, after: str, piece_max: int) -> Sequence[Entry]:
-        return await self._store.scan(root, after=after.removeprefix(f"{root}/"), limit=piece_max)
-
-    def _direct(self, condition: Condition) -> bool:
-        """Is there an index that leads to its matches, without going through all objects of the type?"""
-        wanted = condition.filter
-        return (
-            wanted.uuids is not None
-            or wanted.uuid_prefix is not None
-            or (wanted.name is not None and self._named(condition) is not None)
-            or bool(postings(wanted.wanted))
+    async def _piece(
+        self, lane: Lane, after: str, piece_max: int, plan: Plan
+    ) -> Sequence[tuple[str, str, Entry | None]]:
+        """Return the next entries: where each is, to which object it leads, and the record if it was read with it."""
+        if lane.uuids:
+            return [(uuid, uuid, None) for uuid in lane.uuids if uuid > after][:piece_max]
+        start = len(lane.directory) + 1
+        if lane.exact:
+            entry = None if after else await self._store.get(f"{lane.directory}/{lane.begins}")
+            return [(lane.begins, lane.uuid(entry), None)] if entry else []
+        begun = None if after else plan.read.get(lane.path)
+        read = (
+            begun[:piece_max]
+            if begun is not None
+            else await self._store.scan(lane.directory, begins=lane.begins, after=after, limit=piece_max)
         )
+        records = lane.directory == self._places.objects.by_uuid.path
+        return [(one.path[start:], lane.uuid(one), one if records else None) for one in read]
 
-    def _named(self, condition: Condition) -> str | None:
-        """The directory in which the name of a match is; None when it may be in several."""
-        wanted = condition.filter
-        if condition.per_project and not wanted.project:
-            return None
-        of_type = self._places.partitions.tree(condition.partition).objects.by_type(condition.type)
-        names = of_type.by_project(wanted.project or "").by_name if condition.per_project else of_type.by_name
-        return names.path
-
-    async def _uuids(self, condition: Condition, lists: _Lists) -> Sequence[str]:
-        """Of a superset of the matches; by the index that leads there soonest."""
-        wanted = condition.filter
-        if wanted.uuids is not None:
-            return list(dict.fromkeys(wanted.uuids))
-        directory = self._named(condition)
-        if wanted.name is not None and directory is not None:
-            return await self._by_name(directory, wanted.name, wanted.name_prefix)
-        if wanted.uuid_prefix is not None:
-            records = self._places.objects.by_uuid.path
-            return [entries.last(one.path) for one in await self._whole(records, wanted.uuid_prefix)]
-        return await self._intersected(condition, lists)
-
-    async def _by_name(self, directory: str, name: str, prefix: bool) -> list[str]:
-        begins = entries.component(name, prefix=prefix)
-        if prefix:
-            return [_uuid(entry) for entry in await self._whole(directory, begins)]
-        entry = await self._store.get(f"{directory}/{begins}")
-        return [_uuid(entry)] if entry else []
-
-    async def _whole(self, directory: str, begins: str) -> list[Entry]:
-        """All entries that begin so."""
-        found: list[Entry] = []
-        piece_max = FIRST_PIECE_MAX
-        while True:
-            after = found[-1].path.removeprefix(f"{directory}/") if found else ""
-            piece = await self._store.scan(directory, begins=begins, after=after, limit=piece_max)
-            found += piece
-            if len(piece) < piece_max:
-                return found
-            piece_max *= GROWTH
-
-    async def _intersected(self, condition: Condition, lists: _Lists) -> Sequence[str]:
-        """Uuids that are in one list of every union, as far as the lists were read when the first union ended."""
-        unions = [
-            _Union([self._list(condition, posting, lists) for posting in union])
-            for union in postings(condition.filter.wanted)
+    async def _objects(
+        self, lane: Lane, piece: Sequence[tuple[str, str, Entry | None]]
+    ) -> list[tuple[str, Object, int]]:
+        """Return the objects that entries lead to, as far as there are any, with where each is and its generation."""
+        addresses = [self._places.objects.by_uuid(uuid or "0").record for _, uuid, _ in piece]
+        if piece and piece[0][2] is not None:
+            entries: Sequence[Entry | None] = [one[2] for one in piece]
+        else:
+            entries = await self._store.get_many([address.path for address in addresses])
+        return [
+            (place, address.decode(entry.value), entry.version)
+            for (place, _, _), address, entry in zip(piece, addresses, entries, strict=True)
+            if entry is not None
         ]
-        piece_max = FIRST_PIECE_MAX
-        while True:
-            promising = [union for union in unions if not any(one.long(piece_max) for one in union.lists)]
-            await asyncio.gather(*(one.read(piece_max) for union in promising or unions for one in union.lists))
-            whole = sorted((union for union in unions if union.ended), key=lambda union: len(union.uuids))
-            if whole:
-                found = set(whole[0].uuids)
-                for union in whole[1:]:
-                    found &= union.uuids
-                return sorted(found)
-            piece_max *= GROWTH
 
-    def _list(self, condition: Condition, posting: Posting, lists: _Lists) -> _List:
-        """One for all conditions that need it."""
-        directory = entries.listed(self._places, condition.partition, condition.type, posting)
-        begins = entries.component(posting.value, prefix=True) if posting.prefix else ""
-        return lists.setdefault((directory, begins), _List(self._store, directory, begins, self._lengths))
+    def _claimed(self, query: Query, going: Sequence[Lane], number: int, object: Object) -> bool:
+        """Return whether a match is told by this lane: it is one of its condition, and in none before it."""
+        lane = going[number]
+        if lane.condition is not None and not lane.condition.matches(query.shown(object)):
+            return False
+        first = self._first(query, going[:number], object) if number else None
+        return first is None
 
-    async def _fetched(self, query: Query, uuids: Sequence[str]) -> dict[str, Found]:
-        """Those of them that match, as they are."""
-        addresses = [self._places.objects.by_uuid(uuid).record for uuid in uuids]
-        read = await self._store.get_many([address.path for address in addresses])
-        found = {}
-        for address, entry in zip(addresses, read, strict=True):
-            if entry is not None and query.matches(object := address.decode(entry.value)):
-                found[object.uuid] = Found(object, entry.version, self._position(query, object))
-        return found
+    def _first(self, query: Query, going: Sequence[Lane], object: Object) -> Position | None:
+        """Return where the first lane that tells the object has it."""
+        seen = query.shown(object)
+        for number, one in enumerate(going):
+            if one.condition is None or one.condition.matches(seen):
+                place = one.place(self._places, object, query.scopes[object.type])
+                if place is not None:
+                    return number, place
+        return None
+
+    # ---- which list is the shortest
+
+    async def _chosen(self, query: Query, condition: Condition, read: dict[str, Sequence[Entry]]) -> int:
+        if direct(condition):
+            return -1
+        choice = unions(query, condition)
+        if len(choice) < 2:
+            return len(choice) - 1
+        sizes: list[float] = []
+        probes = PROBES_MAX
+        for union in choice:
+            probes -= len(union)
+            sizes.append(await self._size(condition, union, read) if probes >= 0 else float("inf"))
+        return sizes.index(min(sizes))
+
+    async def _size(self, condition: Condition, union: Sequence[Posting], read: dict[str, Sequence[Entry]]) -> float:
+        """Return about how many entries the lists have; of one that is long, by how densely uuids lie at its begin."""
+        total = 0.0
+        for posting in union:
+            one = lane(self._places, condition, posting)
+            if one.path not in read:
+                await self.turns.turn()
+                read[one.path] = await self._store.scan(one.directory, begins=one.begins, limit=PROBED_MAX)
+            total += _estimated(posting, [entry.path[-32:] for entry in read[one.path]])
+        return total
+
+    # ---- one moment
 
     async def _undo(self, moment: Moment) -> None:
         """What changed after the moment, until now, is shown as it was before.  Raises Expired."""
         await self._journal.reach(await self._journal.now())
-        moment.before = undone(commit.recorded for commit in self._journal.since(moment.revision))
+        self._journal.since(moment.revision)  # is all of it still kept?
+        undone = 0
+        for commit in self._journal.since(moment.reached):
+            for change in commit.recorded.changes:
+                moment.before.setdefault(change.object.uuid, change.old)
+                undone += 1
+            moment.reached = max(moment.reached, commit.revision)
+            if undone >= PIECE_MAX:
+                undone = 0
+                await self.turns.turn()
 
-    def _earlier(self, query: Query, moment: Moment) -> list[Found]:
-        objects = [one for one in moment.before.values() if one is not None and query.matches(one)]
-        return [Found(one, 0, self._position(query, one)) for one in objects]
-
-    def _position(self, query: Query, object: Object) -> str:
-        return entries.name(self._places, object, query.scopes[object.type]).path
-
-
-class _List:
-    """One posting list, as far as it was read."""
-
-    def __init__(self, store: Store, directory: str, begins: str, lengths: _Lengths) -> None:
-        self._store, self._directory, self._begins = store, directory, begins
-        self._lengths = lengths
-        self._after = ""
-        self._piece_max = 0
-        self._reading = asyncio.Lock()
-        self.uuids: set[str] = set()
-        self.ended = False
-
-    def long(self, piece_max: int) -> bool:
-        """Was it longer than this when it was last read?  Then it need not be read before all others were."""
-        return not self.ended and self._lengths.get((self._directory, self._begins), 0) >= piece_max
-
-    async def read(self, piece_max: int) -> None:
-        """One more piece of this size, if none of it was read yet."""
-        async with self._reading:
-            if not self.ended and self._piece_max < piece_max:
-                self._piece_max = piece_max
-                await self._read(piece_max)
-
-    async def _read(self, piece_max: int) -> None:
-        piece = await self._store.scan(self._directory, begins=self._begins, after=self._after, limit=piece_max)
-        self.uuids.update(entry.path.rpartition("/")[2] for entry in piece)
-        self.ended = len(piece) < piece_max
-        if piece:
-            self._after = piece[-1].path.removeprefix(f"{self._directory}/")
-        self._lengths.pop((self._directory, self._begins), None)
-        if not self.ended:
-            if len(self._lengths) >= LENGTHS_MAX:
-                self._lengths.clear()
-            self._lengths[self._directory, self._begins] = len(self.uuids)
+    async def _earlier(self, query: Query, going: Sequence[Lane], moment: Moment) -> list[Found]:
+        """Return what matched at the moment and was changed since, as it was then."""
+        found = []
+        for number, object in enumerate(list(moment.before.values()), 1):
+            if object is not None and query.matches(object):
+                place = self._first(query, going, object)
+                if place is not None:
+                    found.append(Found(object, 0, place))
+            if number % PIECE_MAX == 0:
+                await self.turns.turn()
+        return found
 
 
-_Lists = dict[tuple[str, str], _List]
-_Lengths = dict[tuple[str, str], int]
-"""How far lists were read that did not end there."""
-
-
-@dataclass(slots=True)
-class _Union:
-    """Every match is in one of the lists."""
-
-    lists: Sequence[_List]
-
-    @property
-    def ended(self) -> bool:
-        return all(one.ended for one in self.lists)
-
-    @property
-    def uuids(self) -> set[str]:
-        return set().union(*(one.uuids for one in self.lists))
-
-
-def _uuid(entry: Entry) -> str:
-    return entry.value.decode("ascii", "replace")
+def _estimated(posting: Posting, uuids: Sequence[str]) -> float:
+    """Return how many entries a list has of which these are the first; those of a list by key are in no such order."""
+    if len(uuids) < PROBED_MAX:
+        return len(uuids)
+    if posting.kind == "key" or posting.prefix:
+        return 1e12
+    try:
+        first, last = int(uuids[0], 16), int(uuids[-1], 16)
+    except ValueError:  # written by a program that takes any text for a uuid
+        return 1e12
+    return len(uuids) * float(2**128) / max(1, last - first) if last > first else 1e12

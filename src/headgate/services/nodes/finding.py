@@ -59,9 +59,8 @@ class Finding:
         if not partitions:
             raise Unmet("the inventory has no partition; create one, and machines in it")
         wanted = await self._inventory.filter(LAUNCHER, replace(said, partitions=tuple(partitions)))
-        page = await self._inventory.page(replace(LAUNCHER, partition=partitions[0]), [wanted], limit=LIMIT_MAX)
-        found = []
-        for one in page.objects:
+        caller, found = replace(LAUNCHER, partition=partitions[0]), list[Candidate]()
+        for one in await self._inventory.several(caller, [wanted], LIMIT_MAX):
             provider = await self._provider(one.object)
             if provider is None or provider.kind not in KINDS:
                 continue

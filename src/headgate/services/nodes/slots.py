@@ -24,7 +24,7 @@ async def keep_slots(inventory: Inventory) -> None:
     for partition, _ in await inventory.admin.partitions():
         caller = replace(LAUNCHER, partition=partition.uuid)
         local = Filter((partition.uuid,), (PROVIDER,), wanted=Wanted(require_items=(Item(KIND, LOCAL),)))
-        for one in (await inventory.page(caller, [local], limit=LIMIT_MAX)).objects:
+        for one in await inventory.several(caller, [local], LIMIT_MAX):
             await _keep(inventory, caller, one.object)
 
 
@@ -35,8 +35,8 @@ async def _keep(inventory: Inventory, caller: Caller, provider: Object) -> None:
         return
     wanted = {derived(provider.uuid, str(n)): f"{provider.name}-{n}" for n in range(1, int(said) + 1)}
     own = Wanted(require_items=(Item("provider", provider.name), Item("slot", "", prefix=True)))
-    page = await inventory.page(caller, [Filter((caller.partition,), (MACHINE,), wanted=own)], limit=LIMIT_MAX)
-    there = {one.object.uuid for one in page.objects}
+    slots = Filter((caller.partition,), (MACHINE,), wanted=own)
+    there = {one.object.uuid for one in await inventory.several(caller, [slots], LIMIT_MAX)}
     try:
         for uuid in sorted(wanted.keys() - there):
             properties = {"provider": provider.name, "slot": wanted[uuid].rpartition("-")[2]}

@@ -68,6 +68,7 @@ _HTTP = {
     StatusCode.ABORTED: 409,
     StatusCode.OUT_OF_RANGE: 410,
     StatusCode.FAILED_PRECONDITION: 412,
+    StatusCode.RESOURCE_EXHAUSTED: 422,
     StatusCode.UNAVAILABLE: 503,
     StatusCode.DEADLINE_EXCEEDED: 504,
 }

@@ -32,6 +32,7 @@ _CODES: tuple[tuple[type[Exception], StatusCode], ...] = (
     (errors.Unauthenticated, StatusCode.UNAUTHENTICATED),
     (errors.Stale, StatusCode.ABORTED),
     (errors.Unmet, StatusCode.FAILED_PRECONDITION),
+    (errors.Broad, StatusCode.RESOURCE_EXHAUSTED),
     (errors.Expired, StatusCode.OUT_OF_RANGE),
     (DecodeError, StatusCode.INVALID_ARGUMENT),
     (TooLarge, StatusCode.INVALID_ARGUMENT),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import msgspec
@@ -19,6 +20,8 @@ from headgate.services.inventory.inventory import Inventory
 from headgate.services.inventory.journal import Commit
 from headgate.web.inventory.identity import Call, Said, Sessions
 
+PORTION_MAX = 100
+"""Objects of an answer that are put in words before others come."""
 QUIET_S = 15.0
 """A watch says at least this often how far it is."""
 STEPS_MAX = 100
@@ -55,11 +58,17 @@ class Additions:
             sorts=[Sort(one.field, one.descending) for one in request.sort],
             count=request.with_count,
         )
+        objects: list[pb.Object] = []
+        for start in range(0, len(page.objects), PORTION_MAX):
+            objects += [message(one.object, one.generation) for one in page.objects[start : start + PORTION_MAX]]
+            await asyncio.sleep(0)
         return pb.SearchResponse(
-            objects=[message(one.object, one.generation) for one in page.objects],
+            objects=objects,
             next_page_token=page.next_token,
             revision=page.revision,
-            count=page.count or 0,
+            count=(page.count or 0) if request.with_count else 0,
+            count_is_least=page.count_is_least,
+            bounded=page.bounded,
         )
 
     async def Apply(self, call: Call, request: pb.ApplyRequest) -> pb.ApplyResponse:

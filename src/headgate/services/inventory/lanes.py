@@ -1,0 +1,155 @@
+"""In what order matches are told: index by index, each in its own order, so that a page costs what is on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from headgate.inventory.filters import Filter, Posting, postings
+from headgate.inventory.model import Object
+from headgate.map.inventory import entries
+from headgate.map.inventory.places import InventoryMap
+from headgate.store.types import Entry
+
+Position = tuple[int, str]
+"""Of a match in the order of a search: the number of its lane, and where in that it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One filter, in one partition, for one type."""
+
+    partition: str
+    type: str
+    per_project: bool
+    filter: Filter
+
+    def matches(self, seen: Object) -> bool:
+        """Return whether the object, as the caller sees it, is meant."""
+        return self.partition == seen.partition and self.type == seen.type and self.filter.matches(seen)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Conditions, of which one must hold; `shown` is what the one who asks may see of an object."""
+
+    conditions: Sequence[Condition]
+    scopes: dict[str, bool]
+    """Type -> are its names unique in a project?"""
+    shown: Callable[[Object], Object]
+    secret: Callable[[Condition], frozenset[str]] = lambda _: frozenset()
+    """Keys of properties that some objects hide from the one who asks: no index of these is looked into."""
+
+    def matches(self, object: Object) -> bool:
+        seen = self.shown(object)
+        return any(one.matches(seen) for one in self.conditions)
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Entries of one directory of the store, in order; each leads to an object."""
+
+    directory: str
+    begins: str = ""
+    condition: Condition | None = None
+    """Which the objects of this lane are looked at for; None: any of the query."""
+    posting: Posting | None = None
+    """Of which list it is; None: of names, or of the objects themselves."""
+    uuids: tuple[str, ...] = ()
+    """In place of a directory: these objects, by uuid."""
+    exact: bool = False
+    """The one entry that is named `begins`."""
+
+    @property
+    def path(self) -> str:
+        """Return what the paths of all its entries begin with."""
+        return f"{self.directory}/{self.begins}"
+
+    def uuid(self, entry: Entry) -> str:
+        """Return which object an entry leads to."""
+        if self.posting is None and entry.value and len(entry.value) == 32:
+            return entry.value.decode("ascii", "replace")
+        return entry.path.rpartition("/")[2]
+
+    def place(self, places: InventoryMap, object: Object, per_project: bool) -> str | None:
+        """Return where in the lane the object is; None, if it is not there."""
+        if self.uuids:
+            return object.uuid if object.uuid in self.uuids else None
+        if self.posting is not None:
+            path = entries.marker(places, object, self.posting)
+        elif self.directory == places.objects.by_uuid.path:
+            path = places.objects.by_uuid(object.uuid).record.path
+        else:
+            path = entries.name(places, object, per_project).path
+        if path is None or not path.startswith(self.path):
+            return None
+        within = path[len(self.directory) + 1 :]
+        return None if self.exact and within != self.begins else within
+
+
+def direct(condition: Condition) -> bool:
+    """Return whether an index leads to its matches without going through all objects of the type."""
+    wanted = condition.filter
+    return (
+        wanted.uuids is not None
+        or wanted.uuid_prefix is not None
+        or (wanted.name is not None and _one_directory(condition))
+    )
+
+
+def unions(query: Query, condition: Condition) -> list[tuple[Posting, ...]]:
+    """Return the lists that may lead to its matches: each entry is a union that all of them are in."""
+    secret = query.secret(condition)
+    found = postings(condition.filter.wanted)
+    return [union for union in found if not any(one.kind != "tag" and one.key in secret for one in union)]
+
+
+def lanes(places: InventoryMap, query: Query, plan: Sequence[int]) -> list[Lane]:
+    """Return those that hold all matches.  `plan` says for each condition which of its unions leads there; -1: none.
+
+    A condition that no index leads to has all objects of its type looked at, once for all that need it.
+    """
+    planned = list(zip(query.conditions, plan, strict=True))
+    whole = {_root(places, one) for one, chosen in planned if chosen < 0 and not direct(one)}
+    apart = {root for root in whole if not any(root.startswith(f"{other}/") for other in whole)}
+    narrow: list[Lane] = []
+    for condition, chosen in planned:
+        if any(f"{_root(places, condition)}/".startswith(f"{root}/") for root in apart):
+            continue
+        if direct(condition):
+            narrow.append(_direct_lane(places, condition))
+        else:
+            narrow += [lane(places, condition, one) for one in unions(query, condition)[chosen]]
+    return [*map(Lane, sorted(apart, key=lambda root: f"{root}/")), *dict.fromkeys(narrow)]
+
+
+def _root(places: InventoryMap, condition: Condition) -> str:
+    """Return the directory in which the names of all its matches are."""
+    project = condition.filter.project if condition.per_project and condition.filter.project else None
+    return entries.names_of(places, condition.partition, condition.type, project)
+
+
+def lane(places: InventoryMap, condition: Condition, posting: Posting) -> Lane:
+    """Return that of one posting list."""
+    directory = entries.listed(places, condition.partition, condition.type, posting)
+    begins = entries.component(posting.value, prefix=True) if posting.prefix else ""
+    return Lane(directory, begins, condition, posting)
+
+
+def _direct_lane(places: InventoryMap, condition: Condition) -> Lane:
+    wanted = condition.filter
+    if wanted.uuids is not None:
+        return Lane("", condition=condition, uuids=tuple(sorted(set(wanted.uuids))) or ("",))
+    if wanted.name is not None and _one_directory(condition):
+        project = (wanted.project or "") if condition.per_project else None
+        directory = entries.names_of(places, condition.partition, condition.type, project)
+        if project is None:
+            directory = places.partitions.tree(condition.partition).objects.by_type(condition.type).by_name.path
+        begins = entries.component(wanted.name, prefix=wanted.name_prefix)
+        return Lane(directory, begins, condition, exact=not wanted.name_prefix)
+    return Lane(places.objects.by_uuid.path, wanted.uuid_prefix or "", condition)
+
+
+def _one_directory(condition: Condition) -> bool:
+    """Return whether all names that may match are in one directory."""
+    return not condition.per_project or bool(condition.filter.project)

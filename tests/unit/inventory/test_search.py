@@ -1,0 +1,239 @@
+"""What a search costs: a page its own size, and whatever must be looked at beyond that is bounded and said."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from headgate.inventory.filters import Filter, Item, Sort, Wanted
+from headgate.inventory.model import Caller, Object
+from headgate.map.inventory import entries
+from headgate.map.inventory.places import InventoryMap
+from headgate.services.inventory.draft import Create, Remove, Update
+from headgate.services.inventory.errors import Broad
+from headgate.services.inventory.inventory import Inventory
+from headgate.services.inventory.search import PORTION_MAX, Bounds
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+from headgate.store.types import OPS_MAX, Entry, Op, Put
+from tests.unit.inventory.objects import PARTITIONS
+from tests.unit.inventory.world import ADMIN, ALICE, a_world, running
+
+TYPE = "runm.image"
+SIZE = 4_000
+OTHERS = 20
+"""Entries that one look at everything else may cost: the moment, a partition, a definition."""
+
+
+class Counting(MemoryBackend):
+    """Counts the entries that are read."""
+
+    read = 0
+
+    async def get(self, path: str) -> Entry | None:
+        self.read += 1
+        return await super().get(path)
+
+    async def list(self, prefix: str) -> Sequence[Entry]:
+        found = await super().list(prefix)
+        self.read += len(found)
+        return found
+
+    async def get_many(self, paths: Sequence[str]) -> Sequence[Entry | None]:
+        self.read += len(paths)
+        return await super().get_many(paths)
+
+    async def scan(self, directory: str, *, begins: str, after: str, limit: int) -> Sequence[Entry]:
+        found = await super().scan(directory, begins=begins, after=after, limit=limit)
+        self.read += len(found)
+        return found
+
+
+def number(of: int) -> Object:
+    """All are `dense`, one of forty `sparse`; `left` and `right` are halves that have nothing in common."""
+    uuid = f"{of * 2_654_435_761 % 2**32:08x}{of:024x}"
+    properties = {"dense": "1", "left" if of % 2 else "right": "1", **({"sparse": "1"} if of % 40 == 0 else {})}
+    return Object(PARTITIONS[0], TYPE, "blue", uuid, f"n{of:05}", properties, ())
+
+
+async def fill(store: Store, places: InventoryMap, size: int) -> None:
+    for start in range(0, size, 15):
+        ops: list[Op] = []
+        for one in map(number, range(start, min(size, start + 15))):
+            found = entries.indexes(places, one, True)
+            ops += [places.objects.by_uuid(one.uuid).record.put(one), *(Put(p, value) for p, value in found.items())]
+        assert len(ops) <= OPS_MAX
+        await store.commit([], ops)
+
+
+@asynccontextmanager
+async def a_crowd(size: int = SIZE, bounds: Bounds | None = None) -> AsyncIterator[tuple[Inventory, Counting]]:
+    backend = Counting()
+    async with a_world(backend) as world:
+        await fill(world.store, world.places, size)
+        inventory = Inventory(world.store, world.places, lambda: 1_000, bounds=bounds or Bounds())
+        async with running(inventory):
+            await inventory.journal.reach(await inventory.journal.now())
+            yield inventory, backend
+
+
+def wanted(*keys: str, value: str = "1", prefix: bool = False) -> Filter:
+    items = tuple(Item(key, value, prefix) for key in keys)
+    return Filter((PARTITIONS[0],), (TYPE,), "blue", wanted=Wanted(require_items=items))
+
+
+FILTERS = {
+    "all of a type": Filter((PARTITIONS[0],), (TYPE,), "blue"),
+    "of every project": Filter((PARTITIONS[0],), (TYPE,)),
+    "a property": wanted("dense"),
+    "two properties": wanted("dense", "left"),
+    "a begin of a value": wanted("dense", value="", prefix=True),
+    "a key": Filter((PARTITIONS[0],), (TYPE,), "blue", wanted=Wanted(require_keys=("dense",))),
+    "a begin of a name": Filter((PARTITIONS[0],), (TYPE,), "blue", name="n", name_prefix=True),
+    "any of two": Filter((PARTITIONS[0],), wanted=Wanted(any_items=(Item("left", "1"), Item("right", "1")))),
+}
+
+
+@pytest.mark.parametrize("name", FILTERS)
+async def test_a_page_costs_the_same_however_many_matches_there_are(name: str) -> None:
+    costs = []
+    for size in (400, SIZE):
+        async with a_crowd(size) as (inventory, backend):
+            page = await inventory.page(ADMIN, [FILTERS[name]], limit=100)  # facts are known from now on
+            backend.read = 0
+            page = await inventory.page(ADMIN, [FILTERS[name]], limit=100, token=page.next_token)
+            assert len(page.objects) == 100 and page.next_token and not page.bounded
+            costs.append(backend.read)
+    small, large = costs
+    assert large <= max(small, 210) + OTHERS and small <= 420 + OTHERS, costs
+
+
+@pytest.mark.parametrize("name", FILTERS)
+async def test_pages_are_all_there_is_each_once(name: str) -> None:
+    async with a_crowd(500) as (inventory, _):
+        found, token = list[str](), ""
+        while True:
+            page = await inventory.page(ADMIN, [FILTERS[name]], limit=90, token=token)
+            found += [one.object.uuid for one in page.objects]
+            token = page.next_token
+            if not token:
+                break
+        assert sorted(found) == sorted(one.uuid for one in map(number, range(500)) if FILTERS[name].matches(one))
+
+
+async def test_the_shortest_list_is_gone_through() -> None:
+    async with a_crowd() as (inventory, backend):
+        for keys in (("dense", "sparse"), ("sparse", "dense")):
+            await inventory.page(ADMIN, [wanted(*keys)], limit=10)
+            backend.read = 0
+            page = await inventory.page(ADMIN, [wanted(*keys)], limit=100)
+            assert len(page.objects) == 100 == SIZE // 40
+            assert backend.read <= 2 * 100 + 100 + OTHERS, "the sparse list, its objects, the begin of the other"
+
+
+async def test_what_has_nothing_in_common_ends_its_pages_early_and_says_so() -> None:
+    async with a_crowd(bounds=Bounds(examined_max=500)) as (inventory, backend):
+        token, pages = "", 0
+        while True:
+            backend.read = 0
+            page = await inventory.page(ADMIN, [wanted("left", "right")], limit=100, token=token)
+            assert not page.objects and backend.read <= 2 * 500 + 2 * PORTION_MAX + OTHERS
+            pages, token = pages + 1, page.next_token
+            if not token:
+                break
+            assert page.bounded
+        assert pages == SIZE // 2 // 500 + 1 and not page.bounded
+
+
+async def test_other_orders_and_counts_are_bounded_and_say_so() -> None:
+    async with a_crowd(bounds=Bounds(gathered_max=1_000)) as (inventory, backend):
+        with pytest.raises(Broad, match="more than 1000 objects"):
+            await inventory.page(ADMIN, [wanted("dense")], sorts=[Sort("properties.left")])
+        with pytest.raises(Broad, match="more than 1000 objects"):
+            [one async for one in inventory.every(ADMIN, [wanted("dense")], sorts=[Sort("name")])]
+        few = await inventory.page(ADMIN, [wanted("sparse")], sorts=[Sort("name", True)], limit=5)
+        assert [one.object.name for one in few.objects] == ["n03960", "n03920", "n03880", "n03840", "n03800"]
+        backend.read = 0
+        page = await inventory.page(ADMIN, [wanted("dense")], count=True)
+        assert page.count_is_least and 900 <= (page.count or 0) <= 1_000
+        assert backend.read <= 2 * 1_000 + 2 * PORTION_MAX + 2 * 100 + OTHERS
+        page = await inventory.page(ADMIN, [wanted("sparse")], count=True)
+        assert page.count == SIZE // 40 and not page.count_is_least
+
+
+async def test_time_ends_a_page_too() -> None:
+    async with a_crowd(bounds=Bounds(page_max_s=0.0)) as (inventory, _):
+        page = await inventory.page(ADMIN, [wanted("left", "right")], limit=100)
+        assert page.bounded and page.next_token and not page.objects
+
+
+async def test_a_marker_is_where_an_answer_goes_on_whatever_is_before_it() -> None:
+    async with a_crowd() as (inventory, backend):
+        every = [one.object.uuid async for one in inventory.every(ADMIN, [wanted("dense")])]
+        assert len(every) == SIZE
+        backend.read = 0
+        rest = [
+            one.object.uuid async for one in inventory.every(ADMIN, [wanted("dense")], limit=50, marker=every[3_000])
+        ]
+        assert rest == every[3_001:3_051] and backend.read <= 200 + OTHERS
+
+
+async def test_nobody_holds_the_loop_for_longer_than_a_portion() -> None:
+    """Six who read everything, in pages, in order, counted, as a stream and as a watch, and one who writes."""
+    async with a_crowd() as (inventory, backend):
+        most, looks, ended = 0, 0, asyncio.Event()
+
+        def look() -> None:
+            nonlocal most, looks
+            most, looks, backend.read = max(most, backend.read), looks + 1, 0
+            if not ended.is_set():
+                loop.call_soon(look)
+
+        loop = asyncio.get_running_loop()
+
+        async def pages(one: Filter) -> None:
+            token = ""
+            while True:
+                page = await inventory.page(ADMIN, [one], limit=1_000, token=token)
+                token = page.next_token
+                if not token:
+                    return
+
+        async def stream() -> None:
+            assert len([one async for one in inventory.every(ADMIN, [wanted("dense")])]) >= SIZE - 10
+
+        backend.read = 0
+        loop.call_soon(look)
+        await asyncio.gather(
+            *(pages(FILTERS[name]) for name in ("all of a type", "a property", "two properties")),
+            inventory.page(ADMIN, [wanted("dense")], sorts=[Sort("name")]),
+            inventory.page(ADMIN, [wanted("dense")], count=True),
+            stream(),
+            inventory.remove(ALICE, [f"{n:032x}" for n in range(3_000)]),
+            *(inventory.apply(ALICE, [Update(number(n).uuid, add_tags=("new",))]) for n in range(5)),
+        )
+        ended.set()
+        assert looks > SIZE * 6 // PORTION_MAX
+        assert most <= PORTION_MAX + PORTION_MAX + 4 * OTHERS, most
+
+
+async def test_a_page_shows_its_moment_whatever_was_changed_by_which_index() -> None:
+    async with a_crowd(300) as (inventory, _):
+        first = await inventory.page(ADMIN, [wanted("dense")], limit=100)
+        told = {one.object.uuid for one in first.objects}
+        later = [one for one in map(number, range(300)) if one.uuid not in told]
+        caller = Caller("alice", "blue", PARTITIONS[0])
+        for n, one in enumerate(later[:40]):
+            step = (Remove(one.uuid), Update(one.uuid, set_properties={"dense": "0"}), Update(one.uuid, name=f"z{n}"))
+            await inventory.apply(caller, [step[n % 3]])
+        new = Object(PARTITIONS[0], TYPE, "blue", "f" * 32, "new", {"dense": "1"}, ())
+        await inventory.apply(caller, [Create(new)])
+        found, token = list[Object](), first.next_token
+        while token:
+            page = await inventory.page(ADMIN, [wanted("dense")], limit=100, token=token)
+            found += [one.object for one in page.objects]
+            token = page.next_token
+        assert sorted(found, key=lambda one: one.uuid) == sorted(later, key=lambda one: one.uuid)
