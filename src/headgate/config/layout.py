@@ -113,10 +113,18 @@ class Layout:
         """Of a project, by name first, then by pattern."""
         known = self.remembered.get(project)
         if known is None:
-            short = self.source(project).name
-            fits = [s for s in self.patterns if any_whole([s.name], short) or any_whole([s.name], project)]
+            source = self.source(project)
+            fits = [s for s in self.patterns if self.configures(s, source)]
             known = self.remembered[project] = self.projects.get(project, []) + fits
         return known
+
+    def configures(self, stanza: Stanza, project: TenantProject) -> bool:
+        """Does a project stanza say something of this one?"""
+        if not stanza.name.startswith("^"):
+            target = self.tenant.find(stanza.name or stanza.source.project)
+            return target is not None and target.project == project.project
+        named = any(any_whole([stanza.name], name) for name in (project.name, project.project))
+        return named and self.source(stanza.source.project).configures(project)
 
     def takes_part(self, pipeline: str, project: str, branch: str, ref: str = "") -> bool:
         """Also when that cannot be told: whoever is let in hears of it when it is frozen."""

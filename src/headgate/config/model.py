@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
@@ -173,13 +174,14 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
     secret_exposure: str = "ignore"
     """ignore | redact | fail, when a secret is found in the log."""
     ansible_version: str = ""
-    """Empty: the system's."""
+    """That the job asks for; empty in what was frozen before every job had one."""
     ansible_split_streams: bool | None = None
     workspace_scheme: str = "golang"
     workspace_checkout: bool | str = True
     failure_output: tuple[str, ...] = ()
     """RE2 patterns; a line of output that matches means failure already."""
     image_build_name: str = ""
+    """Of an image that is defined in the project that attaches the job."""
     noop: bool = False
     """The built-in job: always SUCCESS, never sent to an executor."""
     inheritance: tuple[str, ...] = ()
@@ -205,11 +207,21 @@ class FrozenGraph(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return {job.name: job for job in self.jobs}
 
     @cached_property
+    def _initializers(self) -> dict[str, JobDependency]:
+        return {job.name: JobDependency(job.name, soft=True) for job in self.jobs if job.type == "initializer"}
+
+    def needs(self, job: FrozenJob) -> Iterable[JobDependency]:
+        """What `job` depends on; a regular one also on every initializer, softly unless it says otherwise."""
+        if not self._initializers or job.type != "regular":
+            return job.dependencies
+        return {**self._initializers, **{d.name: d for d in job.dependencies}}.values()
+
+    @cached_property
     def needed_by(self) -> dict[str, list[tuple[str, bool]]]:
         """Name -> (job that depends on it, whether softly)."""
         found: dict[str, list[tuple[str, bool]]] = {}
         for job in self.jobs:
-            for d in job.dependencies:
+            for d in self.needs(job):
                 found.setdefault(d.name, []).append((job.name, d.soft))
         return found
 

@@ -17,7 +17,7 @@ def ready(buildset: BuildSet) -> list[FrozenJob]:
 
 
 def _may_start(job: FrozenJob, buildset: BuildSet, names: Collection[str]) -> bool:
-    for dependency in job.dependencies:
+    for dependency in buildset.needs(job):
         build = buildset.builds.get(dependency.name)
         if build is None:
             if not (dependency.soft and dependency.name not in names):
@@ -55,12 +55,12 @@ def parents(buildset: BuildSet, job: FrozenJob) -> set[str]:
     """Names of the jobs that `job` depends on, directly or through others."""
     by_name = buildset.graph.by_name if buildset.graph is not None else {}
     found: set[str] = set()
-    frontier = [d.name for d in job.dependencies]
+    frontier = [d.name for d in buildset.needs(job)]
     while frontier:
         name = frontier.pop()
         if name not in found:
             found.add(name)
-            frontier += [d.name for d in by_name[name].dependencies] if name in by_name else []
+            frontier += [d.name for d in buildset.needs(by_name[name])] if name in by_name else []
     return found
 
 
@@ -138,7 +138,7 @@ def _left_out(buildset: BuildSet, job: FrozenJob, build: Build) -> set[str]:
         return set()
     if not children:
         return dependents(buildset, job.name, hard_only=True)
-    direct = {j.name for j in buildset.jobs if any(d.name == job.name for d in j.dependencies)}
+    direct = {j.name for j in buildset.jobs if any(d.name == job.name for d in buildset.needs(j))}
     out: set[str] = set()
     for name in direct - set(children):
         out |= {name} | dependents(buildset, name, hard_only=True)
@@ -147,7 +147,8 @@ def _left_out(buildset: BuildSet, job: FrozenJob, build: Build) -> set[str]:
 
 def waiting_for(job: FrozenJob, buildset: BuildSet) -> str:
     """What an unstarted job waits for, for people."""
-    waits = [d.name for d in job.dependencies if not ((b := buildset.builds.get(d.name)) and (b.result or b.paused))]
+    needs = ((d.name, buildset.builds.get(d.name)) for d in buildset.needs(job))
+    waits = [name for name, build in needs if not (build and (build.result or build.paused))]
     if waits:
         return f"dependencies: {', '.join(waits)}"
     return f"requirements or semaphores: {', '.join(job.requires)}" if job.requires else ""

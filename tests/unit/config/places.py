@@ -17,6 +17,9 @@ CONNECTIONS = {
     "other": Connection("other", "git.other"),
     "review": Connection("review", "review.acme", "gerrit"),
     "hub": Connection("hub", "github.example", "github"),
+    "lab": Connection("lab", "gitlab.example", "gitlab"),
+    "aws": Connection("aws", "", "aws"),
+    "stack": Connection("stack", "", "openstack"),
     "mail": Connection("mail", "mail.example", "smtp"),
     "bus": Connection("bus", "", "queue"),
 }

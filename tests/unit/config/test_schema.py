@@ -26,6 +26,7 @@ TEXTS = sorted(
     {
         text
         for case in CASES
+        if not any(" of hub " in told for told in case.values[0].get("errors", ()))  # of pipelines, which tenants judge
         for said in case.values[0]["says"].values()
         for text in (said.values() if isinstance(said, dict) else [said])
         if isinstance(text, str)
@@ -84,7 +85,7 @@ def test_a_stanza(stanza: dict[str, Any], good: bool):
 
 def test_a_key_says_what_it_is_for():
     timeout = schema.files()["definitions"]["job"]["properties"]["attempts"]
-    assert timeout["description"] == "Default: 3. Variants: the last says"
+    assert timeout["description"] == "At least one is made. Default: 3. Variants: the last says"
 
 
 @pytest.mark.parametrize(

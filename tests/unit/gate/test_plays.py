@@ -56,6 +56,26 @@ def test_a_failing_change_waits_for_the_head_and_those_behind_are_tested_as_if_i
     assert play.ended["C"] == "SUCCESS"
 
 
+def test_regular_jobs_wait_for_initializers_that_they_do_not_name() -> None:
+    first = FrozenJob(name="first", type="initializer")
+    play = Play("unit", first, AFTER_UNIT)
+    play.approve("A")
+    play.merges("A")
+    assert play.builds == [("A", "first")]
+    play.passes("A", "first")
+    assert play.builds == [("A", "unit")]
+    play.fails("A")
+    assert play.ended == {"A": "FAILURE"} and play.builds == []
+
+
+def test_regular_jobs_are_skipped_when_an_initializer_fails() -> None:
+    play = Play("unit", FrozenJob(name="first", type="initializer"))
+    play.approve("A")
+    play.merges("A")
+    play.fails("A", "first")
+    assert play.ended == {"A": "FAILURE"} and play.builds == []
+
+
 def test_success_behind_waits_for_the_head() -> None:
     play = Play()
     play.approve("A", "B")

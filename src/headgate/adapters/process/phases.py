@@ -93,8 +93,8 @@ class Phases:
 
     async def _before_post(self) -> Verdict:
         job, loop = self.workspace.spec.job, asyncio.get_running_loop()
-        end = loop.time() + (job.timeout_s or self.limits.timeout_s)
-        pre_end = min(end, loop.time() + job.pre_timeout_s) if job.pre_timeout_s else end
+        end = loop.time() + _limit_s(job.timeout_s, self.limits.timeout_s)
+        pre_end = min(end, loop.time() + _limit_s(job.pre_timeout_s, end - loop.time()))
         for index, book in enumerate(job.pre_run):
             ended = await self._playbook("pre", index, book, pre_end - loop.time(), Verdict())
             if ended.kind != "good":
@@ -127,7 +127,7 @@ class Phases:
         for index, book in enumerate(job.post_run):
             if book.nesting > verdict.reached or (verdict.result == "CANCELED" and not book.cleanup):
                 continue
-            limit_s = job.post_timeout_s or self.limits.post_timeout_s
+            limit_s = _limit_s(job.post_timeout_s, self.limits.post_timeout_s)
             ended = await self._playbook("post", index, book, limit_s, verdict)
             if ended.kind == "cancel":
                 verdict.result = "CANCELED"
@@ -231,6 +231,11 @@ class Phases:
             private=(stage.variables, stage.secrets),
         )
         return await self.cell.run(asked, self.joblog, cancel, max(0.0, limit_s))
+
+
+def _limit_s(asked: int | None, default: float) -> float:
+    """What a job asks for; `default` where that is nothing, or no limit."""
+    return asked if asked is not None and asked > 0 else default
 
 
 def _program() -> str:

@@ -9,7 +9,7 @@ from headgate.config.kinds.pipeline import pipeline
 from headgate.config.model import ConfigError, Pipeline
 from headgate.config.operator.model import Tenant, TenantProject
 from headgate.config.parse import Stanza
-from headgate.config.patterns import Undecided, any_matches, any_whole
+from headgate.config.patterns import Undecided, any_matches
 from headgate.config.reading.check import as_list, deep_plain, entries
 from headgate.config.reading.document import Table
 from headgate.config.reading.source import MEANING, Wrong, nearest
@@ -32,10 +32,8 @@ class Verdict(NamedTuple):
 
 
 class Admission:
-    """`labels` are the names of all label stanzas, for a tenant that must define its labels."""
-
-    def __init__(self, tenant: Tenant, labels: frozenset[str]) -> None:
-        self._tenant, self._labels = tenant, labels
+    def __init__(self, tenant: Tenant) -> None:
+        self._tenant = tenant
 
     def key(self, stanza: Stanza) -> Key:
         if stanza.kind != "project":
@@ -157,16 +155,13 @@ class Admission:
 
     def _check_labels(self, nodeset: Table) -> None:
         tenant = self._tenant
+        if not tenant.use_nodepool:
+            return
         for node, _ in entries(nodeset.get("nodes"), nodeset.line):
-            label, line = node["label"], node.at("label")
-            if not tenant.use_nodepool:
-                if label not in self._labels:
-                    text = f"there is no label {label!r}{nearest(label, self._labels)}"
-                    raise Wrong(text, line, "Label Not Found")
-                continue
+            label = node["label"]
             allowed = not tenant.allowed_labels or any_matches(tenant.allowed_labels, label)
             if not allowed or any_matches(tenant.disallowed_labels, label):
-                raise Wrong(f"this tenant may not use the label {label!r}", line, "Label Forbidden")
+                raise Wrong(f"this tenant may not use the label {label!r}", node.at("label"), "Label Forbidden")
         for other, _ in entries(nodeset.get("alternatives"), nodeset.line):
             if isinstance(other, Table):
                 self._check_labels(other)
@@ -197,23 +192,15 @@ class Admission:
 
     def _project(self, stanza: Stanza) -> bool:
         own, name, line = stanza.source.project, stanza.name, stanza.body.at("name")
-        if name.startswith("^"):
-            if not stanza.source.trusted:
-                text = "a pattern of projects is for config-projects only"
-                raise Wrong(text, line, "Project Forbidden")
-        else:
+        if not name.startswith("^"):
             target = self._target(stanza)
             if target is None:
                 raise Wrong(self._tenant.why_not(name), line, "Project Not Found")
-            if not stanza.source.trusted and target.project != own and not self._may_configure(own, target):
+            if not self._source(own).configures(target):
                 text = f"{own} may configure only itself, not {target.name}"
                 raise Wrong(text, line, "Project Forbidden")
         self._sections(stanza)
         return True
-
-    def _may_configure(self, own: str, target: TenantProject) -> bool:
-        rules = self._source(own).configure_projects
-        return any_whole(rules, target.name) or any_whole(rules, target.project)
 
     def _sections(self, stanza: Stanza) -> None:
         """What is said of jobs in sections keeps to the tenant's limits."""

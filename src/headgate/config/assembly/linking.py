@@ -99,13 +99,11 @@ class _Exchange:
         """Decides anew who is admitted to each key that is touched; the admitted whose references are to be checked."""
         gone = set(old)
         come: dict[Key, list[Stanza]] = {}
-        admission = Admission(self._tenant, self._labels(gone, new))
+        admission = Admission(self._tenant)
         for stanza in gone:
             come.setdefault(admission.key(stanza), [])
         for stanza in new:
             come.setdefault(admission.key(stanza), []).append(stanza)
-        if not self._tenant.use_nodepool and any(kind == "label" for kind, _ in come):
-            come = {key: come.get(key, []) for key in (*self._from.claims, *come)}  # any may use the label
         self._touched = {}
         again: dict[Stanza, None] = {}
         for key in come:
@@ -122,12 +120,6 @@ class _Exchange:
             stanzas = sorted((s for (s,) in self.layout.pipeline_stanzas.values()), key=self.rank)
             self.layout.pipelines = {s.name: self.layout.pipelines[s.name] for s in stanzas}
         return [s for s in again if s in self.layout.admitted(admission.key(s))]
-
-    def _labels(self, gone: set[Stanza], new: Iterable[Stanza]) -> frozenset[str]:
-        if self._tenant.use_nodepool:
-            return frozenset()
-        old = {name for (kind, name), c in self._from.claims.items() if kind == "label" and not gone.issuperset(c)}
-        return frozenset(old | {s.name for s in new if s.kind == "label"})
 
     def _admit(self, admission: Admission, key: Key, claims: list[Stanza]) -> None:
         admitted: list[Stanza] = []

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from headgate.config.assembly.adding import Key
 from headgate.config.freezing.nodesets import Unknown, flattened
+from headgate.config.freezing.sections import is_dropped
 from headgate.config.kinds.job import BOOK_KEYS
 from headgate.config.kinds.project import section_jobs
 from headgate.config.model import ConfigError
 from headgate.config.parse import Stanza
+from headgate.config.patterns import Undecided
 from headgate.config.reading.check import as_list, deep_plain, entries
 from headgate.config.reading.document import Table
 from headgate.config.reading.source import MEANING, nearest
@@ -18,6 +21,8 @@ from headgate.config.reading.source import MEANING, nearest
 if TYPE_CHECKING:
     from headgate.config.layout import Layout
 
+UNMERGED_GITHUB = ("cherry-pick",)
+"""Merge modes that GitHub does not have."""
 _INHERITED = ("final", "intermediate", "protected", "type", "image-build-name")
 """What others are checked against."""
 
@@ -27,10 +32,12 @@ def seen_from_outside(key: Key, admitted: Sequence[Stanza]) -> object:
     match key[0]:
         case "job":
             return [(s.source.project, *(s.body.get(word) for word in _INHERITED)) for s in admitted]
-        case "nodeset" | "pipeline" | "section":
+        case "nodeset" | "pipeline" | "section" | "label":
             return [deep_plain(s.body) for s in admitted]
-        case "secret" | "image":
+        case "secret":
             return [s.source.project for s in admitted]
+        case "image":
+            return [(s.source.project, deep_plain(s.body)) for s in admitted]
         case _:
             return bool(admitted)
 
@@ -60,11 +67,13 @@ class References:
                 yield from self._job(stanza)
             case "nodeset":
                 yield from self._nodeset(stanza, stanza.name, stanza.body.at("alternatives"))
+                yield from self._labels(stanza, stanza.body)
             case "pipeline":
                 yield from self._missing(stanza, "supercedes", "pipeline", self._layout.pipelines, MEANING)
             case "project" | "project-template":
                 known = self._layout.templates
                 yield from self._missing(stanza, "templates", "project-template", known, "Template Not Found")
+                yield from self._merge_mode(stanza)
                 for pipeline, section in stanza.sections():
                     if self._known("pipeline", pipeline):
                         yield from self._section(stanza, pipeline, section)
@@ -81,9 +90,9 @@ class References:
     def _defined(self, job: str) -> bool:
         return job == "noop" or self._known("job", job)
 
-    def _undefined(self, stanza: Stanza, job: str, line: int, how: str = "job") -> ConfigError:
+    def _undefined(self, stanza: Stanza, job: str, line: int, how: str = "job", severity: str = "error") -> ConfigError:
         text = f"the {how} {job!r} is not defined{self._nearest(job, self._layout.jobs)}"
-        return stanza.source.error(MEANING, text, line)
+        return stanza.source.error(MEANING, text, line, severity)
 
     # --- jobs
 
@@ -96,8 +105,10 @@ class References:
         for entry, line in entries(body.get("dependencies"), body.at("dependencies")):
             name = entry if isinstance(entry, str) else entry["name"]
             if not self._defined(name):
-                yield self._undefined(stanza, name, line, "job it depends on,")
+                yield self._undefined(stanza, name, line, "job it depends on,", "warning")
         yield from self._nodeset(stanza, body.get("nodeset"), body.at("nodeset"))
+        yield from self._labels(stanza, body.get("nodeset"))
+        yield from self._roles(stanza, body)
         yield from self._secrets(stanza, body)
 
     def _parent(self, stanza: Stanza) -> Iterator[ConfigError]:
@@ -135,16 +146,33 @@ class References:
             text = f"this nodeset has {largest} nodes; the tenant allows {most} for a job"
             yield stanza.source.error(MEANING, text, line)
 
+    def _labels(self, stanza: Stanza, nodeset: Any) -> Iterator[ConfigError]:
+        """Of what is written here; a nodeset that is named tells of its own."""
+        if self._tenant.use_nodepool or not isinstance(nodeset, Table):
+            return
+        for node, _ in entries(nodeset.get("nodes"), nodeset.line):
+            label = node["label"]
+            if not self._known("label", label):
+                text = f"there is no label {label!r}{self._nearest(label, self._layout.singles['label'])}"
+                yield stanza.source.error("Label Not Found", text, node.at("label"))
+        for other, _ in entries(nodeset.get("alternatives"), nodeset.line):
+            yield from self._labels(stanza, other)
+
+    def _roles(self, stanza: Stanza, body: Table) -> Iterator[ConfigError]:
+        for role, line in entries(body.get("roles"), body.at("roles")):
+            if "zuul" in role and self._tenant.find(role["zuul"]) is None:
+                text = f"a role is left out: {self._tenant.why_not(role['zuul'])}"
+                yield stanza.source.error("Project Not Found", text, role.at("zuul") or line, "warning")
+
     def _secrets(self, stanza: Stanza, body: Table) -> Iterator[ConfigError]:
-        """An unknown secret is no harm where there is no playbook that would get it."""
+        """Warn of an unknown secret where there is no playbook that would get it."""
         used = any(key in body for key in BOOK_KEYS)
         for entry, line in entries(body.get("secrets"), body.at("secrets")):
             name = entry if isinstance(entry, str) else entry.get("secret", entry["name"])
-            passed = isinstance(entry, Table) and entry.get("pass-to-parent", False)
             found = self._single("secret", name)
             if found is None or found.source.project != stanza.source.project:
                 text = f"the secret {name!r} is not defined in {stanza.source.project}, where this job is"
-                yield stanza.source.error(MEANING, text, line, "error" if used or passed else "warning")
+                yield stanza.source.error(MEANING, text, line, "error" if used else "warning")
 
     # --- projects
 
@@ -152,7 +180,8 @@ class References:
         allowed = self._layout.source(stanza.source.project).allow_reporter_jobs
         for name, attributes, line in section_jobs(section):
             if not self._defined(name):
-                yield self._undefined(stanza, name, line)
+                severity = "warning" if stanza.kind == "project-template" else "error"
+                yield self._undefined(stanza, name, line, severity=severity)
             yield from self._attributes(stanza, attributes)
             self.read.add(("job", name))
             bodies = [attributes, *(v.body for v in self._layout.variants(name))]
@@ -160,7 +189,7 @@ class References:
                 text = f"{stanza.source.project} may not attach {name}, a job of type reporter"
                 yield stanza.source.error("Reporter Job Not Permitted", text, line)
             yield from self._image(stanza, bodies, line)
-        if "parameters" in section and not self._layout.pipelines[pipeline].allow_parameters:
+        if is_dropped(self._layout, pipeline, section):
             text = f"the pipeline {pipeline} has no parameters: it does not say allow-parameters"
             yield stanza.source.error(MEANING, text, section.at("parameters"))
 
@@ -169,7 +198,17 @@ class References:
             image = self._single("image", name)
             if image is None or image.source.project != stanza.source.project:
                 text = f"the image {name!r} is not defined in {stanza.source.project}, which attaches the job"
-                yield stanza.source.error(MEANING, text, line)
+                yield stanza.source.error(MEANING, text, line, "warning")
+
+    def _merge_mode(self, stanza: Stanza) -> Iterator[ConfigError]:
+        mode = stanza.body.get("merge-mode")
+        if mode not in UNMERGED_GITHUB:
+            return
+        there = (p for p in self._tenant.projects if self._tenant.driver(p.connection) == "github")
+        with suppress(Undecided):  # freezing tells of it
+            if found := next((p for p in there if self._layout.configures(stanza, p)), None):
+                text = f"merge-mode {mode} is not one of GitHub, where {found.name} is"
+                yield stanza.error(MEANING, text, "merge-mode")
 
     # --- where nodes come from
 

@@ -140,12 +140,18 @@ class _Freezer:
             text = f"job {name} is post-review; pipeline {asked.pipeline} runs before review"
         elif not mix.has_run and not job.noop:
             text = f"job {name} has nothing to run: no variant says `run`"
+        elif job.image_build_name and not self._has_image(job.image_build_name, fitting):
+            text = f"job {name} references an unknown image {job.image_build_name!r}"
         elif job.type == "reporter" and (bad := self._not_for_reporters(fitting)):
             entry, text = bad, f"{bad.stanza.source.project} may not attach {name}, a job of type reporter"
             return entry.stanza.source.error("Reporter Job Not Permitted", text, entry.line)
         else:
             return None
         return entry.stanza.source.error(MEANING, text, entry.line)
+
+    def _has_image(self, name: str, fitting: list[Entry]) -> bool:
+        found = self._layout.singles["image"].get(name)
+        return found is not None and any(found.source.project == e.stanza.source.project for e in fitting)
 
     def _not_for_reporters(self, fitting: list[Entry]) -> Entry | None:
         may = self._layout.source

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
 import msgspec
-from msgspec.structs import replace
 
 from headgate.config.budgets import Budgets, sized
-from headgate.config.model import ConfigError, FrozenJob, JobDependency
+from headgate.config.model import ConfigError, FrozenGraph, FrozenJob
 
 
 @dataclass(slots=True)
@@ -54,7 +53,6 @@ class Graph:
 
     def resolve(self, defined: Callable[[str], bool]) -> Iterator[ConfigError]:
         """Leaves the jobs that run; what is wrong with them.  `defined`: is there a job of this name anywhere?"""
-        self._order_initializers()
         self._drop_unneeded()
         wrong = list(self._dependencies(defined))
         yield from wrong
@@ -69,16 +67,6 @@ class Graph:
     @property
     def reporters(self) -> tuple[FrozenJob, ...]:
         return tuple(c.job for c in self.candidates.values() if c.job.type == "reporter")
-
-    def _order_initializers(self) -> None:
-        """Every regular job comes after them, if they run."""
-        first = [name for name, c in self.candidates.items() if c.job.type == "initializer"]
-        for candidate in self.candidates.values() if first else ():
-            job = candidate.job
-            if job.type == "regular":
-                named = {d.name for d in job.dependencies}
-                more = tuple(JobDependency(name, soft=True) for name in first if name not in named)
-                candidate.job = replace(job, dependencies=job.dependencies + more)
 
     def _drop_unneeded(self) -> None:
         wanted = [name for name, c in self.candidates.items() if not c.optional]
@@ -101,7 +89,8 @@ class Graph:
                     yield candidate.error(f"job {name} depends on {d.name}, which is not defined")
 
     def _circle(self) -> Iterator[ConfigError]:
-        needs = {n: [d.name for d in c.job.dependencies if d.name in self.candidates] for n, c in self._items()}
+        graph = FrozenGraph(tuple(c.job for c in self.candidates.values()))
+        needs = {job.name: [d.name for d in graph.needs(job) if d.name in self.candidates] for job in graph.jobs}
         try:
             TopologicalSorter(needs).prepare()
         except CycleError as error:
@@ -109,9 +98,6 @@ class Graph:
             turned = _from_first(circle, list(self.candidates))
             text = f"the dependencies of jobs go in a circle: {' -> '.join(turned)}"
             yield self.candidates[turned[0]].error(text)
-
-    def _items(self) -> Iterator[tuple[str, Candidate]]:
-        yield from self.candidates.items()
 
 
 def _from_first(circle: list[str], order: list[str]) -> list[str]:

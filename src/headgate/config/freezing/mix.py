@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from headgate.config.freezing.nodesets import Unknown, flattened
+from headgate.config.freezing.nodesets import Unknown, flattened, unusable
 from headgate.config.freezing.playbooks import Books
 from headgate.config.freezing.sections import deep_merge
-from headgate.config.keys.job import EXECUTION, JOB, Merge
+from headgate.config.keys.job import ANSIBLE_DEFAULT, EXECUTION, JOB, Merge
 from headgate.config.kinds.job import semaphore_names
 from headgate.config.model import (
     FrozenJob,
@@ -233,7 +233,7 @@ class Mix:
         self._no_semaphore_twice()
         fields = {name: values[key] for key, name in _FIELDS.items() if key in values}
         pre_s, timeout_s = fields.get("pre_timeout_s"), fields.get("timeout_s")
-        if pre_s and timeout_s and pre_s > timeout_s:
+        if pre_s and timeout_s and pre_s > timeout_s > 0:
             fields["pre_timeout_s"] = timeout_s
         return FrozenJob(
             name=self.name,
@@ -260,7 +260,7 @@ class Mix:
             include_projects=self._filters("include-projects"),
             exclude_projects=self._filters("exclude-projects"),
             secret_exposure=values.get("secret-exposure", "ignore"),
-            ansible_version=str(values.get("ansible-version", self._tenant.default_ansible_version)),
+            ansible_version=str(values.get("ansible-version", self._tenant.default_ansible_version or ANSIBLE_DEFAULT)),
             post_review=self.post_review,
             noop=noop,
             inheritance=tuple(self._inheritance),
@@ -288,9 +288,12 @@ class Mix:
             return [Nodeset()]
         given, stanza = self._nodeset
         try:
-            return flattened(self._layout, given)
+            found = flattened(self._layout, given)
         except Unknown as unknown:
             raise Refused(f"job {self.name}: {unknown}", stanza, "nodeset", unknown.kind) from unknown
+        if why := next(filter(None, map(unusable, found)), ""):
+            raise Refused(f"job {self.name}: {why}", stanza, "nodeset")
+        return found
 
     def _no_semaphore_twice(self) -> None:
         for book in (*self._books.pre_run, *self._books.run, *self._books.post_run):

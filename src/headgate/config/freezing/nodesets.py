@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headgate.config.kinds.nodeset import misread
 from headgate.config.model import Node, NodeGroup, Nodeset
 from headgate.config.reading.check import as_list, entries
 from headgate.config.reading.document import Table
@@ -29,6 +30,12 @@ def flattened(layout: Layout, given: str | Table, named: set[str] | None = None)
     found: list[Nodeset] = []
     _flatten(layout, given, (), found, set() if named is None else named)
     return found
+
+
+def unusable(nodeset: Nodeset) -> str:
+    """Which name would mean another host to an inventory; empty: none."""
+    nodes = (misread(name, "node") for node in nodeset.nodes for name in node.name)
+    return next(filter(None, (*nodes, *(misread(group.name, "group") for group in nodeset.groups))), "")
 
 
 def _flatten(layout: Layout, given: str | Table, path: tuple[str, ...], found: list[Nodeset], named: set[str]) -> None:

@@ -26,7 +26,7 @@ class Secrets(NamedTuple):
     """That code is a parent's."""
 
 
-_IMPLICIT = re.compile(r"^(?:ansible[-_.+]+)*(?:role[-_.+]+)*")
+_IMPLICIT = re.compile(r"^(?:ansible[-_.+]*)*(?:role[-_.+]*)*")
 """What the name of a repository that is a role may begin with, and the name of the role does not."""
 
 
@@ -60,12 +60,10 @@ class Books:
     def add(self, stanza: Stanza, body: Table, level: int, attaching: bool) -> Secrets:
         """`level`: how many variants came before.  Raises UnknownSecret."""
         own, passed = self._secrets(stanza, body)
-        uses = any(key in body for key in BOOK_KEYS)
-        if "roles" in body or uses or not attaching:
-            new = self._own_roles(stanza, body, attaching)
-            self.roles = _with_roles(self.roles, new)
-            if stanza.source.trusted:
-                self._trusted_roles = _with_roles(self._trusted_roles, new)
+        new = self._own_roles(stanza, body, attaching)
+        self.roles = _with_roles(self.roles, new)
+        if stanza.source.trusted:
+            self._trusted_roles = _with_roles(self._trusted_roles, new)
         for path, _ in entries(body.get("preserve-home-paths"), 0):
             if path not in self._home_paths:
                 self._home_paths.append(path)

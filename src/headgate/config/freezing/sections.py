@@ -43,9 +43,15 @@ def sections(layout: Layout, pipeline: str, project: str, target: Target) -> lis
     for stanza, templates in applying(layout, project, target):
         for one in (*templates, stanza):
             body = one.body.get(pipeline)
-            if isinstance(body, Table):
+            if isinstance(body, Table) and not is_dropped(layout, pipeline, body):
                 found.append(Section(one, body))
     return found
+
+
+def is_dropped(layout: Layout, pipeline: str, section: Table) -> bool:
+    """Does a section have parameters in a pipeline that has none?"""
+    known = layout.pipelines.get(pipeline)
+    return "parameters" in section and known is not None and not known.allow_parameters
 
 
 def project_vars(layout: Layout, project: str, target: Target) -> dict[str, Any]:

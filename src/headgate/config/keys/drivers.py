@@ -13,19 +13,19 @@ from headgate.config.reading.check import (
     Check,
     Key,
     Keys,
+    Schema,
     Spot,
     count,
     flag,
     inner,
     many,
     mapping,
-    one_of,
     regex,
     show,
     text,
     word,
 )
-from headgate.config.reading.source import Wrong
+from headgate.config.reading.source import UNKNOWN_WORD, Wrong, nearest
 from headgate.queueing.lanes import QUEUE_NAME, TTL_MAX_S
 
 
@@ -42,6 +42,8 @@ class Driver(NamedTuple):
     """Keys of a success reporter that land the change when they are true."""
     deprecated: tuple[str, ...] = ()
     """Keys of a trigger that have a better successor; they make a warning."""
+    forgiven: str = ""
+    """Name of the warnings that what is wrong with a trigger becomes, but for unknown keys; empty: it is an error."""
     posts: bool = False
     """Its reports are posted to queues of messages, whatever connection the change is of."""
 
@@ -64,6 +66,21 @@ def _queue_wrong(value: Any, spot: Spot) -> None:
         raise spot.wrong(f"must be 1 to 50 letters, digits, dots, hyphens or underscores, not {show(value)}")
 
 
+def words(*known: str) -> Check:
+    """Text; one that is none of these does nothing, and is only warned of."""
+
+    def see(value: Any, spot: Spot) -> None:
+        text.see(value, spot)
+        if value not in known:
+            wrong = f"{spot.what}: {value!r} is not known{nearest(value, known)}"
+            spot.warnings.append(Wrong(wrong, spot.line, UNKNOWN_WORD, "warning"))
+
+    def schema() -> Schema:
+        return {"anyOf": [{"enum": list(known)}, text.schema()]}
+
+    return Check(", ".join(known), see, schema=schema)
+
+
 _age = Check("number and one of s m h d w", _age_wrong, schema=lambda: {"type": "string", "pattern": r"^\d+[smhdw]$"})
 _time = Check(
     "cron fields: minute hour day month weekday, and optionally second and jitter",
@@ -82,7 +99,7 @@ _LABELS = many(mapping)
 
 
 def _event(*events: str) -> Key:
-    return Key(many(one_of(*events)), required=True)
+    return Key(many(words(*events)), required=True)
 
 
 _APPROVAL_KEYS: Keys = {
@@ -160,8 +177,8 @@ _REVIEW: Keys = {
     "email": Key(text),
     "older-than": Key(_age),
     "newer-than": Key(_age),
-    "type": Key(one_of("approved", "commented", "changes_requested", "dismissed", "pending")),
-    "permission": Key(one_of("read", "write", "admin")),
+    "type": Key(words("approved", "approval", "commented", "changes_requested", "dismissed", "pending")),
+    "permission": Key(words("read", "write", "admin")),
 }
 GITHUB_REQUIRE: Keys = {
     "status": Key(_PATTERNS),
@@ -176,9 +193,10 @@ GITHUB_TRIGGER: Keys = {
     "event": _event("pull_request", "pull_request_review", "push", "check_run"),
     "action": Key(
         many(
-            one_of(
+            words(
                 "opened",
                 "changed",
+                "edited",
                 "closed",
                 "reopened",
                 "comment",
@@ -190,7 +208,6 @@ GITHUB_TRIGGER: Keys = {
                 "submitted",
                 "dismissed",
                 "rerequested",
-                "requested",
                 "completed",
             )
         )
@@ -245,7 +262,7 @@ DRIVERS: dict[str, Driver] = {
         reporter={
             "submit": Key(flag, "false"),
             "comment": Key(flag, "true"),
-            "notify": Key(one_of("NONE", "OWNER", "OWNER_REVIEWERS", "ALL")),
+            "notify": Key(words("NONE", "OWNER", "OWNER_REVIEWERS", "ALL")),
             "checks-api": Key(mapping),
         },
         free=True,
@@ -256,24 +273,37 @@ DRIVERS: dict[str, Driver] = {
         trigger=GITHUB_TRIGGER,
         require=GITHUB_REQUIRE,
         reporter={
-            "status": Key(one_of("pending", "success", "failure", "error")),
+            "status": Key(words("pending", "success", "failure", "error")),
             "status-url": Key(text),
             "comment": Key(flag, "true"),
             "merge": Key(flag, "false"),
             "label": Key(_TEXTS),
             "unlabel": Key(_TEXTS),
-            "review": Key(one_of("approve", "request-changes", "comment")),
+            "review": Key(words("approve", "request-changes", "comment")),
             "review-body": Key(text),
-            "check": Key(one_of("cancelled", "failure", "in_progress", "neutral", "skipped", "success")),
+            "check": Key(words("cancelled", "failure", "queued", "in_progress", "neutral", "skipped", "success")),
         },
         lands=("merge",),
         deprecated=("require-status", "reject-status"),
+        forgiven="Github Trigger Configuration Warning",
     ),
     "gitlab": Driver(
         trigger={
             "event": _event("gl_merge_request", "gl_push"),
             "action": Key(
-                many(one_of("opened", "changed", "merged", "comment", "approved", "unapproved", "labeled", "closed"))
+                many(
+                    words(
+                        "opened",
+                        "changed",
+                        "merged",
+                        "comment",
+                        "approved",
+                        "unapproved",
+                        "labeled",
+                        "closed",
+                        "reopened",
+                    )
+                )
             ),
             "branch": Key(_PATTERNS),
             "comment": Key(_PATTERNS),
@@ -296,7 +326,7 @@ DRIVERS: dict[str, Driver] = {
         trigger={
             "event": _event("pg_pull_request", "pg_pull_request_review", "pg_push"),
             "action": Key(
-                many(one_of("opened", "changed", "closed", "comment", "status", "thumbsup", "tagged", "merged"))
+                many(words("opened", "changed", "closed", "comment", "status", "thumbsup", "tagged", "merged"))
             ),
             "ref": Key(_PATTERNS),
             "comment": Key(_PATTERNS),
@@ -312,7 +342,7 @@ DRIVERS: dict[str, Driver] = {
             "tags": Key(_TEXTS),
         },
         reporter={
-            "status": Key(one_of("pending", "success", "failure")),
+            "status": Key(words("pending", "success", "failure")),
             "status-url": Key(text),
             "comment": Key(flag, "true"),
             "merge": Key(flag, "false"),
@@ -368,13 +398,23 @@ def _united() -> Driver:
 
 
 def _any_of(checks: list[Check]) -> Check:
+    """Good when one of them is content; a word that none of them knows is warned of."""
+
     def see(value: Any, spot: Spot) -> None:
+        heard: list[list[Wrong]] = []
         for check in checks:
+            warnings: list[Wrong] = []
             try:
-                return check.see(value, spot)
+                check.see(value, Spot(spot.line, spot.what, warnings))
             except Wrong:
                 continue
-        raise spot.wrong(f"means nothing to any driver: {show(value)}")
+            heard.append(warnings)
+        told = f"means nothing to any driver: {show(value)}"
+        if not heard:
+            raise spot.wrong(told)
+        least = min(heard, key=len)
+        unknown = any(wrong.name == UNKNOWN_WORD for wrong in least)
+        spot.warnings += [Wrong(f"{spot.what} {told}", spot.line, UNKNOWN_WORD, "warning")] if unknown else least
 
     return (
         checks[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headgate.config.reading.source import MEANING, SCHEMA
+from headgate.config.reading.source import MEANING, SCHEMA, UNKNOWN_WORD
 
 
 class Class(NamedTuple):
@@ -24,7 +24,7 @@ ERRORS: dict[str, Class] = {
     "Node From Group Not Found": Class("a group names a node that is not in its nodeset", _STANZA),
     "Nodeset Not Found": Class("a job or an alternative names a nodeset nobody defines", _ITEM),
     "Label Forbidden": Class("the tenant file does not allow the label", _STANZA),
-    "Label Not Found": Class("with `use-nodepool: false`, a label nobody defines", _STANZA),
+    "Label Not Found": Class("with `use-nodepool: false`, a label nobody defines", "nothing but the error"),
     "Max Timeout Exceeded": Class("a timeout above max-job-timeout", _STANZA),
     "Pre-Timeout Exceeds Timeout": Class("pre-timeout above timeout in one stanza", _STANZA),
     "Max OIDC TTL Exceeded": Class("ttl of a secret above max-oidc-ttl", _STANZA),
@@ -41,6 +41,10 @@ ERRORS: dict[str, Class] = {
     "Multiple Project Configurations": Class("a branch has several of the standard roots", "the later ones", "warning"),
     "Regex Deprecation": Class("a pattern only Python's dialect knows", "nothing", "warning"),
     "Cleanup Run Deprecation": Class("cleanup-run instead of post-run with `cleanup: true`", "nothing", "warning"),
+    UNKNOWN_WORD: Class("a word that means nothing to the driver a pipeline says it to", "nothing", "warning"),
+    "Github Trigger Configuration Warning": Class(
+        "a trigger of GitHub has an unknown word, or the wrong form", "nothing, or that trigger", "warning"
+    ),
     "Gerrit Deprecation": Class("a key of a trigger that has a successor", "nothing", "warning"),
     "GitHub Deprecation": Class("a key of a trigger that has a successor", "nothing", "warning"),
 }

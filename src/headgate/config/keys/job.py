@@ -8,7 +8,6 @@ from enum import StrEnum
 from headgate.config.reading.check import (
     Check,
     Key,
-    count,
     either,
     flag,
     flag_or_auto,
@@ -21,6 +20,7 @@ from headgate.config.reading.check import (
     tagged,
     text,
     text_or_null,
+    whole,
     word,
 )
 
@@ -94,7 +94,10 @@ _INCLUDE_VARS = many(
 )
 _SECRETS = many(named({"secret": Key(text), "pass-to-parent": Key(flag)}, "secret of a job"))
 
-ANSIBLE_VERSIONS = ("8", "9", "11")
+_UNLIMITED = "seconds; 0 and less: the executor's limit"
+ANSIBLE_VERSIONS = ("9", "11")
+ANSIBLE_DEFAULT = ANSIBLE_VERSIONS[-1]
+"""Of a job that says none, in a tenant that says none."""
 HOME_PATHS_FORBIDDEN = (".ssh/config", ".kube/config")
 RESERVED_VARS = frozenset(
     [
@@ -147,10 +150,10 @@ JOB: dict[str, JobKey] = {
     "secrets": _key(_SECRETS, Merge.OWN, note="for the playbooks of the same variant"),
     "secret-exposure": _key(one_of("ignore", "redact", "fail"), Merge.STICKY, "ignore", "variants may not differ"),
     "nodeset": _key(either(mapping, text), default="empty"),
-    "pre-timeout": _key(count(0)),
-    "timeout": _key(count(0)),
-    "post-timeout": _key(count(0)),
-    "attempts": _key(count(1), default="3"),
+    "pre-timeout": _key(whole, note=_UNLIMITED),
+    "timeout": _key(whole, note=_UNLIMITED),
+    "post-timeout": _key(whole, note=_UNLIMITED),
+    "attempts": _key(whole, default="3", note="at least one is made"),
     "semaphore": _key(_SEMAPHORES, Merge.BY_NAME),
     "semaphores": _key(_SEMAPHORES, Merge.BY_NAME),
     "required-projects": _key(_override(_REQUIRED), Merge.BY_PROJECT, control=True),

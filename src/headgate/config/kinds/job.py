@@ -19,6 +19,7 @@ from headgate.config.reading.document import Table
 from headgate.config.reading.source import Wrong, nearest
 
 BOOK_KEYS = ("run", "pre-run", "post-run", "cleanup-run")
+_WORD = re.compile(r"[A-Za-z0-9_]+")
 _VARIABLE = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -45,7 +46,7 @@ def _flags(body: Table) -> None:
         raise Wrong("an intermediate job must also be abstract", body.at("intermediate"))
     if body.get("post-review") is False:
         raise Wrong("post-review can be set to true only", body.at("post-review"))
-    if "pre-timeout" in body and body["pre-timeout"] > body.get("timeout", body["pre-timeout"]):
+    if 0 < body.get("timeout", 0) < body.get("pre-timeout", 0):
         raise Wrong("pre-timeout is longer than timeout", body.at("pre-timeout"), "Pre-Timeout Exceeds Timeout")
     if "ansible-version" in body and str(body["ansible-version"]) not in ANSIBLE_VERSIONS:
         known = ", ".join(ANSIBLE_VERSIONS)
@@ -55,6 +56,8 @@ def _flags(body: Table) -> None:
         name = secret if isinstance(secret, str) else secret["name"]
         if name in ("zuul", "nodepool"):
             raise Wrong(f"a secret cannot be named {name}: that variable has another meaning", at)
+        if not _WORD.fullmatch(name):
+            raise Wrong(f"a secret cannot be named {name!r} in a job: letters, digits and _ only", at)
 
 
 def _variables(body: Table) -> None:

@@ -25,37 +25,50 @@ def check_nodeset(body: Any, line: int, warnings: list[Wrong], *, named: bool = 
         raise Wrong(f"alternatives are nested more than {DEPTH_MAX} levels deep", body.line)
     if "alternatives" in body and ("nodes" in body or "groups" in body):
         raise Wrong("a nodeset has either alternatives, or nodes and groups", body.at("alternatives"))
-    names = _nodes(body)
-    _groups(body, names)
+    names = _nodes(body, warnings)
+    _groups(body, names, warnings)
     for other, at in entries(body.get("alternatives"), body.at("alternatives")):
         if isinstance(other, Table):
             check_nodeset(other, at, warnings, depth=depth + 1)
 
 
-def _name(name: str, what: str, line: int) -> None:
-    """Raises Wrong when another host than that node would be meant by it."""
-    if name in EXECUTOR_NAMES:
+def misread(name: str, what: str) -> str:
+    """Say why another host than that node would be meant by its name; nothing where none is."""
+    known = _MEANT.search(name)
+    if name not in EXECUTOR_NAMES and not known:
+        return ""
+    why = (
+        "that is the executor"
+        if known is None or name in EXECUTOR_NAMES
+        else f"{known[0]!r} has a meaning in an inventory"
+    )
+    return f"a {what} cannot be run under the name {name!r}: {why}"
+
+
+def _name(name: str, what: str, line: int, warnings: list[Wrong]) -> None:
+    """Raises Wrong."""
+    if name == "localhost":
         raise Wrong(f"a {what} cannot be named {name}: that is the executor", line)
-    if found := _MEANT.search(name):
-        raise Wrong(f"a {what} cannot be named {name!r}: {found[0]!r} has a meaning in an inventory", line)
+    if why := misread(name, what):
+        warnings.append(Wrong(why, line, severity="warning"))
 
 
-def _nodes(body: Table) -> set[str]:
+def _nodes(body: Table, warnings: list[Wrong]) -> set[str]:
     names: set[str] = set()
     for node, _ in entries(body.get("nodes"), body.at("nodes")):
         for name in as_list(node["name"]):
-            _name(name, "node", node.at("name"))
+            _name(name, "node", node.at("name"), warnings)
             if name in names:
                 raise Wrong(f"there are two nodes named {name!r}", node.at("name"), "Duplicate Node")
             names.add(name)
     return names
 
 
-def _groups(body: Table, nodes: set[str]) -> None:
+def _groups(body: Table, nodes: set[str], warnings: list[Wrong]) -> None:
     known: set[str] = set()
     for group, _ in entries(body.get("groups"), body.at("groups")):
         name = group["name"]
-        _name(name, "group", group.at("name"))
+        _name(name, "group", group.at("name"), warnings)
         if name in known:
             raise Wrong(f"there are two groups named {name!r}", group.at("name"), "Duplicate Nodeset Group")
         known.add(name)

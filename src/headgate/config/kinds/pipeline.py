@@ -11,7 +11,7 @@ from headgate.config.model import Pipeline, TriggerFilter, Window
 from headgate.config.operator.model import Tenant
 from headgate.config.reading.check import Key, anything, as_list, deep_plain, entries, show, table
 from headgate.config.reading.document import Table
-from headgate.config.reading.source import Wrong, nearest
+from headgate.config.reading.source import UNKNOWN_WORD, Wrong, nearest
 
 _MESSAGES = tuple(key for key in PIPELINE if key.endswith("-message"))
 _PRECEDENCE = {"high": 100, "normal": 200, "low": 300}
@@ -99,7 +99,8 @@ class _Said:
             if driver.trigger is None:
                 raise Wrong(f"the connection {connection!r} triggers nothing", line)
             for entry, at in entries(value, line):
-                table(entry, driver.trigger, f"trigger of {connection}", self._warnings, at)
+                if not self._trigger(entry, driver, connection, at):
+                    continue
                 self._deprecated(entry, driver, connection)
                 more = {k: v for k, v in entry.items() if k not in ("event", "branch", "ref", "ignore-deletes")}
                 yield TriggerFilter(
@@ -111,12 +112,28 @@ class _Said:
                     more=deep_plain(more),
                 )
 
+    def _trigger(self, entry: Any, driver: Driver, connection: str, line: int) -> bool:
+        """Is it good?  Raises Wrong where the driver does not forgive it."""
+        keys, found = driver.trigger or {}, list[Wrong]()
+        try:
+            table(entry, keys, f"trigger of {connection}", found, line)
+        except Wrong as wrong:
+            if not driver.forgiven or (isinstance(entry, Table) and not keys.keys() >= entry.keys()):
+                raise
+            text = f"{wrong.text}; this trigger is left out"
+            self._warnings.append(Wrong(text, wrong.line, driver.forgiven, "warning"))
+            return False
+        for one in found:
+            name = driver.forgiven if driver.forgiven and one.name == UNKNOWN_WORD else one.name
+            self._warnings.append(Wrong(one.text, one.line, name, "warning"))
+        return True
+
     def _deprecated(self, entry: Table, driver: Driver, connection: str) -> None:
         names = {"gerrit": "Gerrit Deprecation", "github": "GitHub Deprecation"}
         for key in driver.deprecated:
             if key in entry:
                 name = names.get(self._tenant.driver(connection), "Deprecation")
-                text = f"{key} is deprecated: {driver.trigger[key].note if driver.trigger else ''}"
+                text = f"{key} is {driver.trigger[key].note if driver.trigger else 'deprecated'}"
                 self._warnings.append(Wrong(text, entry.at(key), name, "warning"))
 
     def requirements(self, key: str) -> dict[str, dict[str, Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headgate.config.keys.drivers import ALWAYS_THERE
-from headgate.config.keys.job import ANSIBLE_VERSIONS
+from headgate.config.keys.job import ANSIBLE_DEFAULT, ANSIBLE_VERSIONS
 from headgate.config.keys.tenant import API_ROOT, FILE_KINDS, ROLE, RULE, SEMAPHORE, TENANT
 from headgate.config.operator.access import BUILT_IN_ROLES
 from headgate.config.operator.model import (
@@ -170,7 +170,7 @@ class _File:
             for role, at in entries(given, line):
                 if role not in roles and role not in BUILT_IN_ROLES:
                     wrong.append(Wrong(f"there is no role {role!r}", at, "Role Not Found"))
-        version = str(stanza.get("default-ansible-version", ANSIBLE_VERSIONS[-1]))
+        version = str(stanza.get("default-ansible-version", ANSIBLE_DEFAULT))
         if version not in ANSIBLE_VERSIONS:
             text = f"there is no Ansible version {version}; there are {', '.join(ANSIBLE_VERSIONS)}"
             wrong.append(Wrong(text, stanza.at("default-ansible-version"), MEANING))

@@ -58,6 +58,15 @@ class TenantProject(msgspec.Struct, frozen=True, omit_defaults=True):
         """Its configuration is not read from here, but changes on it always propose theirs."""
         return any_whole(self.always_dynamic_branches, branch)
 
+    def configures(self, other: TenantProject) -> bool:
+        """May it hold project stanzas for this one?"""
+        names = (other.name, other.project)
+        return (
+            self.trusted
+            or other.project == self.project
+            or any(any_whole(self.configure_projects, name) for name in names)
+        )
+
     def touches_config(self, files: tuple[str, ...] | None, branch: str = "") -> bool:
         """Does a change of these files (None: not known) on this branch change the configuration?"""
         if not self.loads:

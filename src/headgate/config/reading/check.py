@@ -78,6 +78,7 @@ word = _of(
 )
 flag = _of("true or false", lambda v: isinstance(v, bool), {"type": "boolean"})
 flag_or_auto = _of("true, false or auto", lambda v: isinstance(v, bool) or v == "auto", {"enum": [True, False, "auto"]})
+whole = _of("a whole number", _is_int, {"type": "integer"})
 mapping = _of("a mapping", lambda v: isinstance(v, dict), {"type": "object"})
 null = _of("null", lambda v: v is None, {"type": "null"})
 anything = _of("anything", lambda v: True, {})

@@ -17,6 +17,8 @@ NAMED_MAX = 12
 """Known words listed in a message."""
 SCHEMA = "Unknown"
 """Name of errors about form: what is no YAML, has an unknown key, or the wrong type."""
+UNKNOWN_WORD = "Unknown Word"
+"""Name of warnings about words that mean nothing to a driver."""
 MEANING = "Unknown Configuration Error"
 """Name of errors about meaning that have no name of their own."""
 

@@ -136,7 +136,8 @@ def test_the_driver_of_a_connection_decides_what_a_pipeline_may_say(offline):
     errors = made.json("check", "--config", str(config))["acme"]["errors"]
     causes = [e for e in errors if e["cause"] is None]
     assert sorted((e["path"], e["line"]) for e in causes) == [("zuul.yaml", 5), ("zuul.yaml", 10)]
-    assert "must be one of patchset-created" in causes[0]["message"]
+    assert "event of a trigger of hub: 'change-proposed' is not known" in causes[0]["message"]
+    assert {e["severity"] for e in causes} == {"warning"}
 
 
 GERRIT = """
@@ -153,6 +154,7 @@ GERRIT = """
 def test_a_connection_of_which_only_the_name_is_known_may_be_of_any_kind(offline):
     assert offline(ops=GERRIT, app="").json("check")["acme"]["errors"] == []
     (error,) = offline(ops=GERRIT.replace("patchset-created", "patchset"), app="").json("check")["acme"]["errors"]
+    assert error["severity"] == "warning"
     assert error["message"] == "event of a trigger of hub means nothing to any driver: 'patchset'"
 
 
