@@ -25,7 +25,7 @@ from headgate.config.model import ConfigError, FrozenGraph, FrozenJob
 from .places import TENANTS, layout
 
 PLACE = Path(__file__).parent / "cases"
-FILES = ("reading", "jobs", "merging", "matching", "graphs", "objects", "errors", "severity", "drivers")
+FILES = ("reading", "jobs", "merging", "matching", "graphs", "objects", "errors", "severity", "drivers", "nodepool")
 CASES = [
     pytest.param(case, id=f"{file}: {case['case']}")
     for file in FILES

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from headgate.config.assembly.adding import Key
+from headgate.config.assembly.providers import PARTS, attached, counts_kept, misfits
 from headgate.config.freezing.nodesets import Unknown, flattened
 from headgate.config.freezing.sections import is_dropped
 from headgate.config.kinds.job import BOOK_KEYS
@@ -14,7 +15,7 @@ from headgate.config.kinds.project import section_jobs
 from headgate.config.model import ConfigError
 from headgate.config.parse import Stanza
 from headgate.config.patterns import Undecided
-from headgate.config.reading.check import as_list, deep_plain, entries
+from headgate.config.reading.check import deep_plain, entries
 from headgate.config.reading.document import Table
 from headgate.config.reading.source import MEANING, nearest
 
@@ -79,6 +80,8 @@ class References:
                         yield from self._section(stanza, pipeline, section)
             case "label" | "section" | "provider":
                 yield from self._nodepool(stanza)
+            case "image":
+                yield from counts_kept(stanza)
             case _:
                 return
 
@@ -221,33 +224,28 @@ class References:
                 yield stanza.error(MEANING, text, key)
         if stanza.kind == "label":
             return
-        yield from self._above(stanza)
-        connection = stanza.body.get("connection")
-        if connection is not None and connection not in self._tenant.connections:
-            text = (
-                f"the connection {connection!r} is not configured{self._nearest(connection, self._tenant.connections)}"
-            )
+        connection, there = stanza.body.get("connection"), self._tenant.connections
+        if connection is not None and connection not in there:
+            text = f"the connection {connection!r} is not configured{self._nearest(connection, there)}"
             yield stanza.error("Unknown Connection", text, "connection")
-        for key in ("images", "flavors", "labels"):
-            for part in as_list(stanza.body.get(key)):
-                name = part if isinstance(part, str) else part.get("name")
-                if isinstance(name, str) and not self._known(key[:-1], name):
-                    text = f"there is no {key[:-1]} {name!r}{self._nearest(name, self._layout.singles[key[:-1]])}"
-                    yield stanza.error(MEANING, text, key)
+        for key, kind in PARTS.items():
+            for part in attached(stanza, key):
+                if not self._known(kind, part.name):
+                    text = f"there is no {kind} {part.name!r}{self._nearest(part.name, self._layout.singles[kind])}"
+                    yield part.error(text)
+        yield from self._above(stanza)
 
     def _above(self, stanza: Stanza) -> Iterator[ConfigError]:
-        """The sections it inherits from come to an end, and one of them at most says the connection."""
-        path, saying = [stanza], [stanza] if "connection" in stanza.body else []
+        """Check it with the sections it inherits from, which must come to an end; with one missing it is not judged."""
+        path = [stanza]
         while (above := self._single("section", _parent_of(path[-1]))) is not None:
             if above in path:
                 names = " -> ".join(s.name for s in (*path, above))
                 yield stanza.error(MEANING, f"the sections go in a circle: {names}", "parent")
                 return
             path.append(above)
-            saying += [above] if "connection" in above.body else []
-        if len(saying) > 1:
-            text = f"both {saying[0].name} and {saying[1].name}, which it inherits from, say the connection"
-            yield stanza.error(MEANING, text, "connection")
+        if not _parent_of(path[-1]):
+            yield from misfits(path, self._single, self._tenant.driver)
 
 
 def _parent_of(stanza: Stanza) -> str:

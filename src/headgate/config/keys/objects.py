@@ -141,8 +141,21 @@ SECTION: Keys = {
 PROVIDER: Keys = {
     "name": Key(text, required=True),
     "section": Key(text, required=True),
+    "connection": Key(text),
     "description": Key(text),
     "images": Key(_PARTS),
     "labels": Key(_PARTS),
 }
-"""A section or provider may hold any other key: those of its connection's driver."""
+_NODES = (
+    "launch-timeout",
+    "launch-attempts",
+    "resource-limits",
+    "image-defaults",
+    "flavor-defaults",
+    "label-defaults",
+)
+DRIVER_KEYS = {
+    "aws": (*_NODES, "region", "object-storage"),
+    "openstack": (*_NODES, "region", "floating-ip-cleanup", "port-cleanup-interval"),
+}
+"""Driver of a connection -> keys that sections and providers may hold besides; of other drivers they hold any."""

@@ -46,9 +46,8 @@ def check_stanza(
             table(body, {**known, **driver}, kind, warnings, line)
         case _:
             table(body, TABLES[kind], kind, warnings, line)
-    for key in ("connection", "flavors") if kind == "provider" else ():
-        if key in body:
-            raise Wrong(f"a provider has no {key}: it is that of its section", body.at(key))
+    if kind == "provider" and "flavors" in body:
+        raise Wrong("a provider has no flavors: they are those of its section", body.at("flavors"))
     if kind == "queue":
         _queue(body, warnings)
     elif kind == "secret":

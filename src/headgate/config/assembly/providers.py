@@ -1,0 +1,167 @@
+"""What sections and providers come to once they have inherited: what does not fit together in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from headgate.config.keys.objects import DRIVER_KEYS, PROVIDER, SECTION
+from headgate.config.model import ConfigError
+from headgate.config.parse import Stanza
+from headgate.config.reading.check import entries, show
+from headgate.config.reading.document import Table
+from headgate.config.reading.source import MEANING, SCHEMA, nearest
+
+PARTS = {"images": "image", "flavors": "flavor", "labels": "label"}
+"""Key of a section or provider -> what it attaches."""
+Known = Callable[[str, str], Stanza | None]
+"""(kind, name) -> its definition."""
+
+
+class Part(NamedTuple):
+    """An image, flavor or label as one stanza attaches it."""
+
+    stanza: Stanza
+    name: str
+    said: Table
+    line: int
+
+    def error(self, text: str, key: str = "") -> ConfigError:
+        return self.stanza.source.error(MEANING, text, self.said.at(key) or self.line)
+
+
+def attached(stanza: Stanza, key: str) -> Iterator[Part]:
+    """What the stanza itself attaches under `key`."""
+    for said, line in entries(stanza.body.get(key), stanza.body.at(key)):
+        if isinstance(said, str):
+            yield Part(stanza, said, Table(line), line)
+        elif isinstance(said.get("name"), str):
+            yield Part(stanza, said["name"], said, line)
+
+
+def misfits(path: Sequence[Stanza], known: Known, driver: Callable[[str], str]) -> Iterator[ConfigError]:
+    """What is wrong with the first of `path`, given those that it inherits from, nearest first."""
+    yield from _connections(path)
+    yield from _keys(path, driver)
+    for key, kind in PARTS.items():
+        for part in attached(path[0], key):
+            yield from _redefined(part, key, kind, path[1:])
+    yield from _counts(path, known)
+    if path[0].kind == "provider":
+        yield from _unattached(path, known)
+
+
+def _connections(path: Sequence[Stanza]) -> Iterator[ConfigError]:
+    saying = [stanza for stanza in path if "connection" in stanza.body]
+    if len(saying) > 1:
+        text = f"both {saying[0].name} and {saying[1].name}, which it inherits from, say the connection"
+        yield path[0].error(MEANING, text, "connection")
+
+
+def _keys(path: Sequence[Stanza], driver: Callable[[str], str]) -> Iterator[ConfigError]:
+    """Keys that the driver does not know; of sections that do not know their driver, where it is said."""
+    said = next((stanza.body["connection"] for stanza in path if "connection" in stanza.body), "")
+    name = driver(said) if isinstance(said, str) and said else ""
+    if name not in DRIVER_KEYS:
+        return
+    first = path[0]
+    blind = path[1:] if "connection" in first.body else ()
+    for stanza in (first, *blind):
+        own = PROVIDER if stanza.kind == "provider" else SECTION
+        good = {*own, *DRIVER_KEYS[name]}
+        for key in stanza.body:
+            if key not in good:
+                where = "" if stanza is first else f", which it inherits from {stanza.name}"
+                text = f"a {first.kind} of {name} has no key {key!r}{where}{nearest(key, good)}"
+                yield first.error(SCHEMA, text, key if stanza is first else "connection")
+
+
+def _redefined(part: Part, key: str, kind: str, above: Sequence[Stanza]) -> Iterator[ConfigError]:
+    for stanza in above:
+        for other in attached(stanza, key):
+            closed = other.said.get("final") is True and other.said.get("allow-override") is not True
+            if other.name == part.name and closed:
+                text = f"the {kind} {part.name} is final in the section {stanza.name}"
+                yield part.error(f"{text}; {part.stanza.name} may not redefine it")
+                return
+
+
+# --- builds of images that are kept
+
+
+def counts_kept(stanza: Stanza) -> Iterator[ConfigError]:
+    """Of an image itself."""
+    yield from _too_many(Part(stanza, stanza.name, stanza.body, stanza.line), stanza.body.get("max-retain-count"))
+
+
+def _counts(path: Sequence[Stanza], known: Known) -> Iterator[ConfigError]:
+    for part in attached(path[0], "images"):
+        wrong = list(_no_counts(part))
+        yield from wrong
+        if wrong:
+            continue
+        above = _most_above(part.name, path[1:], known)
+        own = part.said.get("max-retain-count")
+        if own is not None and above is not None and own > above:
+            text = f"max-retain-count of the image {part.name}, {own}, is above the {above} of what it inherits from"
+            yield part.error(text, "max-retain-count")
+        else:
+            yield from _too_many(part, above if own is None else own)
+
+
+def _no_counts(part: Part) -> Iterator[ConfigError]:
+    for key in ("retain-count", "max-retain-count"):
+        value = part.said.get(key)
+        if value is not None and not _is_count(value):
+            text = f"{key} of the image {part.name} must be a whole number of at least 0, not {show(value)}"
+            yield part.error(text, key)
+
+
+def _most_above(name: str, above: Sequence[Stanza], known: Known) -> int | None:
+    """The least of what the image and the sections above say."""
+    image = known("image", name)
+    said: list[Any] = [image.body.get("max-retain-count")] if image is not None else []
+    said += [p.said.get("max-retain-count") for stanza in above for p in attached(stanza, "images") if p.name == name]
+    return min((value for value in said if _is_count(value)), default=None)
+
+
+def _too_many(part: Part, most: int | None) -> Iterator[ConfigError]:
+    count = part.said.get("retain-count")
+    if count is not None and most is not None and count > most:
+        text = f"retain-count of the image {part.name}, {count}, is above max-retain-count, {most}"
+        yield part.error(text, "retain-count")
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+# --- what a provider needs
+
+
+def _unattached(path: Sequence[Stanza], known: Known) -> Iterator[ConfigError]:
+    provider = path[0]
+    found = {key: _by_name(path, key) for key in PARTS}
+    for label, part in found["labels"].items():
+        defined = known("label", label)
+        for key, kind in (("images", "image"), ("flavors", "flavor")):
+            name = part.said.get(kind, defined.body.get(kind) if defined is not None else None)
+            if isinstance(name, str) and name not in found[key]:
+                text = f"the label {label} needs the {kind} {name}, which is not attached to the provider"
+                yield _at(part, provider, f"{text} {provider.name}")
+    for stanza in path:
+        for node, line in entries(stanza.body.get("nodes"), stanza.body.at("nodes")):
+            wanted = node.get("label") if isinstance(node, Table) else None
+            if isinstance(wanted, str) and wanted not in found["labels"]:
+                text = f"the node {node.get('name')} has the label {wanted}, which is not attached to the provider"
+                yield _at(Part(stanza, wanted, node, line), provider, f"{text} {provider.name}")
+
+
+def _by_name(path: Sequence[Stanza], key: str) -> dict[str, Part]:
+    """What is attached to the first of `path`; the nearest counts."""
+    return {part.name: part for stanza in reversed(path) for part in attached(stanza, key)}
+
+
+def _at(part: Part, provider: Stanza, text: str) -> ConfigError:
+    """Where the provider says it, or, of what it inherits, where it begins."""
+    return part.error(text) if part.stanza is provider else provider.error(MEANING, text)
