@@ -5,28 +5,12 @@ A driver whose connection cannot be made yet is checked all the same: the config
 
 from __future__ import annotations
 
-import re
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from headgate.config.reading.check import (
-    Check,
-    Key,
-    Keys,
-    Schema,
-    Spot,
-    count,
-    flag,
-    inner,
-    many,
-    mapping,
-    regex,
-    show,
-    text,
-    word,
-)
-from headgate.config.reading.source import UNKNOWN_WORD, Wrong, nearest
-from headgate.queueing.lanes import QUEUE_NAME, TTL_MAX_S
+from headgate.config.keys.forms import age, any_of, approvals, queue, time, words
+from headgate.config.reading.check import Check, Key, Keys, count, flag, inner, many, mapping, regex, text, word
+from headgate.queueing.lanes import TTL_MAX_S
 
 
 class Driver(NamedTuple):
@@ -48,53 +32,8 @@ class Driver(NamedTuple):
     """Its reports are posted to queues of messages, whatever connection the change is of."""
 
 
-_AGE = re.compile(r"\d+[smhdw]")
-
-
-def _age_wrong(value: Any, spot: Spot) -> None:
-    if not isinstance(value, str) or not _AGE.fullmatch(value):
-        raise spot.wrong(f"must be a whole number and one of s m h d w, such as 24h, not {show(value)}")
-
-
-def _time_wrong(value: Any, spot: Spot) -> None:
-    if not isinstance(value, str) or not 5 <= len(value.split()) <= 7:
-        raise spot.wrong(f"must be 5 cron fields, or 6 with seconds, or 7 with jitter, not {show(value)}")
-
-
-def _queue_wrong(value: Any, spot: Spot) -> None:
-    if not isinstance(value, str) or not QUEUE_NAME.fullmatch(value):
-        raise spot.wrong(f"must be 1 to 50 letters, digits, dots, hyphens or underscores, not {show(value)}")
-
-
-def words(*known: str) -> Check:
-    """Text; one that is none of these does nothing, and is only warned of."""
-
-    def see(value: Any, spot: Spot) -> None:
-        text.see(value, spot)
-        if value not in known:
-            wrong = f"{spot.what}: {value!r} is not known{nearest(value, known)}"
-            spot.warnings.append(Wrong(wrong, spot.line, UNKNOWN_WORD, "warning"))
-
-    def schema() -> Schema:
-        return {"anyOf": [{"enum": list(known)}, text.schema()]}
-
-    return Check(", ".join(known), see, schema=schema)
-
-
-_age = Check("number and one of s m h d w", _age_wrong, schema=lambda: {"type": "string", "pattern": r"^\d+[smhdw]$"})
-_time = Check(
-    "cron fields: minute hour day month weekday, and optionally second and jitter",
-    _time_wrong,
-    schema=lambda: {"type": "string"},
-)
-_queue = Check(
-    "1 to 50 letters, digits, dots, hyphens or underscores",
-    _queue_wrong,
-    schema=lambda: {"type": "string", "pattern": f"^{QUEUE_NAME.pattern}$"},
-)
 _TEXTS = many(text)
 _PATTERNS = many(regex)
-_WORDS = many(word)
 _LABELS = many(mapping)
 
 
@@ -102,34 +41,8 @@ def _event(*events: str) -> Key:
     return Key(many(words(*events)), required=True)
 
 
-_APPROVAL_KEYS: Keys = {
-    "username": Key(text),
-    "email": Key(text),
-    "older-than": Key(_age),
-    "newer-than": Key(_age),
-}
-
-
-def _approval_wrong(value: Any, spot: Spot) -> None:
-    """username, email, ages, and any label with a value or values."""
-    if not isinstance(value, dict):
-        raise spot.wrong(f"must be a mapping, not {show(value)}")
-    for name, one in value.items():
-        key = _APPROVAL_KEYS.get(name)
-        if key is not None:
-            key.check.see(one, spot.at(spot.line, f"{name} of an approval"))
-        else:
-            _WORDS.see(one, spot.at(spot.line, f"the label {name} of an approval"))
-
-
-_approvals = many(
-    Check(
-        "{username, email, older-than, newer-than, <label>: value}", _approval_wrong, schema=lambda: {"type": "object"}
-    )
-)
-
 GERRIT_REQUIRE: Keys = {
-    "approval": Key(_approvals),
+    "approval": Key(approvals),
     "open": Key(flag),
     "current-patchset": Key(flag),
     "wip": Key(flag),
@@ -165,8 +78,8 @@ GERRIT_TRIGGER: Keys = {
     "require": Key(inner(GERRIT_REQUIRE, "requirement")),
     "reject": Key(inner(GERRIT_REQUIRE, "requirement")),
     "debug": Key(flag, "false"),
-    "require-approval": Key(_approvals, note="deprecated: require"),
-    "reject-approval": Key(_approvals, note="deprecated: reject"),
+    "require-approval": Key(approvals, note="deprecated: require"),
+    "reject-approval": Key(approvals, note="deprecated: reject"),
     "comment_filter": Key(_PATTERNS, note="deprecated: comment"),
     "email_filter": Key(_PATTERNS, note="deprecated: email"),
     "username_filter": Key(_PATTERNS, note="deprecated: username"),
@@ -175,8 +88,8 @@ GERRIT_TRIGGER: Keys = {
 _REVIEW: Keys = {
     "username": Key(text),
     "email": Key(text),
-    "older-than": Key(_age),
-    "newer-than": Key(_age),
+    "older-than": Key(age),
+    "newer-than": Key(age),
     "type": Key(words("approved", "approval", "commented", "changes_requested", "dismissed", "pending")),
     "permission": Key(words("read", "write", "admin")),
 }
@@ -246,7 +159,7 @@ QUEUE = Driver(
     trigger=None,
     require=None,
     reporter={
-        "queue": Key(_queue, "gate-TENANT"),
+        "queue": Key(queue, "gate-TENANT"),
         "ttl": Key(count(1, TTL_MAX_S), "259200", "seconds for which it is kept"),
     },
     posts=True,
@@ -351,7 +264,7 @@ DRIVERS: dict[str, Driver] = {
     ),
     "timer": Driver(
         trigger={
-            "time": Key(many(_time), required=True, note="day 0 is Monday"),
+            "time": Key(many(time), required=True, note="day 0 is Monday"),
             "dereference": Key(flag, "false"),
             "debug": Key(flag, "false"),
         },
@@ -391,36 +304,10 @@ def _united() -> Driver:
         for driver in DRIVERS.values():
             for name, key in (getattr(driver, part) or {}).items():
                 found.setdefault(name, {})[key.check] = None
-        return {name: Key(_any_of(list(checks))) for name, checks in found.items()}
+        return {name: Key(any_of(list(checks))) for name, checks in found.items()}
 
     lands = tuple(dict.fromkeys(key for driver in DRIVERS.values() for key in driver.lands))
     return Driver(keys("trigger"), keys("require"), {}, free=True, lands=lands)
-
-
-def _any_of(checks: list[Check]) -> Check:
-    """Good when one of them is content; a word that none of them knows is warned of."""
-
-    def see(value: Any, spot: Spot) -> None:
-        heard: list[list[Wrong]] = []
-        for check in checks:
-            warnings: list[Wrong] = []
-            try:
-                check.see(value, Spot(spot.line, spot.what, warnings))
-            except Wrong:
-                continue
-            heard.append(warnings)
-        told = f"means nothing to any driver: {show(value)}"
-        if not heard:
-            raise spot.wrong(told)
-        least = min(heard, key=len)
-        unknown = any(wrong.name == UNKNOWN_WORD for wrong in least)
-        spot.warnings += [Wrong(f"{spot.what} {told}", spot.line, UNKNOWN_WORD, "warning")] if unknown else least
-
-    return (
-        checks[0]
-        if len(checks) == 1
-        else Check("what some driver knows", see, schema=lambda: {"anyOf": [c.schema() for c in checks]})
-    )
 
 
 ANY = "any"

@@ -1,0 +1,107 @@
+"""The forms of what drivers are told: ages, times, words that one knows, approvals."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from headgate.config.reading.check import Check, Key, Keys, Schema, Spot, many, show, text, word
+from headgate.config.reading.source import UNKNOWN_WORD, Wrong, nearest
+from headgate.queueing.lanes import QUEUE_NAME
+
+_AGE = re.compile(r"\d+[smhdw]")
+
+
+def _age_wrong(value: Any, spot: Spot) -> None:
+    if not isinstance(value, str) or not _AGE.fullmatch(value):
+        raise spot.wrong(f"must be a whole number and one of s m h d w, such as 24h, not {show(value)}")
+
+
+def _time_wrong(value: Any, spot: Spot) -> None:
+    if not isinstance(value, str) or not 5 <= len(value.split()) <= 7:
+        raise spot.wrong(f"must be 5 cron fields, or 6 with seconds, or 7 with jitter, not {show(value)}")
+
+
+def _queue_wrong(value: Any, spot: Spot) -> None:
+    if not isinstance(value, str) or not QUEUE_NAME.fullmatch(value):
+        raise spot.wrong(f"must be 1 to 50 letters, digits, dots, hyphens or underscores, not {show(value)}")
+
+
+def words(*known: str) -> Check:
+    """Text; one that is none of these does nothing, and is only warned of."""
+
+    def see(value: Any, spot: Spot) -> None:
+        text.see(value, spot)
+        if value not in known:
+            wrong = f"{spot.what}: {value!r} is not known{nearest(value, known)}"
+            spot.warnings.append(Wrong(wrong, spot.line, UNKNOWN_WORD, "warning"))
+
+    def schema() -> Schema:
+        return {"anyOf": [{"enum": list(known)}, text.schema()]}
+
+    return Check(", ".join(known), see, schema=schema)
+
+
+age = Check("number and one of s m h d w", _age_wrong, schema=lambda: {"type": "string", "pattern": r"^\d+[smhdw]$"})
+time = Check(
+    "cron fields: minute hour day month weekday, and optionally second and jitter",
+    _time_wrong,
+    schema=lambda: {"type": "string"},
+)
+queue = Check(
+    "1 to 50 letters, digits, dots, hyphens or underscores",
+    _queue_wrong,
+    schema=lambda: {"type": "string", "pattern": f"^{QUEUE_NAME.pattern}$"},
+)
+_WORDS = many(word)
+_APPROVAL_KEYS: Keys = {
+    "username": Key(text),
+    "email": Key(text),
+    "older-than": Key(age),
+    "newer-than": Key(age),
+}
+
+
+def _approval_wrong(value: Any, spot: Spot) -> None:
+    """username, email, ages, and any label with a value or values."""
+    if not isinstance(value, dict):
+        raise spot.wrong(f"must be a mapping, not {show(value)}")
+    for name, one in value.items():
+        key = _APPROVAL_KEYS.get(name)
+        if key is not None:
+            key.check.see(one, spot.at(spot.line, f"{name} of an approval"))
+        else:
+            _WORDS.see(one, spot.at(spot.line, f"the label {name} of an approval"))
+
+
+approvals = many(
+    Check(
+        "{username, email, older-than, newer-than, <label>: value}", _approval_wrong, schema=lambda: {"type": "object"}
+    )
+)
+
+
+def any_of(checks: list[Check]) -> Check:
+    """Good when one of them is content; a word that none of them knows is warned of."""
+
+    def see(value: Any, spot: Spot) -> None:
+        heard: list[list[Wrong]] = []
+        for check in checks:
+            warnings: list[Wrong] = []
+            try:
+                check.see(value, Spot(spot.line, spot.what, warnings))
+            except Wrong:
+                continue
+            heard.append(warnings)
+        told = f"means nothing to any driver: {show(value)}"
+        if not heard:
+            raise spot.wrong(told)
+        least = min(heard, key=len)
+        unknown = any(wrong.name == UNKNOWN_WORD for wrong in least)
+        spot.warnings += [Wrong(f"{spot.what} {told}", spot.line, UNKNOWN_WORD, "warning")] if unknown else least
+
+    return (
+        checks[0]
+        if len(checks) == 1
+        else Check("what some driver knows", see, schema=lambda: {"anyOf": [c.schema() for c in checks]})
+    )
