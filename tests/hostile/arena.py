@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from headgate.testing.repositories import Repositories
 from tests.e2e.headgate import SETTINGS, Headgate, wait_for
 
+T = TypeVar("T")
 PIPELINES = """
 - pipeline:
     name: check
@@ -122,7 +125,23 @@ class Arena:
             found = re.search(rf"^Headgate \({pipeline}\):\n(.*?)(?=^Headgate \(|\Z)", note, re.DOTALL | re.MULTILINE)
             return found[1] if found else ""
 
-        return str(wait_for(f"{pipeline} has told of {commit} of {project}", section, deadline_s))
+        looks = self._once_moved(project, "refs/notes/headgate", section)
+        return str(wait_for(f"{pipeline} has told of {commit} of {project}", looks, deadline_s))
+
+    def _once_moved(self, project: str, ref: str, look: Callable[[], T]) -> Callable[[], T | None]:
+        """`look`, only when the ref may have moved since it was called last: most of these processes of git would find
+        what they found before, and they take the processors from the gate that is waited for."""
+        files, before = [self.repositories.hub / project / name for name in (ref, "packed-refs")], None
+
+        def looked() -> T | None:
+            nonlocal before
+            now = [file.read_bytes() if file.exists() else b"" for file in files]
+            if now == before:
+                return None
+            before = now
+            return look()
+
+        return looked
 
     def landed(self, project: str, path: str) -> bool:
         """Tells whether a file is on the branch."""
@@ -146,5 +165,6 @@ class Arena:
             self.propose(project, topic, {topic: "x\n"})
             self.approve(project, topic)
         for project in NEIGHBOURS:
-            wait_for(f"{topic} of {project} lands", lambda at=project: self.landed(at, topic), deadline_s)  # type: ignore[misc]  # a default as a value
+            looks = self._once_moved(project, "refs/heads/master", partial(self.landed, project, topic))
+            wait_for(f"{topic} of {project} lands", looks, deadline_s)
         return time.monotonic() - began

@@ -15,6 +15,7 @@ from typing import Any
 from litestar.handlers import HTTPRouteHandler
 
 from headgate.web.app import ROUTES
+from tests.e2e.headgate import wait_for
 
 from .arena import ATTACKER, Arena
 
@@ -84,6 +85,7 @@ def test_nobody_on_this_machine_writes_without_the_token_and_who_runs_it_has_it(
                     assert asked(url + path, {"pipeline": "gate", "state": "stopped"}, headers) in (400, 401), path
         assert stat.S_IMODE(token.stat().st_mode) == 0o600
         assert asked(url + ENQUEUE, {"pipeline": "gate", "change": "x"}, {"Authorization": "Bearer guessed"}) == 401
+        wait_for("the pipelines are known", lambda: arena.headgate.get("/api/tenant/example/pipelines"))
         arena.propose(ATTACKER, "wanted", {"wanted": "x\n"})
         command = [str(Path(sys.executable).with_name("headgate")), "promote", "--url", url, "--tenant", "example"]
         told = [*command, "--pipeline", "gate", "git.example/code/api/master/none"]

@@ -369,3 +369,13 @@ async def test_what_was_set_aside_is_shown_retried_and_dropped(client: Client, r
         while len(quarantine) > 1 or trigger.length(context.mirror):
             await context.mirror.moved(context.mirror.moves)
     assert list(quarantine.all()) == ["two"], "what was retried was taken up"
+
+
+async def test_a_pipeline_is_unknown_only_once_the_configuration_is_known(client: Client, running: Gate) -> None:
+    body, loaded = {"pipeline": "nosuch", "changes": ["x"]}, running.scheduler.tenants["example"].loaded
+    loaded.clear()
+    early = await client.post(f"{TENANT}/promote", json=body, headers=TOKEN)
+    loaded.set()
+    known = await client.post(f"{TENANT}/promote", json=body, headers=TOKEN)
+    assert (early.status_code, known.status_code) == (503, 404)
+    assert "still being read" in early.json()["detail"] and "it has check, gate" in known.json()["detail"]

@@ -205,7 +205,7 @@ class Site:
 
     async def ask(self, tenant: str, pipeline: str, work: Managed, besides: Sequence[Op] = ()) -> None:
         """Returns once it is done; `besides` is written with it.  Raises 404, 409 when the pipeline could not, 503 when
-        nobody answered."""
+        nobody answered, or the pipelines are not known yet."""
         self.pipeline(tenant, pipeline)
         await self._ask(tenant, partial(ForPipeline, pipeline, work), besides)
 
@@ -225,8 +225,11 @@ class Site:
             raise HTTPException(outcome.text, status_code=409)
 
     def pipeline(self, tenant: str, name: str) -> None:
-        """Raises 404 when there is none of this name."""
-        known = self.tenant(tenant).layouts.landed.pipelines
+        """Raises 404 when there is none of this name, 503 while that is not known."""
+        configured = self.tenant(tenant)
+        known = configured.layouts.landed.pipelines
+        if name not in known and not configured.loaded.is_set():
+            raise HTTPException(f"the configuration of tenant {tenant} is still being read; ask again", status_code=503)
         if name not in known:
             raise NotFoundException(f"tenant {tenant} has no pipeline {name!r}; it has {', '.join(known)}")
 
