@@ -17,6 +17,7 @@ from headgate.config.parse import ParseCache
 from headgate.config.tenants import Connection, parse_tenants
 from headgate.gate.change import Change, EventKind, TriggerEvent
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.map.records import ZoneLabels
 from headgate.map.workers import Control, QueueMap, WorkerRecord
 from headgate.queueing.lanes import Lane
 from headgate.queueing.progress import NEW, Progress
@@ -107,6 +108,23 @@ async def test_what_was_done_by_hand_is_kept(client: Client, running: Gate, repo
     assert "is not approved" in refused.outcome and done.outcome == "done"
     assert done.who == "token" and done.subject == "byhand of code/api in gate" and done.tenant == "example"
     assert done.reason.isprintable() and len(done.reason) == 1_024 and done.origin.startswith("127.0.0.1")
+
+
+async def test_a_zone_is_forgotten_for_a_reason(client: Client, running: Gate) -> None:
+    labels = running.context.map.executor.zones("far").labels
+    await running.context.store.commit([], [labels.put(ZoneLabels(("arm",)))])
+    for status in (200, 404):
+        answer = await client.post("/api/zone/far/forget", json={"reason": "it burned down"}, headers=TOKEN)
+        assert answer.status_code == status, answer.text
+    assert (await client.post("/api/zone/far/forget", json={}, headers=TOKEN)).status_code == 404
+    assert await running.context.store.get(labels.path) is None
+    async with asyncio.timeout(10):
+        while sum(bool(one.outcome) for one in running.history.by_hand.values()) < 3:
+            running.history.told.clear()
+            await running.history.told.wait()
+    found = sorted(running.history.by_hand.values(), key=lambda one: one.at_ms)
+    assert [(one.verb, one.subject) for one in found] == [("forget", "zone far")] * 3
+    assert [one.reason for one in found].count("it burned down") == 2
 
 
 async def test_what_the_pipeline_made_of_it_is_the_answer(

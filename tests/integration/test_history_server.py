@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
 from headgate.adapters.sql.history import SqlHistory
-from headgate.ports.history import HistoryUnavailable, Question
+from headgate.gate.returned.shape import Artifact
+from headgate.map.records import FinishedBuild, HandAction
+from headgate.ports.history import HistoryRefused, HistoryUnavailable, Question
 from headgate.testing.queues.postgres import postgres
 from headgate.testing.servers.proxy import Proxy
 from tests.unit.adapters_sql.test_history import ENDED
@@ -31,3 +35,49 @@ async def test_a_server_that_is_away_is_waited_for_also_at_the_start(caplog: pyt
         assert [build.uuid for build in await history.builds("acme", Question())] == ["b1"]
         await asyncio.to_thread(history.close)
         await proxy.stop()
+
+
+ODD = {"NUL": "a\0b", "half a character": "a\ud800b", "long": "a" * 1_000}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with postgres() as url:
+        yield url.replace("://", "+psycopg://")
+
+
+@pytest.mark.parametrize("kind", ODD)
+async def test_texts_that_a_database_refuses_are_kept_as_it_takes_them(server: str, kind: str) -> None:
+    odd, history = ODD[kind], await asyncio.to_thread(SqlHistory, server)
+    shown = {"NUL": "a\ufffdb", "half a character": "a\ufffdb", "long": "a" * 254 + "…"}[kind]
+    buildset, build = f"s-{kind}", f"b-{kind}"
+    said = FinishedBuild(
+        uuid=build,
+        job_name=odd,
+        result="FAILURE",
+        error=odd,
+        log_url=odd,
+        nodeset=odd,
+        artifacts=(Artifact(odd, odd, {odd: [odd]}),),
+        provides=(odd,),
+    )
+    change = replace(ENDED.change, topic=odd, branch=odd, ref=odd, url=odd)
+    await history.record(replace(ENDED, buildset=buildset, message=odd, change=change, builds=(said,)))
+    await history.keep(
+        HandAction(id=kind, verb="v", who=odd, origin=odd, at_ms=1, tenant="acme", subject=odd, details={odd: odd})
+    )
+    found = await history.buildset("acme", buildset)
+    assert found is not None and [one.job_name for one in found.builds or ()] == [shown]
+    assert len(found.message) == len(odd), "columns of any length keep all"
+    same = await history.builds("acme", Question({"job_name": (shown,)}))
+    assert build in [one.uuid for one in same]
+    assert await history.builds("acme", Question({"job_name": (odd,)})) == (same if kind != "long" else [])
+    await asyncio.to_thread(history.close)
+
+
+async def test_what_a_database_refuses_all_the_same_is_no_reason_to_wait_for_it(server: str) -> None:
+    history = await asyncio.to_thread(SqlHistory, server)
+    with pytest.raises(HistoryRefused):
+        await history.record(replace(ENDED, ended_ms=1 << 80))
+    await history.record(ENDED)
+    await asyncio.to_thread(history.close)

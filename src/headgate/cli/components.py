@@ -110,10 +110,11 @@ def stop(where: Where, names: tuple[str, ...], reason: str) -> None:
 
 @command.command()
 @click.argument("zone")
+@_reason
 @_where
-def forget(where: Where, zone: str) -> None:
+def forget(where: Where, zone: str, reason: str) -> None:
     """Forget the machines of ZONE whose executors are gone for good: jobs for them wait no longer."""
-    pages(*where).post(f"/api/zone/{quote(zone, safe='')}/forget", {})
+    pages(*where).post(f"/api/zone/{quote(zone, safe='')}/forget", {"reason": reason})
     click.echo(f"{zone} has the machines of executors that are there, and no others.")
 
 

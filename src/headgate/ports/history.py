@@ -18,6 +18,10 @@ class HistoryUnavailable(OSError):
     """It cannot be read or written just now; what was recorded is still there."""
 
 
+class HistoryRefused(ValueError):
+    """The database does not take this, nor will it later."""
+
+
 class PastRef(msgspec.Struct, frozen=True):
     """The change, or the update of a ref, that a buildset was for."""
 

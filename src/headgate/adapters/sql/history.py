@@ -13,12 +13,13 @@ from typing import Any, TypeVar
 import msgspec
 import sqlalchemy as sa
 
-from headgate.adapters.sql.schema import BUILDS, BUILDSETS, HAND_ACTIONS, TooNew, bring_up
+from headgate.adapters.sql.schema import BUILDS, BUILDSETS, HAND_ACTIONS, TooNew, bring_up, fitting, storable
 from headgate.base.private import private_file
 from headgate.map.records import Finished, HandAction
 from headgate.ports.history import (
     LIMIT_MAX,
     Artifact,
+    HistoryRefused,
     HistoryUnavailable,
     InBuildset,
     PastBuild,
@@ -150,7 +151,7 @@ class SqlHistory:
         return await self._do(lambda connection: [dict(row) for row in connection.execute(query).mappings()])
 
     async def _do(self, work: Callable[[sa.Connection], T]) -> T:
-        """Raises HistoryUnavailable."""
+        """Raises HistoryUnavailable, HistoryRefused."""
 
         def inside() -> T:
             if not self._opened:
@@ -168,6 +169,8 @@ class SqlHistory:
 
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, again)
+        except (sa.exc.DataError, sa.exc.IntegrityError) as error:
+            raise HistoryRefused(str(error.orig)) from error
         except sa.exc.SQLAlchemyError as error:
             raise HistoryUnavailable(str(getattr(error, "orig", None) or error)) from error
 
@@ -186,10 +189,10 @@ def _asked(
     query = query.where(BUILDSETS.c.tenant == tenant)
     for name, values in question.equal.items():
         if name in columns:
-            query = query.where(columns[name].in_(values))
+            query = query.where(columns[name].in_([storable(value) for value in values]))
     for name, values in question.unequal.items():
         if name in columns:
-            query = query.where(columns[name].not_in(values))
+            query = query.where(columns[name].not_in([storable(value) for value in values]))
     return query.limit(min(question.limit, LIMIT_MAX)).offset(question.skip)
 
 
@@ -198,7 +201,9 @@ def _write(connection: sa.Connection, finished: Finished) -> None:
     connection.execute(sa.delete(BUILDSETS).where(BUILDSETS.c.uuid == finished.buildset))
     change = finished.change
     connection.execute(
-        sa.insert(BUILDSETS).values(
+        sa.insert(BUILDSETS),
+        fitting(
+            BUILDSETS,
             uuid=finished.buildset,
             tenant=finished.tenant,
             pipeline=finished.pipeline,
@@ -216,12 +221,12 @@ def _write(connection: sa.Connection, finished: Finished) -> None:
             message=finished.message,
             enqueued_ms=finished.enqueued_ms,
             ended_ms=finished.ended_ms,
-        )
+        ),
     )
     for build in finished.builds:
         row = msgspec.structs.asdict(build) | {"buildset": finished.buildset, "error_detail": build.error}
         row |= {"artifacts": msgspec.to_builtins(build.artifacts), "provides": list(build.provides)}
-        connection.execute(sa.insert(BUILDS).values({c.name: row.get(c.name) for c in BUILDS.c}))
+        connection.execute(sa.insert(BUILDS), fitting(BUILDS, **row))
 
 
 def _keep(connection: sa.Connection, action: HandAction) -> None:
@@ -229,9 +234,9 @@ def _keep(connection: sa.Connection, action: HandAction) -> None:
     same = HAND_ACTIONS.c.id == action.id
     known = connection.execute(sa.select(HAND_ACTIONS.c.outcome).where(same)).scalar()
     row = msgspec.to_builtins(action) | {"tenant": action.tenant, "outcome": action.outcome or known or ""}
-    values = {c.name: row.get(c.name, {} if c.name == "details" else "") for c in HAND_ACTIONS.c}
+    nothing = {c.name: {} if c.name == "details" else "" for c in HAND_ACTIONS.c}
     connection.execute(sa.delete(HAND_ACTIONS).where(same))
-    connection.execute(sa.insert(HAND_ACTIONS).values(values))
+    connection.execute(sa.insert(HAND_ACTIONS), fitting(HAND_ACTIONS, **(nothing | row)))
 
 
 def _ref(row: Row) -> PastRef:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -59,7 +61,32 @@ HAND_ACTIONS = sa.Table(
     sa.Column("details", sa.JSON),
     sa.Column("outcome", sa.Text),
 )
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _VERSION = sa.Table("history_version", META, sa.Column("version", sa.Integer, primary_key=True))
+
+
+def fitting(table: sa.Table, **said: Any) -> dict[str, Any]:  # columns are of several types
+    """A row: what its columns can take of what is said.  Texts of others are longer than a column, or hold what no
+    database takes, and SQLite alone says nothing of it."""
+    row = {column.name: storable(said.get(column.name)) for column in table.c}
+    for column in table.c:
+        value, most = row[column.name], getattr(column.type, "length", None)
+        if most is not None and isinstance(value, str) and len(value) > most:
+            row[column.name] = f"{value[: most - 1]}…"
+    return row
+
+
+def storable(value: Any) -> Any:  # of any column
+    """With a mark in place of NUL and of halves of characters, however deep."""
+    match value:
+        case str():
+            return _UNSTORABLE.sub("\ufffd", value)
+        case dict():
+            return {storable(name): storable(inner) for name, inner in value.items()}
+        case list() | tuple():
+            return [storable(inner) for inner in value]
+        case _:
+            return value
 
 
 class TooNew(Exception):

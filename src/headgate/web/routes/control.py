@@ -164,8 +164,14 @@ async def component(
     return True
 
 
+class Why(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a request that says no more."""
+
+    reason: str = ""
+
+
 @post("/api/zone/{zone:str}/forget", status_code=200, opt={"permission": OF_ALL})
-async def forget(state: State, request: HttpRequest, zone: FromPath[str]) -> bool:
+async def forget(state: State, request: HttpRequest, zone: FromPath[str], data: JSONBody[Why]) -> bool:
     """Forget the labels of a zone's machines, but for those of executors that are there."""
     site = site_of(state)
     site.allow_all(request)
@@ -176,7 +182,7 @@ async def forget(state: State, request: HttpRequest, zone: FromPath[str]) -> boo
             raise NotFoundException(f"nothing is remembered of a zone {zone!r}")
         await site.context.store.commit([], [labels.delete(), *besides])
 
-    await Hand(site, request, "forget", subject=f"zone {zone}").does(work)
+    await Hand(site, request, "forget", subject=f"zone {zone}", reason=data.reason).does(work)
     return True
 
 

@@ -1,0 +1,48 @@
+"""Texts of proposals and jobs that a database refuses keep nobody's builds out of the history."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from headgate.testing.queues.postgres import postgres
+from tests.e2e.headgate import wait_for
+
+from .arena import ATTACKER, LAND_S, NEIGHBOURS, Arena
+
+LONG = "j" * 400
+RETURNS = r"""#!/bin/sh
+cat >data <<'E'
+{"zuul": {"log_url": "https://logs.example/\u0000", "artifacts": [
+  {"name": "a\u0000b", "url": "https://x.example/\u0000y", "metadata": {"\u0000": "\ud800", "type": "long"}}
+]}, "own": "\u0000"}
+E
+headgate-return --json data
+exit 0
+"""
+OWN = f"""
+- job: {{name: odd, run: returns, provides: ["p\\0", "{LONG}"]}}
+- job: {{name: "n\\0ul", run: returns}}
+- job: {{name: {LONG}, run: returns}}
+- project: {{check: {{jobs: [%s]}}}}
+"""
+JOBS = ("odd", '"n\\0ul"', LONG)
+
+
+def test_what_a_database_refuses_keeps_no_build_out_of_the_history(tmp_path: Path) -> None:
+    with postgres() as url:
+        settings = f"[database]\ndburi = {url.replace('://', '+psycopg://')}\n"
+        with Arena(tmp_path, settings=settings) as arena:
+            asked = []
+            for number, job in enumerate(JOBS):
+                files = {"zuul.yaml": OWN % job, "returns": RETURNS}
+                asked.append(arena.propose(ATTACKER, f"odd{number}", files))
+            for commit in asked:
+                arena.told(ATTACKER, commit, "check")
+            arena.neighbours_land()
+            for tenant, project in zip(("example", "other"), NEIGHBOURS, strict=True):
+                place = f"/api/tenant/{tenant}/builds?project={project}&pipeline=gate"
+                wait_for(f"{project} is in the history", partial(arena.headgate.get, place), LAND_S)
+            every = f"/api/tenant/example/buildsets?project={ATTACKER}"
+            wait_for("what was told is kept", lambda: len(arena.headgate.get(every)) == len(JOBS), LAND_S)
+            assert "cannot be" not in arena.log, arena.log
