@@ -30,7 +30,6 @@ def runner_settings(settings: Settings, hostname: str) -> RunnerSettings:
         log_size_max_bytes=int(number("executor", "log_size_max_mb") * MB_BYTES),
         files_size_max_bytes=int(number("executor", "files_size_max_mb") * MB_BYTES),
         hostname=hostname,
-        root_url=get("web", "root").rstrip("/"),
         limits=Limits(timeout_s=int(number("executor", "default_timeout"))),
         bounds=_bounds(settings),
         trusted=_paths(settings, "trusted"),

@@ -107,7 +107,7 @@ def told(build: Build, change: Change) -> list[dict[str, object]]:
     """The artifacts of a build, as jobs after it are told of them; `build` is what the gate says, not the job."""
     zuul = build.data.get("zuul")
     found = zuul.get("artifacts") if build.returned.artifacts and isinstance(zuul, dict) else None
-    of = {"job": build.job, "project": change.project, "branch": change.branch, "ref": change.ref}
+    of = {"build": build.id, "job": build.job, "project": change.project, "branch": change.branch, "ref": change.ref}
     of |= {"change": change.topic, "patchset": change.commit} if change.is_change else {}
     return [{**one, **of} for one in found or ()]
 

@@ -81,3 +81,13 @@ def test_jobs_of_one_change_are_told_of_each_others() -> None:
     play.merges()
     play.ends("A", "image", "SUCCESS", **BUILT)
     assert given(play, "A", "after") == [("A", "image", "http://i/1")]
+
+
+def test_the_gate_says_of_which_build_an_artifact_is() -> None:
+    play = Play(IMAGE, AFTER)
+    play.approve("A")
+    play.merges()
+    play.ends("A", "image", "SUCCESS", zuul={"artifacts": [{"name": "i", "url": "http://i/1", "build": "of others"}]})
+    (found,) = play.running_spec("A", "after").zuul["artifacts"]
+    buildset = play.item("A").buildset
+    assert buildset is not None and found["build"] == buildset.builds["image"].id

@@ -51,8 +51,6 @@ class RunnerSettings:
     """What is kept of a build's other files."""
     hostname: str = "localhost"
     keep_work_dir: bool = False
-    root_url: str = ""
-    """Of the pages, where people and builds find logs."""
     limits: Limits = field(default_factory=Limits)
     bounds: Bounds = field(default_factory=Bounds)
     trusted: Paths = field(default_factory=Paths)
@@ -196,7 +194,7 @@ class ProcessRunner:
         """See `Workspace.artifacts`."""
         await self.cells.begin()
         apart = [trusted for trusted in (True, False) if self._read_log and self.cells.apart(trusted=trusted)]
-        return {trusted: reached(spec.zuul, self.settings.root_url, spec.tenant) for trusted in apart}
+        return {trusted: reached(spec.zuul, spec.tenant) for trusted in apart}
 
     async def _whole(self, workspace: Workspace, work: Work, joblog: JobLog) -> BuildOutcome:
         spec = workspace.spec

@@ -15,7 +15,7 @@ from headgate.adapters.keys.clear import Clear, write_private
 from headgate.adapters.process import variables
 from headgate.adapters.process.context.places import Context, Contexts
 from headgate.adapters.process.context.values import JobVariables
-from headgate.adapters.work.directory import Directory
+from headgate.adapters.work.directory import Directory, Strange
 from headgate.base.tasks import whole
 from headgate.config.model import IncludeVars, JobRole, Playbook
 from headgate.gate.work import BuildSpec, RepoState
@@ -128,11 +128,12 @@ class Workspace:
         spec, job = self.spec, self.spec.job
         wanted = {item.project: "" for item in self.state.chain} | {spec.change.project: ""}
         required = {r.project: r.override_checkout for r in job.required_projects}
-        limit = asyncio.Semaphore(CHECKOUTS_MAX)
-        self._apart({**wanted, **required})
+        every, limit = {**wanted, **required}, asyncio.Semaphore(CHECKOUTS_MAX)
+        self._apart(every)
 
         async def one(project: str, override: str) -> None:
             async with limit:
+                self._vacant(project)
                 branch, why = await self._branch(project, (override, "project override ref"))
                 done = await self.checkout.checkout(self.state, project, branch, self._place(project))
             self._shared[self._place(project)] = done.shares
@@ -144,7 +145,8 @@ class Workspace:
                 "required": project in required,
             }
 
-        await _all(one(project, override) for project, override in {**wanted, **required}.items())
+        for together in self._outer_first(every):
+            await _all(one(project, every[project]) for project in together)
         self.projects = dict(sorted(self.projects.items()))
         for file in job.include_vars:
             self.included |= await self._included(file)
@@ -160,6 +162,26 @@ class Workspace:
             if other != project:
                 scheme, place = self.spec.job.workspace_scheme, self._place(project).relative_to(self.work)
                 raise Unusable(f"with workspace-scheme {scheme} both {other} and {project} would be in {place}")
+
+    def _outer_first(self, projects: Iterable[str]) -> list[list[str]]:
+        """Those that lie in no other one's directory, then those that lie in theirs, and so on."""
+        places = {project: self._place(project) for project in projects}
+        depths = {p: sum(other in place.parents for other in places.values()) for p, place in places.items()}
+        return [[p for p in depths if depths[p] == depth] for depth in sorted(set(depths.values()))]
+
+    def _vacant(self, project: str) -> None:
+        """A project may lie in the directory of another one, whose files are of somebody else: no link of theirs leads
+        out of it, and nothing of theirs is in the way.  Raises Unusable, OSError."""
+        place = self._place(project).relative_to(self.work)
+        try:
+            with Directory.at(self.work) as work, work.below(*place.parts) as there:
+                why = "there are files already" if next(there.names(), None) is not None else ""
+        except FileNotFoundError:
+            return
+        except Strange as strange:
+            why = str(strange)
+        if why:
+            raise Unusable(f"{project} belongs in {place}, in the files of another project, but {why}")
 
     async def _branch(self, project: str, *first: tuple[str, str]) -> tuple[str, str]:
         """What is checked out of a project, and why (gating-behaviour §14.3).  Raises CheckoutError."""

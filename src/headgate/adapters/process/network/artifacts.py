@@ -29,17 +29,17 @@ def given(zuul: Mapping[str, Any]) -> set[str]:
     return {build for build in found if isinstance(build, str) and build.isalnum()}
 
 
-def reached(zuul: Mapping[str, Any], root_url: str, tenant: str) -> list[Any]:
-    """The artifacts for a build in a network of its own: those that Headgate serves are at `ADDRESS`.  JSON."""
+def reached(zuul: Mapping[str, Any], tenant: str) -> list[Any]:
+    """The artifacts for a build in a network of its own: those that Headgate serves, under whichever root it had when
+    they were made, are at `ADDRESS`.  JSON."""
     artifacts = zuul.get("artifacts")
     found = list(artifacts) if isinstance(artifacts, list | tuple) else []
     for number, one in enumerate(found):
         if not isinstance(one, Mapping) or not isinstance(one.get("url"), str):
             continue
-        ours = f"{root_url}/t/{quote(tenant)}/logs/{one.get('build')}/"
-        if one["url"].startswith(ours):
-            url = f"http://{ADDRESS}/logs/{one['build']}/{one['url'].removeprefix(ours)}"
-            found[number] = {**one, "url": url}
+        _, ours, path = one["url"].partition(f"/t/{quote(tenant)}/logs/{one.get('build')}/")
+        if ours:
+            found[number] = {**one, "url": f"http://{ADDRESS}/logs/{one['build']}/{path}"}
     return found
 
 
