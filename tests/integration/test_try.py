@@ -106,3 +106,69 @@ def test_what_cannot_be_tried_is_said(repositories: Repositories, tmp_path: Path
     done = attempt(repositories, "unit", "--tree", str(stranger.work("other")))
     assert "say whose it is with --tree PROJECT=" in str(done.exception)
     assert attempt(repositories, "unit", "--tree", f"code/lib={stranger.work('other')}").exit_code == 1
+
+
+SECRET = """
+- secret:
+    name: pypi
+    data:
+      user: ada
+      token: !encrypted/pkcs1-oaep
+        - YWJj
+        - ZGVm
+- job:
+    name: publish
+    parent: base
+    run: publish
+    post-review: true
+    secrets: [{name: account, secret: pypi}]
+- project:
+    gate: {jobs: [publish]}
+"""
+PUBLISH = """#!/bin/sh
+python3 -c '
+import json, os
+found = json.load(open(os.environ["HEADGATE_VARS"]))["account"]
+print("user is", found["user"], "and the token has", len(found["token"]))
+'
+"""
+
+
+@pytest.fixture
+def publishing(repositories: Repositories) -> Repositories:
+    pipelines = PIPELINES.replace("manager: dependent", "manager: dependent\n    post-review: true")
+    repositories.write("config", {"zuul.yaml": pipelines})
+    run_git("commit", "-qam", "Review", at=repositories.work("config"))
+    run_git("push", "-q", "origin", "HEAD", at=repositories.work("config"))
+    repositories.write("code/api", {"zuul.yaml": SECRET, "publish": PUBLISH})
+    return repositories
+
+
+def test_a_job_has_the_secrets_that_the_user_says(publishing: Repositories, tmp_path: Path) -> None:
+    given = tmp_path / "mine.yaml"
+    given.write_text("account: {token: pypi-8ae2f1}\n")
+    kept = tmp_path / "kept"
+    done = attempt(publishing, "publish", "--secrets", str(given), "--keep", str(kept))
+    assert done.exit_code == 0 and "| user is ada and the token has 11" in done.output, done.output
+    assert not [file for file in kept.rglob("*") if file.is_file() and b"pypi-8ae2f1" in file.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "secrets of job publish are encrypted: account.token; say what they are in a file, --secrets FILE"),
+        ("", "account.token; add it to "),
+        ("account: {user: eve}", "account.token; add it to "),
+        ("acount: {token: x}", "job publish has no secret 'acount'; did you mean 'account'?"),
+        ("account: {token: 17}", "account.token must be text; write it in quotes"),
+        ("- account", "this must be a mapping of secrets"),
+        ("account: {token: [", "mine.yaml:1: this is not YAML"),
+    ],
+)
+def test_what_is_not_said_of_secrets_is_asked_for(
+    publishing: Repositories, tmp_path: Path, text: str | None, said: str
+) -> None:
+    given = tmp_path / "mine.yaml"
+    given.write_text(text or "")
+    done = attempt(publishing, "publish", *(() if text is None else ("--secrets", str(given))))
+    assert done.exit_code == 1 and said in str(done.exception), done.output

@@ -28,6 +28,7 @@ from headgate.cli.offline.report import as_text
 from headgate.cli.process import connections
 from headgate.cli.settings import Settings, find, read
 from headgate.cli.trying.asking import run
+from headgate.cli.trying.secrets import GivenSecrets, given_secrets
 from headgate.cli.trying.trees import Tree, laid_over, trees
 from headgate.config.model import FrozenJob
 from headgate.config.reading.source import nearest
@@ -54,6 +55,11 @@ from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 @click.option("--branch", help="The branch a change would be for.  Default: the one checked out, if it is a known one.")
 @click.option("--pipeline", help="Default: the first in which the project runs the job.")
 @click.option("--data", multiple=True, metavar="KEY=VALUE", help="What a job before it would return; values are JSON.")
+@click.option(
+    "--secrets",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="A file of YAML that says what is in encrypted secrets: NAME: {KEY: VALUE}, as the job's playbooks see them.",
+)
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep the work directory and the logs here.")
 def command(
     job: str,
@@ -64,12 +70,14 @@ def command(
     branch: str | None,
     pipeline: str | None,
     data: tuple[str, ...],
+    secrets: Path | None,
     keep: Path | None,
 ) -> None:
     """Run one job here and now, on work trees with all that is not committed yet, and show its log.
 
     The job is the one that their configuration makes, too.  Other repositories are as they landed, jobs it depends on
-    are not run.  Exit status 0: it succeeded, 1: it did not.
+    are not run.  Plain secrets are used as they are; --secrets says what is in encrypted ones.  Exit status 0: it
+    succeeded, 1: it did not.
     """
     check_git()
     settings = read(find(config))
@@ -86,6 +94,7 @@ def command(
         raise UserError(str(error)) from error
     if frozen_job.noop:
         raise UserError(f"{job} runs nothing")
+    opened = given_secrets(frozen_job, secrets)
     if frozen_job.dependencies and not data:
         names = ", ".join(d.name for d in frozen_job.dependencies)
         click.echo(f"{job} comes after {names}: give what that would return with --data KEY=VALUE", err=True)
@@ -95,7 +104,7 @@ def command(
         raise UserError(f"--data: {error}") from error
     spec = replace(_spec(loaded, place, frozen_job, found), parent_data=returned)
     with tempfile.TemporaryDirectory(prefix="headgate-try-") as name:
-        outcome = asyncio.run(_run(settings, spec, found, keep or Path(name), keep is not None))
+        outcome = asyncio.run(_run(settings, spec, found, opened, keep or Path(name), keep is not None))
     _tell(spec, outcome, keep)
     sys.exit(0 if outcome.result == "SUCCESS" else 1)
 
@@ -151,12 +160,14 @@ def _spec(loaded: Loaded, place: Place, job: FrozenJob, found: list[Tree]) -> Bu
     )
 
 
-async def _run(settings: Settings, spec: BuildSpec, found: list[Tree], place: Path, keep: bool) -> BuildOutcome:
+async def _run(
+    settings: Settings, spec: BuildSpec, found: list[Tree], secrets: GivenSecrets, place: Path, keep: bool
+) -> BuildOutcome:
     place = place.absolute()
     engine = GitEngine(place / "git", connections(settings))
     checkout = Directories({tree.source.project: (tree.path, tree.branch) for tree in found}, engine)
     how = dataclasses.replace(runner_settings(settings, socket.gethostname()), keep_work_dir=keep)
-    runner = ProcessRunner(place / "builds", place / "logs", checkout, how)
+    runner = ProcessRunner(place / "builds", place / "logs", checkout, how, secrets)
 
     def say(chunk: bytes) -> None:
         sys.stdout.buffer.write(chunk)
