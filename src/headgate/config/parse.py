@@ -6,6 +6,7 @@ Independent of the tenant's other projects and of every other branch, so it is d
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -189,7 +190,7 @@ def _content(project: TenantProject, text: str, opener: SecretOpener | None, bud
         document = load(text, budgets)
         items = [] if document is None else _items(document)
     except Wrong as wrong:
-        return _Content((_noted(wrong),), {})
+        return _Content((_noted(_undashed(text, wrong)),), {})
     found: list[tuple[str, Table, int] | Wrong] = []
     forbidden = False
     pragma: dict[str, Any] = {}
@@ -220,7 +221,21 @@ def _noted(wrong: Wrong, line: int = 0) -> Wrong:
     return Wrong(wrong.text, wrong.line or line, wrong.name, wrong.severity)
 
 
+_UNDASHED = re.compile(rf"(?:{'|'.join(map(re.escape, KINDS))}):(?=\s|$)")
+
+
+def _undashed(text: str, wrong: Wrong) -> Wrong:
+    """What is no YAML because a stanza lacks its dash is told where the dash is to be."""
+    lines = text.splitlines()
+    for line in range(min(wrong.line, len(lines)), max(0, wrong.line - 3), -1):
+        if wrong.text.startswith("this is not YAML") and (found := _UNDASHED.match(lines[line - 1])):
+            return Wrong(f"this stanza lacks its dash: write `- {found[0]}`, and indent what is below it", line)
+    return wrong
+
+
 def _items(document: Any) -> list[tuple[str, Any, int]]:
+    if isinstance(document, Table) and (kind := next((key for key in document if key in KINDS), None)):
+        raise Wrong(f"this stanza lacks its dash: write `- {kind}:`, and indent what is below it", document.at(kind))
     if not isinstance(document, list):
         raise Wrong("a configuration file must be a list of stanzas such as `- job:`", 1)
     items = []

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
+from headgate.config.checking.reach import reached
 from headgate.config.dynamic import Layouts
 from headgate.config.parse import ParseCache
 from headgate.config.telling import compare
-from headgate.config.telling.reach import reached
 
 from .places import BASE, branches, layouts, tenant, texts
 from .test_incremental import TENANTS, a_state

@@ -21,9 +21,9 @@ from headgate.cli.offline.graphs import default_branch
 from headgate.cli.offline.reading import Given, Impossible, Loaded, Refused, given
 from headgate.cli.offline.repositories import on_disk
 from headgate.cli.settings import find, read
+from headgate.config.checking.causes import causes
+from headgate.config.checking.findings import Finding
 from headgate.config.model import ConfigError
-from headgate.config.telling.causes import causes
-from headgate.config.telling.findings import Finding
 from headgate.config.tenants import ConfigErrors
 
 CAUSES_MAX = 30

@@ -8,11 +8,11 @@ from typing import NamedTuple
 from headgate.base.errors import UserError
 from headgate.cli.offline.parallel import spread
 from headgate.cli.offline.reading import Found, Loaded, Refused
+from headgate.config.checking.causes import Cause, causes, left_out
+from headgate.config.checking.findings import Finding, Graph, frozen, graphs, standing
+from headgate.config.checking.reach import reached
 from headgate.config.model import ConfigError
 from headgate.config.reading.marks import Extent, extent
-from headgate.config.telling.causes import Cause, causes, left_out
-from headgate.config.telling.findings import Finding, Graph, frozen, graphs, standing
-from headgate.config.telling.reach import reached
 
 
 class Wanted(NamedTuple):

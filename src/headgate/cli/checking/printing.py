@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,10 +11,14 @@ import click
 from headgate.cli.checking.looking import Told
 from headgate.cli.offline.reading import Loaded
 from headgate.cli.offline.report import block, counts, error_as_json, listed, place, same_on, summary
+from headgate.config.checking.causes import Cause
+from headgate.config.checking.findings import Graph
 from headgate.config.model import ConfigError
-from headgate.config.telling.causes import Cause
-from headgate.config.telling.findings import Graph
 
+_TWICE = re.compile(
+    r"the (job|template|pipeline|nodeset|secret|image|flavor|label|semaphore|section|provider|queue) (\S+) "
+    r"(?:is already defined|does not match its existing definition)"
+)
 FOLLOWING_MAX = 3
 """Consequences of a cause that are told one by one."""
 
@@ -22,7 +27,8 @@ def as_text(name: str, told: Told, limit: int) -> Iterator[str]:
     """One block a cause, at most `limit` of them (0: all), then what the tenant comes to."""
     shown = told.causes[:limit] if limit else told.causes
     for cause in shown:
-        yield f"{block(cause.error, list(_notes(cause)), told.extent(cause.error))}\n"
+        notes = [*_elsewhere(told, cause.error), *_notes(cause)]
+        yield f"{block(cause.error, notes, told.extent(cause.error))}\n"
     if left := len(told.causes) - len(shown):
         what = "cause is" if left == 1 else "causes are"
         yield click.style(
@@ -32,6 +38,16 @@ def as_text(name: str, told: Told, limit: int) -> Iterator[str]:
         yield summary(name, told.loaded, told.errors, len(told.causes))
     else:
         yield f"{f'tenant {name}' if name else 'the tenant file'}: cannot be loaded\n"
+
+
+def _elsewhere(told: Told, error: ConfigError) -> Iterator[tuple[str, str]]:
+    """Where what is defined twice is defined first.  The error itself does not say it: it is to stay the same error
+    when lines move there."""
+    twice = _TWICE.search(error.text)
+    if twice and isinstance(told.loaded, Loaded):
+        kind = "project-template" if twice[1] == "template" else twice[1]
+        for first in told.loaded.layout.admitted((kind, twice[2]))[:1]:
+            yield "note", f"the first definition is at {first.place}"
 
 
 def _notes(cause: Cause) -> Iterator[tuple[str, str]]:

@@ -8,9 +8,9 @@ from typing import Any
 
 from headgate import __version__
 from headgate.cli.checking.looking import Told
+from headgate.config.checking.causes import Cause
 from headgate.config.keys.errors import CHECKED, ERRORS
 from headgate.config.model import ConfigError
-from headgate.config.telling.causes import Cause
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 

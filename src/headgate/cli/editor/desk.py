@@ -15,15 +15,15 @@ from headgate.cli.offline.graphs import default_branch
 from headgate.cli.offline.reading import Loaded
 from headgate.cli.offline.report import place
 from headgate.cli.offline.repositories import checked_out
+from headgate.config.checking.causes import left_out, missed
+from headgate.config.checking.findings import Finding, frozen, graphs, standing
+from headgate.config.checking.reach import reached
 from headgate.config.model import ConfigError
 from headgate.config.parse import Stanza, parse_branches
 from headgate.config.reading.marks import Extent, extent
 from headgate.config.reading.roots import STANDARD_PATHS
-from headgate.config.telling.causes import left_out, missed
-from headgate.config.telling.findings import Finding, frozen, graphs, standing
 from headgate.config.telling.naming import at, meant
 from headgate.config.telling.origins import explained
-from headgate.config.telling.reach import reached
 from headgate.config.tenants import TenantProject
 
 SHOWN_MAX = 25

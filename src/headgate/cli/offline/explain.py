@@ -13,13 +13,14 @@ from headgate.base.errors import UserError
 from headgate.cli.offline.difference import short, spoken
 from headgate.cli.offline.graphs import Place, default_branch, places
 from headgate.cli.offline.reading import Given, Impossible, Loaded, given
-from headgate.cli.offline.report import as_text, error_as_json, remind
+from headgate.cli.offline.report import as_text, error_as_json, listed, remind
 from headgate.cli.offline.report import place as error_place
+from headgate.cli.offline.uses import command as uses
+from headgate.config.checking.causes import left_out
 from headgate.config.freezing.matching import Target, job_applies
 from headgate.config.freezing.sections import attached, sections
 from headgate.config.reading.check import as_list, deep_plain, plain
 from headgate.config.reading.source import nearest
-from headgate.config.telling.causes import left_out
 from headgate.config.telling.explain import Explainer
 from headgate.config.telling.origins import Attribute, Elements, Explained, Origin, Setting, explained
 from headgate.config.tenants import ConfigErrors
@@ -49,14 +50,26 @@ def command() -> None:
     """Say where things come from."""
 
 
+command.add_command(uses, "uses")
+
+
 @command.command()
 @given
 @click.argument("name")
 @click.option("--project", help="As it is run for this project; by default the first that runs it.")
 @click.option("--pipeline", help="As it is run in this pipeline.")
 @click.option("--branch", help="By default the project's default branch.")
+@click.option("--attribute", metavar="NAME", help="Only this attribute, or one variable: vars.NAME.")
 @click.option("--json", "json_", is_flag=True, help="As JSON.")
-def job(given: Given, name: str, project: str | None, pipeline: str | None, branch: str | None, json_: bool) -> None:
+def job(
+    given: Given,
+    name: str,
+    project: str | None,
+    pipeline: str | None,
+    branch: str | None,
+    attribute: str | None,
+    json_: bool,
+) -> None:
     """Say where each attribute of the job NAME comes from: which variant, in which file, on which line."""
     try:
         tenants = given.tenants()
@@ -69,6 +82,8 @@ def job(given: Given, name: str, project: str | None, pipeline: str | None, bran
     place = asked.place
     at = (place.pipeline, place.project.project) if place is not None else ("", "")
     found = explained(asked.loaded.layout, name, asked.target, *at)
+    if attribute is not None:
+        found = found._replace(attributes=_only(found, attribute))
     if json_:
         click.echo(msgspec.json.format(msgspec.json.encode(_as_json(asked, found))))
     else:
@@ -76,6 +91,17 @@ def job(given: Given, name: str, project: str | None, pipeline: str | None, bran
         remind(asked.loaded)
     if found.errors or not found.variants:
         sys.exit(1)
+
+
+def _only(found: Explained, wanted: str) -> tuple[Attribute | Elements, ...]:
+    """The attribute, as it is written or as it is told, and what is in it.  Raises Impossible when there is none."""
+    known = {word: one for one in found.attributes for word in (one.path, spoken(one.path))}
+    fits = {id(one): one for word, one in known.items() if word == wanted or word.startswith(f"{wanted}.")}
+    if not fits:
+        names = sorted({spoken(one.path).partition(".")[0] for one in found.attributes})
+        near = nearest(wanted, names) or f"; set are {', '.join(names)}"
+        raise Impossible(f"nothing says {wanted!r} of job {found.job}{near}")
+    return tuple(fits.values())
 
 
 def chosen(
@@ -96,7 +122,11 @@ def chosen(
             return Asked(loaded, name, having[0], having[0].branch, len(having) - 1)
         if project or pipeline:
             where = " of ".join(word for word in (pipeline, project) if word)
-            wrong.append(f"tenant {loaded.tenant.name}: {where} does not run the job {name!r}")
+            running = [
+                f"{p.pipeline} of {p.project.name}" for p in places(loaded, None, None, None) if _runs(loaded, p, name)
+            ]
+            runs = f"; it runs in {listed(running, 5)}" if running else "; no project runs it"
+            wrong.append(f"tenant {loaded.tenant.name}: {where} does not run the job {name!r}{runs}")
             continue
         first = layout.variants(name)[0].source
         source = layout.source(first.project)

@@ -15,8 +15,8 @@ from headgate.cli.offline.graphs import Place, changed, encoded, frozen, places,
 from headgate.cli.offline.reading import Given, Impossible, Loaded, given
 from headgate.cli.offline.report import as_text, error_as_json, remind
 from headgate.cli.offline.tree import tree
+from headgate.config.checking.reach import reached
 from headgate.config.telling import compare
-from headgate.config.telling.reach import reached
 from headgate.config.tenants import ConfigErrors
 
 
@@ -27,6 +27,7 @@ class Chosen(msgspec.Struct, frozen=True):
     project: str | None
     branch: str | None
     files: tuple[str, ...] | None
+    details: bool
 
 
 @click.command()
@@ -36,6 +37,7 @@ class Chosen(msgspec.Struct, frozen=True):
 @click.option("--branch", help="By default the first branch of each project.")
 @click.option("--all", "every", is_flag=True, help="Every project in every pipeline.")
 @click.option("--file", "files", multiple=True, help="A file the change touches; may be given often.")
+@click.option("--details", is_flag=True, help="Also roles, names of secrets, and variables with their values.")
 @click.option("--json", "json_", is_flag=True, help="Everything, as JSON; docs/reference/json.md says how.")
 @click.option(
     "--diff",
@@ -50,16 +52,18 @@ def command(
     branch: str | None,
     every: bool,
     files: tuple[str, ...],
+    details: bool,
     json_: bool,
     diff: Path | None,
 ) -> None:
     """Print the job graph of a change: what runs, what does not, and why.
 
-    Exit status 0: all is well, 1: a graph has configuration errors, 2: nothing could be frozen.
+    Exit status 0: all is well, 1: a graph has configuration errors or a repository cannot be read, 2: nothing could be
+    frozen.
     """
     if not (pipeline or project or every or diff):
         raise click.UsageError("say which graph with --project and --pipeline, or --all")
-    chosen = Chosen(pipeline, project, branch, files or None)
+    chosen = Chosen(pipeline, project, branch, files or None, details)
     try:
         tenants = given.tenants()
         if diff is not None:
@@ -71,9 +75,12 @@ def command(
         sys.exit(1)
     except UserError as error:
         raise Impossible(str(error)) from error
+    unread = [error for loaded in tenants.values() for error in loaded.unread if error.severity == "error"]
+    for block in as_text(unread):
+        click.echo(f"\n{block}", err=True)
     for loaded in tenants.values() if not json_ else ():
         remind(loaded)
-    if not good:
+    if unread or not good:
         sys.exit(1)
 
 
@@ -117,7 +124,9 @@ def _tree(tenants: Mapping[str, Loaded], chosen: Chosen) -> bool:
             graph = frozen(loaded, place, chosen.files)
             if not graph.in_pipeline and not graph.errors:
                 continue
-            click.echo(("\n" if shown else "") + "\n".join(tree(loaded, place, graph, chosen.files)))
+            click.echo(
+                ("\n" if shown else "") + "\n".join(tree(loaded, place, graph, chosen.files, details=chosen.details))
+            )
             shown += 1
             good = good and not graph.errors
     if not shown:

@@ -38,7 +38,17 @@ def places(loaded: Loaded, pipeline: str | None, project: str | None, branch: st
         raise UserError(f"tenant {name}: {loaded.tenant.why_not(project)}")
     sources = loaded.tenant.projects if source is None else (source,)
     pipelines = list(layout.pipelines) if pipeline is None else [pipeline]
-    return [Place(p, s, branch or default_branch(loaded, s)) for s in sources for p in pipelines]
+    wanted = [(s, branch or default_branch(loaded, s)) for s in sources if _read(loaded, s, branch)]
+    if branch is not None and source is not None and not wanted:
+        there = ", ".join(loaded.branches.get(source.project, {})) or "none"
+        raise UserError(f"tenant {name}: no branch {branch!r} of {source.name} is read; those that are: {there}")
+    return [Place(pipeline, s, at) for s, at in wanted for pipeline in pipelines]
+
+
+def _read(loaded: Loaded, source: TenantProject, branch: str | None) -> bool:
+    """Is the branch (None: any) one of those whose configuration counts?  What is not loaded has all branches."""
+    there = loaded.branches.get(source.project, {})
+    return not source.loads or (bool(there) if branch is None else branch in there or source.is_dynamic(branch))
 
 
 def default_branch(loaded: Loaded, source: TenantProject) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import click
@@ -17,7 +18,10 @@ from headgate.config.telling.explain import Explainer
 _PHASES = (("pre-run", "pre_run"), ("run", "run"), ("post-run", "post_run"), ("cleanup", "cleanup_run"))
 
 
-def tree(loaded: Loaded, place: Place, graph: FrozenGraph, files: tuple[str, ...] | None) -> Iterator[str]:
+def tree(
+    loaded: Loaded, place: Place, graph: FrozenGraph, files: tuple[str, ...] | None, *, details: bool = False
+) -> Iterator[str]:
+    """Line by line; `details` are roles, names of secrets, and variables with their values."""
     name, branch = place.project.name, place.branch
     fast = "  (fail-fast)" if graph.fail_fast else ""
     yield click.style(f"{place.pipeline} of {name} on {branch}", bold=True) + fast
@@ -28,7 +32,7 @@ def tree(loaded: Loaded, place: Place, graph: FrozenGraph, files: tuple[str, ...
     jobs = [*graph.jobs, *graph.reporters]
     for number, job in enumerate(jobs):
         last = number == len(jobs) - 1
-        rows = list(_job(job, explainer))
+        rows = list(_job(job, explainer, details=details))
         yield f"{'└─' if last else '├─'} {rows[0]}"
         yield from (f"{'  ' if last else '│ '}    {row}" for row in rows[1:])
     if not jobs:
@@ -40,7 +44,7 @@ def tree(loaded: Loaded, place: Place, graph: FrozenGraph, files: tuple[str, ...
         yield from (f"   {click.style(f'{out.job:{width}}', dim=True)}  {out.why}" for out in left)
 
 
-def _job(job: FrozenJob, explainer: Explainer) -> Iterator[str]:
+def _job(job: FrozenJob, explainer: Explainer, *, details: bool) -> Iterator[str]:
     told = describe.job(job)
     marks = [] if job.voting else ["non-voting"]
     marks += [job.type] if job.type != "regular" else []
@@ -62,6 +66,8 @@ def _job(job: FrozenJob, explainer: Explainer) -> Iterator[str]:
             yield _row(label, short(key, told[key]))
     for label, text in _more(told):
         yield _row(label, text)
+    for label, text in _details(job) if details else ():
+        yield _row(label, text)
 
 
 def _more(told: dict[str, object]) -> Iterator[tuple[str, str]]:
@@ -75,6 +81,23 @@ def _more(told: dict[str, object]) -> Iterator[tuple[str, str]]:
             yield label, ", ".join(str(one.get("name") or one.get("project")) for one in value)
         elif isinstance(value, dict) and value:
             yield label, ", ".join(value)
+
+
+def _details(job: FrozenJob) -> Iterator[tuple[str, str]]:
+    """What each playbook may use, and every variable."""
+    for label, books in (("pre-run", job.pre_run), ("run", job.run), ("post-run", job.post_run)):
+        for book in books:
+            roles = ", ".join(f"{r.name} ({r.project}{', implicit' if r.implicit else ''})" for r in book.roles)
+            secrets = ", ".join(secret.name for secret in book.secrets)
+            yield (
+                f"{label} {book.path}",
+                "; ".join(f"{what} {text}" for what, text in (("roles", roles), ("secrets", secrets)) if text),
+            )
+    named = (("vars", job.vars), ("extra-vars", job.extra_vars))
+    grouped = (("host-vars", job.host_vars), ("group-vars", job.group_vars))
+    for label, variables in (*named, *((f"{k} {name}", v) for k, of in grouped for name, v in of.items())):
+        for name, value in sorted(variables.items()):
+            yield label, f"{name}: {json.dumps(value, ensure_ascii=False)}"
 
 
 def _defined(job: FrozenJob) -> Iterator[str]:

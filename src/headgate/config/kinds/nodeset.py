@@ -74,5 +74,5 @@ def _groups(body: Table, nodes: set[str], warnings: list[Wrong]) -> None:
         known.add(name)
         for node, at in entries(group["nodes"], group.at("nodes")):
             if node not in nodes:
-                text = f"the group {name!r} names the node {node!r}, which is not there"
+                text = f"the node {node!r} is not there, which the group {name!r} names"
                 raise Wrong(text, at, "Node From Group Not Found")

@@ -13,6 +13,9 @@ from headgate.config.patterns import Rule, any_whole
 from headgate.config.reading.roots import STANDARD_PATHS, touches
 from headgate.config.reading.source import nearest
 
+ALIKE_MAX = 4
+"""Projects of one last name that are suggested."""
+
 
 class Connection(NamedTuple):
     name: str
@@ -150,7 +153,10 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         several = self._by_name.get(name, [])
         if len(several) > 1:
             return f"the project {name!r} is in several connections; say {' or '.join(p.project for p in several)}"
-        return f"the project {name!r} is not in this tenant{nearest(name, list(self._by_name))}"
+        alike = [known for known in self._by_name if known.rpartition("/")[2] == name.rpartition("/")[2]]
+        if 0 < len(alike) <= ALIKE_MAX:
+            return f"the project {name!r} is not in this tenant; did you mean {' or '.join(map(repr, alike))}?"
+        return f"the project {name!r} is not in this tenant{nearest(name, [*self._by_name, *self.by_canonical])}"
 
     def driver(self, connection: str) -> str:
         return self.drivers.get(connection, "git")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import lru_cache
 
 from headgate.config.model import ConfigError
@@ -98,12 +97,27 @@ def _cut(line: str) -> str:
     return line if len(line) <= LINE_SHOWN_MAX else f"{line[:LINE_SHOWN_MAX]}…"
 
 
+def _strokes(one: str, other: str) -> int:
+    """Characters to be added, taken away, replaced or swapped with the next to make one of the other."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for n, a in enumerate(one, 1):
+        last, before, row = before, row, [n]
+        for m, b in enumerate(other, 1):
+            cost = min(before[m] + 1, row[m - 1] + 1, before[m - 1] + (a != b))
+            if n > 1 and m > 1 and a == other[m - 2] and b == one[n - 2]:
+                cost = min(cost, last[m - 2] + 1)
+            row.append(cost)
+    return row[-1]
+
+
 def nearest(word: str, known: Collection[str]) -> str:
     """`; did you mean X?`, or what there is, when that is little."""
     if not isinstance(word, str):
         return ""
-    alike = [k for k in known if abs(len(k) - len(word)) <= 2 and (k[:1] == word[:1] or k[-1:] == word[-1:])]
-    close = get_close_matches(word, alike[:200], n=1, cutoff=0.6)
+    most, letters = 1 if len(word) < 5 else 2, set(word)
+    alike = (k for k in known if abs(len(k) - len(word)) <= most and len(letters ^ set(k)) <= 2 * most)
+    close = [(strokes, k) for k in alike if (strokes := _strokes(word, k)) <= most]
     if close:
-        return f"; did you mean {close[0]!r}?"
+        return f"; did you mean {min(close)[1]!r}?"
     return f"; known are {', '.join(sorted(known))}" if 0 < len(known) <= NAMED_MAX else ""

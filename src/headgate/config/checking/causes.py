@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from headgate.config.assembly.linking import Place
+from headgate.config.checking.findings import Finding, Graph
 from headgate.config.model import ConfigError
 from headgate.config.parse import ParsedBranch
-from headgate.config.telling.findings import Finding, Graph
 
 if TYPE_CHECKING:
     from headgate.config.layout import Layout
@@ -166,6 +166,7 @@ def stanzas_in(text: str) -> Iterator[tuple[str, str, int, int]]:
     """(kind, name, first line, last line) of what looks like a stanza, also in what is no YAML."""
     lines = text.splitlines()
     heads = [(n, found[1]) for n, line in enumerate(lines) if (found := _STANZA.match(line)) and found[1] in _KINDS]
-    for (first, kind), (end, _) in zip(heads, [*heads[1:], (len(lines), "")], strict=True):
+    ends = [*(first for first, _ in heads[1:]), len(lines)]
+    for (first, kind), end in zip(heads, ends, strict=False):
         if name := _NAME.search("\n".join(lines[first:end])):
             yield kind, name[1].strip().strip("\"'"), first + 1, end

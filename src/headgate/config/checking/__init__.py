@@ -1,0 +1,1 @@
+"""What is wrong with a configuration as a whole: found, traced to its causes, and how far a change reaches."""
