@@ -57,6 +57,8 @@ def test_from_the_first_message_to_a_worker_that_is_steered(tmp_path: Path) -> N
     export, worker, mail = lines("export KEY")
     listed, lag, dead, replay, *steering, seek = lines("headgate queue list")
     again, from_old = lines("headgate queue import")
+    (node,), (of_key,) = lines("node worker.mjs"), lines("headgate queue post -c worker.conf --key")
+    (tmp_path / "worker.mjs").write_text(block("// worker.mjs"))
     said = run(
         f"""
 {serve} & until_up http://127.0.0.1:5000/__heartbeat__
@@ -68,6 +70,9 @@ until_said worker.log "processed"; until_said worker.log "sent later"; until_sai
 {listed}; {lag}; {dead}; {replay}
 {steering[0]}; headgate queue list -c worker.conf; {steering[1]}; {seek}
 kill %2; wait %2
+{node} > node.log 2>&1 & node=$!; until_said node.log "node processed.*v: 2"
+{of_key}; until_said node.log "customer: 7"
+kill $node; wait $node
 {again}
 {from_old.replace("old:5000", "127.0.0.1:5000")}
 """,

@@ -151,8 +151,8 @@ async def test_expired_messages_are_not_seen_and_are_purged_in_pieces(
     now_ns = board.now_ns()
     board.now_ns = lambda: now_ns + 2 * 10**9
     assert await bodies(board, q) == ["long"]
-    assert await board.purge() == 20
-    assert await board.purge() == 0
+    assert await board._purge() == 20
+    assert await board._purge() == 0
 
 
 async def test_a_removed_queue_is_gone_at_once_and_its_messages_soon(board: MessageBoard) -> None:
@@ -163,7 +163,7 @@ async def test_a_removed_queue_is_gone_at_once_and_its_messages_soon(board: Mess
         await board.post(APP, "q", [Draft("x")])
     again = await queue(board)
     assert await bodies(board, again) == []
-    assert await board.purge() == 5
+    assert await board._purge() == 5
 
 
 async def test_a_queue_made_anew_goes_on_behind_the_ids_of_the_one_before(board: MessageBoard) -> None:

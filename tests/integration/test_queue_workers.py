@@ -32,11 +32,11 @@ from headgate.queueing import Lane, Message, Policy, Reject, RetryLater, Route, 
 from headgate.queueing import progress as steps
 from headgate.queueing.ids import START, make_id, ticks_of, unix_text
 from headgate.queueing.lanes import DEAD_LETTERS
+from headgate.queueing.letters import DeadLetter, dead_letter
 from headgate.queueing.progress import NEW, Progress
 from headgate.queueing.tally import Tally
 from headgate.services.queueing import calling
 from headgate.services.queueing.calling import JobExit
-from headgate.services.queueing.desk import DeadLetter, dead_letter
 from headgate.services.queueing.hold import take
 from headgate.services.queueing.sharing import Choice
 from headgate.services.queueing.steering import steer

@@ -57,6 +57,8 @@ class Letter:
     key: str
     partition: int | None = None
     ttl_s: int | None = None
+    of: str = ""
+    """In place of a partition: letters of one such key are in one partition."""
 
 
 class Poster(Protocol):

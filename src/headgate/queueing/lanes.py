@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import NamedTuple
 
@@ -24,6 +25,12 @@ class Lane(NamedTuple):
     def __str__(self) -> str:
         """The name of the queue alone for its first partition."""
         return self.queue if self.partition == 1 else f"{self.queue}:{self.partition}"
+
+
+def partition_of_key(key: str, partitions: int) -> int:
+    """The same everywhere and for ever: the first 8 bytes of the SHA-256 of the key in UTF-8, as a number, modulo the
+    number of partitions, plus 1."""
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") % partitions + 1
 
 
 def parse_lane(text: str) -> Lane:

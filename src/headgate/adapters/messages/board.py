@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from headgate.adapters.messages import queues
+from headgate.adapters.messages import leases, queues
 from headgate.adapters.messages.bell import Bell
 from headgate.adapters.messages.database import Database, DatabaseDown, Open, opener
 from headgate.adapters.messages.posting import Post, digest_of, post_group
@@ -138,6 +138,13 @@ class MessageBoard:
         now_ms = self._now_ms()
         return await self._read(lambda database: read(database, queue.id, partition, since, limit, descending, now_ms))
 
+    async def lease(self, work: Callable[[Database, leases.Moment], T]) -> T:
+        """One of the functions of `leases`, durable when it returns.  Raises what that raises."""
+        answer: T = await self._write(
+            lambda database: work(database, leases.Moment(self.now_ns(), self._node, self._chance))
+        )
+        return answer
+
     async def get(self, queue: Queue, ids: Sequence[tuple[int, str]]) -> list[Stored]:
         """Those of (partition, id) that are there."""
         return await self._read(lambda database: read_ids(database, queue.id, ids, self._now_ms()))
@@ -147,7 +154,7 @@ class MessageBoard:
 
     # --- upkeep
 
-    async def purge(self) -> int:
+    async def _purge(self) -> int:
         """What has expired, all of it, in bounded pieces; how much it was."""
         total = 0
         while True:
@@ -163,7 +170,7 @@ class MessageBoard:
     async def _keep_purging(self) -> None:
         while True:
             with suppress(DatabaseDown):
-                await self.purge()
+                await self._purge()
             await asyncio.sleep(PURGE_INTERVAL_S)
 
     async def _keep_listening(self) -> None:

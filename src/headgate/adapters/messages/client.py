@@ -117,6 +117,8 @@ class MessageClient:
         headers = {"Idempotency-Key": letter.key, "Content-Type": "text/plain; charset=utf-8"}
         if letter.partition is not None:
             headers["X-Partition"] = str(letter.partition)
+        if letter.of:
+            headers["X-Key"] = letter.of
         if letter.ttl_s is not None:
             headers["X-TTL"] = str(letter.ttl_s)
         await self._ask("POST", f"/{quote(letter.queue)}", data=letter.body.encode(), headers=headers)

@@ -30,6 +30,13 @@ create index if not exists message_expires on message (expires_ms);
 create table if not exists posted (queue bigint not null, key text not null, digest text not null, answer text not null,
     expires_ms bigint not null, primary key (queue, key)){rowless};
 create index if not exists posted_expires on posted (expires_ms);
+create table if not exists lease (queue bigint not null, crew text not null, partition integer not null,
+    epoch bigint not null, token text not null, worker text not null, expires_ms bigint not null,
+    ticks bigint not null, id text {binary} not null, ahead_ticks bigint not null, ahead_id text {binary} not null,
+    ahead_epoch bigint not null, primary key (queue, crew, partition)){rowless};
+create table if not exists tried (queue bigint not null, crew text not null, partition integer not null,
+    id text {binary} not null, failed integer not null, died integer not null, handed bigint not null,
+    due_ms bigint not null, error text not null, primary key (queue, crew, partition, id)){rowless};
 create table if not exists doomed (queue bigint primary key);
 create table if not exists retired (app text not null, name text not null, last_ticks bigint not null,
     primary key (app, name)){rowless}

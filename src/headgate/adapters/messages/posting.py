@@ -14,6 +14,7 @@ from headgate.adapters.messages import queues
 from headgate.adapters.messages.database import Database, Row
 from headgate.adapters.messages.records import KEYS_KEPT_S, Draft, KeyReused, NoQueue, Posted, Queue, Refused
 from headgate.queueing.ids import make_id, ticks_of_unix_ns, unix_text
+from headgate.queueing.lanes import partition_of_key
 
 _REUSED = "this Idempotency-Key was used for other messages"
 
@@ -36,6 +37,8 @@ def digest_of(drafts: Sequence[Draft]) -> str:
     for draft in drafts:
         body = draft.body.encode()
         found.update(f"{draft.ttl_s} {draft.partition} {len(body)}\n".encode())
+        if draft.key:
+            found.update(f"key {len(draft.key)}\n{draft.key}".encode())
         found.update(body)
     return found.hexdigest()
 
@@ -100,7 +103,12 @@ def _partitions(post: Post, queue: Queue, chance: random.Random) -> list[int]:
     }
     if wrong:
         raise Refused(wrong)
-    return [draft.partition or chance.randrange(queue.partitions) + 1 for draft in post.drafts]
+    return [
+        partition_of_key(draft.key, queue.partitions)
+        if draft.key
+        else draft.partition or chance.randrange(queue.partitions) + 1
+        for draft in post.drafts
+    ]
 
 
 def _write(

@@ -82,7 +82,8 @@ def remove(database: Database, app: str, name: str) -> None:
         " on conflict (app, name) do update set last_ticks = excluded.last_ticks",
         (app, name, queue.id),
     )
-    database.execute("delete from lane where queue = ?", (queue.id,))
+    for table in ("lane", "lease", "tried"):
+        database.execute(f"delete from {table} where queue = ?", (queue.id,))
     database.execute("delete from posted where queue = ?", (queue.id,))
     database.execute("insert into doomed (queue) values (?)", (queue.id,))
     database.notify(app)

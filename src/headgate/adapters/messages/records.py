@@ -41,7 +41,9 @@ class Draft(msgspec.Struct, frozen=True):
     body: str
     ttl_s: int = TTL_DEFAULT_S
     partition: int | None = None
-    """None: any, by chance."""
+    """None: by the key; without one any, by chance."""
+    key: str = ""
+    """Messages of one key are in one partition, for as long as the queue has as many."""
 
 
 class Posted(msgspec.Struct, frozen=True):

@@ -22,6 +22,7 @@ from headgate.queueing.lanes import PARTITIONS_MAX, Lane
 @click.argument("queue")
 @click.argument("body", default="-")
 @click.option("--partition", type=click.IntRange(1, PARTITIONS_MAX), help="Any, without it.")
+@click.option("--key", "of", default="", help="In place of a partition: messages of one key are in one, in order.")
 @click.option("--ttl", "ttl_s", type=int, metavar="SECONDS", help="How long it is kept.")
 @click.option(
     "--create",
@@ -30,10 +31,13 @@ from headgate.queueing.lanes import PARTITIONS_MAX, Lane
     type=click.IntRange(1, PARTITIONS_MAX),
     help="Of the queue, where there is none yet.",
 )
-def post(config: str, queue: str, body: str, partition: int | None, ttl_s: int | None, partitions: int | None) -> None:
+def post(
+    config: str, queue: str, body: str, partition: int | None, of: str, ttl_s: int | None, partitions: int | None
+) -> None:
     """Post BODY, or what stands on standard input, to QUEUE, which is made if there is none."""
     text = sys.stdin.read() if body == "-" else body
-    made = asyncio.run(_posted(config, Letter(queue, text, fresh(), partition, ttl_s), partitions or partition or 1))
+    letter = Letter(queue, text, fresh(), partition, ttl_s, of)
+    made = asyncio.run(_posted(config, letter, partitions or partition or 1))
     click.echo(f"posted to {queue}" + (", a new queue" if made else ""))
 
 

@@ -14,7 +14,7 @@ from headgate.cli.queue.operator import Operator, operator
 from headgate.ports.messages import Letter, QueueGone
 from headgate.queueing.ids import START, position_of
 from headgate.queueing.lanes import DEAD_LETTERS, Lane
-from headgate.services.queueing.desk import DeadLetter, dead_letter
+from headgate.queueing.letters import DeadLetter, dead_letter
 
 PAGE = 500
 DEAD = Lane(DEAD_LETTERS)

@@ -7,18 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from headgate.ports.messages import Letter, MessageSource, PostedAlready, PostRefused, QueueGone
 from headgate.queueing.lanes import DEAD_LETTERS, Lane
+from headgate.queueing.letters import DEAD_TTL_S, ERROR_MAX_CHARS, DeadLetter, letter_of
 from headgate.queueing.message import Message
 from headgate.queueing.policy import Failure, Routes
 from headgate.queueing.tally import Tally
 from headgate.services.queueing.calling import Caller, log
 from headgate.services.queueing.figures import Figures
-
-DEAD_TTL_S = 30 * 86_400
-ERROR_MAX_CHARS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,35 +39,6 @@ class Pace:
     """How often the server is asked for its queues, even when none is said to be new."""
     lag_s: float = 15.0
     """How often lag is measured."""
-
-
-class DeadLetter(msgspec.Struct, frozen=True):
-    """The first line of a dead letter; the body as it was follows behind it."""
-
-    queue: str
-    partition: int
-    message_id: str
-    timestamp: str
-    attempts: int
-    """How often a job was handed it."""
-    error: str
-    worker: str
-    dead_ms: int
-    v: int = 1
-    died: int = 0
-    """Of the attempts: the process ended meanwhile."""
-    lost: int = 0
-    """Its worker lost its session meanwhile."""
-    left: int = 0
-    """Its worker was asked to stop meanwhile."""
-    unsure: int = 0
-    """Besides the attempts: those that were about to begin, of which nothing more was heard."""
-
-
-def dead_letter(text: str) -> tuple[DeadLetter, str]:
-    """What is known of it, and the body.  Raises ValueError."""
-    head, _, body = text.partition("\n")
-    return msgspec.json.decode(head, type=DeadLetter), body
 
 
 @dataclass(slots=True)
@@ -106,7 +73,7 @@ class Desk:
             left=tally.left,
             unsure=tally.recorded - tally.begun,
         )
-        body = f"{msgspec.json.encode(head).decode()}\n{message.body}"
+        body = letter_of(head, message.body)
         key = f"dead-{lane}-{message.message_id}"
         try:
             await self._post(Letter(DEAD_LETTERS, body, key, 1, DEAD_TTL_S))

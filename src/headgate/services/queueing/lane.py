@@ -15,12 +15,13 @@ from headgate.ports.messages import QueueGone, SourceDown
 from headgate.queueing import progress as steps
 from headgate.queueing.ids import position_of
 from headgate.queueing.lanes import Lane
+from headgate.queueing.letters import ERROR_MAX_CHARS
 from headgate.queueing.message import Failed, Message, Reject, RetryLater, StopWorker, Vanished
 from headgate.queueing.policy import Route
 from headgate.queueing.progress import PARKED_MAX, Parked, Progress
 from headgate.queueing.tally import Ending, Tally
 from headgate.services.queueing.calling import JobExit, Stuck, log
-from headgate.services.queueing.desk import ERROR_MAX_CHARS, Desk
+from headgate.services.queueing.desk import Desk
 from headgate.services.queueing.hold import Hold
 from headgate.store.store import GuardLost
 from headgate.store.types import StoreError

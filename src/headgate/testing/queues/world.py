@@ -12,11 +12,11 @@ from headgate.map.workers import Application
 from headgate.ports.messages import Backlog, Happening, Letter, QueueGone, SourceDown
 from headgate.queueing.ids import Position, make_id, position_of, ticks_of_unix_ns, unix_text
 from headgate.queueing.lanes import DEAD_LETTERS, Lane
+from headgate.queueing.letters import DeadLetter, dead_letter
 from headgate.queueing.message import Message
 from headgate.queueing.policy import Policy
 from headgate.queueing.progress import Progress, position
 from headgate.queueing.tally import UNSURE_MORE
-from headgate.services.queueing.desk import DeadLetter, dead_letter
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import Changed, Gone
 from headgate.testing.sim.world import Broken

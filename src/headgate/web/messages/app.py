@@ -10,6 +10,7 @@ from litestar.datastructures import State
 
 from headgate.adapters.messages.board import MessageBoard
 from headgate.web.messages.access import Keys
+from headgate.web.messages.leases import LEASE_ROUTES
 from headgate.web.messages.openapi import description, page
 from headgate.web.messages.queues import QUEUE_ROUTES
 from headgate.web.messages.routes import MESSAGE_ROUTES
@@ -30,7 +31,13 @@ async def docs() -> str:
 
 def create_app(board: MessageBoard, keys: Keys, stop: asyncio.Event) -> Litestar:
     """The board stays the caller's; it outlives the application.  Streams and waiting requests end at `stop`."""
-    routes: list[Any] = [*QUEUE_ROUTES, *MESSAGE_ROUTES, openapi, docs]  # route handlers of several kinds
+    routes: list[Any] = [
+        *QUEUE_ROUTES,
+        *MESSAGE_ROUTES,
+        *LEASE_ROUTES,
+        openapi,
+        docs,
+    ]  # route handlers of several kinds
     return Litestar(
         routes,
         state=State({"messages": Site(board, keys, stop)}),

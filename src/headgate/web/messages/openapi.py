@@ -29,7 +29,62 @@ SCHEMAS: Json = {
         "properties": {
             "body": {"type": "string", "minLength": 1, "description": f"At most {BODY_MAX_BYTES} bytes of UTF-8."},
             "ttl": _TTL,
-            "partition": {**_PARTITION, "description": "Without it, any partition."},
+            "partition": {**_PARTITION, "description": "Without it, by the key, or any."},
+            "key": {
+                "type": "string",
+                "description": "In place of a partition: messages of one key are in one, and keep their order. It is "
+                "the first 8 bytes of the SHA-256 of the key, as a number, modulo the number of partitions, plus 1.",
+            },
+        },
+    },
+    "Wish": {
+        "type": "object",
+        "properties": {
+            "worker": {"type": "string", "description": "Who asks, for people."},
+            "group": {"type": "string", "default": "workers", "description": "Each has its own progress."},
+            "partition": {**_PARTITION, "description": "Without it, any."},
+            "ttl": {"type": "number", "minimum": 1, "maximum": 3600, "default": 30, "description": "Seconds."},
+        },
+    },
+    "Lease": {
+        "type": "object",
+        "properties": {
+            "lease": {"type": "string", "description": "Its name, in the paths of what is done under it."},
+            "partition": _PARTITION,
+            "epoch": {"type": "integer", "description": "One more with every holder."},
+            "expires_in": {"type": "number", "description": "Seconds."},
+            "processed": {"type": "string", "description": "The newest message that is done; empty: none is."},
+        },
+    },
+    "Handed": {
+        "type": "object",
+        "properties": {
+            "message_id": _ID,
+            "timestamp": _TIME,
+            "body": _TEXT,
+            "partition": _PARTITION,
+            "attempt": {"type": "integer", "description": "1 when it has certainly not been begun before."},
+        },
+    },
+    "Outcome": {
+        "type": "object",
+        "properties": {
+            "done": {"type": "array", "items": _ID},
+            "failed": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["message_id"],
+                    "properties": {
+                        "message_id": _ID,
+                        "error": _TEXT,
+                        "retry_after": {"type": "number", "description": "Seconds; else 1, 2, 4 … up to 300."},
+                        "reject": {**_YES, "description": "Do not try it again: it is a dead letter."},
+                    },
+                },
+            },
+            "attempts": {"type": "integer", "default": 3, "description": "The failure that makes a dead letter."},
+            "ttl": {"type": "number", "default": 30, "description": "Of the lease, from now, in seconds."},
         },
     },
     "Queue": {
@@ -138,6 +193,7 @@ def _queue() -> dict[str, dict[str, Json]]:
                 "parameters": [
                     _header("X-TTL", _TTL, "Of a single message."),
                     _header("X-Partition", _PARTITION, "Of a single message."),
+                    _header("X-Key", _TEXT, "Of a single message; see `key` of a draft."),
                     _header("Idempotency-Key", _TEXT, "The same post with the same key is answered as the first was."),
                 ],
                 "requestBody": {"content": {**_RAW, "application/json": {"schema": _BATCH}}},
@@ -165,6 +221,7 @@ def _parts_of_queue() -> dict[str, dict[str, Json]]:
                 "responses": {"200": _answer("Counted.", waiting=_NUMBER, newest=_ID, oldest_waiting=_TIME)},
             }
         },
+        **_leases(),
         "/v1/{app}/{queue}/{ids}": {
             "get": {
                 "summary": "Messages by id: `[PARTITION:]ID` with commas.",
@@ -177,6 +234,35 @@ def _parts_of_queue() -> dict[str, dict[str, Json]]:
                 "responses": {"200": _answer("Written.")},
             },
             "delete": {"summary": "Delete messages.", "responses": {"200": _answer("Gone, known or not.")}},
+        },
+    }
+
+
+def _leases() -> dict[str, dict[str, Json]]:
+    lease = {**_ref("Lease"), "description": "Null: nothing was free before `wait` was over."}
+    lost = {"409": {"description": "The lease is no more; nothing was written."}}
+    wait = _query("wait", {"type": "number", "maximum": WAIT_MAX_S}, "Seconds to wait for some.")
+    return {
+        "/v1/{app}/{queue}/lease": {
+            "post": {
+                "summary": "Take a partition that nobody of the group has, and where something is to be done.",
+                "parameters": [wait],
+                "requestBody": {"content": {"application/json": {"schema": _ref("Wish")}}},
+                "responses": {"200": _answer("It is yours until its time is over.", lease=lease)},
+            }
+        },
+        "/v1/{app}/{queue}/lease/{lease}": {
+            "get": {
+                "summary": "The next messages of the partition; asked again, the same.",
+                "parameters": [_query("limit", {"type": "integer", "maximum": READ_MAX}, "Default: 100."), wait],
+                "responses": {"200": _answer("Perhaps none.", messages=_messages("Handed")), **lost},
+            },
+            "post": {
+                "summary": "Say what became of messages, and keep the lease; with nothing in it, only that.",
+                "requestBody": {"content": {"application/json": {"schema": _ref("Outcome")}}},
+                "responses": {"200": _answer("Recorded.", lease=_ref("Lease")), **lost},
+            },
+            "delete": {"summary": "Give the partition back.", "responses": {"200": _answer("Free."), **lost}},
         },
     }
 

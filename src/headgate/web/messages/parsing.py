@@ -14,6 +14,7 @@ from headgate.adapters.messages.records import (
     BATCH_MAX,
     BODY_MAX_BYTES,
     DEAD_LETTER_MAX_BYTES,
+    KEY_MAX_CHARS,
     READ_MAX,
     TTL_DEFAULT_S,
     Draft,
@@ -92,6 +93,7 @@ def drafts(headers: Mapping[str, str], body: bytes, queue: str) -> list[Draft]:
     """One message as it stands, or with JSON a batch; fields of a batch are named `<index>.<field>`."""
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         fields = {"body": _text(body), "ttl": headers.get("x-ttl"), "partition": headers.get("x-partition")}
+        fields["key"] = _utf8(headers.get("x-key", ""))
         return [_draft(fields, "", DEAD_LETTER_MAX_BYTES if queue == DEAD_LETTERS else BODY_MAX_BYTES)]
     try:
         found = msgspec.json.decode(body)
@@ -119,9 +121,29 @@ def _draft(fields: Mapping[str, Any], prefix: str, most_bytes: int = BODY_MAX_BY
     if why:
         raise Refused({f"{prefix}body": why})
     try:
-        return Draft(body, ttl(fields), whole(fields, "partition", 1, PARTITIONS_MAX, None))
+        return Draft(body, ttl(fields), whole(fields, "partition", 1, PARTITIONS_MAX, None), _key(fields))
     except Refused as refused:
         raise Refused({f"{prefix}{name}": text for name, text in refused.fields.items()}) from None
+
+
+def _utf8(header: str) -> str:
+    """Of a header that is not in ASCII: its bytes are told as if each were a letter."""
+    try:
+        return header.encode("latin-1").decode()
+    except ValueError as error:
+        raise Refused({"key": "it is a text in UTF-8"}) from error
+
+
+def _key(fields: Mapping[str, Any]) -> str:
+    """What decides on the partition, in place of a number."""
+    key = fields.get("key")
+    if key is None or key == "":
+        return ""
+    if not isinstance(key, str) or len(key) > KEY_MAX_CHARS or not key.isprintable():
+        raise Refused({"key": f"it is a text of at most {KEY_MAX_CHARS} printable characters"})
+    if fields.get("partition") not in (None, ""):
+        raise Refused({"key": "either a key or a partition is said, not both"})
+    return key
 
 
 def ttl(fields: Mapping[str, Any]) -> int:
@@ -174,7 +196,7 @@ def page(query: Mapping[str, str], of: Queue) -> Page:
     if since == START and order == "descending":
         since = Position(TICKS_MAX)
     limit = whole(query, "limit", 1, READ_MAX, LIMIT_DEFAULT)
-    return Page(_partitions(query, of), since, bool(after), limit, order == "descending", _wait(query))
+    return Page(_partitions(query, of), since, bool(after), limit, order == "descending", wait(query))
 
 
 def _position(query: Mapping[str, str], name: str, *, exclusive: bool) -> Position:
@@ -204,7 +226,7 @@ def _partitions(query: Mapping[str, str], of: Queue) -> tuple[int, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _wait(query: Mapping[str, str]) -> float:
+def wait(query: Mapping[str, str]) -> float:
     text = query.get("wait", "0")
     if not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,3})?", text) or float(text) > WAIT_MAX_S:
         raise Refused({"wait": f"seconds from 0 to {WAIT_MAX_S:.0f} are wanted, not {text[:40]!r}"})

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from headgate.adapters.messages.board import MessageBoard, Overloaded
 from headgate.adapters.messages.database import DatabaseDown
+from headgate.adapters.messages.leases import LeaseLost
 from headgate.adapters.messages.records import KeyReused, NoQueue, Queue, Refused
 from headgate.web.messages.access import Caller, Denied, Keys
 
@@ -70,6 +71,8 @@ def refused(_: Asked, error: Exception) -> Response[bytes]:
             return _refusal(404, {"queue_name": "there is no such queue"})
         case KeyReused():
             return _refusal(422, {"Idempotency-Key": str(error)})
+        case LeaseLost():
+            return _refusal(409, {"lease": str(error)})
         case Overloaded():
             return _refusal(503, {"storage": str(error)})
         case DatabaseDown():
@@ -80,4 +83,4 @@ def refused(_: Asked, error: Exception) -> Response[bytes]:
             raise error
 
 
-REFUSALS = (Denied, Refused, NoQueue, KeyReused, Overloaded, DatabaseDown, HTTPException)
+REFUSALS = (Denied, Refused, NoQueue, LeaseLost, KeyReused, Overloaded, DatabaseDown, HTTPException)

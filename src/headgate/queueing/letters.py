@@ -1,0 +1,42 @@
+"""Dead letters: messages that were given up, as they are kept."""
+
+from __future__ import annotations
+
+import msgspec
+
+DEAD_TTL_S = 30 * 86_400
+ERROR_MAX_CHARS = 2_000
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """The first line of a dead letter; the body as it was follows behind it."""
+
+    queue: str
+    partition: int
+    message_id: str
+    timestamp: str
+    attempts: int
+    """How often a job was handed it."""
+    error: str
+    worker: str
+    dead_ms: int
+    v: int = 1
+    died: int = 0
+    """Of the attempts: the process ended meanwhile."""
+    lost: int = 0
+    """Its worker lost its session meanwhile."""
+    left: int = 0
+    """Its worker was asked to stop meanwhile."""
+    unsure: int = 0
+    """Besides the attempts: those that were about to begin, of which nothing more was heard."""
+
+
+def dead_letter(text: str) -> tuple[DeadLetter, str]:
+    """What is known of it, and the body.  Raises ValueError."""
+    head, _, body = text.partition("\n")
+    return msgspec.json.decode(head, type=DeadLetter), body
+
+
+def letter_of(known: DeadLetter, body: str) -> str:
+    """As it is posted."""
+    return f"{msgspec.json.encode(known).decode()}\n{body}"

@@ -1,0 +1,139 @@
+"""Routes of workers that speak HTTP: take a partition, fetch, say what became of it, give it back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+from litestar import Response, delete, get, post
+from litestar.datastructures import State
+from litestar.params import FromPath
+
+from headgate.adapters.messages import leases
+from headgate.adapters.messages.leases import CREW, Outcome
+from headgate.adapters.messages.records import READ_MAX, Refused
+from headgate.base.tasks import unless
+from headgate.queueing.ids import is_id
+from headgate.queueing.lanes import PARTITIONS_MAX, QUEUE_NAME
+from headgate.web.messages import parsing
+from headgate.web.messages.state import OK, Asked, Site, answer, site_of
+
+T = TypeVar("T")
+
+TTL_MAX_S = 3_600.0
+LOOK_INTERVAL_S = 1.0
+"""While somebody waits: leases run out and retries come due without a bell."""
+NAMED_MAX = 2 * READ_MAX
+RETRY_AFTER_MAX_S = 30 * 86_400.0
+
+
+class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """For a lease, as it is asked for."""
+
+    worker: str = ""
+    group: str = CREW
+    partition: int | None = None
+    ttl: float = 30.0
+
+
+@post("/v1/{app:str}/{queue:str}/lease", status_code=200)
+async def take_lease(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
+    site = site_of(state)
+    site.caller(request, app).must_be(app)
+    said = await _body(request, Wish)
+    _between("ttl", said.ttl, 1, TTL_MAX_S)
+    if said.partition is not None:
+        _between("partition", said.partition, 1, PARTITIONS_MAX)
+    if len(said.worker) > 200 or not said.worker.isprintable():
+        raise Refused({"worker": "it has at most 200 printable characters"})
+    if not QUEUE_NAME.fullmatch(said.group):
+        raise Refused({"group": "a name has 1 to 50 letters, digits, dots, hyphens or underscores"})
+    wish = leases.Wish(app, queue, said.worker, said.group, said.partition, said.ttl)
+    look = lambda: site.board.lease(lambda database, now: leases.take(database, wish, now))  # noqa: E731
+    found = await _patiently(site, app, queue, parsing.wait(request.query_params), look)
+    return answer({**OK, "lease": found})
+
+
+@get("/v1/{app:str}/{queue:str}/lease/{lease:str}")
+async def fetch(
+    state: State, request: Asked, app: FromPath[str], queue: FromPath[str], lease: FromPath[str]
+) -> Response[bytes]:
+    site = site_of(state)
+    site.caller(request, app).must_be(app)
+    query = request.query_params
+    limit = parsing.whole(query, "limit", 1, READ_MAX, parsing.LIMIT_DEFAULT)
+    look = lambda: site.board.lease(  # noqa: E731
+        lambda database, now: leases.fetch(database, app, queue, lease, limit, now)
+    )
+    found = await _patiently(site, app, queue, parsing.wait(query), look)
+    site.read.labels(app).inc(len(found))
+    return answer({**OK, "messages": found})
+
+
+@post("/v1/{app:str}/{queue:str}/lease/{lease:str}", status_code=200)
+async def commit(
+    state: State, request: Asked, app: FromPath[str], queue: FromPath[str], lease: FromPath[str]
+) -> Response[bytes]:
+    site = site_of(state)
+    site.caller(request, app).must_be(app)
+    outcome = await _body(request, Outcome)
+    _checked(outcome)
+    kept = await site.board.lease(lambda database, now: leases.commit(database, app, queue, lease, outcome, now))
+    return answer({**OK, "lease": kept})
+
+
+@delete("/v1/{app:str}/{queue:str}/lease/{lease:str}", status_code=200)
+async def give_back(
+    state: State, request: Asked, app: FromPath[str], queue: FromPath[str], lease: FromPath[str]
+) -> Response[bytes]:
+    site = site_of(state)
+    site.caller(request, app).must_be(app)
+    await site.board.lease(lambda database, now: leases.release(database, app, queue, lease, now))
+    return answer(OK)
+
+
+async def _patiently(site: Site, app: str, queue: str, wait_s: float, look: Callable[[], Awaitable[T]]) -> T:
+    """What `look` finds; looks again when something is posted, and now and then, until `wait_s` are over."""
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + wait_s
+    with site.waiting.track_inprogress(), site.board.bell.listen(app, queue) as listener:
+        while not (found := await look()) and (left_s := end_s - loop.time()) > 0 and not site.stop.is_set():
+            try:
+                async with asyncio.timeout(min(left_s, LOOK_INTERVAL_S)):
+                    await unless(site.stop, listener.wait())
+            except TimeoutError:
+                continue
+    return found
+
+
+async def _body(request: Asked, type: type[T]) -> T:
+    """Of JSON; nothing at all stands for an object without members."""
+    try:
+        return msgspec.json.decode(await request.body() or b"{}", type=type)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise Refused({"body": str(error)}) from error
+
+
+def _between(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise Refused({name: f"a number from {low:g} to {high:g} is wanted, not {value:g}"})
+
+
+def _checked(said: Outcome) -> None:
+    """Raises Refused."""
+    named = [*said.done, *(one.message_id for one in said.failed)]
+    if len(named) > NAMED_MAX:
+        raise Refused({"done": f"at most {NAMED_MAX} messages at once, not {len(named)}"})
+    if len(named) != len(set(named)):
+        raise Refused({"done": "a message is named twice"})
+    if wrong := [id for id in named if not is_id(id)]:
+        raise Refused({"done": f"{wrong[0][:60]!r} is no message id: it is 32 hex digits"})
+    _between("ttl", said.ttl, 1, TTL_MAX_S)
+    _between("attempts", said.attempts, 1, 1_000)
+    for one in said.failed:
+        _between("retry_after", one.retry_after or 0, 0, RETRY_AFTER_MAX_S)
+
+
+LEASE_ROUTES = [take_lease, fetch, commit, give_back]

@@ -1,0 +1,271 @@
+"""Workers over HTTP: a partition is one worker's while its lease holds; nothing is lost, skipped or out of order."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from headgate.adapters.messages.board import MessageBoard
+from headgate.queueing.lanes import DEAD_LETTERS
+from headgate.queueing.letters import dead_letter
+from headgate.testing.queues.crew import APP, KEY, OTHER_KEY, serving
+from headgate.testing.queues.postgres import postgres
+
+
+class Talk:
+    """To one application, with the clock of the server in our hands."""
+
+    def __init__(self, board: MessageBoard, http: aiohttp.ClientSession, url: str) -> None:
+        self.board, self._http, self._url = board, http, f"{url}/v1/{APP}"
+        self.ahead_s = 0.0
+        real = board.now_ns
+        board.now_ns = lambda: real() + int(self.ahead_s * 1e9)
+
+    async def ask(self, method: str, path: str, status: int = 200, **more: Any) -> Any:
+        async with self._http.request(method, self._url + path, **more) as answer:
+            found = await answer.json()
+            assert answer.status == status, (answer.status, found)
+            return found
+
+    async def queue(self, *bodies: str, partitions: int = 1) -> list[str]:
+        await self.ask("POST", "", 201, data={"queue_name": "q", "partitions": str(partitions)})
+        return await self.post(*bodies)
+
+    async def post(self, *bodies: str) -> list[str]:
+        batch = {"messages": [{"body": body, "partition": 1} for body in bodies]}
+        return [m["key"] for m in (await self.ask("POST", "/q", 201, json=batch))["messages"]] if bodies else []
+
+    async def take(self, **wish: Any) -> Any:
+        return (await self.ask("POST", "/q/lease", json=wish))["lease"]
+
+    async def fetch(self, lease: Any, query: str = "", status: int = 200) -> Any:
+        found = await self.ask("GET", f"/q/lease/{lease['lease']}{query}", status)
+        return [(m["body"], m["attempt"]) for m in found["messages"]] if status == 200 else found
+
+    async def tell(self, lease: Any, status: int = 200, **outcome: Any) -> Any:
+        return await self.ask("POST", f"/q/lease/{lease['lease']}", status, json=outcome)
+
+    async def letters(self) -> list[Any]:
+        found = await self.ask("GET", f"/{DEAD_LETTERS}")
+        return [dead_letter(m["body"]) for m in found["messages"]]
+
+
+@pytest.fixture(scope="module")
+def database() -> Any:
+    with postgres() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def talk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Talk]:
+    if request.param == "sqlite":
+        board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
+    else:
+        board = await MessageBoard.open(request.getfixturevalue("database"))
+    headers = {"Authorization": f"Application {KEY}"}
+    async with serving(board) as url, aiohttp.ClientSession(headers=headers) as http:
+        found = Talk(board, http, url)
+        yield found
+        for queue in (await found.ask("GET", ""))["queues"]:
+            await found.ask("DELETE", f"/{queue['queue_name']}")
+    await board.close()
+
+
+async def test_a_partition_is_taken_worked_on_and_given_back(talk: Talk) -> None:
+    a, b, c = await talk.queue("a", "b", "c")
+    lease = await talk.take(worker="one")
+    assert (lease["partition"], lease["epoch"], lease["processed"]) == (1, 1, "")
+    assert await talk.take(worker="two") is None, "it is taken"
+    assert await talk.fetch(lease, "?limit=2") == [("a", 1), ("b", 1)] == await talk.fetch(lease, "?limit=2")
+    assert (await talk.tell(lease, done=[a]))["lease"]["processed"] == a
+    assert await talk.fetch(lease) == [("b", 1), ("c", 1)]
+    await talk.ask("DELETE", f"/q/lease/{lease['lease']}")
+    await talk.fetch(lease, status=409)
+    again = await talk.take(worker="two")
+    assert again["epoch"] == 2
+    assert await talk.fetch(again) == [("b", 1), ("c", 1)], "given back: not begun"
+    await talk.tell(again, done=[b, c])
+    await talk.ask("DELETE", f"/q/lease/{again['lease']}")
+    assert await talk.take() is None, "nothing is to be done"
+
+
+async def test_each_of_several_takes_another_partition(talk: Talk) -> None:
+    await talk.queue(partitions=3)
+    batch = [{"body": "x", "partition": n} for n in (1, 2, 3)]
+    await talk.ask("POST", "/q", 201, json={"messages": batch})
+    taken = [await talk.take() for _ in range(4)]
+    assert taken[3] is None and sorted(lease["partition"] for lease in taken[:3]) == [1, 2, 3]
+    assert await talk.take(group="others", partition=2) is not None, "another group has progress of its own"
+
+
+async def test_whoever_lost_the_lease_writes_nothing(talk: Talk) -> None:
+    a, b = await talk.queue("a", "b")
+    stale = await talk.take(ttl=5)
+    await talk.fetch(stale)
+    talk.ahead_s = 4
+    await talk.tell(stale, ttl=5)
+    talk.ahead_s = 8
+    await talk.tell(stale, done=[], ttl=5)
+    talk.ahead_s = 14
+    await talk.tell(stale, 409, done=[a])
+    fresh = await talk.take()
+    await talk.tell(stale, 409, done=[a, b])
+    assert await talk.fetch(fresh) == [("a", 2)], "it may have been begun: alone, and said so"
+    await talk.tell(fresh, done=[a])
+    assert await talk.fetch(fresh) == [("b", 2)]
+    await talk.ask("DELETE", f"/q/lease/{stale['lease']}", 409)
+    await talk.tell(fresh, done=[b])
+
+
+async def test_a_failed_message_waits_while_others_go_on_and_becomes_a_dead_letter(talk: Talk) -> None:
+    a, b = await talk.queue("a", "b")
+    lease = await talk.take(ttl=3600)
+    await talk.fetch(lease)
+    await talk.tell(lease, done=[b], failed=[{"message_id": a, "error": "no", "retry_after": 10}], ttl=3600)
+    assert await talk.fetch(lease) == []
+    for attempt in (2, 3):
+        talk.ahead_s += 11
+        assert await talk.fetch(lease) == [("a", attempt)]
+        failure = {"message_id": a, "error": f"no {attempt}", "retry_after": 10}
+        await talk.tell(lease, failed=[failure], ttl=3600)
+    talk.ahead_s += 11
+    assert await talk.fetch(lease) == []
+    ((letter, body),) = await talk.letters()
+    assert (letter.message_id, letter.attempts, letter.error, body) == (a, 3, "no 3", "a")
+
+
+async def test_a_message_that_ends_its_workers_is_given_up_and_those_behind_it_are_not(talk: Talk) -> None:
+    a, b = await talk.queue("deadly", "fine")
+    handed = []
+    while True:
+        lease = await talk.take(ttl=5)
+        page = await talk.fetch(lease)
+        if page[0][0] != "deadly":
+            break
+        handed.append(page)
+        talk.ahead_s += 6
+    assert handed[0] == [("deadly", 1), ("fine", 1)]
+    assert [[body for body, _ in page] for page in handed[1:]] == [["deadly"]] * 3
+    assert page == [("fine", 2)]
+    ((letter, _),) = await talk.letters()
+    assert (letter.message_id, letter.attempts, letter.died) == (a, 3, 3)
+    await talk.tell(lease, done=[b])
+
+
+async def test_rejected_is_not_tried_again(talk: Talk) -> None:
+    (a,) = await talk.queue("a")
+    lease = await talk.take()
+    await talk.fetch(lease)
+    await talk.tell(lease, failed=[{"message_id": a, "error": "never", "reject": True}])
+    ((letter, _),) = await talk.letters()
+    assert (letter.attempts, letter.error) == (1, "never")
+
+
+async def test_what_waits_is_woken_by_a_post(talk: Talk) -> None:
+    await talk.queue()
+    taking = asyncio.ensure_future(talk.ask("POST", "/q/lease?wait=30"))
+    (a,) = await talk.post("a")
+    async with asyncio.timeout(10):
+        lease = (await taking)["lease"]
+    assert await talk.fetch(lease) == [("a", 1)]
+    await talk.tell(lease, done=[a])
+    fetching = asyncio.ensure_future(talk.fetch(lease, "?wait=30"))
+    await talk.post("b")
+    async with asyncio.timeout(10):
+        assert await fetching == [("b", 1)]
+    assert await talk.take() is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "field"),
+    [
+        ({"done": ["nonsense"]}, "done"),
+        ({"done": ["c"]}, "done"),
+        ({"done": ["a", "a"]}, "done"),
+        ({"done": "a"}, "body"),
+        ({"dun": []}, "body"),
+        ({"ttl": 0}, "ttl"),
+        ({"ttl": 1e300}, "ttl"),
+        ({"attempts": 0}, "attempts"),
+        ({"failed": [{"message_id": "a", "retry_after": -1}]}, "retry_after"),
+    ],
+)
+async def test_what_cannot_be_is_refused_and_nothing_is_written(talk: Talk, outcome: Any, field: str) -> None:
+    a, _, c = await talk.queue("a", "b", "c")
+    names = {"a": a, "c": c}
+    if isinstance(outcome.get("done"), list):
+        outcome = {"done": [names.get(one, one) for one in outcome["done"]]}
+    if "failed" in outcome:
+        outcome = {"failed": [{**one, "message_id": names[one["message_id"]]} for one in outcome["failed"]]}
+    lease = await talk.take()
+    await talk.fetch(lease)
+    refused = await talk.tell(lease, 400, **outcome)
+    assert list(refused["error_msg"]) == [field]
+    assert await talk.fetch(lease) == [("a", 1), ("b", 1), ("c", 1)]
+
+
+async def test_what_was_not_fetched_cannot_be_done(talk: Talk) -> None:
+    a, b = await talk.queue("a", "b")
+    lease = await talk.take()
+    await talk.tell(lease, 400, done=[a])
+    await talk.fetch(lease, "?limit=1")
+    await talk.tell(lease, 400, done=[a, b])
+    await talk.tell(lease, done=[a])
+    await talk.tell(lease, 400, done=[a])
+
+
+async def test_another_application_and_nobody_learn_nothing(talk: Talk) -> None:
+    await talk.queue("a")
+    lease = await talk.take()
+    for key, status in ((f"Application {OTHER_KEY}", 403), ("", 403), ("Application guess", 401)):
+        for method, path in (("POST", "/q/lease"), ("GET", f"/q/lease/{lease['lease']}"), ("DELETE", "/q/lease/x")):
+            await talk.ask(method, path, status, headers={"Authorization": key})
+    await talk.ask("POST", "/nowhere/lease", 404)
+    await talk.fetch({"lease": "guess"}, status=409)
+
+
+async def test_a_queue_made_anew_has_no_leases_of_the_old_one(talk: Talk) -> None:
+    await talk.queue("a")
+    lease = await talk.take()
+    await talk.ask("DELETE", "/q")
+    await talk.queue("b")
+    await talk.fetch(lease, status=409)
+    assert await talk.fetch(await talk.take()) == [("b", 1)]
+
+
+# --- keys
+
+
+def expected(key: str, partitions: int) -> int:
+    return int(hashlib.sha256(key.encode()).hexdigest()[:16], 16) % partitions + 1
+
+
+async def test_messages_of_one_key_are_in_one_partition(talk: Talk) -> None:
+    await talk.queue(partitions=7)
+    keys = ["customer 1", "customer 2", "größe", "x" * 200]
+    batch = [{"body": "x", "key": key} for key in keys * 2]
+    posted = (await talk.ask("POST", "/q", 201, json={"messages": batch}))["messages"]
+    assert [one["partition"] for one in posted] == [expected(key, 7) for key in keys * 2]
+    for key in keys[:3]:
+        (one,) = (await talk.ask("POST", "/q", 201, data="x", headers={"X-Key": key}))["messages"]
+        assert one["partition"] == expected(key, 7)
+
+
+@pytest.mark.parametrize("draft", [{"key": 7}, {"key": "x" * 201}, {"key": "a\nb"}, {"key": "a", "partition": 1}])
+async def test_what_is_no_key_is_refused(talk: Talk, draft: Any) -> None:
+    await talk.queue(partitions=2)
+    refused = await talk.ask("POST", "/q", 400, json={"messages": [{"body": "x", **draft}]})
+    assert list(refused["error_msg"]) == ["0.key"]
+
+
+async def test_the_same_idempotency_key_with_another_key_is_another_post(talk: Talk) -> None:
+    await talk.queue(partitions=2)
+    for key, status in (("a", 201), ("a", 201), ("b", 422)):
+        batch = {"messages": [{"body": "x", "key": key}]}
+        await talk.ask("POST", "/q", status, json=batch, headers={"Idempotency-Key": "once"})
