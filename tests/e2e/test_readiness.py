@@ -106,3 +106,26 @@ def test_in_check_what_is_needed_gets_a_newer_patchset(headgate: Headgate) -> No
     repositories.propose(API, "lower", {"lower2": "x\n"})
     told = note(headgate, upper, "Headgate (check)")
     assert "SUCCESS" in told, "it ended on the newer one alone, on which its job does not wait for ever"
+
+
+def test_what_a_footer_names_may_be_proposed_later(headgate: Headgate) -> None:
+    repositories = headgate.repositories
+    upper = repositories.propose(API, "upper", {"a": "x\n"}, message="upper\n\nDepends-On: code/lib/master/lower")
+    told = note(headgate, upper, "Headgate (check)", "SUCCESS")
+    assert "code/lib/master/lower: there is no such change; it does not count until it is proposed" in told
+    repositories.propose("code/lib", "lower", {"b": "x\n"})
+    wait_for("it is tested anew, on it", lambda: "no such change" not in repositories.note(API, upper))
+    repositories.approve(API, "upper")
+    note(headgate, upper, "Headgate (gate)", "code/lib/master/lower is not approved")
+    repositories.approve("code/lib", "lower")
+    note(headgate, upper, "Landed on master")
+
+
+def test_the_git_servers_own_words_are_told(headgate: Headgate) -> None:
+    commit = headgate.repositories.propose(API, "one", {"a": "x\n"})
+    note(headgate, commit, "Headgate (check)", "SUCCESS")
+    hook = headgate.repositories.hub / API / "hooks" / "update"
+    hook.write_text('#!/bin/sh\ntest "$1" != refs/heads/master || { echo "frozen until Monday" >&2; exit 1; }\n')
+    hook.chmod(0o755)
+    headgate.repositories.approve(API, "one")
+    note(headgate, commit, "Headgate (gate)", "The git server says:\n  frozen until Monday")

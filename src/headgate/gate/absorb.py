@@ -7,12 +7,13 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
+from headgate.config.model import Window
 from headgate.gate.change import Change, EventKind, TriggerEvent
 from headgate.gate.enqueue import enqueue, triggers
 from headgate.gate.graph import dependents
 from headgate.gate.leave import commit_of, leave
 from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Phase, Queue, State, World, with_item, with_queue
-from headgate.gate.readiness import guarded, unfit
+from headgate.gate.readiness import guarded, needed_by, needs, unfit
 from headgate.gate.report import knows
 from headgate.gate.returned.shape import checked
 from headgate.gate.start import abandon, run
@@ -42,11 +43,12 @@ def absorb(state: State, event: TriggerEvent | Answer | Managed, world: World, a
             return enqueue(state, change, id, world, asked, exempt=unapproved or not guarded(world.pipeline))
         case Dequeue(key=key):
             return dequeued(state, key, world, asked)
-        case Promote(keys=keys, id=id):
-            fit = tuple(key for key in keys if not _kept_back(event, key, state, world))
-            return promoted(state, fit, id, world, asked, exempt=event.unapproved)
-        case LayoutChanged():
-            return reconfigured(state, world, asked)
+        case Promote(keys=keys):
+            back = any(state.find(key) is None or _kept_back(event, key, state, world) for key in keys)
+            return state if back else promoted(state, event, world, asked)
+        case LayoutChanged(taken_over=taken_over):
+            fresh = state if taken_over else replace(state, failures=0, disabled=False)
+            return reconfigured(fresh, world, asked)
         case _:
             assert_never(event)
 
@@ -56,14 +58,18 @@ def triggered(state: State, event: TriggerEvent, world: World, asked: list[Actio
     if event.kind is EventKind.REF_UPDATED and world.dependent:
         state = _moved(state, change, asked)
     if event.kind is EventKind.ABANDONED:
-        state = dequeued(state, change.key, world, asked)
-    elif change.is_change and world.pipeline.dequeue_on_new_patchset:
+        for _ in [item for _, item in state.items() if item.live and item.change.key == change.key]:
+            state = dequeued(state, change.key, world, asked)
+    elif change.is_change and (world.pipeline.dequeue_on_new_patchset or world.dependent):
         state = _without_old_patchset(state, change, world, asked)
     if triggers(world.pipeline, event):
         current = world.standings.get(change.key)
         if change.is_change and current is not None and current.change.commit != change.commit:
             return state  # a newer patchset is known already, and brings its own event
         state = enqueue(state, change, event.id, world, asked)
+    for other in needed_by(change.key, world) if event.fresh else ():  # it was tested without
+        if triggers(world.pipeline, replace(event, change=other)):
+            state = enqueue(state, other, event.id, world, asked)
     return state
 
 
@@ -116,24 +122,28 @@ def dequeued(state: State, key: str, world: World, asked: list[Action]) -> State
     return with_queue(state, leave(queue, item, "DEQUEUED", world, asked, told=knows(item, world)))
 
 
-def promoted(
-    state: State, keys: tuple[str, ...], event: str, world: World, asked: list[Action], *, exempt: bool = False
-) -> State:
-    """The named changes at the heads of their queues, in this order; what they displace starts anew behind them.
-    A change that is not here is left out, the rest is moved."""
+def promoted(state: State, work: Promote, world: World, asked: list[Action]) -> State:
+    """The named changes at the heads of their queues, in this order, each behind what it needs; what they displace
+    starts anew behind them.  Nothing overtakes what is being landed."""
     for queue in state.queues:
-        chosen = [i for key in keys for i in queue.items if i.change.key == key and i.live]
-        rest = [i for i in queue.items if i not in chosen]
-        order = [replace(i, exempt=i.exempt or exempt) for i in chosen] + rest
-        fresh: list[Item] = []
-        displaced = False
-        for was, item in zip(queue.items, order, strict=True):
+        if queue.dynamic:
+            continue  # there is nobody else in it
+        by_key = {item.change.key: item for item in queue.items if item.live}
+        named = [by_key[key] for key in work.keys if key in by_key]
+        wanted = [one.key for item in named for one in (*needs(item.change, world).changes, item.change)]
+        landing = [item for item in queue.items if item.buildset is not None and item.buildset.landing]
+        first = list({i.id: i for i in (*landing, *(by_key[key] for key in wanted if key in by_key))}.values())
+        exempt = {item.id for item in named} if work.unapproved else set[str]()
+        fresh, displaced = list[Item](), False
+        for was, item in zip(queue.items, first + [i for i in queue.items if i not in first], strict=True):
             displaced = displaced or was.id != item.id
+            if item.id in exempt:
+                item = replace(item, exempt=True)
             if displaced:
                 abandon(item, asked)
-                item = replace(item, id=derived(item.id, "promoted", event), buildset=None, trouble="")
+                item = replace(item, id=derived(item.id, "promoted", work.id), buildset=None, trouble="")
             fresh.append(item)
-        if displaced:
+        if displaced or exempt:
             state = with_queue(state, replace(queue, items=tuple(fresh)))
     return state
 
@@ -156,13 +166,11 @@ def unmoved(work: Managed, before: State, after: State, world: World) -> str:
                 return f"{key} is not in the pipeline"
             return "" if after.find(key) is None else f"{key} is landing already"
         case Promote(keys=keys):
-            if back := next(filter(None, (_kept_back(work, key, before, world) for key in keys)), ""):
-                return _why_not(back, world)
             missing = [key for key in keys if before.find(key) is None]
             if missing:
-                return (
-                    f"not in the pipeline: {', '.join(missing)}{'; the others were moved' if after != before else ''}"
-                )
+                return f"not in the pipeline: {', '.join(missing)}{'; nothing was moved' if len(keys) > 1 else ''}"
+            if back := next(filter(None, (_kept_back(work, key, before, world) for key in keys)), ""):
+                return _why_not(back, world)
             return "" if after != before else "they are at the head already"
         case LayoutChanged():
             return ""
@@ -186,7 +194,8 @@ def _why_not(why: str, world: World) -> str:
 
 
 def reconfigured(state: State, world: World, asked: list[Action]) -> State:
-    """Items whose project takes no part any more leave; those not yet tested are frozen by the new layout."""
+    """Items whose project takes no part any more leave; those not yet tested are frozen by the new layout; windows
+    follow it."""
     layout = world.layouts.landed
     for queue in state.queues:
         for item in queue.items:
@@ -195,7 +204,18 @@ def reconfigured(state: State, world: World, asked: list[Action]) -> State:
             if item.live and not takes_part and not _closes_itself(change, world):
                 current = next(q for q in state.queues if q.id == queue.id)
                 state = with_queue(state, leave(current, item, "DEQUEUED", world, asked))
+    for queue in state.queues if world.dependent else ():
+        if (size := _resized(queue.window, world.pipeline.window)) != queue.window:
+            state = with_queue(state, replace(queue, window=size))
     return state
+
+
+def _resized(size: int, window: Window) -> int:
+    """What became of a window counts on, within the new bounds; one that never moves has the size that is given."""
+    moves = (window.increase_type, window.increase_factor, window.decrease_type, window.decrease_factor)
+    if 0 in (size, window.size) or moves == ("exponential", 1, "exponential", 1):
+        return window.size
+    return max(window.floor, size if window.ceiling is None else min(size, window.ceiling))
 
 
 def _closes_itself(change: Change, world: World) -> bool:

@@ -83,6 +83,8 @@ class TriggerEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """Unique, and the same when the same happening is told twice."""
     at_ms: int = 0
     """Milliseconds since the epoch, UTC, when it was seen."""
+    fresh: bool = False
+    """It is proposed, and was not before in any patchset."""
 
 
 def whose(event: TriggerEvent) -> str:

@@ -39,6 +39,10 @@ LEAVES_MAX = 10
 """Items that leave in one turn, whose end must be recorded at once; what is behind them waits for the next."""
 
 
+DISABLED = (
+    "the pipeline is disabled after too many failures in a row; it lands changes again once its configuration changes "
+    "(or `headgate reconfigure`)"
+)
 WORKED_ON_MAX = 200
 """Changes of one project that are worked on at once where each is tested alone; the rest wait for their turn."""
 
@@ -108,6 +112,8 @@ def settle_queue(
         if works or item.buildset is not None:
             item = _look(item, obstacle, queue.landed, base, works, permits, world, asked)
             if _finished(item, base):
+                if _lands(item, world) and world.disabled:
+                    item = _held_back(item)
                 if _lands(item, world):
                     item = _ask_to_land(item, world, asked)
                 elif unfinished(asked):
@@ -215,6 +221,12 @@ def _lands(item: Item, world: World) -> bool:
     change = item.change
     wants = world.dependent and change.is_change and change.connection in world.pipeline.lands and not item.epilogue
     return wants and result_of(item) == "SUCCESS"
+
+
+def _held_back(item: Item) -> Item:
+    """It passed, but a disabled pipeline lands nothing."""
+    assert item.buildset is not None, "what lands was tested"
+    return replace(item, buildset=replace(item.buildset, landing_error=DISABLED))
 
 
 def _ask_to_land(item: Item, world: World, asked: list[Action]) -> Item:

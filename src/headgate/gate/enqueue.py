@@ -14,6 +14,7 @@ from headgate.gate.leave import leave
 from headgate.gate.model import (
     Action,
     BuildSet,
+    Deferred,
     Item,
     Phase,
     Queue,
@@ -30,6 +31,9 @@ from headgate.gate.readiness import guarded, needed_by, needs, refused, unfit
 from headgate.gate.report import announces, filled, refusal
 from headgate.gate.work import ReportRequest
 
+DEFERRED_MAX = 500
+"""Changes that a pipeline remembers to let in once what they need has landed."""
+
 
 def enqueue(
     state: State, change: Change, event: str, world: World, asked: list[Action], *, exempt: bool = False
@@ -40,7 +44,7 @@ def enqueue(
         return state
     if unfit(change, world) and not exempt:
         return state
-    found = _here(state, change)
+    found = _here(state, change, world)
     if found is not None:
         return _succeed(state, *found, Successor(change, event, exempt))
     own = replace(_item(change, event, world), exempt=exempt and guarded(world.pipeline))
@@ -52,10 +56,11 @@ def enqueue(
         if world.dependencies_max is not None and len(ahead) > world.dependencies_max:
             return state
         problems += tuple(filter(None, [too_many(state, ahead, world)]))
-        if world.dependent:
-            problems += _not_together(state, change, ahead, world)
-        if problems:
-            return _refuse(state, change, event, problems, world, asked)
+        apart = _not_together(state, change, ahead, world) if world.dependent else ()
+        if apart and not problems:
+            state = _deferring(state, Deferred(change.key, change.commit, event))
+        if problems or apart:
+            return _refuse(state, change, event, problems + apart, world, asked)
     if not world.dependent:
         return _alone(state, own, ahead, world)
     for needed in ahead:
@@ -65,10 +70,11 @@ def enqueue(
     return _those_behind(state, change, event, world, asked)
 
 
-def _here(state: State, change: Change) -> tuple[Queue, Item] | None:
-    """Its item: of a change whichever patchset, of a branch this update of it."""
+def _here(state: State, change: Change, world: World) -> tuple[Queue, Item] | None:
+    """Its item: of a change whichever patchset, unless each is tested by itself; of a branch this update of it."""
     known = ((q, i) for q, i in state.items() if i.live and i.change.key == change.key)
-    return next(((q, i) for q, i in known if change.is_change or i.change.commit == change.commit), None)
+    whichever = change.is_change and (world.dependent or world.pipeline.dequeue_on_new_patchset)
+    return next(((q, i) for q, i in known if whichever or i.change.commit == change.commit), None)
 
 
 def _succeed(state: State, queue: Queue, item: Item, successor: Successor) -> State:
@@ -96,15 +102,36 @@ def _not_together(state: State, change: Change, ahead: tuple[Change, ...], world
             continue
         why = refused(world.pipeline, world.standings.get(needed.key))
         if not _takes_part(needed, world):
-            problems.append(f"Depends-On: {needed.key}: its project has no {world.pipeline.name} jobs")
+            problems.append(
+                f"Depends-On: {needed.key}: its project has no {world.pipeline.name} jobs; it must land first, and "
+                "then this change will be enqueued"
+            )
         elif _queue_name(needed, world) != _queue_name(change, world):
             problems.append(
                 f"Depends-On: {needed.key}: it is in another queue ({_queue_name(needed, world)}); "
-                f"it must land first, or the two projects must share a queue"
+                f"it must land first, and then this change will be enqueued; or the two projects must share a queue"
             )
         elif why:
             problems.append(f"Depends-On: {why}; this change will be enqueued once it is")
     return tuple(problems)
+
+
+def _deferring(state: State, refused: Deferred) -> State:
+    others = (one for one in state.deferred if one.key != refused.key)
+    return replace(state, deferred=(*others, refused)[-DEFERRED_MAX:])
+
+
+def readmitted(state: State, world: World, asked: list[Action]) -> State:
+    """With those that were refused because of what they need, once that has landed, wherever it did."""
+    for one in state.deferred:
+        standing = world.standings.get(one.key)
+        gone = standing is None or not standing.open or standing.change.commit != one.commit
+        if gone or standing is None or state.find(one.key) is not None:
+            state = replace(state, deferred=tuple(other for other in state.deferred if other != one))
+        elif not needs(standing.change, world).changes and not refused(world.pipeline, standing):
+            state = replace(state, deferred=tuple(other for other in state.deferred if other != one))
+            state = enqueue(state, standing.change, derived(one.event, "readmitted"), world, asked)
+    return state
 
 
 def _item(change: Change, event: str, world: World, *, live: bool = True) -> Item:
@@ -215,9 +242,10 @@ def concluded(before: State, after: State, asked: list[Action], world: World) ->
     for action in asked:
         if isinstance(action, Record) and action.result == "SUCCESS":
             after = _with_epilogue(after, action.item)
-    known = {item.id for _, item in before.items()} | {item.change.key for _, item in before.items()}
+    after = readmitted(after, world, asked)
+    known = {(item.change.key, item.change.commit) for _, item in before.items() if item.live}
     for _, item in list(after.items()):
-        if item.live and not item.epilogue and item.id not in known and item.change.key not in known:
+        if item.live and not item.epilogue and (item.change.key, item.change.commit) not in known:
             asked.extend(_entered(item, world))
     most = world.pipeline.disable_after
     if most is None:

@@ -214,6 +214,15 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
     """Made for one change; goes when empty."""
 
 
+class Deferred(msgspec.Struct, frozen=True):
+    """A patchset that was refused only because what it needs has not landed, and comes in once that has."""
+
+    key: str
+    commit: str
+    event: str
+    """Id of the event that brought it."""
+
+
 class State(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything a pipeline knows."""
 
@@ -221,6 +230,8 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     failures: int = 0
     """Consecutive failures, for `disable-after-consecutive-failures`."""
     disabled: bool = False
+    deferred: tuple[Deferred, ...] = ()
+    """The last ones."""
 
     def items(self) -> Iterator[tuple[Queue, Item]]:
         for queue in self.queues:

@@ -75,15 +75,13 @@ def lacks(change: Change, ahead: Collection[str], failing: Collection[str], worl
         standing = world.standings.get(key)
         if key in failing:
             waits = waits or Unready(Obstacle.WAITING, f"the needed change {key} is failing")
-        elif key not in ahead and not (standing is not None and standing.landed):
+        elif standing is not None and key not in ahead and not standing.landed:
             return Unready(Obstacle.LACKING, _absent(key, standing, world))
     return waits
 
 
-def _absent(key: str, standing: Standing | None, world: World) -> str:
+def _absent(key: str, standing: Standing, world: World) -> str:
     """Why a needed change is not ahead."""
-    if standing is None:
-        return f"the needed change {key} is not known"
     if not standing.open:
         return f"the needed change {key} was {'closed: ' + standing.reason if standing.reason else 'withdrawn'}"
     if world.dependent and (why := unmet(world.pipeline, standing)):
@@ -150,7 +148,8 @@ class Needs(NamedTuple):
 
 
 def needs(change: Change, world: World) -> Needs:
-    """Everything `change` needs, through others too; what has landed is no longer needed."""
+    """Everything `change` needs, through others too; what has landed is no longer needed, what nobody has proposed not
+    yet."""
     ordered: dict[str, Change] = {}
     problems: list[str] = [
         f"Depends-On: {text}: no branch of a project is known by that name; it is written <project>/<branch>/<topic>"
@@ -178,10 +177,8 @@ def _visit(
         return
     for key in change.needs:
         standing = world.standings.get(key)
-        if standing is None:
-            problems.append(f"Depends-On: {key}: there is no such change")
-        elif standing.landed:
-            continue
+        if standing is None or standing.landed:
+            continue  # what nobody proposed counts once somebody does
         elif not standing.open:
             problems.append(f"Depends-On: {key}: {standing.reason or 'that change was abandoned'}")
         else:

@@ -55,7 +55,7 @@ def reporters(result: str, world: World) -> tuple[str, ...]:
     """Connections that are told of `result`."""
     kind = kind_of(result, world)
     told = world.pipeline.reporters.get(kind, ())
-    if not told and kind in ("merge-conflict", "config-error"):
+    if not told and (kind in ("merge-conflict", "config-error") or (kind == "no-jobs" and world.pipeline.lands)):
         return world.pipeline.reporters.get("failure", ())
     return told
 
@@ -71,6 +71,7 @@ def text(item: Item, result: str, world: World) -> str:
         jobs = [_job_line(job, build, world) for job in buildset.jobs if (build := buildset.builds.get(job.name))]
         if jobs:
             lines += ["", *jobs]
+        lines += untested(item.change, world)
         lines += [warning for warning in buildset.warnings]
         lines += [
             f"{job.name} warns: {text}" for job in buildset.jobs for text in _warnings(buildset.builds.get(job.name))
@@ -80,6 +81,13 @@ def text(item: Item, result: str, world: World) -> str:
     if len(said) > SIZE_MAX:
         said = f"{said[:SIZE_MAX]}…\nThe rest of this report is left out."
     return said + footer
+
+
+def untested(change: Change, world: World) -> list[str]:
+    """What it names that nobody has proposed, for people."""
+    names = () if world.pipeline.ignore_dependencies else change.needs
+    absent = [key for key in names if key not in world.standings]
+    return [f"Depends-On: {key}: there is no such change; it does not count until it is proposed." for key in absent]
 
 
 def _intro(item: Item, result: str, world: World) -> str:
@@ -98,7 +106,9 @@ def _intro(item: Item, result: str, world: World) -> str:
         why = f"All jobs passed but the change could not be landed: {buildset.landing_error}"
         return f"{pipeline.failure_message}\n\n{why}"
     if result == "NO_JOBS":
-        return filled(pipeline.no_jobs_message, item, world) or f"No jobs of pipeline {pipeline.name} apply here."
+        why = f"No jobs of pipeline {pipeline.name} apply here"
+        why += ", so nothing says that it may land." if pipeline.lands else "."
+        return filled(pipeline.no_jobs_message, item, world) or why
     if result == "DEQUEUED":
         return pipeline.dequeue_message
     return pipeline.success_message if result == "SUCCESS" else pipeline.failure_message

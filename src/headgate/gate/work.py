@@ -244,6 +244,8 @@ class LayoutChanged(msgspec.Struct, frozen=True, omit_defaults=True, tag="layout
     """The tenant's configuration is another one now: look at everything again."""
 
     layout: str
+    taken_over: bool = False
+    """It may be the same: whoever says so has only begun with the pipeline."""
 
 
 Managed = Enqueue | Dequeue | Promote | LayoutChanged

@@ -159,8 +159,9 @@ class Play:
         return Change("git", project, "master", name, number, ref=f"refs/for/master/{name}", files=files, needs=keys)
 
     def propose(self, change: Change) -> None:
+        before = self.standings.get(change.key)
         self.standings[change.key] = Standing(change)
-        self.event(EventKind.PROPOSED, change)
+        self.event(EventKind.PROPOSED, change, fresh=before is None or not before.open)
 
     def approve(self, *names: str) -> None:
         """Proposes them first if need be, on project `p`."""
@@ -195,9 +196,9 @@ class Play:
         self.standings[standing.change.key] = replace(standing, open=False)
         self.event(EventKind.ABANDONED, standing.change)
 
-    def event(self, kind: EventKind, change: Change) -> None:
+    def event(self, kind: EventKind, change: Change, *, fresh: bool = False) -> None:
         self._clock += 1
-        self.act(TriggerEvent(kind, change, f"event{self._clock}"))
+        self.act(TriggerEvent(kind, change, f"event{self._clock}", fresh=fresh))
 
     def act(self, *events: TriggerEvent | Answer | Managed) -> None:
         """One turn."""

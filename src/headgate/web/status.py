@@ -140,7 +140,7 @@ class Status:
         pipeline = configured.layouts.landed.pipelines[name]
         events, mirror = self.context.map.events.tenant(tenant).pipelines(name), self.context.mirror
         state, damaged = self.state(tenant, name)
-        word = "error" if damaged else "normal"
+        word = "error" if damaged else "disabled" if state.disabled else "normal"
         view = _View(tenant, name, running, estimate)
         return PipelineShape(
             name=name,

@@ -186,11 +186,12 @@ async def test_a_branch_that_is_gone_is_said(repositories: Repositories) -> None
 
 async def test_a_refused_push_gives_the_servers_reason(repositories: Repositories) -> None:
     commit = repositories.propose("code", "one", {"c": "x\n"})
-    hook(repositories, "pre-receive", "echo 'not on a friday' >&2; exit 1")
+    hook(repositories, "pre-receive", "echo 'not on a friday' >&2; printf 'a\\033[31m\\n' >&2; exit 1")
     git = engine(repositories)
     state = await state_of(git, item(commit, "one"))
     answer = await landed(git, state, change(commit, "one"))
     assert not answer.ok and not answer.moved and "pre-receive hook declined" in answer.error
+    assert "The git server says:\n  not on a friday\n  a\ufffd[31m" in answer.error
 
 
 @pytest.mark.parametrize("atomic", [True, False])

@@ -27,6 +27,8 @@ T = TypeVar("T")
 ATTEMPTS_MAX = 20
 """Tries when somebody else pushes at the same moment."""
 PAUSE_MAX_S = 2.0
+WORDS_MAX_LINES, WORDS_MAX_CHARS = 20, 300
+"""Of what a server says when it refuses a push."""
 PUSH_LIMITS = Limits(timeout_s=600.0, out_max_bytes=2**20)
 """A server may run hooks that take long; whether the push has arrived after all is seen when it is tried again."""
 _RACES = (
@@ -50,9 +52,10 @@ class _Late(Exception):
 class _Refused(Impossible):
     """The remote does not want these refs to change."""
 
-    def __init__(self, code: int, reasons: Mapping[str, str]) -> None:
+    def __init__(self, code: int, reasons: Mapping[str, str], words: str) -> None:
         told = {reason for reason in reasons.values() if "atomic" not in reason} or set(reasons.values())
-        super().__init__(("push",), code, f"the push was refused: {'; '.join(sorted(told))}")
+        says = f"\nThe git server says:\n{words}" if words else ""
+        super().__init__(("push",), code, f"the push was refused: {'; '.join(sorted(told))}{says}")
         self.refs = {ref for ref, reason in reasons.items() if "atomic" not in reason}
         """Without those that were refused only for the sake of others."""
 
@@ -181,7 +184,14 @@ async def _push_once(mirror: MirrorRepository, steps: Sequence[_Step], *options:
             raise
         if any(race in reason for reason in reasons.values() for race in _RACES):
             raise _Late("; ".join(sorted(set(reasons.values())))) from error
-        raise _Refused(error.code, reasons) from error
+        raise _Refused(error.code, reasons, _words(error.said)) from error
+
+
+def _words(said: str) -> str:
+    """What the server itself says, as its hooks do, as far as it can be shown."""
+    lines = [line.removeprefix("remote:").strip() for line in said.splitlines() if line.startswith("remote:")]
+    shown = ["".join(c if c.isprintable() else "\ufffd" for c in line) for line in lines if line]
+    return "\n".join(f"  {line[:WORDS_MAX_CHARS]}" for line in shown[:WORDS_MAX_LINES])
 
 
 def _reasons(printed: str) -> dict[str, str]:

@@ -207,7 +207,7 @@ class PipelineRunner:
         world = self._world(layouts)
         after, asked = self._state, list[Action]()
         if layouts is not self._layout:
-            after = absorb(after, LayoutChanged(layout=""), world, asked)
+            after = absorb(after, LayoutChanged(layout="", taken_over=self._layout is None), world, asked)
         outcomes: dict[str, ManagementResult] = {}
         for event in events:
             try:

@@ -84,7 +84,7 @@ class SimForge:
                 continue
             standings.append(now)
             if was is None or was.change.commit != now.change.commit or not was.open:
-                events.append(self._event(EventKind.PROPOSED, now.change))
+                events.append(self._event(EventKind.PROPOSED, now.change, fresh=was is None or not was.open))
             if now.is_approved and not (was is not None and was.is_approved and was.change == now.change):
                 events.append(self._event(EventKind.APPROVED, now.change))
         for key, was in dict(known).items():
@@ -105,8 +105,9 @@ class SimForge:
         change = Change(self.name, project, BRANCH, commit=now, old_commit=before, ref=HEAD, files=files)
         return self._event(EventKind.REF_UPDATED, change)
 
-    def _event(self, kind: EventKind, change: Change) -> TriggerEvent:
-        return TriggerEvent(kind, change, derived(kind, change.key, change.commit, str(self.world.chance.random())))
+    def _event(self, kind: EventKind, change: Change, *, fresh: bool = False) -> TriggerEvent:
+        id = derived(kind, change.key, change.commit, str(self.world.chance.random()))
+        return TriggerEvent(kind, change, id, fresh=fresh)
 
 
 @dataclass(slots=True)

@@ -146,8 +146,7 @@ class World:
         standing = self.open[change.key]
         if not standing.is_approved or standing.change.commit != change.commit:
             raise Broken(f"{change.key} lands though nobody has approved it")
-        landed = {one.key for one in self.landed}
-        if lacking := [key for key in standing.change.needs if key not in landed]:
+        if lacking := [key for key in standing.change.needs if key in self.open]:
             raise Broken(f"{change.key} lands before {lacking}, which it needs")
         proposal = self.proposals.get(change.commit)
         if proposal is not None and not self._stands(proposal):

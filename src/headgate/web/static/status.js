@@ -109,7 +109,7 @@ function fillPipeline(node, pipeline) {
   const total = pipeline.total, found = pipeline.queues.reduce((sum, queue) => sum + queue.items.length, 0);
   const events = pipeline.trigger_events + pipeline.result_events + pipeline.management_events;
   set(head.firstChild, pipeline.name);
-  set(head.lastChild, `${pipeline.manager} · ${found === total ? "" : `${found} of `}${total} ${total === 1 ? "item" : "items"}${events ? ` · ${events} ${events === 1 ? "event" : "events"} waiting` : ""}${pipeline.state === "error" ? " · its records cannot be read" : ""}`);
+  set(head.lastChild, `${pipeline.manager} · ${found === total ? "" : `${found} of `}${total} ${total === 1 ? "item" : "items"}${events ? ` · ${events} ${events === 1 ? "event" : "events"} waiting` : ""}${pipeline.state === "error" ? " · its records cannot be read" : pipeline.state === "disabled" ? " · disabled after too many failures: nothing lands" : ""}`);
   set(about, pipeline.description);
   about.hidden = !pipeline.description;
   sync(queues, pipeline.queues.map((queue) => [queue.key, makeQueue, fillQueue, queue]));

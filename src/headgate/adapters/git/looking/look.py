@@ -227,7 +227,8 @@ class Look:
             same = was
         else:
             same = None
-            self._tell(EventKind.PROPOSED, described, was.change.commit if was else "")
+            before, fresh = was.change.commit if was else "", was is None or not was.open
+            self._tell(EventKind.PROPOSED, described, before, fresh=fresh)
         there = name in self._arrived
         now = Standing(described, open=not there, landed=there, approved=approved)
         self._standings.append(now)
@@ -302,10 +303,10 @@ class Look:
             )
             self._tell(EventKind.REF_UPDATED, change, before)
 
-    def _tell(self, kind: EventKind, change: Change, before: str) -> None:
+    def _tell(self, kind: EventKind, change: Change, before: str, *, fresh: bool = False) -> None:
         at_ms = int(time.time() * 1000)
         id = derived(kind, self._project, change.ref, before, change.commit, str(at_ms))
-        self._events.append(TriggerEvent(kind, change, id, at_ms))
+        self._events.append(TriggerEvent(kind, change, id, at_ms, fresh))
 
 
 def _owner(author: str) -> str:

@@ -1,0 +1,238 @@
+"""What people do that used to come to nothing, told as plays."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from headgate.config.model import FrozenJob, Window
+from headgate.gate.work import Enqueue, LayoutChanged, Promote
+from headgate.testing.plays import Play, PlayLayout
+
+KEY = "p/master/{}".format
+
+
+# --- Depends-On
+
+
+def test_what_nobody_has_proposed_does_not_count_until_it_is() -> None:
+    play = Play(manager="independent")
+    play.propose(play.change("B", "A"))
+    play.merges()
+    play.passes("B")
+    assert play.ended == {"B": "SUCCESS"}
+    assert "Depends-On: p/master/A: there is no such change; it does not count until it is proposed." in play.said["B"]
+    play.propose(play.change("A"))
+    assert "B" in play.queue, "it is tested anew"
+    play.merges()
+    assert play.beneath("B") == ["A"]
+    play.passes("B")
+    assert "no such change" not in play.said["B"]
+    play.propose(play.change("A", commit="2" * 40))
+    assert "B" not in play.queue, "once is enough"
+
+
+def test_it_may_appear_while_the_other_is_tested() -> None:
+    play = Play(manager="independent")
+    play.propose(play.change("B", "A"))
+    play.merges()
+    play.propose(play.change("A"))
+    play.merges()
+    assert play.beneath("B") == ["A"] and play.queue.count("B") == 1
+
+
+def test_in_the_gate_it_counts_from_then_on() -> None:
+    play = Play()
+    play.propose(play.change("B", "A"))
+    play.approve("B")
+    assert play.queue == ["B"]
+    play.propose(play.change("A"))
+    assert play.queue == [] and "p/master/A is not approved" in play.said["B"]
+    play.approve("A")
+    assert play.queue == ["A", "B"]
+
+
+def apart() -> Play:
+    play = Play(layout=PlayLayout((FrozenJob(name="unit"),), queues={"q": "other"}))
+    play.propose(play.change("A", project="q"))
+    play.approve("A")
+    play.propose(play.change("B", "A"))
+    play.approve("B")
+    assert play.queue == ["A"] and "it must land first, and then this change will be enqueued" in play.said["B"]
+    return play
+
+
+def test_who_needs_a_change_of_another_queue_comes_in_once_that_has_landed() -> None:
+    play = apart()
+    play.merges()
+    play.passes("A")
+    play.lands("A")
+    assert play.queue == ["B"] and play.state.deferred == ()
+    play.merges()
+    play.fails("B")
+    play.act()
+    assert play.queue == [], "it does not come in twice"
+
+
+def test_it_comes_in_also_when_somebody_else_lands_what_it_needs() -> None:
+    play = apart()
+    play.pushes("A")
+    assert play.queue == ["B"]
+
+
+def test_who_was_withdrawn_or_replaced_meanwhile_does_not_come_in() -> None:
+    for act in ("unapprove", "abandon", "replace"):
+        play = apart()
+        if act == "replace":
+            play.propose(play.change("B", "A", commit="2" * 40))
+        else:
+            getattr(play, act)("B")
+        play.merges()
+        play.passes("A")
+        play.lands("A")
+        assert play.queue == [], act
+
+
+# --- promote
+
+
+def test_what_is_moved_to_the_head_brings_what_it_needs() -> None:
+    play = Play()
+    play.approve("X")
+    play.propose(play.change("A"))
+    play.propose(play.change("B", "A"))
+    play.approve("A", "B")
+    play.merges()
+    play.act(Promote((KEY("B"),), "now"))
+    assert play.queue == ["A", "B", "X"] and play.ended == {}
+
+
+def test_one_that_is_not_there_fails_the_whole() -> None:
+    play = Play()
+    play.approve("A", "B")
+    play.act(Promote((KEY("B"), KEY("ghost")), "now"))
+    assert play.queue == ["A", "B"]
+
+
+def test_nobody_overtakes_what_is_being_landed() -> None:
+    play = Play()
+    play.approve("A", "B", "C")
+    play.merges()
+    play.passes("A")
+    play.act(Promote((KEY("C"),), "now"))
+    assert play.queue == ["A", "C", "B"]
+    play.lands("A")
+    assert play.ended == {"A": "SUCCESS"}
+
+
+def test_a_check_has_no_order() -> None:
+    play = Play(manager="independent")
+    play.propose(play.change("A"))
+    play.propose(play.change("B", "A"))
+    play.merges()
+    play.act(Promote((KEY("B"),), "now"))
+    assert play.beneath("B") == ["A"] and play.merging == {}
+
+
+# --- newer patchsets
+
+
+def test_where_the_old_patchset_stays_the_new_one_is_tested_too() -> None:
+    play = Play(manager="independent")
+    play.pipeline = replace(play.pipeline, dequeue_on_new_patchset=False)
+    old, new = play.change("A"), play.change("A", commit="2" * 40)
+    play.propose(old)
+    play.propose(new)
+    assert [item.change.commit for _, item in play.state.items()] == [old.commit, new.commit]
+    play.propose(new)
+    assert len(play.queue) == 2, "each once"
+    play.abandon("A")
+    assert play.queue == []
+
+
+def test_in_the_gate_an_old_patchset_cannot_land() -> None:
+    play = Play()
+    play.pipeline = replace(play.pipeline, dequeue_on_new_patchset=False)
+    play.approve("A")
+    play.propose(play.change("A", commit="2" * 40))
+    assert play.queue == []
+    play.approve("A")
+    assert [item.change.commit for _, item in play.state.items()] == ["2" * 40]
+
+
+# --- disabled pipelines
+
+
+def disabled() -> Play:
+    play = Play()
+    play.pipeline = replace(play.pipeline, disable_after=1, reporters={**play.pipeline.reporters, "disabled": ("git",)})
+    play.approve("A", "B")
+    play.merges()
+    play.fails("A")
+    assert play.state.disabled
+    return play
+
+
+def test_a_disabled_pipeline_lands_nothing_until_its_configuration_changes() -> None:
+    play = disabled()
+    play.merges()
+    play.passes("B")
+    assert play.landing_names == [] and play.ended["B"] == "MERGE_FAILURE" and "is disabled after" in play.said["B"]
+    play.act(LayoutChanged("", taken_over=True))
+    assert play.state.disabled, "a scheduler that begins changes nothing"
+    play.act(LayoutChanged("new"))
+    assert (play.state.disabled, play.state.failures) == (False, 0)
+    play.approve("C")
+    play.merges()
+    play.passes("C")
+    assert play.landing_names == ["C"]
+
+
+def test_what_is_refused_is_no_failure() -> None:
+    play = Play()
+    play.pipeline = replace(play.pipeline, disable_after=1)
+    play.propose(play.change("A"))
+    play.propose(play.change("B", "A"))
+    play.approve("B")
+    assert play.ended == {"B": "FAILURE"} and not play.state.disabled
+
+
+# --- small words
+
+
+def test_a_change_of_the_gate_that_no_job_applies_to_is_told() -> None:
+    play = Play(layout=PlayLayout(()))
+    play.pipeline = replace(play.pipeline, reporters={"failure": ("git",)})
+    play.approve("A")
+    play.merges()
+    assert play.ended == {"A": "NO_JOBS"}
+    assert "No jobs of pipeline gate apply here, so nothing says that it may land." in play.reports[-1].work.note
+
+
+def test_windows_follow_the_configuration() -> None:
+    play = Play(window=4)
+    play.approve("A")
+    play.merges()
+    play.passes("A")
+    play.approve("B")
+    play.lands("A")
+    sizes = []
+    for window in (
+        Window(size=9, floor=1),
+        Window(size=9, floor=7),
+        Window(size=9, floor=1, ceiling=3),
+        Window(size=9, floor=1, increase_type="exponential", increase_factor=1, decrease_factor=1),
+        Window(size=0),
+        Window(size=6, floor=1),
+    ):
+        play.pipeline = replace(play.pipeline, window=window)
+        play.act(LayoutChanged("new"))
+        sizes.append(play.state.queues[0].window)
+    assert sizes == [5, 7, 3, 9, 0, 6]
+
+
+def test_by_hand_nothing_that_landed_comes_in() -> None:
+    play = Play()
+    play.approve("A")
+    play.pushes("A")
+    play.act(Enqueue(play.change("A"), "hand"))
+    assert play.queue == []
