@@ -15,6 +15,7 @@ from headgate.gate import graph
 from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Report, Resume, State, World
 from headgate.gate.report import filled
 from headgate.gate.start import Base, run
+from headgate.gate.waiter import Waiter
 from headgate.gate.work import ReportRequest
 
 ERRORS_MAX = 100
@@ -29,25 +30,47 @@ class Permits:
     world: World
     live: Mapping[str, Item]
     """Change key -> its live item, as the turn began."""
+    tickets: dict[str, Waiter]
+    """Project of this pipeline that waits for a place -> its ticket; who takes one gives it up."""
 
     @classmethod
     def of(cls, state: State, world: World) -> Permits:
         taken = Counter(dict(world.held))
         taken.update(name for name, _, _ in holders(state))
-        return cls(taken, world, {item.change.key: item for _, item in state.items() if item.live})
+        live = {item.change.key: item for _, item in state.items() if item.live}
+        own = (world.tenant, world.pipeline.name)
+        waiters = (waiter for line in world.waiters.values() for waiter in line)
+        return cls(taken, world, live, {w.project: w for w in waiters if (w.tenant, w.pipeline) == own})
 
     def twin(self, item: Item) -> Item | None:
         """The live item of the same patchset: `item` itself, or the one it stands for in another queue."""
         found = item if item.live else self.live.get(item.change.key)
         return found if found is not None and found.change.commit == item.change.commit else None
 
-    def take(self, job: FrozenJob) -> bool:
-        """All semaphores of the job, or none."""
+    def take(self, job: FrozenJob, project: str) -> bool:
+        """Take all semaphores of the job, or none: where others began to wait earlier, places are left for them.
+
+        Tickets are the same in every line, so that of those who wait for each other the first goes on.
+        """
         names = [s.name for s in job.semaphores]
-        if any(self.taken[name] >= self.world.layouts.landed.semaphores.get(name, 1) for name in names):
+        if not all(self._free(name, project) for name in names):
             return False
         self.taken.update(names)
+        if names:
+            self.tickets.pop(project, None)
         return True
+
+    def _free(self, name: str, project: str) -> bool:
+        places = self.world.layouts.landed.semaphores.get(name, 1) - self.taken[name]
+        line = self.world.waiters.get(name, ()) if places > 0 else ()
+        return places > sum(self._goes_before(waiter, project) for waiter in line)
+
+    def _goes_before(self, waiter: Waiter, project: str) -> bool:
+        ours = (waiter.tenant, waiter.pipeline) == (self.world.tenant, self.world.pipeline.name)
+        if ours and (waiter.project == project or waiter.project not in self.tickets):
+            return False
+        own = self.tickets.get(project)
+        return own is None or waiter < own
 
 
 def holders(state: State) -> Iterator[tuple[str, str, str]]:
@@ -108,6 +131,13 @@ def _announce(item: Item, world: World, asked: list[Action]) -> Item:
     return replace(item, started=True)
 
 
+def waiting(state: State) -> Iterator[tuple[str, str]]:
+    """Yield (semaphore, project) of every live item that waits for a place."""
+    for _, item in state.items():
+        if item.live and item.buildset is not None:
+            yield from ((semaphore, item.change.project) for semaphore in item.buildset.waits)
+
+
 def advance_jobs(item: Item, ahead: Sequence[Item], permits: Permits, world: World, asked: list[Action]) -> Item:
     """Skips and starts until nothing more can be; a job that needs nobody ends at once and frees others."""
     buildset = item.buildset
@@ -148,15 +178,20 @@ def _round(
         voting = buildset.graph is None or buildset.graph.by_name[name].voting
         id = derived(buildset.id, name, "skipped")
         builds[name] = Build(id=id, job=name, result="SKIPPED", voting=voting, error=why)
-    held = world.dependent and graph.holding(ahead)
+    held, waits = world.dependent and graph.holding(ahead), dict[str, None]()
     for job in graph.ready(buildset) if not held else ():
         needs = graph.required(job, ahead if item.change.is_change else ())
         if needs.failed and job.name not in builds:
             id = derived(buildset.id, job.name, "required")
             builds[job.name] = Build(id, job.name, result="FAILURE", voting=job.voting, error=needs.failed)
-        elif not needs.waits and job.name not in builds and permits.take(job):
-            builds[job.name] = run(item, buildset, job, 1, world, asked, given=needs.artifacts)
-    return replace(buildset, builds=builds) if len(builds) != len(buildset.builds) else buildset
+        elif not needs.waits and job.name not in builds:
+            if permits.take(job, item.change.project):
+                builds[job.name] = run(item, buildset, job, 1, world, asked, given=needs.artifacts)
+            else:
+                waits.update(dict.fromkeys(s.name for s in job.semaphores))
+    if len(builds) == len(buildset.builds) and tuple(waits) == buildset.waits:
+        return buildset
+    return replace(buildset, builds=builds, waits=tuple(waits))
 
 
 def _stop_the_rest(buildset: BuildSet, asked: list[Action]) -> BuildSet:
@@ -170,4 +205,4 @@ def _stop_the_rest(buildset: BuildSet, asked: list[Action]) -> BuildSet:
         elif build.result is None:
             asked.append(Cancel(build.id, build=True))
             builds[job.name] = replace(build, result="CANCELED", error="fail-fast")
-    return replace(buildset, builds=builds)
+    return replace(buildset, builds=builds, waits=())

@@ -189,7 +189,9 @@ def _look(
     buildset = item.buildset
     if buildset is not None and works and buildset.merge is Phase.MERGED and not buildset.config_errors:
         frozen = item if buildset.graph else freeze(item, base, world, asked)
-        item = advance_jobs(frozen, base.items, permits, world, asked)
+        return advance_jobs(frozen, base.items, permits, world, asked)
+    if buildset is not None and buildset.waits:  # it takes no place that comes free, and keeps none from others
+        item = replace(item, buildset=replace(buildset, waits=()))
     return item
 
 

@@ -19,6 +19,7 @@ from headgate.config.model import ConfigError, FrozenGraph, FrozenJob, JobDepend
 from headgate.gate.change import Change, Standing
 from headgate.gate.returned.shape import NOTHING, Returned, checked
 from headgate.gate.returned.values import Unfit
+from headgate.gate.waiter import Waiter
 from headgate.gate.work import BuildSpec, LandRequest, MergeRequest, ReportRequest, RepoState
 
 FINAL_GOOD = frozenset({"SUCCESS", "SKIPPED"})
@@ -101,6 +102,8 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     landing: bool = False
     """Asked the forge to land it; waiting for the answer."""
     landing_error: str = ""
+    waits: tuple[str, ...] = ()
+    """Semaphores that a job of it is ready to take, without a place."""
 
     @property
     def jobs(self) -> tuple[FrozenJob, ...]:
@@ -303,6 +306,8 @@ class World:
     """A change that needs more is not let in."""
     changes_max: int | None = None
     """Changes in the pipeline, those included that are there for the sake of others."""
+    waiters: Mapping[str, tuple[Waiter, ...]] = field(default_factory=dict)
+    """Semaphore -> who waits for a place, in this pipeline and in others; each goes before those with later tickets."""
 
     @property
     def dependent(self) -> bool:

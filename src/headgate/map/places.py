@@ -232,7 +232,7 @@ class SemaphorePlace(Dir):
 
     record = place(
         SemaphoreRecord,
-        "Who holds it: pipeline, buildset and job, and the build when it is for one of its playbooks.",
+        "Who holds it (pipeline, buildset, job, and the build if one of its playbooks does), and who waits for one.",
         by="scheduler, executor",
         own=True,
     )

@@ -8,6 +8,7 @@ import msgspec
 
 from headgate.gate.change import Change
 from headgate.gate.returned.shape import Artifact
+from headgate.gate.waiter import Waiter
 from headgate.gate.work import Managed
 
 
@@ -179,8 +180,9 @@ class Holder(msgspec.Struct, frozen=True):
     """Whose pipeline it is, of a semaphore that tenants share."""
 
 
-class SemaphoreRecord(msgspec.Struct, frozen=True):
+class SemaphoreRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     holders: tuple[Holder, ...]
+    waiters: tuple[Waiter, ...] = ()
 
 
 class Proposed(msgspec.Struct, frozen=True):

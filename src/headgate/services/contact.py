@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from headgate.base.tasks import unless
 from headgate.gate.work import Answer, BuildOutcome, BuildPaused
@@ -137,7 +138,8 @@ class Contact:
         for name in semaphores:
             place = self._place(name)
             entry = self.context.mirror.get(place.path)
-            holders = place.decode(entry.value).holders if entry else ()
+            record = place.decode(entry.value) if entry else SemaphoreRecord(())
+            holders = record.holders
             if any(self._ours(holder) for holder in holders):
                 continue  # kept from when this build was begun before
             if len(holders) >= self.limits.get(name, 1):
@@ -146,7 +148,7 @@ class Contact:
             tenant = meta["tenant"] if name in self.shared else ""
             holder = Holder(meta["pipeline"], meta.get("buildset", ""), meta["job"], self.claim.request.id, tenant)
             checks.append(At(place.path, entry.version if entry else None))
-            ops.append(place.put(SemaphoreRecord((*holders, holder))))
+            ops.append(place.put(replace(record, holders=(*holders, holder))))
         return checks, ops
 
     def _ours(self, holder: Holder) -> bool:
@@ -163,12 +165,12 @@ class Contact:
     async def _drop(self, place: Address[SemaphoreRecord]) -> None:
         for _ in range(DROP_ATTEMPTS_MAX):
             entry = await answered(self.claim.session, lambda: self.context.store.get(place.path))
-            holders = place.decode(entry.value).holders if entry else ()
-            rest = tuple(holder for holder in holders if not self._ours(holder))
-            if entry is None or rest == holders:
+            record = place.decode(entry.value) if entry else SemaphoreRecord(())
+            rest = replace(record, holders=tuple(holder for holder in record.holders if not self._ours(holder)))
+            if entry is None or rest == record:
                 return
             try:
-                await self.context.store.commit([At(place.path, entry.version)], [place.put(SemaphoreRecord(rest))])
+                await self.context.store.commit([At(place.path, entry.version)], [place.put(rest)])
                 return
             except Conflict as moved:
                 log.debug("%s", moved)

@@ -28,6 +28,7 @@ from headgate.gate.model import (
     Supersede,
     World,
 )
+from headgate.gate.waiter import Waiter
 from headgate.gate.work import (
     Answer,
     BuildEnded,
@@ -138,6 +139,7 @@ class Play:
         """Proposed configuration is still being judged."""
         self.state, self.standings = State(), dict[str, Standing]()
         self.held: dict[str, int] = {}
+        self.waiters: dict[str, tuple[Waiter, ...]] = {}
         self.merging: dict[str, Merge] = {}
         self.running: dict[str, Run] = {}
         self.landing: dict[str, Land] = {}
@@ -275,7 +277,7 @@ class Play:
     @property
     def world(self) -> World:
         layouts, now_ms = PlayLayouts(self.layout, self.contents, self.waits), self._clock
-        more = (self.state.disabled, *self.most)
+        more = (self.state.disabled, *self.most, self.waiters)
         return World("t", self.pipeline, layouts, self.standings, now_ms, "http://h", self.held, *more)
 
     @property

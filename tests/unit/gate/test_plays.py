@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from headgate.config.branches import content_of
 from headgate.config.model import FrozenJob, JobDependency, JobSemaphore
 from headgate.gate.change import EventKind
 from headgate.gate.decide import LEAVES_MAX
+from headgate.gate.waiter import Waiter
 from headgate.gate.work import BuildEnded, BuildOutcome, Dequeue, Enqueue, Promote
 from headgate.testing.plays import Play, PlayLayout
 
@@ -394,6 +396,31 @@ def test_a_semaphore_lets_as_many_run_as_it_has_places() -> None:
     assert play.builds == [("A", "unit")], "another pipeline holds the other place"
     play.passes("A")
     assert play.builds == [("B", "unit")]
+
+
+@pytest.mark.parametrize(("tickets", "begun"), [([], []), ([1], ["A"]), ([2], []), ([3], [])])
+def test_a_place_is_left_for_who_began_to_wait_earlier(tickets: list[int], begun: list[str]) -> None:
+    """`tickets` of this pipeline's project, while another pipeline waits with the second."""
+    job = FrozenJob(name="unit", semaphores=(JobSemaphore("one"), JobSemaphore("two")))
+    play = Play(layout=PlayLayout((job,), limits={"one": 1, "two": 2}))
+    own = [Waiter(ticket, "t", "gate", "p") for ticket in tickets]
+    play.waiters = {"one": (Waiter(2, "t", "check", "p"), *own), "two": tuple(own)}
+    play.approve("A")
+    play.merges()
+    assert [topic for topic, _ in play.builds] == begun
+
+
+def test_projects_of_one_pipeline_take_places_in_turn() -> None:
+    job = FrozenJob(name="unit", semaphores=(JobSemaphore("one"),))
+    play = Play(layout=PlayLayout((job,), limits={"one": 1}))
+    play.waiters = {"one": (Waiter(1, "t", "gate", "q"), Waiter(2, "t", "gate", "p"))}
+    play.approve("A", "B")
+    play.propose(play.change("C", project="q"))
+    play.approve("C")
+    play.merges()
+    assert play.builds == [("C", "unit")], "the others of its project wait longer, but their project came later"
+    waits = {item.change.topic: item.buildset.waits for _, item in play.state.items() if item.buildset}
+    assert waits == {"A": ("one",), "B": ("one",), "C": ()}
 
 
 def test_a_built_in_job_needs_nobody() -> None:

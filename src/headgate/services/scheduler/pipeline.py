@@ -110,7 +110,8 @@ class PipelineRunner:
         while True:
             seen = stirs.moves
             if not await self._turn(guard):
-                await stirs.moved(seen)
+                with self._semaphores.patience(stirs.nudge):
+                    await stirs.moved(seen)
 
     async def _take_over(self) -> None:
         """The state as the last holder left it."""
@@ -308,6 +309,7 @@ class PipelineRunner:
             now_ms=self._context.now_ms(),
             root_url=self._context.root_url,
             held=self._semaphores.held(layouts, self._state),
+            waiters=self._semaphores.waiters(layouts, self._state),
             disabled=self._state.disabled,
             dependencies_max=layouts.tenant.max_dependencies,
             changes_max=layouts.tenant.max_changes_per_pipeline,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from headgate.config.dynamic import Layouts
-from headgate.gate.advance import holders
+from headgate.gate.advance import holders, waiting
 from headgate.gate.model import State
+from headgate.gate.waiter import Waiter
 from headgate.map.places import semaphore_of
 from headgate.map.records import Holder, SemaphoreRecord
 from headgate.map.tree import Address
@@ -15,6 +19,10 @@ from headgate.services.configuration import Configuration
 from headgate.services.context import Context
 from headgate.services.scheduler.turn import Piece
 from headgate.store.types import At, Entry
+
+PATIENCE_MS = 5_000
+"""How long a free place is kept for a waiter: a pipeline that nobody runs any more would keep it for ever, and one that
+waits for a second semaphore must not keep the first idle."""
 
 
 class Semaphores:
@@ -26,18 +34,53 @@ class Semaphores:
         map = context.map
         self.places = (map.semaphores(self._tenant).path, map.global_semaphores.path)
         """Prefixes of all their records."""
+        self._since_ms: dict[str, tuple[int, int]] = {}
+        """Semaphore -> (version, when it was first seen), of those that have a free place and somebody waiting."""
 
-    def versions(self) -> tuple[int, ...]:
-        return tuple(entry.version for place in self.places for entry in self._context.mirror.under(place))
+    def versions(self) -> tuple[object, ...]:
+        """Differ once a record, or what is to be made of it, does."""
+        versions = (entry.version for entry in self._entries())
+        return (*versions, *(name for name in sorted(self._since_ms) if self._is_passed_over(name)))
+
+    @contextmanager
+    def patience(self, over: Callable[[], None]) -> Iterator[None]:
+        """Call `over` once a free place that is kept for a waiter is to be kept no longer."""
+        left = [since + PATIENCE_MS - self._context.now_ms() for _, since in self._since_ms.values()]
+        delay_ms = min((ms for ms in left if ms > 0), default=None)
+        timer = None if delay_ms is None else asyncio.get_running_loop().call_later(delay_ms / 1000, over)
+        try:
+            yield
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _is_passed_over(self, name: str) -> bool:
+        return name in self._since_ms and self._context.now_ms() >= self._since_ms[name][1] + PATIENCE_MS
+
+    def waiters(self, layouts: Layouts, state: State) -> dict[str, tuple[Waiter, ...]]:
+        """Semaphore -> who waits for a place, without those who leave a free one alone."""
+        found = dict[str, tuple[Waiter, ...]]()
+        for name in self._names(layouts, state):
+            entry, record = self._entry(name), self._record(name)
+            free = len(record.holders) < layouts.landed.semaphores.get(name, 1)
+            if entry is None or not record.waiters or not free:
+                self._since_ms.pop(name, None)
+            elif self._since_ms.get(name, (0, 0))[0] != entry.version:
+                self._since_ms[name] = entry.version, self._context.now_ms()
+            if not self._is_passed_over(name):
+                found[name] = record.waiters
+        return found
 
     def held(self, layouts: Layouts, state: State) -> Counter[str]:
         """Semaphore -> holders in other pipelines, and playbooks."""
         held: Counter[str] = Counter()
-        graphs = (item.buildset.graph for _, item in state.items() if item.buildset is not None)
-        names = set(layouts.landed.semaphores).union(*(graph.semaphores for graph in graphs if graph is not None))
-        for name in names:
+        for name in self._names(layouts, state):
             held[name] = sum(not self._is_ours(h) or h.build != "" for h in self._record(name).holders)
         return held
+
+    def _names(self, layouts: Layouts, state: State) -> set[str]:
+        graphs = (item.buildset.graph for _, item in state.items() if item.buildset is not None)
+        return set(layouts.landed.semaphores).union(*(graph.semaphores for graph in graphs if graph is not None))
 
     def holding(self, before: State, after: State, *, settled: bool, cut: bool = False) -> list[Piece]:
         """The semaphores as this pipeline holds them after the turn; others' holders stay, and playbooks of builds
@@ -45,16 +88,18 @@ class Semaphores:
         another holder of ours: what it was held for is still there until the end."""
         pieces = list[Piece]()
         before_of, after_of = _by_name(before), _by_name(after)
-        names = {*before_of, *after_of, *self._configuration.layouts.landed.semaphores}
+        waiters = self._waiting(before, after)
+        names = {*before_of, *after_of, *waiters, *self._configuration.layouts.landed.semaphores}
         running = _running(after) if names else set()
 
         def left(holder: Holder) -> bool:
             return self._is_ours(holder) and holder.build != "" and holder.build not in running
 
         for name in sorted(names):
-            address, entry, holders = self._place_of(name), self._entry(name), self._record(name).holders
+            address, entry, record = self._place_of(name), self._entry(name), self._record(name)
+            holders, line = record.holders, self._line(name, waiters.get(name, ()))
             damaged = entry is not None and readable(entry, SemaphoreRecord) is None
-            same = settled and before_of.get(name) == after_of.get(name)
+            same = settled and before_of.get(name) == after_of.get(name) and line == record.waiters
             if same and not damaged and not any(map(left, holders)):
                 continue
             others = tuple(h for h in holders if not self._is_ours(h) or (h.build and not left(h)))
@@ -63,22 +108,55 @@ class Semaphores:
             if cut:
                 given_up = [holder for holder in holders if holder not in others + ours]
                 others += tuple(given_up[sum(holder not in holders for holder in ours) :])
-            if set(others + ours) == set(holders) and not damaged:
+            if set(others + ours) == set(holders) and line == record.waiters and not damaged:
                 continue
             check = At(address.path, entry.version if entry else None)
-            pieces.append(Piece([address.put(SemaphoreRecord(others + ours))], [check]))
+            pieces.append(Piece([address.put(SemaphoreRecord(others + ours, line))], [check]))
         return pieces
+
+    def _line(self, name: str, ours: tuple[Waiter, ...]) -> tuple[Waiter, ...]:
+        """Others who wait, and ours; others who leave a free place alone are to come again."""
+        others = () if self._is_passed_over(name) else self._record(name).waiters
+        return tuple(sorted([*ours, *(waiter for waiter in others if not self._is_own(waiter))]))
+
+    def _waiting(self, before: State, after: State) -> dict[str, tuple[Waiter, ...]]:
+        """Semaphore -> our waiters after the turn.  A project that has taken a place goes behind all others."""
+        waits = defaultdict[str, set[str]](set)
+        for name, project in waiting(after):
+            waits[name].add(project)
+        if not waits:
+            return {}
+        line = [waiter for entry in self._entries() for waiter in self._read(entry).waiters]
+        newest = max((waiter.ticket for waiter in line), default=0) + 1
+        tickets = {waiter.project: waiter.ticket for waiter in line if self._is_own(waiter)}
+        held = set(holders(before))
+        buildsets = [(item.change.project, item.buildset) for _, item in after.items() if item.buildset is not None]
+        took = {project for project, b in buildsets if any((s, b.id, job) not in held for s, job in b.semaphores)}
+
+        def one(project: str) -> Waiter:
+            ticket = newest if project in took else tickets.get(project, newest)
+            return Waiter(ticket, self._tenant, self._pipeline, project)
+
+        return {name: tuple(sorted(map(one, projects))) for name, projects in waits.items()}
+
+    def _entries(self) -> list[Entry]:
+        return [entry for place in self.places for entry in self._context.mirror.under(place)]
 
     def _entry(self, name: str) -> Entry | None:
         return self._context.mirror.get(self._place_of(name).path)
 
     def _record(self, name: str) -> SemaphoreRecord:
-        entry = self._entry(name)
+        return self._read(self._entry(name))
+
+    def _read(self, entry: Entry | None) -> SemaphoreRecord:
         return (readable(entry, SemaphoreRecord) if entry is not None else None) or SemaphoreRecord(())
 
     def _place_of(self, semaphore: str) -> Address[SemaphoreRecord]:
         shared = semaphore in self._configuration.tenant.semaphores
         return semaphore_of(self._context.map, self._tenant, semaphore, shared=shared)
+
+    def _is_own(self, waiter: Waiter) -> bool:
+        return (waiter.tenant, waiter.pipeline) == (self._tenant, self._pipeline)
 
     def _is_ours(self, holder: Holder) -> bool:
         return holder.pipeline == self._pipeline and holder.tenant in ("", self._tenant)
