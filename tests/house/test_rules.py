@@ -94,12 +94,6 @@ def test_modules_have_at_most_400_lines() -> None:
     assert not [name(p) for p in MODULES if p.read_text().count("\n") > 400]
 
 
-def test_packages_have_at_most_12_modules() -> None:
-    packages = {p.parent for p in MODULES}
-    counts = {str(k): sum(p.parent == k and p.name != "__init__.py" for p in MODULES) for k in packages}
-    assert not {k: n for k, n in counts.items() if n > 12}
-
-
 def test_functions_have_at_most_60_lines() -> None:
     kinds = ast.FunctionDef | ast.AsyncFunctionDef
     functions = [(p, n) for p in MODULES for n in ast.walk(tree(p)) if isinstance(n, kinds)]
