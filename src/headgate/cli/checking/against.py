@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,6 +18,7 @@ from headgate.base.errors import UserError
 from headgate.cli.offline.graphs import Place, frozen, places
 from headgate.cli.offline.reading import Loaded
 from headgate.cli.offline.report import listed
+from headgate.config.budgets import sized
 from headgate.config.model import FrozenGraph
 from headgate.config.telling import answers
 from headgate.config.telling.compare import Difference
@@ -51,7 +54,14 @@ class _Answer(NamedTuple):
 class Server:
     """A server that speaks Zuul's API."""
 
-    def __init__(self, url: str, token: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        transport: httpx.AsyncBaseTransport | None = None,
+        answer_max_bytes: int = ANSWER_MAX_BYTES,
+    ) -> None:
+        self._answer_max_bytes = answer_max_bytes
         self._base = url.rstrip("/").removesuffix("/api")
         headers = {"Accept": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
         self._client = httpx.AsyncClient(headers=headers, timeout=TIMEOUT_S, follow_redirects=True, transport=transport)
@@ -66,28 +76,43 @@ class Server:
         async with self._free:
             for attempt in range(1, ATTEMPTS_MAX + 1):
                 try:
-                    response = await self._client.get(url)
+                    async with self._client.stream("GET", url) as response:
+                        status, body = response.status_code, await _bounded(url, response, self._answer_max_bytes)
                 except (httpx.HTTPError, httpx.InvalidURL) as error:
-                    raise UserError(f"{url}: {error or type(error).__name__}") from error
-                if response.status_code not in _BUSY or attempt == ATTEMPTS_MAX:
-                    return _answer(url, response)
+                    raise UserError(f"{url}: {str(error) or type(error).__name__}") from error
+                if status not in _BUSY or attempt == ATTEMPTS_MAX:
+                    return _answer(url, status, body)
                 await asyncio.sleep(PAUSE_S * attempt)
         raise AssertionError("the last attempt answers")
 
 
-def _answer(url: str, response: httpx.Response) -> _Answer:
+async def _bounded(url: str, response: httpx.Response, most_bytes: int) -> bytes:
+    """Raises UserError, httpx.HTTPError."""
+    body = b""
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > most_bytes:
+            raise UserError(f"{url}: the answer has more than {sized(most_bytes)}")
+    return body
+
+
+def _answer(url: str, status: int, body: bytes) -> _Answer:
     """Raises UserError."""
-    status = response.status_code
     if status in (401, 403):
         raise UserError(f"{url}: the server wants a token that may read this ({status}); give one with --token FILE")
     if status != httpx.codes.OK:
-        return _Answer(status, None, " ".join(response.text.split())[:VALUE_MAX_CHARS])
-    if len(response.content) > ANSWER_MAX_BYTES:
-        raise UserError(f"{url}: the answer has more than {ANSWER_MAX_BYTES // 1_000_000} MB")
+        return _Answer(status, None, _plain(body.decode(errors="replace")))
     try:
-        return _Answer(status, response.json(), "")
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        return _Answer(status, json.loads(body), "")
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{url}: the answer is no JSON; is this the root of the pages, before /api?") from error
+
+
+def _plain(page: str) -> str:
+    """What an error page says: its paragraph, if there is one, without anything that a terminal obeys."""
+    found = re.search(r"<p>(.*?)</p>", page, re.DOTALL)
+    text = html.unescape(re.sub(r"<[^>]*>", " ", found[1] if found else page))
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:VALUE_MAX_CHARS]
 
 
 async def asked(
@@ -219,5 +244,5 @@ def as_text(found: Sequence[Compared], url: str, limit: int) -> Iterator[str]:
 def _short(value: Any) -> str:
     if value is None:
         return "nothing"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, str) and value.isprintable() else json.dumps(value)
     return text if len(text) <= VALUE_MAX_CHARS else f"{text[: VALUE_MAX_CHARS - 1]}…"

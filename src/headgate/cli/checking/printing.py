@@ -27,8 +27,8 @@ def as_text(name: str, told: Told, limit: int) -> Iterator[str]:
     """One block a cause, at most `limit` of them (0: all), then what the tenant comes to."""
     shown = told.causes[:limit] if limit else told.causes
     for cause in shown:
-        notes = [*_elsewhere(told, cause.error), *_notes(cause)]
-        yield f"{block(cause.error, notes, told.extent(cause.error))}\n"
+        more = [*_elsewhere(told, cause.error), *notes(cause)]
+        yield f"{block(cause.error, more, told.extent(cause.error))}\n"
     if left := len(told.causes) - len(shown):
         what = "cause is" if left == 1 else "causes are"
         yield click.style(
@@ -50,7 +50,8 @@ def _elsewhere(told: Told, error: ConfigError) -> Iterator[tuple[str, str]]:
             yield "note", f"the first definition is at {first.place}"
 
 
-def _notes(cause: Cause) -> Iterator[tuple[str, str]]:
+def notes(cause: Cause) -> Iterator[tuple[str, str]]:
+    """(kind, text) of what is wrong because of it."""
     if cause.alike:
         yield "", same_on(cause.alike)
     if cause.also:

@@ -59,6 +59,8 @@ class _Tenant:
     """Project -> what ends its graphs; of those not frozen yet nothing is known."""
     stale: set[str] = field(default_factory=set)
     """Projects to be frozen again."""
+    standing: list[Finding] | None = None
+    """Of the layout as it is now; None: not looked for yet."""
 
 
 class Desk:
@@ -104,7 +106,7 @@ class Desk:
             if file.project in tenant.loaded.tenant.by_canonical and had.get(file.path, "") != text:
                 new = tenant.loaded.with_files({file.project: {file.branch: {**had, file.path: text}}})
                 tenant.stale |= reached(tenant.loaded.layout, new.layout)
-                tenant.loaded = new
+                tenant.loaded, tenant.standing = new, None
 
     def refresh(self, file: File | None, *, everything: bool) -> Iterator[None]:
         """Freeze again what may have changed, bit by bit: at least the project of the file."""
@@ -142,7 +144,9 @@ class Desk:
 
     def _errors(self, tenant: _Tenant) -> Iterable[ConfigError]:
         yield from tenant.loaded.errors
-        yield from (finding.error for finding in standing(tenant.loaded.layout, self._pipelines))
+        if tenant.standing is None:
+            tenant.standing = list(standing(tenant.loaded.layout, self._pipelines))
+        yield from (finding.error for finding in tenant.standing)
         yield from (finding.error for found in tenant.ended.values() for finding in found)
 
     def _form(self, path: Path) -> Iterator[Problem]:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
+from headgate.base.texts import line as one_line
+from headgate.base.texts import visible
 from headgate.cli.offline.reading import Loaded, Refused
 from headgate.config.model import ConfigError
 from headgate.config.reading.marks import Extent, in_line
@@ -94,7 +96,7 @@ def listed(words: Sequence[str], most: int = 8) -> str:
 def place(error: ConfigError) -> str:
     """`project branch path:line`, as far as they apply."""
     where = f"{error.path}:{error.line}" if error.line else error.path
-    return " ".join(x for x in (error.project, error.branch, where) if x)
+    return one_line(" ".join(x for x in (error.project, error.branch, where) if x))
 
 
 def block(error: ConfigError, notes: Sequence[tuple[str, str]] = (), extent: Extent | None = None) -> str:
@@ -104,10 +106,10 @@ def block(error: ConfigError, notes: Sequence[tuple[str, str]] = (), extent: Ext
 
 def _rows(error: ConfigError, notes: Sequence[tuple[str, str]], extent: Extent | None) -> Iterator[str]:
     hint = _HINT.search(error.text)
-    text = error.text[: hint.start()] if hint else error.text
+    text = visible(error.text[: hint.start()] if hint else error.text)
     kind = click.style(f"{error.severity}[{error.name}]", fg=_COLOURS[error.severity], bold=True)
     yield f"{kind}: {click.style(text, bold=True)}"
-    lines = [m.groups() for row in error.snippet.splitlines() if (m := _SNIPPET.match(row))]
+    lines = [m.groups() for row in visible(error.snippet).splitlines() if (m := _SNIPPET.match(row))]
     width = max((len(number) for number, _ in lines), default=1)
     bar = click.style(f"{'':{width}} |", fg="blue")
     if where := place(error):
@@ -122,7 +124,7 @@ def _rows(error: ConfigError, notes: Sequence[tuple[str, str]], extent: Extent |
     said = [("help", _help(hint[1]))] if hint else []
     for label, note in (*said, *notes):
         begin = f"{label}: " if label else ""
-        yield f"{'':{width}} {click.style('=', fg='blue')} {begin}{note}"
+        yield f"{'':{width}} {click.style('=', fg='blue')} {begin}{visible(note)}"
 
 
 def _help(hint: str) -> str:

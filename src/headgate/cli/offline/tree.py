@@ -65,7 +65,8 @@ def _job(job: FrozenJob, explainer: Explainer, *, details: bool) -> Iterator[str
         if told[key]:
             yield _row(label, short(key, told[key]))
     for label, text in _more(told):
-        yield _row(label, text)
+        if not (details and label == "variables"):
+            yield _row(label, text)
     for label, text in _details(job) if details else ():
         yield _row(label, text)
 
@@ -85,14 +86,11 @@ def _more(told: dict[str, object]) -> Iterator[tuple[str, str]]:
 
 def _details(job: FrozenJob) -> Iterator[tuple[str, str]]:
     """What each playbook may use, and every variable."""
-    for label, books in (("pre-run", job.pre_run), ("run", job.run), ("post-run", job.post_run)):
-        for book in books:
-            roles = ", ".join(f"{r.name} ({r.project}{', implicit' if r.implicit else ''})" for r in book.roles)
-            secrets = ", ".join(secret.name for secret in book.secrets)
-            yield (
-                f"{label} {book.path}",
-                "; ".join(f"{what} {text}" for what, text in (("roles", roles), ("secrets", secrets)) if text),
-            )
+    for book in (*job.pre_run, *job.run, *job.post_run):
+        roles = (f"{r.name} ({r.project}{', implicit' if r.implicit else ''})" for r in book.roles)
+        for label, words in (("roles", list(roles)), ("secrets", [secret.name for secret in book.secrets])):
+            if words:
+                yield label, f"{book.path}: {', '.join(words)}"
     named = (("vars", job.vars), ("extra-vars", job.extra_vars))
     grouped = (("host-vars", job.host_vars), ("group-vars", job.group_vars))
     for label, variables in (*named, *((f"{k} {name}", v) for k, of in grouped for name, v in of.items())):

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from headgate.base.errors import UserError
+from headgate.cli.checking.printing import notes
 from headgate.cli.offline.reading import Given, Impossible, Loaded, given
 from headgate.cli.offline.report import block, error_as_json, listed
 from headgate.config.checking.causes import Cause, causes
@@ -77,7 +78,7 @@ def _as_text(loaded: Loaded, name: str, found: Uses) -> Iterator[str]:
     told = causes(found.without, {})
     yield click.style("without it nothing would be wrong", fg="green") if not told else _verdict(told)
     for cause in told[:BROKEN_MAX]:
-        yield f"\n{block(cause.error, [])}"
+        yield f"\n{block(cause.error, list(notes(cause)))}"
     if more := len(told) - BROKEN_MAX if len(told) > BROKEN_MAX else 0:
         yield f"\nand {more:,} more; --json has all"
 

@@ -61,12 +61,13 @@ def standing(layout: Layout, pipelines: Collection[str] | None) -> Iterator[Find
     """
     stanzas = [stanza for of in (layout.projects, layout.templates) for found in of.values() for stanza in found]
     stanzas += layout.patterns
+    semaphores = layout.semaphores
     yield from map(Finding, _circles(layout))
     for stanza in stanzas:
-        yield from map(Finding, _project(layout, stanza, pipelines))
+        yield from map(Finding, _project(layout, stanza, pipelines, semaphores))
     for variants in layout.jobs.values():
         for stanza in variants:
-            yield from map(Finding, _semaphores(layout, stanza, stanza.body))
+            yield from map(Finding, _semaphores(semaphores, stanza, stanza.body))
     attached = {name for s in stanzas for _, section in _sections(s) for name, _, _ in section_jobs(section)}
     for name in layout.jobs:
         if name not in attached:
@@ -77,7 +78,9 @@ def _sections(stanza: Stanza) -> Iterator[tuple[str, Table]]:
     return ((pipeline, said) for pipeline, said in stanza.sections() if isinstance(said, Table))
 
 
-def _project(layout: Layout, stanza: Stanza, pipelines: Collection[str] | None) -> Iterator[ConfigError]:
+def _project(
+    layout: Layout, stanza: Stanza, pipelines: Collection[str] | None, semaphores: Collection[str]
+) -> Iterator[ConfigError]:
     queue, known = stanza.body.get("queue"), layout.singles["queue"]
     if isinstance(queue, str) and queue not in known:
         text = f"the queue {queue!r} is not declared: it is one queue for all branches{nearest(queue, known)}"
@@ -89,11 +92,10 @@ def _project(layout: Layout, stanza: Stanza, pipelines: Collection[str] | None) 
             )
             yield stanza.error("Pipeline Not Found", text, pipeline)
         for _, attributes, _ in section_jobs(section):
-            yield from _semaphores(layout, stanza, attributes)
+            yield from _semaphores(semaphores, stanza, attributes)
 
 
-def _semaphores(layout: Layout, stanza: Stanza, body: Table) -> Iterator[ConfigError]:
-    known = layout.semaphores
+def _semaphores(known: Collection[str], stanza: Stanza, body: Table) -> Iterator[ConfigError]:
     line = body.at("semaphores" if "semaphores" in body else "semaphore")
     named = [(name, line) for name, _ in semaphore_names(body)]
     for key in BOOK_KEYS:

@@ -141,8 +141,9 @@ DECISIONS = (
     "A group of projects needs no setting: a mapping with nothing but `projects` is a group.",
     "A pipeline needs no trigger.",
     "Alternatives of nodesets are tried depth first, in the order of the lists.",
-    "Unknown pipeline names in project stanzas are accepted without a word: other tenants may have them.",
-    "Inheritance that goes in a circle ends where it began, without an error.",
+    "Unknown pipeline names in project stanzas are accepted: other tenants may have them; `headgate check` tells "
+    "of those that none has.",
+    "Inheritance that goes in a circle ends where it began; `headgate check` tells of it.",
     "A default parent that is not defined is a warning, told once: jobs that name no parent are in no graph.",
     "Dates, and other scalars of YAML that JSON does not have, are texts; keys are texts; whole numbers have 64 bits.",
     "Sections and providers may hold any other key, which is for the driver of their connection.",

@@ -205,7 +205,7 @@ def test_what_one_side_cannot_freeze(compare):
     """Both: no difference.  One: told, with what it says."""
     broken = APP.replace("run: docs.yaml, ", "")
     assert differences(compare({**ANSWERS, JOBS: 500}, app=broken)[0]) == []
-    assert differences(compare({**ANSWERS, JOBS: 500})[0]) == [("graph", "2 jobs", "500 <p>no</p>")]
+    assert differences(compare({**ANSWERS, JOBS: 500})[0]) == [("graph", "2 jobs", "500 no")]
     ((_, ours, theirs),) = differences(compare(ANSWERS, app=broken)[0])
     assert "job docs has nothing to run" in ours and theirs == "2 jobs"
 
@@ -269,3 +269,19 @@ def test_a_server_that_is_not_there_is_bad_usage(offline):
 def test_host_names_that_are_only_assumed_here_are_no_difference(compare):
     text = json.dumps(ANSWERS).replace('"hub/', '"git.example.org/')
     assert differences(compare(json.loads(text))[0]) == []
+
+
+def test_what_a_server_says_cannot_steer_a_terminal(compare):
+    found, _ = compare(changed(JOB, workspace_scheme="\x1b[2Jflat"))
+    assert "\x1b[2J" not in "\n".join(as_text(found, "there", 30))
+
+
+async def test_an_endless_answer_is_cut():
+    async def endless():
+        while True:
+            yield b" " * 1_000
+
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, content=endless()))
+    server = Server("https://zuul.example", "", transport, answer_max_bytes=5_000)
+    with pytest.raises(UserError, match="the answer has more than 5 kB"):
+        await asked({}, (), server, lambda done, of: None)

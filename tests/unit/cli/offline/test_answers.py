@@ -89,6 +89,14 @@ def test_details_are_shown_on_request(offline):
     made = offline(ops=ops, app="- secret: {name: key, data: {token: very-secret}}\n" + app)
     plain = made.run("freeze", "--project", "app", "--pipeline", "gate").stdout
     shown = made.run("freeze", "--project", "app", "--pipeline", "gate", "--details").stdout
-    for words in ('a: {"b": 1}', "lib (hub/lib)", "secrets key"):
+    for words in ('a: {"b": 1}', "lib (hub/lib)", "secrets    unit.yaml: key"):
         assert words in shown and words not in plain
     assert "very-secret" not in shown
+
+
+def test_what_a_repository_says_cannot_steer_a_terminal(offline):
+    app = '- job: {name: "\\e[2Ja", run: x}\n- project: {gate: {jobs: ["\\e[2Ja", "\\e[2Jb", base]}}\n'
+    for text in (app, "- job: {name: a, run: \x1b[2J}\n"):
+        made = offline(app=text)
+        shown = made.run("check").stdout
+        assert "error[" in shown and "\x1b[2J" not in shown
