@@ -1,0 +1,55 @@
+"""A store for what a play comes to: each state is written as the difference to the one before, and read again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headgate.gate.model import State
+from headgate.map.kept.state import load, writes
+from headgate.map.places import Map
+from headgate.store.types import Append, Delete, Entry, Op, Put
+from headgate.testing.plays import Play
+
+PLACE = Map().tenant("t").pipeline("gate")
+
+
+@dataclass(slots=True)
+class Kept:
+    """The records of one play."""
+
+    entries: dict[str, Entry] = field(default_factory=dict)
+    before: State = field(default_factory=State)
+
+    def kept(self, state: State) -> State:
+        """The state as it is read again, which must be the same."""
+        diff = writes(PLACE, self.before, state)
+        builds, items = (op for ops in diff.builds.values() for op in ops), (op for i in diff.items.values() for op in i)
+        for op in (*diff.fresh, *items, *builds, *diff.queues, *diff.stale):
+            self._apply(op)
+        loaded = load(PLACE, self.entries.values())
+        assert loaded.damaged == () and loaded.state == state
+        self.before = loaded.state
+        return loaded.state
+
+    def _apply(self, op: Op) -> None:
+        match op:
+            case Put(path, value):
+                self.entries[path] = Entry(path, value, 1, 1)
+            case Delete(path):
+                self.entries.pop(path, None)
+            case Append():
+                raise AssertionError("a state is no queue")
+
+
+@dataclass(slots=True)
+class Restarts:
+    """The records of every play of one test."""
+
+    _plays: list[tuple[Play, Kept]] = field(default_factory=list)
+
+    def of(self, play: Play) -> Kept:
+        for known, kept in self._plays:
+            if known is play:
+                return kept
+        self._plays.append((play, Kept()))
+        return self._plays[-1][1]
