@@ -21,7 +21,7 @@ from headgate.services.scheduler.semaphores import Semaphores
 from headgate.services.scheduler.tenant import TenantRunner
 from headgate.store.store import Store
 from headgate.store.types import Snapshot, Unavailable
-from headgate.testing.sim.kinds import CHECKED_EVERY, SERVED_EVERY
+from headgate.testing.sim.kinds import CHECKED_EVERY, SERVED_EVERY, TOLD_EVERY
 from headgate.testing.sim.simulation import CUT_EVERY, DOUBTED_EVERY, Simulation, prepare, simulate
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "1000"))
@@ -225,7 +225,22 @@ def a_push_is_followed_only_by_the_tenant_that_reads_it(patch: pytest.MonkeyPatc
     patch.setattr(TenantRunner, "_configuration_in", alone)
 
 
+def what_runs_after_a_landing_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    real = pipeline.load
+
+    def forgetful(*places: Any) -> Any:
+        loaded = real(*places)
+        queues = tuple(
+            replace(queue, items=tuple(replace(item, epilogue=False) for item in queue.items))
+            for queue in loaded.state.queues
+        )
+        return loaded._replace(state=replace(loaded.state, queues=queues))
+
+    patch.setattr(pipeline, "load", forgetful)
+
+
 MUTANTS: tuple[Mutant, ...] = (
+    what_runs_after_a_landing_is_forgotten,
     what_a_cut_turn_left_is_not_cancelled,
     builds_are_told_to_go_on_in_another_commit,
     semaphores_are_never_given_up,
@@ -253,11 +268,12 @@ AMONG = {
     the_server_does_not_hold_the_approval: range(2, 400, DOUBTED_EVERY),
     an_approval_is_asked_for_once: range(2, 200, DOUBTED_EVERY),
     what_is_needed_is_not_asked_for_again: range(2, 800, DOUBTED_EVERY),
-    what_a_cut_turn_left_is_not_cancelled: range(121, 200, CUT_EVERY),
+    what_a_cut_turn_left_is_not_cancelled: range(361, 450, CUT_EVERY),
     builds_are_told_to_go_on_in_another_commit: range(3105, 3400, CUT_EVERY * SERVED_EVERY),
     semaphores_are_written_blindly: range(450, 510, CHECKED_EVERY),
     what_ran_beside_a_lost_build_goes_on: range(45, 150, SERVED_EVERY),
     a_lost_pause_is_forgotten: range(0, 150, SERVED_EVERY),
+    what_runs_after_a_landing_is_forgotten: range(1, 300, TOLD_EVERY),
     a_push_is_followed_only_by_the_tenant_that_reads_it: range(342, 700, 2 * CHECKED_EVERY),
 }
 """Seeds of worlds that have what it takes, where most have not."""

@@ -149,6 +149,8 @@ class Play:
         """(pipeline, key of the change that is to leave it)"""
         self.ended: dict[str, str] = {}
         self.said: dict[str, str] = {}
+        self.asked: tuple[Action, ...] = ()
+        """All that the last turn wanted."""
         self._clock = 0
 
     # --- people
@@ -211,6 +213,7 @@ class Play:
             self.state = absorb(self.state, event, self.world, asked)
         self.state = concluded(before, settle(self.state, self.world, asked), asked, self.world)
         self.state = settle(self.state, self.world, asked)
+        self.asked = tuple(asked)
         for action in asked:
             self._take(action)
 

@@ -23,8 +23,8 @@ class Kept:
     def kept(self, state: State) -> State:
         """The state as it is read again, which must be the same."""
         diff = writes(PLACE, self.before, state)
-        builds, items = (op for ops in diff.builds.values() for op in ops), (op for i in diff.items.values() for op in i)
-        for op in (*diff.fresh, *items, *builds, *diff.queues, *diff.stale):
+        together = (op for ops in (*diff.items.values(), *diff.builds.values()) for op in ops)
+        for op in (*diff.fresh, *together, *diff.queues, *diff.stale):
             self._apply(op)
         loaded = load(PLACE, self.entries.values())
         assert loaded.damaged == () and loaded.state == state

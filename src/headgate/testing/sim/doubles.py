@@ -161,6 +161,8 @@ class SimGit:
         change, world = work.change, self.world
         head = world.heads[change.project]
         if work.commit in _history(head):
+            if world.landed_by.get(change.commit, work.buildset) != work.buildset:
+                raise Broken(f"{change.key} is asked to land, and has landed already")
             return LandAnswer(work.buildset, True)
         if change.key not in world.open or world.open[change.key].change.commit != change.commit:
             return LandAnswer(work.buildset, False, error="the change is no longer proposed")
@@ -172,6 +174,7 @@ class SimGit:
                 raise Broken(f"{change.key} is to land as {work.commit}, but nobody else moved the head from {head}")
             return LandAnswer(work.buildset, False, moved=True)
         world.land(change, work.commit, work.state)
+        world.landed_by[change.commit] = work.buildset
         return LandAnswer(work.buildset, True)
 
 

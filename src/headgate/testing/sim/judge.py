@@ -47,6 +47,9 @@ class Judge(Through):
         self._queues = self._map.tenant("t").pipeline("gate").path + "/queue/"
         shared = len(set(world.pipelines.values())) > 1
         self._semaphore = semaphore_of(self._map, "t", SEMAPHORE, shared=shared)
+        self._items = self._map.tenant("t").pipeline("gate").path + "/item/"
+        self._epilogues: set[str] = set()
+        """Items of the gate that are there for the jobs that run once a change has landed."""
         self._queued: dict[str, int] = {}
         """Item of the gate -> its place among all that ever stood there."""
         self._builds: dict[str, str] = {}
@@ -71,6 +74,9 @@ class Judge(Through):
             elif entry.path.startswith(self._queues):
                 for item in self._pipelines["gate"].queue("any").record.decode(entry.value).items:
                     self._queued.setdefault(item, len(self._queued))
+            elif entry.path.startswith(self._items) and "/" not in (item := entry.path.removeprefix(self._items)):
+                if self._pipelines["gate"].item("any").record.decode(entry.value).epilogue:
+                    self._epilogues.add(item)
             elif entry.path == self._semaphore.path:
                 self._no_more_than_may_hold(entry)
         self._no_build_for_an_abandoned_base(suspects)
@@ -139,7 +145,13 @@ class Judge(Through):
         landed = [change.key for change in self._world.landed]
         if len(set(landed)) < len(landed):
             raise Broken(f"landed twice: {landed}")
-        told = {f.change.key: f for f in self._notes.told("gate") if f.result == "SUCCESS"}
+        epilogues = [f for f in self._notes.told("gate") if f.item in self._epilogues]
+        after = [f.change.key for f in epilogues if {build.result for build in f.builds} - {"CANCELED"}]
+        if self._world.told and sorted(after) != sorted(landed):
+            raise Broken(f"landed {sorted(landed)}, but the jobs after that ran for {sorted(after)}")
+        told = {
+            f.change.key: f for f in self._notes.told("gate") if f.result == "SUCCESS" and f.item not in self._epilogues
+        }
         if set(told) != set(landed):
             raise Broken(f"landed {sorted(landed)} but told {sorted(told)}")
         reasonless = [f.change.key for f in self._notes.finished.values() if f.result != "SUCCESS" and not f.message]

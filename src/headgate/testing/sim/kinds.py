@@ -83,9 +83,37 @@ APART = """
 """
 """With it whoever means harm has a queue of its own."""
 
+TOLD = """
+- job: {name: tells, type: reporter}
+- pipeline:
+    name: post
+    manager: supercedent
+    trigger: {sim: [{event: ref-updated}]}
+- project:
+    name: ^.*$
+    gate: {jobs: [tells]}
+    post: {jobs: [together]}
+"""
+"""A job that runs once a change has landed, and a pipeline for what was pushed or landed."""
+TOLD_EVERY = 3
+"""Of so many seeds, the second has it."""
+WIDE, WIDER = 5, 17
+"""Pipelines beside the others, that each proposal goes to."""
+WIDE_EVERY, WIDER_EVERY = 23, 149
 
-KINDS_WITHIN = 2 * SERVED_EVERY * CHECKED_EVERY * TOGETHER_EVERY
-"""Among so many seeds there is every kind."""
+
+def more(count: int) -> str:
+    """The configuration of so many pipelines."""
+    pipelines = "".join(
+        f"- pipeline: {{name: more{n}, manager: independent, trigger: {{sim: [{{event: change-proposed}}]}}}}\n"
+        for n in range(count)
+    )
+    jobs = ", ".join(f"more{n}: {{jobs: [quick]}}" for n in range(count))
+    return f"{pipelines}- job: {{name: quick}}\n- project: {{name: ^.*$, {jobs}}}\n" if count else ""
+
+
+KINDS_WITHIN = 2 * SERVED_EVERY * CHECKED_EVERY * TOGETHER_EVERY * TOLD_EVERY
+"""Among so many seeds there is every kind, but for those that are wide."""
 
 
 class Kind(NamedTuple):
@@ -97,17 +125,23 @@ class Kind(NamedTuple):
     """The tenant with a check pipeline; none when empty."""
     hostile: bool = False
     """Whether there is a project whose changes mean harm."""
+    told: bool = False
+    """Whether something runs for what has landed."""
+    wide: int = 0
+    """How many more pipelines there are."""
 
     @classmethod
     def of(cls, seed: int) -> Kind:
         served, checked = seed % SERVED_EVERY == 0, seed % CHECKED_EVERY == 0
         check = ("t" if seed % (2 * CHECKED_EVERY) else "u") if checked else ""
-        return cls(served, served or seed % TOGETHER_EVERY < TOGETHER_EVERY / 2, check)
+        wide = WIDER if seed % WIDER_EVERY == 2 else WIDE if seed % WIDE_EVERY == 2 else 0
+        together = served or seed % TOGETHER_EVERY < TOGETHER_EVERY / 2
+        return cls(served, together, check, told=together and seed % TOLD_EVERY == 1, wide=wide)
 
     @classmethod
     def hostile_of(cls, seed: int) -> Kind:
         """Always with a check pipeline: a proposer reaches no other."""
-        return cls.of(seed)._replace(check="t" if seed % 2 else "u", hostile=True)
+        return cls.of(seed)._replace(check="t" if seed % 2 else "u", hostile=True, told=False, wide=0)
 
     @property
     def shares_semaphores(self) -> bool:
@@ -120,6 +154,11 @@ class Kind(NamedTuple):
         text = TENANTS if self.check == "u" else TENANT
         return text.replace("untrusted-projects: [", "untrusted-projects: [evil, ") if self.hostile else text
 
+    @property
+    def _pipelines(self) -> dict[str, str]:
+        ours = ["gate", *["post"] * self.told, *(f"more{n}" for n in range(self.wide))]
+        return {**({"check": self.check} if self.check else {}), **dict.fromkeys(ours, "t")}
+
     def world(self, chance: random.Random) -> World:
         config = SERVED if self.served else TOGETHER if self.together else CONFIG
         if self.check == "u":
@@ -131,10 +170,11 @@ class Kind(NamedTuple):
                 config = config.replace(", semaphore: one}", "}")
         return World(
             chance,
-            config + CHECK * (self.check == "t"),
+            config + CHECK * (self.check == "t") + TOLD * self.told + more(self.wide),
             JOBS + CHECK if self.check == "u" else "",
             gating=("unit", "together") if self.together else ("unit",),
-            pipelines={"check": self.check, "gate": "t"} if self.check else {"gate": "t"},
+            pipelines=self._pipelines,
+            told=self.told,
             served=("together",) if self.served else (),
             returned={"much": "x" * (EVENT_DATA_MAX_BYTES + 1)} if self.served else {},
         )

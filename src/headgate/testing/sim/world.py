@@ -83,6 +83,8 @@ class World:
     """commit -> what it adds to its project's configuration"""
     tested: dict[str, set[str]] = field(default_factory=dict)
     """See tested_key; jobs that passed on exactly it."""
+    told: bool = False
+    """Whether a job runs for each change once it has landed."""
     served: tuple[str, ...] = ()
     """Jobs that need a paused one beside them."""
     returned: dict[str, str] = field(default_factory=dict)
@@ -94,6 +96,8 @@ class World:
     proposed: dict[str, str] = field(default_factory=dict)
     """commit -> key of the change"""
     landed: list[Change] = field(default_factory=list)
+    landed_by: dict[str, str] = field(default_factory=dict)
+    """commit of a change -> the buildset that landed it"""
     stirred: list[asyncio.Event] = field(default_factory=list)
     broken: Broken | None = None
     """What was seen that must not be."""

@@ -1,0 +1,214 @@
+"""What holds after every act of any play."""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from msgspec.structs import replace
+
+from headgate.config.model import FrozenJob, JobDependency, JobSemaphore
+from headgate.gate.absorb import absorb
+from headgate.gate.change import EventKind, Standing, TriggerEvent
+from headgate.gate.decide import settle, unfinished
+from headgate.gate.model import Action, Record, Supersede
+from headgate.gate.work import (
+    Answer,
+    BuildEnded,
+    BuildOutcome,
+    BuildPaused,
+    Dequeue,
+    Enqueue,
+    LandAnswer,
+    LayoutChanged,
+    Managed,
+    MergeAnswer,
+    Promote,
+    RepoState,
+)
+from headgate.testing import plays
+from tests.unit.gate.restarts import Kept
+
+SEEDS, ACTS = int(os.environ.get("PLAY_SEEDS", "40")), 40
+DRAINED_WITHIN = 400
+JOBS = (
+    FrozenJob(name="unit", attempts_max=2, semaphores=(JobSemaphore("one"),)),
+    FrozenJob(name="serves", attempts_max=2, provides=("image",)),
+    FrozenJob(name="uses", dependencies=(JobDependency("serves"),), requires=("image",)),
+    FrozenJob(name="docs", voting=False, dependencies=(JobDependency("unit", soft=True),)),
+    FrozenJob(name="tells", type="reporter"),
+)
+PROJECTS = {"p": "shared", "q": "shared", "r": "apart"}
+Event = TriggerEvent | Answer | Managed
+
+
+@dataclass(slots=True)
+class Improvised:
+    """A play whose acts are drawn."""
+
+    chance: random.Random
+    play: plays.Play
+    kept: Kept = field(default_factory=Kept)
+    count: int = 0
+
+    @classmethod
+    def of(cls, seed: int) -> Improvised:
+        chance = random.Random(seed)
+        manager = ("dependent", "dependent", "independent", "serial", "supercedent")[seed % 5]
+        queues = PROJECTS if chance.random() < 0.7 else {}
+        layout = plays.PlayLayout(JOBS, chance.random() < 0.2, queues, {"one": 1 + seed % 2})
+        play = plays.Play(manager=manager, window=chance.choice((0, 1, 3, 20)), layout=layout)
+        play.texts = {"q": chance.choice(("unit more", "broken"))}
+        if chance.random() < 0.3:
+            play.pipeline = replace(play.pipeline, disable_after=2, dequeue_on_new_patchset=False)
+        return cls(chance, play)
+
+    def acts(self, *events: Event) -> None:
+        """One turn, and what must hold after it."""
+        before, play = self.play.state, self.play
+        play.act(*events)
+        for event in events:
+            self._twice_is_once(event, before)
+        self._is_settled()
+        play.state = self.kept.kept(play.state)
+
+    def _twice_is_once(self, event: Event, before: object) -> None:
+        first, second = list[Action](), list[Action]()
+        once = absorb(before, event, self.play.world, first)  # type: ignore[arg-type]  # a state
+        twice = absorb(once, event, self.play.world, second)
+        assert twice == once, f"{event} counts twice"
+        names = {_name(action) for action in first}
+        assert {_name(action) for action in second} <= names, f"{event} asks twice"
+
+    def _is_settled(self) -> None:
+        asked = list[Action]()
+        again = settle(self.play.state, self.play.world, asked)
+        if not unfinished(list(self.play.asked)):
+            assert (again, asked) == (self.play.state, []), "what is settled is not settled"
+
+    # --- what may happen
+
+    def step(self) -> None:
+        play = self.play
+        may = [self._proposes, self._proposes, self._by_hand, self._withdraws, self._again]
+        may += [self._merged] * 4 * bool(play.merging) + [self._ended] * 6 * bool(play.running)
+        may += [self._landed] * 4 * bool(play.landing)
+        self.chance.choice(may)()
+
+    def _proposes(self) -> None:
+        self.count += 1
+        open = [s.change.key for s in self.play.standings.values() if s.open]
+        needs = (self.chance.choice(open),) if open and self.chance.random() < 0.3 else ()
+        project = self.chance.choice([*PROJECTS])
+        files = ("f", "zuul.yaml") if self.chance.random() < 0.3 else ("f",)
+        change = self.play.change(f"t{self.count}", project=project, files=files, commit=f"{self.count:040x}")
+        self._seen(Standing(replace(change, needs=needs)))
+
+    def _again(self) -> None:
+        """A newer patchset."""
+        if open := [s for s in self.play.standings.values() if s.open]:
+            self.count += 1
+            standing = self.chance.choice(open)
+            self._seen(Standing(replace(standing.change, commit=f"{self.count:040x}")))
+
+    def _seen(self, standing: Standing) -> None:
+        change = standing.change
+        self.play.standings[change.key] = standing
+        self.acts(TriggerEvent(EventKind.PROPOSED, change, f"proposed{self.count}"))
+        if self.chance.random() < 0.8:
+            self.play.standings[change.key] = replace(standing, approved=change.commit)
+            self.acts(TriggerEvent(EventKind.APPROVED, change, f"approved{self.count}"))
+
+    def _withdraws(self) -> None:
+        open = [key for key, s in self.play.standings.items() if s.open]
+        if open and self.chance.random() < 0.3:
+            standing = self.play.standings[key := self.chance.choice(open)]
+            self.play.standings[key] = replace(standing, open=False)
+            self.acts(TriggerEvent(EventKind.ABANDONED, standing.change, f"gone{self.count}"))
+
+    def _by_hand(self) -> None:
+        standings = list(self.play.standings.values())
+        if not standings or self.chance.random() < 0.5:
+            return
+        self.count += 1
+        chosen = self.chance.sample(standings, k=min(2, len(standings)))
+        change = chosen[0].change
+        works: list[Managed] = [
+            Dequeue(change.key),
+            Enqueue(change, f"hand{self.count}", unapproved=True),
+            Promote(tuple(s.change.key for s in chosen), f"hand{self.count}", unapproved=True),
+            LayoutChanged("another"),
+        ]
+        self.acts(self.chance.choice(works))
+
+    def _merged(self, *, good: bool = False) -> None:
+        work = self.play.merging.pop(self.chance.choice(sorted(self.play.merging))).work
+        if not good and self.chance.random() < 0.15:
+            guilty = self.chance.choice(work.chain).item
+            self.acts(MergeAnswer(work.buildset, False, guilty, "conflicts in f"))
+            return
+        merged = {item.project: {"master": "+".join(i.commit for i in work.chain)} for item in work.chain}
+        texts = {p: {"master": {"zuul.yaml": self.play.texts[p]}} for p in work.config_paths if p in self.play.texts}
+        self.acts(MergeAnswer(work.buildset, True, state=RepoState(work.chain, {}, merged), config=texts))
+
+    def _ended(self, *, good: bool = False) -> None:
+        spec = self.play.running[self.chance.choice(sorted(self.play.running))].spec
+        if spec.job.name == "serves" and self.chance.random() < 0.6:
+            self.acts(BuildPaused(spec.buildset, "serves", spec.build, {"at": "here"}))
+            return
+        del self.play.running[spec.build]
+        result = "SUCCESS" if good else self.chance.choice(("SUCCESS", "SUCCESS", "SUCCESS", "FAILURE", None))
+        data = {"zuul": {"artifacts": [{"name": "image", "url": "http://i/"}]}} if spec.job.provides else {}
+        outcome = BuildOutcome(spec.build, result, data=data, start_ms=1_000, end_ms=63_000)
+        self.acts(BuildEnded(spec.buildset, spec.job.name, outcome))
+
+    def _landed(self, *, good: bool = False) -> None:
+        work = self.play.landing.pop(self.chance.choice(sorted(self.play.landing))).work
+        how = "ok" if good else self.chance.choice(("ok", "ok", "ok", "moved", "refused"))
+        known = self.play.standings[work.change.key]
+        if how == "ok" and known.change.commit == work.change.commit:
+            self.play.standings[work.change.key] = replace(known, open=False, landed=True)
+        self.acts(LandAnswer(work.buildset, how == "ok", how == "moved", "no" if how == "refused" else ""))
+
+    def ends_well(self) -> None:
+        """Whoever is asked answers, and with good news, until nobody is asked any more."""
+        play = self.play
+        for _ in range(DRAINED_WITHIN):
+            if play.landing:
+                self._landed(good=True)
+            elif play.merging:
+                self._merged(good=True)
+            elif play.running:
+                self._ended(good=True)
+            else:
+                self.acts(LayoutChanged("the same"))
+                if not (play.landing or play.merging or play.running):
+                    return
+        raise AssertionError(f"not at its end: {play.queue}")
+
+
+def _name(action: Action) -> object:
+    """The same for what is done once, however often it is asked for."""
+    match action:
+        case Record(item, result, _):
+            return item.id, result
+        case Supersede():
+            return action
+        case _:
+            return type(action), action.id
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 20))
+def test_whatever_happens_a_state_is_settled_and_is_what_was_written(first: int) -> None:
+    for seed in range(first, first + 20):
+        play = Improvised.of(seed)
+        try:
+            for _ in range(ACTS):
+                play.step()
+            play.ends_well()
+            assert play.play.queue == [], "somebody waits, and nobody is asked for anything"
+            assert not [path for path in play.kept.entries if "/item/" in path], "records are left"
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
