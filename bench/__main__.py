@@ -16,6 +16,7 @@ from bench.isolation import BUILDS
 from bench.isolation import measure as isolation
 from bench.layouts import measure as layout_cost
 from bench.merge import measure
+from bench.objects import measure as objects
 from bench.queues.rebalance import rebalance
 from bench.queues.tables import latency as queue_latency
 from bench.queues.tables import memory as queue_memory
@@ -163,6 +164,14 @@ def inventories() -> Table:
     return table
 
 
+def beside_a_table() -> Table:
+    title = "The inventory beside a table of PostgreSQL (aims: 5x for the objects, 20x for a page)"
+    table = Table("what", "PostgreSQL", "SQLite", title=title)
+    for row in objects():
+        table.add_row(*row)
+    return table
+
+
 def walls() -> Table:
     table = Table("walls", "wall s", "CPU s", title=f"An empty job, mean of {BUILDS} (aim: 0.3 s more than none)")
     for name, (wall_s, cpu_s) in isolation().items():
@@ -187,3 +196,4 @@ if __name__ == "__main__":
     for queues in (queue_throughput, queue_latency, rebalance, queue_memory):
         console.print(queues())
     console.print(inventories())
+    console.print(beside_a_table())

@@ -39,6 +39,10 @@ class Pages(Watched):
         self._keep(path, found)
         return found
 
+    def leased(self, path: str) -> bool:
+        """As everywhere: those that were there at the start are gone."""
+        return path in self._leased
+
     def under(self, prefix: str) -> tuple[Entry, ...]:
         below = self._read(f"{_COLUMNS} where path > ? and path < ?", (f"{prefix}/", f"{prefix}0"))
         own = self.get(prefix)

@@ -56,8 +56,10 @@ class Staged:
         return tuple(self._stage(op) for op in ops)
 
     def _leased(self, path: str) -> bool:
-        entry = self.get(path)
-        return entry is not None and entry.lease is not None
+        if path in self.entries:
+            entry = self.entries[path]
+            return entry is not None and entry.lease is not None
+        return self.tree.leased(path)
 
     def _above(self, path: str) -> bool:
         """Is anything below `path`?"""
@@ -145,6 +147,11 @@ class Watched(ABC):
 
     @abstractmethod
     def get(self, path: str) -> Entry | None: ...
+
+    def leased(self, path: str) -> bool:
+        """Return whether there is an entry with a lease."""
+        entry = self.get(path)
+        return entry is not None and entry.lease is not None
 
     @abstractmethod
     def under(self, prefix: str) -> tuple[Entry, ...]:

@@ -88,3 +88,37 @@ async def test_an_inventory_is_kept_by_typing(tmp_path: Path) -> None:
         assert "RUNM_PARTITION  part0" in await shell("helpenv")
     assert await Shell(address, tmp_path)("fsck", "--store", store) == "0 findings"
     assert "is it running there" in await Shell(address, tmp_path)("provider list", status=14)
+
+
+async def test_many_are_imported_and_exported(tmp_path: Path) -> None:
+    """A file of some hundred rows with some bad ones; done again, changed, and moved to another partition."""
+    lines = ["name,rack,tags"] + [f"m{n:03},{n % 7},fast" for n in range(250)]
+    lines[101], lines[201] = ",7,", f"m{'x' * 300},1,"
+    (tmp_path / "broken.csv").write_text("\n".join(lines))
+    lines[101] = "m100,7,"
+    (tmp_path / "machines.csv").write_text("\n".join(lines))
+    store = f"sqlite:///{tmp_path / 'inventory.sqlite'}"
+    async with service(tmp_path, "--store", store, identity="verify") as address:
+        shell = Shell(address, tmp_path)
+        for name in ("part0", "part1"):
+            await shell("partition", "create", stdin=f"name: {name}")
+        read = ("import", "-t", "runm.machine", "-f")
+        assert "broken.csv:102: name must be there" in await shell(*read, str(tmp_path / "broken.csv"), status=1)
+        said = await shell(*read, str(tmp_path / "machines.csv"), status=1)
+        assert "249 created, 0 updated, 0 unchanged, 1 refused" in said
+        assert "machines.csv:202: name has 301 bytes; at most 255 are allowed" in said
+        again = await shell(*read, str(tmp_path / "machines.csv"), status=1)
+        assert "0 created, 0 updated, 249 unchanged, 1 refused" in again
+        lines[1], lines[201] = "m000,9,fast new", "m200,1,"
+        (tmp_path / "machines.csv").write_text("\n".join(lines))
+        refused = await shell(*read, str(tmp_path / "machines.csv"), status=1)
+        assert "1 created, 0 updated, 248 unchanged, 1 refused" in refused and "m000 is there and differs" in refused
+        changed = await shell(*read, str(tmp_path / "machines.csv"), "--update")
+        assert "0 created, 1 updated, 249 unchanged, 0 refused" in changed
+        for format in ("csv", "json", "yaml"):
+            file = str(tmp_path / f"copy.{format}")
+            await shell("export", "--filter", "rack=3", "-o", file, "--no-uuid", "--format", format)
+            there = {"RUNM_PARTITION": "part1"}
+            expected = "36 created" if format == "csv" else "0 created, 0 updated, 36 unchanged"
+            assert expected in await shell("import", "-f", file, **there)
+        assert len((await shell("object", "list", "--json", RUNM_PARTITION="part1")).split('"name"')) == 37

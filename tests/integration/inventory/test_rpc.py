@@ -80,6 +80,28 @@ async def test_what_the_additions_offer() -> None:
         assert (await client.GetObject(type="runm.machine", name="m9")).generation == changed.generation
 
 
+async def test_steps_are_done_in_parts() -> None:
+    """Each as if it were alone, in few commits; what is refused is told by its number, and nothing else of its part."""
+    async with served() as client:
+        await a_site(client)
+        steps = [machine(f"m{n}", "fast", zone=f"z{n}") for n in range(300)]
+        steps[7], steps[150] = machine("m8", zone="again"), machine("")
+        answer = await client.Apply(steps=steps, in_parts=True)
+        told = {one.step: one.status for one in answer.failures}
+        assert told.keys() <= {7, 8, 150} and told[150] == "INVALID_ARGUMENT" and len(told) == 2
+        assert set(told.values()) == {"INVALID_ARGUMENT", "ALREADY_EXISTS"}
+        assert [n for n, one in enumerate(answer.objects) if not one.uuid] == sorted(told)
+        page = await client.Search(limit=1_000)
+        assert len(page.objects) == 298 and page.revision <= answer.revision + 1
+        both = [pb.Step(delete=pb.Removal(uuid=page.objects[0].uuid)), pb.Step(update=pb.Patch(uuid="f" * 32))]
+        gone = await client.Apply(steps=both, in_parts=True)
+        assert [(one.step, one.status) for one in gone.failures] == [(1, "NOT_FOUND")]
+        assert await refusal(client.Apply(steps=[machine("x")] * 1_001, in_parts=True)) == "INVALID_ARGUMENT"
+        assert (
+            await refusal(client.Apply(steps=[machine("x")], in_parts=True, validate_only=True)) == "INVALID_ARGUMENT"
+        )
+
+
 async def test_types_and_partitions_are_administered() -> None:
     async with served() as client:
         await a_site(client)

@@ -45,6 +45,11 @@ def partition(file: str) -> pb.Partition:
 def described(file: str, type: str) -> pb.Object:
     """Of a type, or of the type it says (`object_type`).  Raises UserError."""
     name, found = read(file)
+    return object_of(name, found, type)
+
+
+def object_of(name: str, found: Mapping[str, Any], type: str) -> pb.Object:  # YAML or JSON
+    """Return what a mapping describes; `name` is what to call it.  Raise UserError."""
     known: tuple[str, ...] = ("partition", "project", "name", "uuid", "tags", "properties")
     needed: tuple[str, ...] = ("name",)
     if type == PROVIDER:

@@ -105,7 +105,10 @@ def group(name: str, type: str, what: str) -> click.Group:
     @click.option("--limit", type=click.IntRange(1), default=None, help="At most so many.")
     @connected
     def list_(said: Connection, filters: tuple[str, ...], sort: tuple[str, ...], limit: int | None) -> None:
-        tables.objects(said, list(search(said.open(), wanted(filters, type), sort, limit or 0)))
+        found = list(search(said.open(), wanted(filters, type), sort, limit or 0))
+        if not sort and limit is None:  # the order of an index says nothing to people
+            found.sort(key=lambda one: (one.partition, one.type, one.project, one.name))
+        tables.objects(said, found)
 
     @commands.command("get", help="Show one, by uuid or name.")
     @click.argument("named", metavar="UUID-OR-NAME")

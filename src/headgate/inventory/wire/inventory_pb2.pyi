@@ -188,22 +188,36 @@ class Step(_message.Message):
     def __init__(self, create: _Optional[_Union[Object, _Mapping]] = ..., update: _Optional[_Union[Patch, _Mapping]] = ..., delete: _Optional[_Union[Removal, _Mapping]] = ...) -> None: ...
 
 class ApplyRequest(_message.Message):
-    __slots__ = ("session", "steps", "validate_only")
+    __slots__ = ("session", "steps", "validate_only", "in_parts")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    IN_PARTS_FIELD_NUMBER: _ClassVar[int]
     session: Session
     steps: _containers.RepeatedCompositeFieldContainer[Step]
     validate_only: bool
-    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., validate_only: bool = ...) -> None: ...
+    in_parts: bool
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., validate_only: bool = ..., in_parts: bool = ...) -> None: ...
 
 class ApplyResponse(_message.Message):
-    __slots__ = ("objects", "revision")
+    __slots__ = ("objects", "revision", "failures")
     OBJECTS_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
     objects: _containers.RepeatedCompositeFieldContainer[Object]
     revision: int
-    def __init__(self, objects: _Optional[_Iterable[_Union[Object, _Mapping]]] = ..., revision: _Optional[int] = ...) -> None: ...
+    failures: _containers.RepeatedCompositeFieldContainer[Failure]
+    def __init__(self, objects: _Optional[_Iterable[_Union[Object, _Mapping]]] = ..., revision: _Optional[int] = ..., failures: _Optional[_Iterable[_Union[Failure, _Mapping]]] = ...) -> None: ...
+
+class Failure(_message.Message):
+    __slots__ = ("step", "status", "detail")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    status: str
+    detail: str
+    def __init__(self, step: _Optional[int] = ..., status: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class HistoryRequest(_message.Message):
     __slots__ = ("session", "uuid")

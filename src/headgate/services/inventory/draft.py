@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -261,16 +261,39 @@ def owned(object: Object, caller: Caller) -> Object | None:
     return object if caller.admin or not object.project or object.project == caller.project else None
 
 
-def parts(objects: Sequence[Object]) -> Iterator[list[str]]:
-    """Uuids of objects, as many together as can be deleted in one commit."""
-    part: list[str] = []
-    room = OPS_MAX - RESERVED_OPS
-    for one in objects:
-        needed = len(one.properties) + len(one.tags) + 3  # and the record, the name, the history
-        if needed > room:
-            yield part
-            part, room = [], OPS_MAX - RESERVED_OPS
-        part.append(one.uuid)
-        room -= needed
-    if part:
-        yield part
+def parts(objects: Sequence[Object]) -> list[list[str]]:
+    """Return uuids of objects, as many together as can be deleted in one commit."""
+    sizes = [len(one.properties) + len(one.tags) + 3 for one in objects]  # and the record, the name, the history
+    return [[objects[number].uuid for number in part] for part in _packed(sizes)]
+
+
+def numbered_parts(steps: Sequence[Step]) -> list[list[int]]:
+    """Return the numbers of steps, as many together as surely fit into one commit, or one alone."""
+    return _packed([_ops_max(step) for step in steps])
+
+
+def _ops_max(step: Step) -> int:
+    """Return how many operations a step needs at most."""
+    match step:
+        case Create(object):
+            return len(object.properties) + len(object.tags) + 3
+        case Update():
+            tags = len(step.add_tags) + len(step.remove_tags)
+            return 2 * (len(step.set_properties) + 1) + len(step.remove_properties) + tags + 4
+        case Remove():
+            return names.ATTRIBUTES_MAX + 3
+        case _:
+            assert_never(step)
+
+
+def _packed(sizes: Sequence[int]) -> list[list[int]]:
+    """Return numbers from 0, in order, as many together as have room in one commit."""
+    found: list[list[int]] = []
+    room = 0
+    for number, size in enumerate(sizes):
+        if not found or size > room:
+            found.append([])
+            room = OPS_MAX - RESERVED_OPS
+        found[-1].append(number)
+        room -= size
+    return found

@@ -18,8 +18,8 @@ from headgate.inventory.names import Invalid
 from headgate.inventory.permissions import hidden, visible
 from headgate.map.inventory.places import InventoryMap
 from headgate.services.inventory.admin import Admin
-from headgate.services.inventory.draft import Remove, Step, owned, parts
-from headgate.services.inventory.errors import Broad, Denied, Expired, NotFound, Stale, Unmet
+from headgate.services.inventory.draft import Remove, Step, numbered_parts, owned, parts
+from headgate.services.inventory.errors import Broad, Denied, Expired, NotFound, Refused, Stale, Unmet
 from headgate.services.inventory.facts import Basis, Facts
 from headgate.services.inventory.journal import Commit, Journal
 from headgate.services.inventory.lanes import Condition, Position, Query
@@ -27,6 +27,7 @@ from headgate.services.inventory.paging import Token, after_marker, changes_fact
 from headgate.services.inventory.search import DEFAULTS, Bounds, Found, Moment, Plan, Search
 from headgate.services.inventory.writer import Writer, Written
 from headgate.store.store import Store
+from headgate.store.types import TooLarge
 
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1_000
 """Objects of one page."""
@@ -34,10 +35,14 @@ EVERY_MAX_S = 60.0
 """Of an answer that is not in pages."""
 TOLD_MAX = 100
 """Changes told to a watcher at a time."""
+PARTS_MAX = 16
+"""Commits of one request that are under way at a time."""
 CONDITIONS_MAX = 200
 """Filters x partitions x types of one search."""
 
 
+Outcome = tuple[Object, int] | Exception | None
+"""Of one step: the object and its generation, or why it was refused."""
 _Rules = dict[tuple[str, str], dict[str, Definition | None]]
 """(partition, type) -> kind -> definition."""
 
@@ -267,6 +272,35 @@ class Inventory:
         written = await self._writer.apply(caller, steps, validate_only=validate_only)
         objects = [(await self._seen(one, caller), generation) for one, generation in written.objects]
         return Written(tuple(objects), written.revision)
+
+    async def apply_in_parts(self, caller: Caller, steps: Sequence[Step]) -> tuple[list[Outcome], int]:
+        """Do each step as if it were alone, in as few commits as they fit into, several at a time and in no order.
+
+        Return for each what became of it, or why it was refused; and the latest moment of those that were done.
+        """
+        outcomes: list[Outcome] = [None] * len(steps)
+        revisions = [0]
+        places = asyncio.Semaphore(PARTS_MAX)
+
+        async def one(numbers: Sequence[int]) -> None:
+            async with places:
+                await self._search.turns.turn()
+                try:
+                    written = await self.apply(caller, [steps[number] for number in numbers])
+                except (Refused, Invalid, TooLarge) as error:
+                    if len(numbers) == 1:
+                        outcomes[numbers[0]] = error
+                        return
+                else:
+                    revisions.append(written.revision)
+                    for number, made in zip(numbers, written.objects, strict=True):
+                        outcomes[number] = made
+                    return
+            for number in numbers:  # which of them was it?
+                await one([number])
+
+        await asyncio.gather(*(one(numbers) for numbers in numbered_parts(steps)))
+        return outcomes, max(revisions)
 
     async def remove(self, caller: Caller, uuids: Sequence[str]) -> int:
         """How many of them there were.  In as few commits as they fit into; nothing when one is not the caller's.

@@ -241,6 +241,8 @@ class Search:
     def _claimed(self, query: Query, going: Sequence[Lane], number: int, object: Object) -> bool:
         """Return whether a match is told by this lane: it is one of its condition, and in none before it."""
         lane = going[number]
+        if len(going) == 1 and (lane.condition is None or len(query.conditions) == 1):
+            return True
         if lane.condition is not None and not lane.condition.matches(query.shown(object)):
             return False
         first = self._first(query, going[:number], object) if number else None

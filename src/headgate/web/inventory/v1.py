@@ -16,15 +16,18 @@ from headgate.inventory.model import Caller, Object
 from headgate.inventory.names import Invalid
 from headgate.inventory.wire import inventory_pb2 as pb
 from headgate.services.inventory.draft import Create, Remove, Step, Update
+from headgate.services.inventory.errors import Refused
 from headgate.services.inventory.inventory import Inventory
 from headgate.services.inventory.journal import Commit
 from headgate.web.inventory.identity import Call, Said, Sessions
+from headgate.web.inventory.status import status
 
 PORTION_MAX = 100
 """Objects of an answer that are put in words before others come."""
 QUIET_S = 15.0
 """A watch says at least this often how far it is."""
 STEPS_MAX = 100
+PARTED_STEPS_MAX = 1_000
 FILTERS_MAX = 100
 VALUES_MAX = 1_000
 """In one list of a filter."""
@@ -73,11 +76,40 @@ class Additions:
 
     async def Apply(self, call: Call, request: pb.ApplyRequest) -> pb.ApplyResponse:
         caller = await self._caller(call, request.session)
-        if len(request.steps) > STEPS_MAX:
-            raise Invalid(f"there are {len(request.steps)} steps; at most {STEPS_MAX} are done at once")
+        most = PARTED_STEPS_MAX if request.in_parts else STEPS_MAX
+        if len(request.steps) > most:
+            raise Invalid(f"there are {len(request.steps)} steps; at most {most} are done at once")
+        if request.in_parts:
+            return await self._in_parts(caller, request)
         steps = [await self._step(caller, one) for one in request.steps]
         written = await self._inventory.apply(caller, steps, validate_only=request.validate_only)
         return pb.ApplyResponse(objects=[message(*one) for one in written.objects], revision=written.revision)
+
+    async def _in_parts(self, caller: Caller, request: pb.ApplyRequest) -> pb.ApplyResponse:
+        """Raise Invalid when nothing of it can be done."""
+        if request.validate_only:
+            raise Invalid("validate_only is for steps that are done together, not in parts")
+        if not request.steps:
+            raise Invalid("there is nothing to do: give at least one step")
+        steps: list[Step] = []
+        numbers: list[int] = []
+        failures: dict[int, Exception] = {}
+        for number, one in enumerate(request.steps):
+            try:
+                steps.append(await self._step(caller, one))
+                numbers.append(number)
+            except (Refused, Invalid) as error:
+                failures[number] = error
+        outcomes, revision = await self._inventory.apply_in_parts(caller, steps)
+        objects = [pb.Object() for _ in request.steps]
+        for number, outcome in zip(numbers, outcomes, strict=True):
+            if isinstance(outcome, tuple):
+                objects[number] = message(*outcome)
+            else:
+                failures[number] = outcome or Invalid("nothing became of it")
+        told = [(number, status(error)) for number, error in sorted(failures.items())]
+        said = [pb.Failure(step=number, status=one.code.name, detail=one.detail) for number, one in told]
+        return pb.ApplyResponse(objects=objects, revision=revision, failures=said)
 
     async def History(self, call: Call, request: pb.HistoryRequest) -> pb.HistoryResponse:
         caller = await self._caller(call, request.session)

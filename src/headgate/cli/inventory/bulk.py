@@ -1,0 +1,180 @@
+"""Many objects at once: import and export."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
+from typing import IO
+
+import click
+
+from headgate.base.errors import UserError
+from headgate.cli.inventory import rows
+from headgate.cli.inventory.client import Client, Connection, connected
+from headgate.cli.inventory.objects import filtered, search, wanted
+from headgate.cli.inventory.rows import Row
+from headgate.inventory.names import normal
+from headgate.inventory.wire import inventory_pb2 as pb
+
+STEPS_MAX = 500
+"""Of one request; a request has at most 4 MB."""
+STEPS_SIZE_MAX_BYTES = 2_000_000
+NAMES_MAX = 100
+"""Objects that are looked up at a time."""
+SHOWN_MAX = 20
+TAKEN = "ALREADY_EXISTS"
+
+_format = click.option(
+    "--format", type=click.Choice(rows.FORMATS), default=None, help="Default: as the name of the file ends."
+)
+
+
+@click.command("import")
+@click.option("--file", "-f", default="-", metavar="FILE", help="Default: standard input.")
+@_format
+@click.option("--type", "-t", default="", metavar="TYPE", help="Of rows that do not say theirs.")
+@click.option("--update", is_flag=True, help="Change objects that are there and differ; else they are refused.")
+@connected
+def import_(said: Connection, file: str, format: str | None, type: str, update: bool) -> None:
+    """Create objects from CSV, JSON (one a line, or an array) or YAML; what is there already stays as it is.
+
+    Rows are done in parts; those that are refused are named, all others are done, and importing the file again does
+    what is left.  The exit status is 1 if one was refused.
+    """
+    format = rows.format_of(file, format or "")
+    done = _Import(said.open(), update=update)
+    try:
+        with _opened(file, "r") as source:
+            try:
+                for part in _parts(rows.read(source, "standard input" if file == "-" else file, format, type)):
+                    done.take(part)
+            finally:
+                if not said.quiet:
+                    click.echo(done.text())
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}") from error
+    sys.exit(1 if done.counts["refused"] else 0)
+
+
+@click.command("export")
+@filtered
+@_format
+@click.option("--output", "-o", "file", default="-", metavar="FILE", help="Default: standard output.")
+@click.option("--no-uuid", is_flag=True, help="Without uuids: to make others like them.")
+@connected
+def export(said: Connection, filters: tuple[str, ...], format: str | None, file: str, no_uuid: bool) -> None:
+    """Write objects as CSV, JSON (one a line) or YAML, as `import` reads them."""
+    format = rows.format_of(file, format or "")
+    found = sorted(search(said.open(), wanted(filters, "")), key=lambda one: (one.partition, one.type, one.name))
+    try:
+        with _opened(file, "w") as target:
+            rows.write(target, found, format, uuids=not no_uuid)
+    except OSError as error:
+        raise UserError(f"{file}: cannot be written: {error.strerror}") from error
+
+
+def _opened(file: str, mode: str) -> AbstractContextManager[IO[str]]:
+    """Open it as it is: lines may end within a value."""
+    if file == "-":
+        return nullcontext(sys.stdin if mode == "r" else sys.stdout)
+    return open(file, mode, encoding="utf-8", newline="")
+
+
+def _parts(found: Iterator[Row]) -> Iterator[list[Row]]:
+    """Yield as many together as one request can hold."""
+    part: list[Row] = []
+    size_bytes = 0
+    for row in found:
+        more = row[1].ByteSize()
+        if part and (len(part) >= STEPS_MAX or size_bytes + more > STEPS_SIZE_MAX_BYTES):
+            yield part
+            part, size_bytes = [], 0
+        part.append(row)
+        size_bytes += more
+    if part:
+        yield part
+
+
+class _Import:
+    """One file; what became of its rows."""
+
+    def __init__(self, client: Client, *, update: bool) -> None:
+        self._client, self._update = client, update
+        self.counts: Counter[str] = Counter()
+
+    def take(self, part: Sequence[Row]) -> None:
+        taken = self._apply(part, [pb.Step(create=one) for _, one in part], "created")
+        if taken:
+            self._compare([part[number] for number in taken], taken)
+
+    def text(self) -> str:
+        return ", ".join(f"{self.counts[what]} {what}" for what in ("created", "updated", "unchanged", "refused"))
+
+    def _apply(self, part: Sequence[Row], steps: Sequence[pb.Step], what: str) -> dict[int, str]:
+        """Do the steps; return those whose objects are there already, and what was said of them."""
+        answer = self._client.call("Apply", steps=steps, in_parts=True)
+        taken = {}
+        for failure in answer.failures:
+            if failure.status == TAKEN and what == "created":
+                taken[failure.step] = failure.detail
+            else:
+                self._refused(part[failure.step], failure.detail)
+        self.counts[what] += len(steps) - len(answer.failures)
+        return taken
+
+    def _compare(self, part: Sequence[Row], why: dict[int, str]) -> None:
+        """Objects that are there already: as the row says, to be changed, or refused."""
+        there: dict[tuple[str, str], list[pb.Object]] = {}
+        for old in self._there([one for _, one in part]):
+            there.setdefault((old.type, old.name), []).append(old)
+        changed: list[Row] = []
+        patches: list[pb.Step] = []
+        for (where, one), detail in zip(part, why.values(), strict=True):
+            same = there.get((one.type, one.name), [])
+            same = [old for old in same if one.project in ("", old.project) and normal(one.uuid) in ("", old.uuid)]
+            if len(same) != 1:
+                self._refused((where, one), detail)
+                continue
+            old = same[0]
+            if one.properties == old.properties and sorted(one.tags) == sorted(old.tags):
+                self.counts["unchanged"] += 1
+            elif self._update:
+                changed.append((where, one))
+                patches.append(pb.Step(update=_patch(old, one)))
+            else:
+                self._refused((where, one), f"{one.type} {one.name} is there and differs; --update changes it")
+        if patches:
+            self._apply(changed, patches, "updated")
+
+    def _there(self, named: Sequence[pb.Object]) -> list[pb.Object]:
+        """Return those of the same types and names."""
+        found: list[pb.Object] = []
+        left = iter(named)
+        while some := list(islice(left, NAMES_MAX)):
+            filters = [pb.Filter(types=[one.type], name=one.name, project=one.project) for one in some]
+            for filter, one in zip(filters, some, strict=True):
+                filter.partitions.extend([one.partition] if one.partition else [])
+            found += search(self._client, filters)
+        return found
+
+    def _refused(self, row: Row, why: str) -> None:
+        self.counts["refused"] += 1
+        if self.counts["refused"] <= SHOWN_MAX:
+            click.echo(f"headgate: {row[0]}: {why}", err=True)
+        elif self.counts["refused"] == SHOWN_MAX + 1:
+            click.echo("headgate: more are refused, and only counted", err=True)
+
+
+def _patch(old: pb.Object, new: pb.Object) -> pb.Patch:
+    """Return what makes the one the other; if it changes meanwhile it is refused."""
+    patch = pb.Patch(uuid=old.uuid, expected_generation=old.generation)
+    for key, value in new.properties.items():
+        if old.properties.get(key, None) != value:
+            patch.set_properties[key] = value
+    patch.remove_properties.extend(sorted(key for key in old.properties if key not in new.properties))
+    patch.add_tags.extend(sorted(set(new.tags) - set(old.tags)))
+    patch.remove_tags.extend(sorted(set(old.tags) - set(new.tags)))
+    return patch

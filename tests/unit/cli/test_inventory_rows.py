@@ -1,0 +1,89 @@
+"""Files of objects: what is written is read again, and bad ones are told by their line."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.base.errors import UserError
+from headgate.cli.inventory import rows
+from headgate.inventory.wire import inventory_pb2 as pb
+
+letters = st.characters(exclude_categories=("Cs", "Cc")) | st.sampled_from("\n\t,;' ")
+texts = st.text(letters, min_size=1, max_size=6)
+keys = texts | st.sampled_from(("name", "tags", "property:name", "uuid", "object_type"))
+values = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=6) | st.sampled_from(
+    ("", '"', '"x"', "=1", " ")
+)
+described = st.builds(
+    pb.Object,
+    type=texts,
+    name=texts,
+    uuid=st.sampled_from(("", "a" * 32)),
+    project=st.sampled_from(("", "blue")),
+    properties=st.dictionaries(keys, values, max_size=3),
+    tags=st.lists(texts, max_size=2, unique=True).map(sorted),
+)
+
+
+@pytest.mark.parametrize("format", rows.FORMATS)
+@given(st.lists(described, max_size=4))
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_what_is_written_is_read_again(format: str, found: list[pb.Object]) -> None:
+    target = io.StringIO(newline="")
+    rows.write(target, found, format, uuids=True)
+    again = [one for _, one in rows.read(io.StringIO(target.getvalue(), newline=""), "f", format, "")] if found else []
+    assert again == found
+
+
+def test_people_s_tables_are_read() -> None:
+    text = "\ufeffname,rack,tags,note\nm1,7,fast 'two words',\nm2,,,\"a,b\"\n\n"
+    found = [(where, one.name, dict(one.properties), list(one.tags)) for where, one in read(text, "csv")]
+    assert found == [("f:2", "m1", {"rack": "7"}, ["fast", "two words"]), ("f:3", "m2", {"note": "a,b"}, [])]
+    text = '[{"name": "m1", "properties": {"rack": 7, "on": true}}, {"name": "n", "object_type": "x"}]'
+    assert [(one.type, dict(one.properties)) for _, one in read(text, "json")] == [
+        ("runm.machine", {"rack": "7", "on": "true"}), ("x", {}),
+    ]  # fmt: skip
+    text = "- {name: a, tags: [b]}\n- {name: racks, provider_type: static}\n---\nname: c\n"
+    assert [(one.type, one.name) for _, one in read(text, "yaml")] == [
+        ("runm.machine", "a"), ("runm.machine", "racks"), ("runm.machine", "c"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("format", "text", "why"),
+    [
+        ("csv", "", "is empty"),
+        ("csv", "name,name\na,b\n", "f:1: column 'name' is there twice"),
+        ("csv", "name\na,b\n", "f:2: 2 values for 1 columns"),
+        ("csv", "name,tags\na,'open\n", "f:2: tags: No closing quotation"),
+        ("csv", "rack\n7\n", "f:2: name must be there"),
+        ("csv", 'name,rack\na,"""x"\n', "f:2: rack: what begins with a quote"),
+        ("csv", 'name\n"a\n', "this is no CSV"),
+        ("json", '{"name": "a"}\n{', "f:2: this is no JSON"),
+        ("json", "[" * 100_000, "this is no JSON"),
+        ("json", "7", "f:1: expected a mapping"),
+        ("json", '{"name": "a", "rack": 7}', "f:1: rack is not known"),
+        ("json", '{"name": "a", "tags": "b"}', "f:1: tags is a list"),
+        ("yaml", "a: [", "this is no YAML"),
+        ("yaml", "!!python/object/apply:os.system [true]", "this is no YAML"),
+        ("yaml", "- name: a\n- 7\n", "f: object 2: expected a mapping"),
+    ],
+)
+def test_what_cannot_be_read_is_told_by_its_line(format: str, text: str, why: str) -> None:
+    with pytest.raises(UserError) as refused:
+        read(text, format)
+    assert why in str(refused.value)
+
+
+def test_a_format_that_is_not_said_is_asked_for() -> None:
+    assert rows.format_of("a.CSV", "") == "csv" and rows.format_of("-", "json") == "json"
+    with pytest.raises(UserError, match="--format csv or json or yaml"):
+        rows.format_of("-", "")
+
+
+def read(text: str, format: str) -> list[rows.Row]:
+    return list(rows.read(io.StringIO(text, newline=""), "f", format, "runm.machine"))
