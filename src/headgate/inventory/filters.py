@@ -34,6 +34,13 @@ class Wanted(msgspec.Struct, frozen=True):
     any_tags: tuple[str, ...] = ()
     forbid_tags: tuple[str, ...] = ()
 
+    @property
+    def terms(self) -> int:
+        """Return how many there are in all."""
+        items = len(self.require_items) + len(self.any_items) + len(self.forbid_items)
+        keys = len(self.require_keys) + len(self.any_keys) + len(self.forbid_keys)
+        return items + keys + len(self.require_tags) + len(self.any_tags) + len(self.forbid_tags)
+
     def holds(self, object: Object) -> bool:
         keys, tags = object.properties, object.tags
         return (
@@ -64,6 +71,11 @@ class Filter(msgspec.Struct, frozen=True):
     name: str | None = None
     name_prefix: bool = False
     wanted: Wanted = Wanted()
+
+    @property
+    def terms(self) -> int:
+        """Return about how many comparisons an object may need."""
+        return 1 + self.wanted.terms + len(self.uuids or ()) // 10
 
     def matches(self, object: Object) -> bool:
         return (

@@ -10,12 +10,13 @@ import pytest
 
 from headgate.inventory.filters import Filter, Item, Sort, Wanted
 from headgate.inventory.model import Caller, Object
+from headgate.inventory.names import Invalid
 from headgate.map.inventory import entries
 from headgate.map.inventory.places import InventoryMap
 from headgate.services.inventory.draft import Create, Remove, Update
 from headgate.services.inventory.errors import Broad
 from headgate.services.inventory.inventory import Inventory
-from headgate.services.inventory.search import PORTION_MAX, Bounds
+from headgate.services.inventory.search import PORTION_MAX, PROBED_MAX, Bounds
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import OPS_MAX, Entry, Op, Put
@@ -182,8 +183,8 @@ async def test_a_marker_is_where_an_answer_goes_on_whatever_is_before_it() -> No
 
 
 async def test_nobody_holds_the_loop_for_longer_than_a_portion() -> None:
-    """Six who read everything, in pages, in order, counted, as a stream and as a watch, and one who writes."""
-    async with a_crowd() as (inventory, backend):
+    """Those who read everything, in pages, in order, counted and as a stream, and some who write."""
+    async with a_crowd(bounds=Bounds(page_max_s=600)) as (inventory, backend):
         most, looks, ended = 0, 0, asyncio.Event()
 
         def look() -> None:
@@ -218,6 +219,31 @@ async def test_nobody_holds_the_loop_for_longer_than_a_portion() -> None:
         ended.set()
         assert looks > SIZE * 6 // PORTION_MAX
         assert most <= PORTION_MAX + PORTION_MAX + 4 * OTHERS, most
+
+
+async def test_a_question_of_many_terms_is_answered_in_smaller_portions() -> None:
+    """Looking at an object costs what is asked of it; and there is an end to what can be asked."""
+    async with a_crowd() as (inventory, backend):
+        items = tuple(Item("left", f"{n}") for n in range(2, 900))
+        heavy = [Filter((PARTITIONS[0],), (TYPE,), "blue", wanted=Wanted(require_keys=("dense",), any_items=items))] * 5
+        most, ended, loop = 0, False, asyncio.get_running_loop()
+
+        def look() -> None:
+            nonlocal most
+            most, backend.read = max(most, backend.read), 0
+            if not ended:
+                loop.call_soon(look)
+
+        await inventory.page(ADMIN, [wanted("dense")], limit=1)
+        backend.read = 0
+        look()
+        page = await inventory.page(ADMIN, heavy, limit=100)
+        ended = True
+        assert not page.objects and most <= PROBED_MAX + OTHERS, (
+            "a list that is compared is read once, its objects are not"
+        )
+        with pytest.raises(Invalid, match="at most 5000 can be asked for at once"):
+            await inventory.page(ADMIN, heavy * 2, limit=100)
 
 
 async def test_a_page_shows_its_moment_whatever_was_changed_by_which_index() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 
 import msgspec
 
@@ -13,20 +12,28 @@ from headgate.inventory import filters, names
 from headgate.inventory.expressions import Expression
 from headgate.inventory.filters import Filter, Sort
 from headgate.inventory.journal import Change, Event
-from headgate.inventory.model import Caller, Definition, Object
+from headgate.inventory.model import Caller, Object
 from headgate.inventory.names import Invalid
-from headgate.inventory.permissions import hidden, visible
+from headgate.inventory.permissions import visible
 from headgate.map.inventory.places import InventoryMap
 from headgate.services.inventory.admin import Admin
 from headgate.services.inventory.draft import Remove, Step, numbered_parts, owned, parts
-from headgate.services.inventory.errors import Broad, Denied, Expired, NotFound, Refused, Stale, Unmet
+from headgate.services.inventory.errors import Broad, Expired, NotFound, Refused, Stale, Unmet
 from headgate.services.inventory.facts import Basis, Facts
 from headgate.services.inventory.journal import Commit, Journal
-from headgate.services.inventory.lanes import Condition, Position, Query
-from headgate.services.inventory.paging import Token, after_marker, changes_facts, digest, seen, wrong_marker
+from headgate.services.inventory.lanes import Position, Query
+from headgate.services.inventory.questions import (
+    Questions,
+    Token,
+    after_marker,
+    changes_facts,
+    digest,
+    seen,
+    wrong_marker,
+)
 from headgate.services.inventory.search import DEFAULTS, Bounds, Found, Moment, Plan, Search
 from headgate.services.inventory.writer import Writer, Written
-from headgate.store.store import Store
+from headgate.store.store import PORTION_MAX, Store
 from headgate.store.types import TooLarge
 
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1_000
@@ -37,14 +44,8 @@ TOLD_MAX = 100
 """Changes told to a watcher at a time."""
 PARTS_MAX = 16
 """Commits of one request that are under way at a time."""
-CONDITIONS_MAX = 200
-"""Filters x partitions x types of one search."""
-
-
 Outcome = tuple[Object, int] | Exception | None
 """Of one step: the object and its generation, or why it was refused."""
-_Rules = dict[tuple[str, str], dict[str, Definition | None]]
-"""(partition, type) -> kind -> definition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ class Inventory:
         self.facts = Facts(store, places)
         self.journal.on_facts(self.facts.forget)
         self.admin = Admin(self.facts, self.journal, clock, compatible=compatible)
+        self._questions = Questions(self.facts)
         self._writer = Writer(self.facts, self.journal, clock, compatible=compatible)
         self._search = Search(store, places, self.journal, bounds)
 
@@ -118,45 +120,12 @@ class Inventory:
     # ---- searching
 
     async def filter(self, caller: Caller, said: Expression) -> Filter:
-        """With names and patterns resolved, and the caller's partition and project where nothing is said.
-
-        Raises Denied for what is not the caller's, Unmet for a partition or type there is not.
-        """
-        partitions = [await self.partition(one, caller) for one in said.partitions] or [caller.partition]
-        everywhere = caller.admin and caller.partitions is None
-        if foreign := [one for one in partitions if one != caller.partition and not everywhere]:
-            raise Denied(f"{caller.user} may search in the partition of the session only, not in {foreign[0]}")
-        project = None if said.every_project else said.project or caller.project
-        if project != caller.project and not caller.admin:
-            raise Denied(f"{caller.user} may search in project {caller.project} only")
-        return Filter(
-            partitions=tuple(dict.fromkeys(partitions)),
-            types=await self._types(said.types) if said.types else None,
-            project=project,
-            uuids=tuple(names.uuid(one) for one in said.uuids) if said.uuids else None,
-            uuid_prefix=said.uuid_prefix or None,
-            name=said.name if said.name or said.name_prefix else None,
-            name_prefix=said.name_prefix,
-            wanted=said.wanted,
-        )
+        """As `Questions.filter`."""
+        return await self._questions.filter(caller, said)
 
     async def partition(self, named: str, caller: Caller | None = None) -> str:
-        """Return the uuid of a partition given by uuid or name.  Raise Unmet, Invalid.
-
-        With a caller, raise Denied for one that is not open to them, whether there is one or not.
-        """
-        names.name(named, "partition")
-        basis = Basis(self.facts)
-        uuid = names.normal(named) if names.is_uuid(named) else await basis.partition_named(named)
-        known = uuid is not None and await basis.partition(uuid) is not None
-        if caller is not None and caller.partitions is not None and not (known and caller.may_enter(uuid or "")):
-            raise Denied(
-                f"partition {named} is not open to {caller.user}: the credential must name it (the claim `partitions`, "
-                "or L of a certificate), or [inventory] open_partitions must"
-            )
-        if uuid is None or not known:
-            raise Unmet(f"there is no partition {named!r}")
-        return uuid
+        """As `Questions.partition`."""
+        return await self._questions.partition(named, caller)
 
     async def page(
         self,
@@ -172,7 +141,7 @@ class Inventory:
         limit = self._limit(limit)
         asked = digest(caller, any, sorts)
         at = Token.read(token, asked) if token else None
-        query = await self._query(caller, any)
+        query = await self._questions.query(caller, any)
         moment = await self._search.moment(at.revision if at else None)
         plan = Plan(at.plan) if at else await self._search.plan(query)
         if len(plan.chosen) != len(query.conditions):
@@ -208,7 +177,7 @@ class Inventory:
 
         Raise Broad when it takes too long, or for an order that no index has.
         """
-        query = await self._query(caller, any)
+        query = await self._questions.query(caller, any)
         moment, plan = await self._search.moment(None), await self._search.plan(query)
         left = limit or None
         if sorts:
@@ -247,7 +216,7 @@ class Inventory:
 
         An object that comes to match is told as it is, one that no longer does as it was.  Raises Expired.
         """
-        query = await self._query(caller, any)
+        query = await self._questions.query(caller, any)
         if not revision:
             revision = await self.journal.now()
             await self.journal.reach(revision)
@@ -260,7 +229,7 @@ class Inventory:
                     told = []
                     await self._search.turns.turn()
             if changes_facts(commits):
-                query = await self._query(caller, any)
+                query = await self._questions.query(caller, any)
             yield told, reached
 
     # ---- writing
@@ -307,12 +276,20 @@ class Inventory:
 
         Raises NotFound for what is not the caller's, Denied, Stale.
         """
-        wanted = [self.places.objects.by_uuid(uuid).record for uuid in dict.fromkeys(uuids)]
-        read = await self.facts.store.get_many([address.path for address in wanted])
-        found = [address.decode(entry.value) for address, entry in zip(wanted, read, strict=True) if entry]
+        found: list[Object] = []
+        several = list(dict.fromkeys(uuids))
+        for start in range(0, len(several), PORTION_MAX):
+            wanted = [self.places.objects.by_uuid(uuid).record for uuid in several[start : start + PORTION_MAX]]
+            await self._search.turns.turn()
+            read = await self.facts.store.get_many([address.path for address in wanted])
+            found += [address.decode(entry.value) for address, entry in zip(wanted, read, strict=True) if entry]
         if foreign := [one.uuid for one in found if owned(one, caller) is None]:
             raise NotFound(f"there is no object {foreign[0]} that {caller.user} may delete; nothing was deleted")
-        return sum([await self._remove(caller, part) for part in parts(found)])
+        removed = 0
+        for part in parts(found):
+            await self._search.turns.turn()
+            removed += await self._remove(caller, part)
+        return removed
 
     async def _remove(self, caller: Caller, uuids: Sequence[str]) -> int:
         """In one commit; what somebody else deletes meanwhile is not counted."""
@@ -332,60 +309,6 @@ class Inventory:
     async def _seen(self, object: Object, caller: Caller) -> Object:
         definition = await Basis(self.facts).definition(object.partition, object.type, object.kind)
         return visible(object, definition, caller)
-
-    def _shown(self, caller: Caller, rules: _Rules) -> Callable[[Object], Object]:
-        """What the caller may see of any object that a condition is about."""
-
-        def shown(object: Object) -> Object:
-            found = rules.get((object.partition, object.type))
-            if found is None:
-                return object
-            return visible(object, found.get(object.kind, found[""]), caller)
-
-        return shown
-
-    async def _rules(self, about: Iterable[tuple[str, str]]) -> _Rules:
-        """(partition, type) -> kind -> definition; the kind "" is for every kind without one of its own."""
-        basis = Basis(self.facts)
-        found = {}
-        for partition, type in about:
-            kinds = await self.facts.kinds(partition, type)
-            found[partition, type] = {kind: await basis.definition(partition, type, kind) for kind in ("", *kinds)}
-        return found
-
-    async def _types(self, wanted: Sequence[str]) -> tuple[str, ...]:
-        known = [one.code for one in await self.facts.object_types()]
-        found = [
-            code
-            for one in wanted
-            for code in known
-            if (code.startswith(one[:-1]) if one.endswith("*") else code == one)
-        ]
-        if not found:
-            raise Unmet(f"there is no object type {' or '.join(wanted)}; there are {', '.join(known)}")
-        return tuple(dict.fromkeys(found))
-
-    async def _query(self, caller: Caller, any: Sequence[Filter]) -> Query:
-        given = any or [Filter(partitions=(caller.partition,), project=caller.project)]
-        types = {one.code: one.per_project for one in await self.facts.object_types()}
-        conditions = [
-            Condition(partition, type, types[type], one)
-            for one in given
-            for partition, type in product(one.partitions or (caller.partition,), one.types or types)
-            if type in types
-        ]
-        if len(conditions) > CONDITIONS_MAX:
-            raise Invalid(
-                f"this is {len(conditions)} combinations of filter, partition and type; "
-                f"at most {CONDITIONS_MAX} can be searched at once"
-            )
-        rules = await self._rules({(one.partition, one.type) for one in conditions})
-
-        def secret(one: Condition) -> frozenset[str]:
-            found = rules.get((one.partition, one.type), {}).values()
-            return frozenset().union(*(hidden(definition, caller) for definition in found))
-
-        return Query(conditions, types, self._shown(caller, rules), secret)
 
     def _limit(self, limit: int) -> int:
         if limit > LIMIT_MAX:

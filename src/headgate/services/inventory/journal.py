@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right, insort
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from headgate.inventory.journal import Recorded, of_facts
 from headgate.map.inventory.places import InventoryMap
 from headgate.services.inventory.errors import Expired
-from headgate.store.store import Store
+from headgate.store.store import PORTION_MAX, Store
 from headgate.store.types import At, Changed, Conflict, Delete, Entry, Gone, Op, Put, Snapshot, Unavailable
 
 KEPT_MAX = 10_000
@@ -81,7 +81,7 @@ class Journal:
         while True:
             try:
                 async for change in self._store.watch(self._places.journal.path):
-                    self._apply(change)
+                    await self._apply(change)
                     wait_s = 0.1
             except Unavailable:
                 self._told()
@@ -151,13 +151,10 @@ class Journal:
         oldest = self._commits[0].revision if self._commits else self._revision
         return revision < max(oldest, self._floor)
 
-    def _apply(self, change: Snapshot | Changed | Gone) -> None:
+    async def _apply(self, change: Snapshot | Changed | Gone) -> None:
         match change:
             case Snapshot(entries):
-                self._commits, self._by_path, self._size_bytes = [], {}, 0
-                for entry in entries:
-                    self._take(entry)
-                self._told()
+                await self._restart(entries)
             case Changed(entry):
                 self._take(entry)
             case Gone(path):
@@ -169,22 +166,43 @@ class Journal:
         self._complete = genesis in self._by_path
         self._moved.set()
 
+    async def _restart(self, entries: Sequence[Entry]) -> None:
+        """Take up what is there; others come between portions of it."""
+        revision, commits = self._revision, list[Commit]()
+        for number, entry in enumerate(entries, 1):
+            if entry.path == self._places.journal.revision.path:
+                revision = max(revision, entry.version)
+            elif (commit := self._read(entry)) is not None:
+                commits.append(commit)
+            if number % PORTION_MAX == 0:
+                await asyncio.sleep(0)
+        self._commits = sorted(commits)
+        self._by_path = {one.path: one for one in commits}
+        self._size_bytes = sum(len(one.value) for one in commits)
+        self._revision = revision
+        self._told()
+
     def _take(self, entry: Entry) -> None:
         if entry.path == self._places.journal.revision.path:
             self._revision = max(self._revision, entry.version)
             return
-        try:
-            facts = of_facts(entry.value)
-        except ValueError:
-            self._floor = max(self._floor, entry.born)  # what it said is lost: whoever needs it begins anew
+        commit = self._read(entry)
+        if commit is None:
             return
-        commit = Commit(entry.born, entry.path, entry.value, facts)
         if entry.path not in self._by_path:
             self._by_path[entry.path] = commit
             insort(self._commits, commit)
             self._size_bytes += len(commit.value)
-        if facts:
+        if commit.facts:
             self._told()
+
+    def _read(self, entry: Entry) -> Commit | None:
+        """Return the commit; None, if it cannot be read: whoever needs what it said begins anew."""
+        try:
+            return Commit(entry.born, entry.path, entry.value, of_facts(entry.value))
+        except ValueError:
+            self._floor = max(self._floor, entry.born)
+            return None
 
     def _told(self) -> None:
         for listener in self._listeners:

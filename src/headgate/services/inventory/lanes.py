@@ -40,6 +40,11 @@ class Query:
     secret: Callable[[Condition], frozenset[str]] = lambda _: frozenset()
     """Keys of properties that some objects hide from the one who asks: no index of these is looked into."""
 
+    @property
+    def terms(self) -> int:
+        """Return about how many comparisons one object may need."""
+        return sum(one.filter.terms for one in self.conditions)
+
     def matches(self, object: Object) -> bool:
         seen = self.shown(object)
         return any(one.matches(seen) for one in self.conditions)

@@ -23,6 +23,9 @@ from headgate.store.types import Entry
 
 PIECE_MIN, PIECE_MAX = 20, 100
 """Entries of an index read at a time."""
+COMPARED_MAX = 20_000
+"""Comparisons of objects with the question between two looks of the loop at everybody else: fewer entries are read at
+a time for a question of many terms."""
 PORTION_MAX = 2 * PIECE_MAX
 """Entries read between two looks of the loop at everybody else: so many of an index, and the objects they lead to."""
 PROBED_MAX = 100
@@ -140,8 +143,9 @@ class Search:
         part = await self.gathered(query, plan, moment)
         if part.reached is not None:
             raise Broad(
-                f"more than {self._bounds.gathered_max} objects would have to be looked at before the first can be "
-                "told in this order; ask for fewer with the filter, or without the order"
+                f"more than {self._bounds.gathered_max} objects, or for longer than {self._bounds.page_max_s:.0f} s, "
+                "would have to be looked at before the first can be told in this order; ask for fewer with the filter, "
+                "or without the order"
             )
         return part.found
 
@@ -189,9 +193,10 @@ class Search:
         """Add what one lane has from there on; return whether that is all of it, and how far it was gone through."""
         number, within = after
         lane = going[number]
+        weighed = COMPARED_MAX // (query.terms + len(going))
         while True:
             await self.turns.turn()
-            piece_max = min(PIECE_MAX, max(PIECE_MIN, limit - len(found)))
+            piece_max = max(1, min(PIECE_MAX, max(PIECE_MIN, limit - len(found)), weighed))
             piece = await self._piece(lane, within, piece_max, plan)
             for place, object, generation in await self._objects(lane, piece):
                 if query.matches(object) and self._claimed(query, going, number, object):

@@ -19,6 +19,8 @@ from headgate.services.inventory.inventory import Inventory
 from headgate.web.inventory.identity import Call, Sessions
 from headgate.web.inventory.partitions import said
 
+DELETED_MAX = 10_000
+"""Objects of one request."""
 _SORTS = {"partition": "partition", "object_type": "type", "project": "project", "uuid": "uuid", "name": "name"}
 
 
@@ -70,6 +72,8 @@ class RunmObjects:
         caller = await self._sessions.caller(call, said(request))
         if not request.uuids:
             raise Invalid("there are no uuids")
+        if len(request.uuids) > DELETED_MAX:
+            raise Invalid(f"there are {len(request.uuids)} uuids; at most {DELETED_MAX} are deleted at once")
         uuids = [names.uuid(one) for one in request.uuids]
         return pb.DeleteResponse(num_deleted=await self._inventory.remove(caller, uuids))
 

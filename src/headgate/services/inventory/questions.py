@@ -1,0 +1,207 @@
+"""What callers ask: conditions that objects are held against, where a page ended, and what a watcher is told."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import product
+from typing import Self
+
+import msgspec
+
+from headgate.inventory import names
+from headgate.inventory.expressions import Expression
+from headgate.inventory.filters import Filter, Sort
+from headgate.inventory.journal import Change, Kind
+from headgate.inventory.model import Caller, Definition, Object
+from headgate.inventory.names import Invalid, is_uuid, normal
+from headgate.inventory.permissions import hidden, visible
+from headgate.services.inventory.errors import Denied, Unmet
+from headgate.services.inventory.facts import Basis, Facts
+from headgate.services.inventory.journal import Commit
+from headgate.services.inventory.lanes import Condition, Position, Query
+from headgate.services.inventory.search import Found
+
+CONDITIONS_MAX = 200
+"""Filters x partitions x types of one search."""
+TERMS_MAX = 5_000
+"""Comparisons that one search may need for each object."""
+_Rules = dict[tuple[str, str], dict[str, Definition | None]]
+"""(partition, type) -> kind -> definition."""
+
+
+class Questions:
+    """What they name is looked up; what is not the caller's to ask is refused."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+
+    async def filter(self, caller: Caller, said: Expression) -> Filter:
+        """With names and patterns resolved, and the caller's partition and project where nothing is said.
+
+        Raises Denied for what is not the caller's, Unmet for a partition or type there is not.
+        """
+        partitions = [await self.partition(one, caller) for one in said.partitions] or [caller.partition]
+        everywhere = caller.admin and caller.partitions is None
+        if foreign := [one for one in partitions if one != caller.partition and not everywhere]:
+            raise Denied(f"{caller.user} may search in the partition of the session only, not in {foreign[0]}")
+        project = None if said.every_project else said.project or caller.project
+        if project != caller.project and not caller.admin:
+            raise Denied(f"{caller.user} may search in project {caller.project} only")
+        return Filter(
+            partitions=tuple(dict.fromkeys(partitions)),
+            types=await self._types(said.types) if said.types else None,
+            project=project,
+            uuids=tuple(names.uuid(one) for one in said.uuids) if said.uuids else None,
+            uuid_prefix=said.uuid_prefix or None,
+            name=said.name if said.name or said.name_prefix else None,
+            name_prefix=said.name_prefix,
+            wanted=said.wanted,
+        )
+
+    async def partition(self, named: str, caller: Caller | None = None) -> str:
+        """Return the uuid of a partition given by uuid or name.  Raise Unmet, Invalid.
+
+        With a caller, raise Denied for one that is not open to them, whether there is one or not.
+        """
+        names.name(named, "partition")
+        basis = Basis(self._facts)
+        uuid = names.normal(named) if names.is_uuid(named) else await basis.partition_named(named)
+        known = uuid is not None and await basis.partition(uuid) is not None
+        if caller is not None and caller.partitions is not None and not (known and caller.may_enter(uuid or "")):
+            raise Denied(
+                f"partition {named} is not open to {caller.user}: the credential must name it (the claim `partitions`, "
+                "or L of a certificate), or [inventory] open_partitions must"
+            )
+        if uuid is None or not known:
+            raise Unmet(f"there is no partition {named!r}")
+        return uuid
+
+    async def query(self, caller: Caller, any: Sequence[Filter]) -> Query:
+        """Return the conditions, of which one must hold, and what the caller may see.  Raise Invalid."""
+        given = any or [Filter(partitions=(caller.partition,), project=caller.project)]
+        types = {one.code: one.per_project for one in await self._facts.object_types()}
+        conditions = [
+            Condition(partition, type, types[type], one)
+            for one in given
+            for partition, type in product(one.partitions or (caller.partition,), one.types or types)
+            if type in types
+        ]
+        if len(conditions) > CONDITIONS_MAX:
+            raise Invalid(
+                f"this is {len(conditions)} combinations of filter, partition and type; "
+                f"at most {CONDITIONS_MAX} can be searched at once"
+            )
+        if (terms := sum(one.filter.terms for one in conditions)) > TERMS_MAX:
+            raise Invalid(
+                f"this is about {terms} comparisons for each object, over all filters, partitions and types; "
+                f"at most {TERMS_MAX} can be asked for at once"
+            )
+        rules = await self._rules({(one.partition, one.type) for one in conditions})
+
+        def secret(one: Condition) -> frozenset[str]:
+            found = rules.get((one.partition, one.type), {}).values()
+            return frozenset().union(*(hidden(definition, caller) for definition in found))
+
+        return Query(conditions, types, self._shown(caller, rules), secret)
+
+    def _shown(self, caller: Caller, rules: _Rules) -> Callable[[Object], Object]:
+        """What the caller may see of any object that a condition is about."""
+
+        def shown(object: Object) -> Object:
+            found = rules.get((object.partition, object.type))
+            if found is None:
+                return object
+            return visible(object, found.get(object.kind, found[""]), caller)
+
+        return shown
+
+    async def _rules(self, about: Iterable[tuple[str, str]]) -> _Rules:
+        """(partition, type) -> kind -> definition; the kind "" is for every kind without one of its own."""
+        basis = Basis(self._facts)
+        found = {}
+        for partition, type in about:
+            kinds = await self._facts.kinds(partition, type)
+            found[partition, type] = {kind: await basis.definition(partition, type, kind) for kind in ("", *kinds)}
+        return found
+
+    async def _types(self, wanted: Sequence[str]) -> tuple[str, ...]:
+        known = [one.code for one in await self._facts.object_types()]
+        found = [
+            code
+            for one in wanted
+            for code in known
+            if (code.startswith(one[:-1]) if one.endswith("*") else code == one)
+        ]
+        if not found:
+            raise Unmet(f"there is no object type {' or '.join(wanted)}; there are {', '.join(known)}")
+        return tuple(dict.fromkeys(found))
+
+
+class Token(msgspec.Struct, frozen=True, array_like=True):
+    """Where a page ended: the moment that all pages show, by which indexes it is found, the last position in them, how
+    many were told before where another order is wanted."""
+
+    revision: int
+    plan: tuple[int, ...]
+    lane: int
+    within: str
+    told: int
+    asked: str
+    """Digest of the question: a token goes with no other one."""
+
+    @property
+    def after(self) -> Position:
+        return self.lane, self.within
+
+    def text(self) -> str:
+        return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
+
+    @classmethod
+    def read(cls, text: str, asked: str) -> Self:
+        """Raises Invalid."""
+        try:
+            padded = text.encode() + b"=" * (-len(text) % 4)
+            token = msgspec.json.decode(base64.b64decode(padded, altchars=b"-_", validate=True), type=cls)
+        except ValueError as error:
+            raise Invalid("the page token is none that was given out; begin without one") from error
+        if token.asked != asked:
+            raise Invalid("the page token is of another search; begin without one")
+        return token
+
+
+def digest(caller: Caller, any: Sequence[Filter], sorts: Sequence[Sort]) -> str:
+    said = msgspec.json.encode((caller.partition, caller.project, any, sorts), order="deterministic")
+    return hashlib.sha256(said).hexdigest()[:16]
+
+
+def after_marker(found: Sequence[Found], marker: str) -> Sequence[Found]:
+    """Those after the object with this uuid; without a marker all.  Raises Invalid when it is not among them."""
+    if not marker:
+        return found
+    wanted = normal(marker) if is_uuid(marker) else marker
+    for number, one in enumerate(found):
+        if one.object.uuid == wanted:
+            return found[number + 1 :]
+    raise wrong_marker(marker)
+
+
+def wrong_marker(marker: str) -> Invalid:
+    return Invalid(f"marker {marker!r} is not the uuid of an object that matches")
+
+
+def seen(query: Query, commit: Commit) -> Iterator[Change]:
+    """What a commit did to what matches: coming to match is being created, ceasing to is being deleted."""
+    for change in commit.recorded.changes:
+        old = query.shown(change.old) if change.old and query.matches(change.old) else None
+        new = query.shown(change.new) if change.new and query.matches(change.new) else None
+        if old is not None and new is not None:
+            yield Change(Kind.UPDATED, old, new)
+        elif old is not None or new is not None:
+            yield Change(Kind.CREATED if old is None else Kind.DELETED, old, new)
+
+
+def changes_facts(commits: Sequence[Commit]) -> bool:
+    """Did one of them change partitions, types or definitions?"""
+    return any(commit.facts for commit in commits)
