@@ -5,6 +5,7 @@ from __future__ import annotations
 from headgate.testing.repositories import run_git
 
 from .headgate import Headgate, wait_for
+from .test_by_hand import say
 
 API = "code/api"
 
@@ -129,3 +130,24 @@ def test_the_git_servers_own_words_are_told(headgate: Headgate) -> None:
     hook.chmod(0o755)
     headgate.repositories.approve(API, "one")
     note(headgate, commit, "Headgate (gate)", "The git server says:\n  frozen until Monday")
+
+
+def test_another_try(headgate: Headgate) -> None:
+    repositories = headgate.repositories
+    commit = repositories.propose(API, "one", {"a": "x\n"})
+    hook = repositories.hub / API / "hooks" / "update"
+    hook.write_text('#!/bin/sh\ntest "$1" != refs/heads/master\n')
+    hook.chmod(0o755)
+    note(headgate, commit, "Headgate (check)", "SUCCESS")
+    repositories.approve(API, "one")
+    note(headgate, commit, "Headgate (gate)", "could not be landed")
+    hook.unlink()
+    status, said = say(headgate, "approve", "--project", API, "one")
+    assert (status, said) == (0, f"one of {API} was approved already, and is tested again: {commit}\n")
+    note(headgate, commit, "Landed on master")
+    other = repositories.propose(API, "two", {"b": "x\n"})
+    note(headgate, other, "Headgate (check)", "SUCCESS")
+    past = len(headgate.get("/api/tenant/example/buildsets?pipeline=check"))
+    assert say(headgate, "recheck", "--project", API, "two") == (0, f"two of {API} is tested again: {other}\n")
+    wait_for("it is", lambda: len(headgate.get("/api/tenant/example/buildsets?pipeline=check")) > past)
+    wait_for("the ref goes", lambda: "recheck" not in run_git("for-each-ref", at=repositories.hub / API))

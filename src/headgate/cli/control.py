@@ -1,4 +1,4 @@
-"""Taking a hand: enqueue, dequeue, promote, reconfigure, approve; and what was done by hand."""
+"""Taking a hand: enqueue, dequeue, promote, reconfigure, approve, recheck; and what was done by hand."""
 
 from __future__ import annotations
 
@@ -148,26 +148,54 @@ def actions(config: str | None, url: str | None, tenant: str | None, system: boo
 @click.option("--branch", default="master", show_default=True)
 @click.argument("topic")
 def approve(config: str | None, project: str, branch: str, topic: str) -> None:
-    """Approve the change TOPIC: push its commit to refs/approved/<branch>/<topic>."""
+    """Approve the change TOPIC: push its commit to refs/approved/<branch>/<topic>.
+
+    One that is approved already is tested again, as by `headgate recheck`."""
+    commit, again = asyncio.run(_push(_url_of(config, project), branch, topic, "approved"))
+    if again:
+        asyncio.run(_push(_url_of(config, project), branch, topic, "recheck"))
+        click.echo(f"{topic} of {project} was approved already, and is tested again: {commit}")
+    else:
+        click.echo(f"Approved {topic} of {project}: {commit}")
+
+
+@click.command()
+@_config
+@_project
+@click.option("--branch", default="master", show_default=True)
+@click.argument("topic")
+def recheck(config: str | None, project: str, branch: str, topic: str) -> None:
+    """Have the change TOPIC tested again: push its commit to refs/recheck/<branch>/<topic>.
+
+    Headgate removes that ref once every pipeline that takes the change up has been told.  Where the change is being
+    tested already, nothing happens."""
+    commit, _ = asyncio.run(_push(_url_of(config, project), branch, topic, "recheck"))
+    click.echo(f"{topic} of {project} is tested again: {commit}")
+
+
+def _url_of(config: str | None, project: str) -> str:
     settings = read(find(config))
     at = connections(settings)
     found = tenants(settings, at)[1].tenants
     source = next((p for t in found.values() if (p := t.find(project)) is not None), None)
     if source is None:
         raise UserError(f"no tenant has the project {project!r}")
-    url = at[source.connection].url(source.project)
-    commit = asyncio.run(_approve(url, branch, topic))
-    click.echo(f"Approved {topic} of {project}: {commit}")
+    return at[source.connection].url(source.project)
 
 
-async def _approve(url: str, branch: str, topic: str) -> str:
-    proposed, approved = f"refs/for/{branch}/{topic}", f"refs/approved/{branch}/{topic}"
+async def _push(url: str, branch: str, topic: str, kind: str) -> tuple[str, bool]:
+    """The proposed commit, and whether the ref of this kind named it already."""
+    proposed, ref = f"refs/for/{branch}/{topic}", f"refs/{kind}/{branch}/{topic}"
     with tempfile.TemporaryDirectory() as name:
         here = Path(name)
         try:
             await git("init", "-q", "--bare", name)
             await git("fetch", "-q", "--", url, f"+{proposed}:{proposed}", at=here, remote=True)
-            await git("push", "-q", "-f", "--", url, f"{proposed}:{approved}", at=here, remote=True)
-            return (await git("rev-parse", proposed, at=here))[1].strip()
+            commit = (await git("rev-parse", proposed, at=here))[1].strip()
+            _, there = await git("ls-remote", "--", url, ref, at=here, remote=True)
+            if again := there.split("\t")[0] == commit:
+                return commit, again
+            await git("push", "-q", "-f", "--", url, f"{proposed}:{ref}", at=here, remote=True)
         except GitError as error:
             raise UserError(f"{url} {proposed}: {error}") from error
+    return commit, again

@@ -34,6 +34,7 @@ COMMANDS = {
     "reconfigure": ("headgate.cli.control:reconfigure", "Read the configuration of projects anew."),
     "actions": ("headgate.cli.control:actions", "Show what was done by hand: who, what, why."),
     "approve": ("headgate.cli.control:approve", "Approve a proposed change, by pushing its approval."),
+    "recheck": ("headgate.cli.control:recheck", "Have a change tested again, by pushing a ref that asks for it."),
     "quarantine": ("headgate.cli.quarantine.command:command", "What was set aside because handling it failed."),
     "encrypt": ("headgate.cli.keys.encrypt:command", "Encrypt a value that only a project's jobs can open."),
     "keys": ("headgate.cli.keys.command:command", "Keys of projects: show, export, import, rotate, retire, delete."),

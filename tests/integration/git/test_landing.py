@@ -168,7 +168,7 @@ async def test_the_server_itself_refuses_what_is_withdrawn_during_the_push(
     state = await state_of(git, item(commit, "one"))
     before = repositories.head("code")
     if deletes == "denied":
-        run_git("config", "receive.denyDeletes", "true", at=repositories.hub / "code")
+        hook(repositories, "update", "case $1 in refs/for/*) exit 1 ;; esac")
     hook(repositories, "pre-receive", f"unset GIT_QUARANTINE_PATH; git update-ref -d {what}")
     answer = await landed(git, state, change(commit, "one"), approved=True)
     assert not answer.ok and not answer.moved and "was withdrawn" in answer.error

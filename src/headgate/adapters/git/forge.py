@@ -16,9 +16,10 @@ from msgspec.structs import replace
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
+from headgate.adapters.git.landing import remove
 from headgate.adapters.git.looking.doubt import DOUBTED_S, Doubt, as_before
 from headgate.adapters.git.looking.look import Look
-from headgate.adapters.git.looking.names import Names
+from headgate.adapters.git.looking.names import RECHECK, Names
 from headgate.adapters.git.looking.places import Places
 from headgate.adapters.git.looking.watching import watch
 from headgate.base.tasks import end
@@ -98,6 +99,10 @@ class _Followed:
     project: str
     stirred: asyncio.Event = field(default_factory=asyncio.Event)
     doubts: set[tuple[str, str]] = field(default_factory=set)
+    answered: dict[str, str] = field(default_factory=dict)
+    """Refs that asked for something and are to go -> their commits."""
+    kept: str = ""
+    """Why they do not go."""
     doubt: Doubt = field(default_factory=Doubt)
     trouble: str = ""
     """As last told."""
@@ -156,6 +161,8 @@ class _Looking:
                 seen = _Seen(sighting)
                 await self.seen.put(seen)
                 await seen.stored.wait()
+            if one.answered and not one.kept:
+                wait_s = await self._clear(one, wait_s)
             if self._connection.git_dir(one.project) is None:
                 wait_s = min(self._connection.poll_interval_s if wait_s is None else wait_s, RETRY_MAX_S)
             try:
@@ -163,6 +170,20 @@ class _Looking:
                     await one.stirred.wait()
             except TimeoutError:
                 pass  # looked at again all the same
+
+    async def _clear(self, one: _Followed, wait_s: float | None) -> float | None:
+        """What was asked for is on its way, and the refs that asked go; those of a server that does not let them go ask
+        no more.  When to look again."""
+        try:
+            mirror = self._engine.mirror(one.project, self._connection.name)
+            one.kept = await remove(mirror, one.answered)
+        except (GitError, OSError, pygit2.GitError) as error:
+            return one.went(error)
+        if one.kept:
+            log.warning("%s: refs below %s cannot be removed: %s", one.project, RECHECK, one.kept)
+            return min(wait_s, DOUBTED_S) if wait_s is not None else DOUBTED_S  # the page is to say so
+        one.answered = {}
+        return wait_s
 
     async def _look(self, one: _Followed) -> tuple[float | None, Sighting | None]:
         """When to look again at the latest (None: when it stirs), and what is new."""
@@ -181,10 +202,16 @@ class _Looking:
                 await self._meet(one.project)
             async with self._looks.one():
                 look = Look(self._connection.name, one.project, mirror, self._names, refs, known, misfits)
-                sighting = await look.compare(old_heads, one.doubts)
+                one.answered = {ref: commit for ref, commit in one.answered.items() if refs.get(ref) == commit}
+                one.kept = one.kept if one.answered else ""
+                for ref in one.answered if one.kept else ():
+                    misfits.add(ref, f"it was done, but the server keeps the ref: {one.kept}; remove it")
+                sighting = await look.compare(old_heads, one.doubts, one.answered)
         except (GitError, OSError, pygit2.GitError) as error:
             return one.went(error), _with_trouble(None, one, f"it cannot be read: {error}")
         one.doubts = look.doubts
+        one.answered |= look.answered
+        one.kept = "" if look.answered else one.kept
         return one.came(late=look.late), _with_trouble(sighting, one, look.misfits.told)
 
     async def _meet(self, project: str) -> None:

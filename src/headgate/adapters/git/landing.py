@@ -120,6 +120,20 @@ async def report(mirror: MirrorRepository, commit: str, pipeline: str, note: str
     await _in_time(mirror, once)
 
 
+async def remove(mirror: MirrorRepository, refs: Mapping[str, str]) -> str:
+    """Refs go that are still where they were seen; what moved meanwhile stays.  Why the remote does not let them go;
+    empty: it does.  Raises GitError, OSError."""
+    async with mirror.exclusive.hold():
+        for ref, commit in refs.items():
+            try:
+                await _push(mirror, [[_Step(ref, commit, "")]])
+            except _Late:
+                continue
+            except _Refused as refused:
+                return str(refused)
+    return ""
+
+
 def _still_there(held: Sequence[_Step], refs: Mapping[str, str]) -> None:
     """Raises Impossible for what is not where it must be."""
     for step in held:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Refuses refs below refs/for and refs/approved that Headgate cannot take, or that would keep others from proposing.
+# Refuses refs below refs/for, refs/approved and refs/recheck that Headgate cannot take, or that would keep others from proposing.
 # As `hooks/update` of a bare repository it is run for each ref of a push, with its name, its old and its new object.
 ref=$1 new=$3
 LC_ALL=C
@@ -15,7 +15,7 @@ levels() {
 }
 
 case $ref in
-    refs/for/* | refs/approved/*) ;;
+    refs/for/* | refs/approved/* | refs/recheck/*) ;;
     *) exit 0 ;;
 esac
 case $new in *[!0]*) ;; *) exit 0 ;; esac # it goes

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from headgate.adapters.git.command import Impossible
 from headgate.adapters.git.looking.misfits import Misfits
-from headgate.adapters.git.looking.names import APPROVED, FOR, HEADS, Names
+from headgate.adapters.git.looking.names import APPROVED, FOR, HEADS, RECHECK, Names
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, landed_as, read
 from headgate.adapters.git.objects.commits import Original, text
@@ -26,6 +26,8 @@ ZEROS = "0" * 40
 MESSAGE_MAX_CHARS, FOOTERS_MAX_CHARS = 16_000, 4_000
 """Of a longer message the middle is left out."""
 OWNER_MAX_CHARS = 200
+RECHECKS_MAX = 100
+"""Changes tested again for one look; the next one begins at once."""
 FRESH_MAX = 5_000
 """Proposals taken in one look; the next one begins at once."""
 
@@ -57,11 +59,15 @@ class Look:
         """Name of what is proposed for a branch that was looked through -> keys of the changes it is built on."""
         self._arrived: set[str] = set()
         """Names of what is proposed that its branch has, whoever pushed it there."""
+        self.answered: dict[str, str] = {}
+        """Refs that asked for something to be tested again, which was told -> their commits."""
         self.late = False
         """Something moved meanwhile, or could not be had: look again."""
 
-    async def compare(self, old_heads: Mapping[str, str] | None, doubted: set[tuple[str, str]]) -> Sighting | None:
-        """What is new; None when nothing is.  Raises GitError, OSError."""
+    async def compare(
+        self, old_heads: Mapping[str, str] | None, doubted: set[tuple[str, str]], answered: Mapping[str, str]
+    ) -> Sighting | None:
+        """What is new; None when nothing is.  `answered`: as of earlier looks.  Raises GitError, OSError."""
         fresh = await asyncio.to_thread(self._name)
         old = old_heads or {}
         moved_heads = {ref: commit for ref, commit in self._heads.items() if old.get(ref) != commit}
@@ -73,6 +79,7 @@ class Look:
         await self._graph(fresh, moved_heads)
         described = await self._describe(fresh)
         await asyncio.to_thread(self._changes, described)
+        self._again(answered)
         moved = old_heads is None or dict(old_heads) != self._heads
         if old_heads is not None and moved:
             await self._branches(old_heads)
@@ -234,6 +241,27 @@ class Look:
         self._standings.append(now)
         if now.is_approved and not (same is not None and same.is_approved):
             self._tell(EventKind.APPROVED, described, "")
+
+    def _again(self, answered: Mapping[str, str]) -> None:
+        """What somebody wants to be tested once more is told as if it were new: pipelines take it up as they did."""
+        now = {s.change.key: s for s in (*self._known.values(), *self._standings)}
+        told = {event.change.key for event in self._events if event.kind is EventKind.PROPOSED}
+        for ref, commit in self._refs.items():
+            name = ref.removeprefix(RECHECK)
+            if name == ref or answered.get(ref) == commit:
+                continue
+            standing = now.get(self._key(name)) if name in self._proposed else None
+            if standing is None or not standing.open:
+                self.misfits.add(ref, f"there is no such change to be tested again; propose it: push to {FOR}{name}")
+                continue
+            if len(self.answered) >= RECHECKS_MAX:
+                self.late = True
+                return
+            self.answered[ref] = commit
+            if standing.change.key not in told:
+                self._tell(EventKind.PROPOSED, standing.change, ref)
+                if standing.is_approved:
+                    self._tell(EventKind.APPROVED, standing.change, ref)
 
     def _with_needs(self, name: str, change: Change) -> Change:
         """What it is built on, and what its footers mean by the branches of now."""

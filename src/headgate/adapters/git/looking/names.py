@@ -11,7 +11,7 @@ from itertools import islice
 
 from headgate.config.tenants import TenantProject
 
-HEADS, FOR, APPROVED = "refs/heads/", "refs/for/", "refs/approved/"
+HEADS, FOR, APPROVED, RECHECK = "refs/heads/", "refs/for/", "refs/approved/", "refs/recheck/"
 TOPIC_LEVELS_MAX, TOPIC_MAX_BYTES = 20, 200
 """As the hook has them, which keeps other topics from being pushed."""
 FOOTER_MAX_CHARS, FOOTERS_MAX = 1_000, 100

@@ -1,0 +1,82 @@
+"""Asking for another try: by a ref that Headgate removes when it has told whom it concerns."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headgate.base.tasks import end
+from headgate.gate.change import EventKind
+from headgate.testing.repositories import Repositories, run_git
+
+from .words import PROJECT, Watch, refs, watching
+
+RECHECK = "refs/recheck/master/one"
+
+
+def ask(repositories: Repositories, commit: str, ref: str = RECHECK) -> None:
+    run_git("push", "-q", "-f", "origin", f"{commit}:{ref}", at=repositories.work("code"))
+
+
+async def gone(repositories: Repositories, ref: str = RECHECK) -> None:
+    async with asyncio.timeout(60):
+        while ref in refs(repositories):  # noqa: ASYNC110  # nothing tells that it went
+            await asyncio.sleep(0.05)
+
+
+async def kinds(watch: Watch) -> list[EventKind]:
+    """Of the events of the next sighting that has any."""
+    while True:
+        if events := (await watch.next()).events:
+            return [event.kind for event in events]
+
+
+async def test_another_try_is_told_as_the_first_and_the_ref_goes(repositories: Repositories) -> None:
+    commit = repositories.propose("code", "one", {"a": "1\n"})
+    async with watching(repositories) as watch:
+        assert await kinds(watch) == [EventKind.PROPOSED]
+        ask(repositories, commit)
+        assert await kinds(watch) == [EventKind.PROPOSED]
+        repositories.approve("code", "one")
+        assert await kinds(watch) == [EventKind.APPROVED]
+        assert RECHECK not in refs(repositories)
+        ask(repositories, commit)
+        assert await kinds(watch) == [EventKind.PROPOSED, EventKind.APPROVED]
+        waiting = asyncio.ensure_future(watch.next())
+        await gone(repositories)
+        await end(waiting)
+        assert watch.known[f"{PROJECT}/master/one"].change.commit == commit
+
+
+async def test_what_is_asked_for_together_with_a_proposal_is_told_once(repositories: Repositories) -> None:
+    commit = repositories.propose("code", "one", {"a": "1\n"})
+    ask(repositories, commit)
+    async with watching(repositories) as watch:
+        assert await kinds(watch) == [EventKind.PROPOSED]
+        waiting = asyncio.ensure_future(watch.next())
+        await gone(repositories)
+        await end(waiting)
+
+
+async def test_who_asks_for_what_nobody_proposed_is_told_on_the_page(repositories: Repositories) -> None:
+    ask(repositories, repositories.head("code"), "refs/recheck/master/ghost")
+    async with watching(repositories) as watch:
+        assert "no such change to be tested again" in await watch.until_trouble("refs/recheck/master/ghost")
+
+
+async def test_a_server_that_keeps_the_ref_is_not_asked_for_ever(repositories: Repositories) -> None:
+    commit = repositories.propose("code", "one", {"a": "1\n"})
+    async with watching(repositories) as watch:
+        assert await kinds(watch) == [EventKind.PROPOSED]
+        hook = repositories.hub / "code" / "hooks" / "update"
+        ask(repositories, commit)
+        hook.write_text("#!/bin/sh\nexit 1\n")
+        hook.chmod(0o755)
+        assert await kinds(watch) == [EventKind.PROPOSED]
+        assert "the server keeps the ref" in await watch.until_trouble(RECHECK)
+        assert len(watch.events) == 2, "of the proposal and of the other try"
+        run_git("update-ref", "-d", RECHECK, at=repositories.hub / "code")
+        await watch.until_trouble("")
+        hook.unlink()
+        watch.events.clear()
+        ask(repositories, commit)
+        await watch.until(EventKind.PROPOSED)
