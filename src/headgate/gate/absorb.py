@@ -58,8 +58,7 @@ def triggered(state: State, event: TriggerEvent, world: World, asked: list[Actio
     if event.kind is EventKind.REF_UPDATED and world.dependent:
         state = _moved(state, change, asked)
     if event.kind is EventKind.ABANDONED:
-        for _ in [item for _, item in state.items() if item.live and item.change.key == change.key]:
-            state = dequeued(state, change.key, world, asked)
+        state = dequeued(state, change.key, world, asked)
     elif change.is_change and (world.pipeline.dequeue_on_new_patchset or world.dependent):
         state = _without_old_patchset(state, change, world, asked)
     if triggers(world.pipeline, event):
@@ -112,14 +111,14 @@ def _without_old_patchset(state: State, change: Change, world: World, asked: lis
 
 
 def dequeued(state: State, key: str, world: World, asked: list[Action]) -> State:
-    """Without the live item of this change; builds under way are cancelled."""
-    found = state.find(key)
-    if found is None:
-        return state
-    queue, item = found
-    if item.buildset is not None and item.buildset.landing:
-        return state  # too late to say no: the answer to the landing decides
-    return with_queue(state, leave(queue, item, "DEQUEUED", world, asked, told=knows(item, world)))
+    """Without the live items of this change, in whichever patchset; builds under way are cancelled.  What is being
+    landed stays: the answer to that decides."""
+    for _, item in list(state.items()):
+        landing = item.buildset is not None and item.buildset.landing
+        if item.live and item.change.key == key and not landing:
+            queue = next(queue for queue in state.queues if item in queue.items)
+            state = with_queue(state, leave(queue, item, "DEQUEUED", world, asked, told=knows(item, world)))
+    return state
 
 
 def promoted(state: State, work: Promote, world: World, asked: list[Action]) -> State:
@@ -128,11 +127,12 @@ def promoted(state: State, work: Promote, world: World, asked: list[Action]) -> 
     for queue in state.queues:
         if queue.dynamic:
             continue  # there is nobody else in it
-        by_key = {item.change.key: item for item in queue.items if item.live}
-        named = [by_key[key] for key in work.keys if key in by_key]
+        here = [item for item in queue.items if item.live]
+        named = [item for key in work.keys for item in here if item.change.key == key]
         wanted = [one.key for item in named for one in (*needs(item.change, world).changes, item.change)]
         landing = [item for item in queue.items if item.buildset is not None and item.buildset.landing]
-        first = list({i.id: i for i in (*landing, *(by_key[key] for key in wanted if key in by_key))}.values())
+        chosen = [item for key in wanted for item in here if item.change.key == key]
+        first = list({item.id: item for item in (*landing, *chosen)}.values())
         exempt = {item.id for item in named} if work.unapproved else set[str]()
         fresh, displaced = list[Item](), False
         for was, item in zip(queue.items, first + [i for i in queue.items if i not in first], strict=True):
