@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from headgate.config.model import FrozenJob
+from headgate.config.model import FrozenJob, JobDependency
 from headgate.gate.change import Change
 from headgate.gate.model import FINAL_GOOD, Build, BuildSet, Item
 
@@ -17,7 +17,7 @@ def ready(buildset: BuildSet) -> list[FrozenJob]:
 
 
 def _may_start(job: FrozenJob, buildset: BuildSet, names: Collection[str]) -> bool:
-    for dependency in buildset.needs(job):
+    for dependency in _needs(buildset, job):
         build = buildset.builds.get(dependency.name)
         if build is None:
             if not (dependency.soft and dependency.name not in names):
@@ -25,6 +25,10 @@ def _may_start(job: FrozenJob, buildset: BuildSet, names: Collection[str]) -> bo
         elif not (_good(build) or (dependency.soft and build.result == "SKIPPED")):
             return False
     return True
+
+
+def _needs(buildset: BuildSet, job: FrozenJob) -> Iterable[JobDependency]:
+    return buildset.graph.needs(job) if buildset.graph is not None else job.dependencies
 
 
 def holding(ahead: Iterable[Item]) -> bool:
@@ -55,12 +59,12 @@ def parents(buildset: BuildSet, job: FrozenJob) -> set[str]:
     """Names of the jobs that `job` depends on, directly or through others."""
     by_name = buildset.graph.by_name if buildset.graph is not None else {}
     found: set[str] = set()
-    frontier = [d.name for d in buildset.needs(job)]
+    frontier = [d.name for d in _needs(buildset, job)]
     while frontier:
         name = frontier.pop()
         if name not in found:
             found.add(name)
-            frontier += [d.name for d in buildset.needs(by_name[name])] if name in by_name else []
+            frontier += [d.name for d in _needs(buildset, by_name[name])] if name in by_name else []
     return found
 
 
@@ -138,7 +142,7 @@ def _left_out(buildset: BuildSet, job: FrozenJob, build: Build) -> set[str]:
         return set()
     if not children:
         return dependents(buildset, job.name, hard_only=True)
-    direct = {j.name for j in buildset.jobs if any(d.name == job.name for d in buildset.needs(j))}
+    direct = {j.name for j in buildset.jobs if any(d.name == job.name for d in _needs(buildset, j))}
     out: set[str] = set()
     for name in direct - set(children):
         out |= {name} | dependents(buildset, name, hard_only=True)
@@ -147,7 +151,7 @@ def _left_out(buildset: BuildSet, job: FrozenJob, build: Build) -> set[str]:
 
 def waiting_for(job: FrozenJob, buildset: BuildSet) -> str:
     """What an unstarted job waits for, for people."""
-    needs = ((d.name, buildset.builds.get(d.name)) for d in buildset.needs(job))
+    needs = ((d.name, buildset.builds.get(d.name)) for d in _needs(buildset, job))
     waits = [name for name, build in needs if not (build and (build.result or build.paused))]
     if waits:
         return f"dependencies: {', '.join(waits)}"

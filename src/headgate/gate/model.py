@@ -5,7 +5,7 @@ A turn looks at every item, and most are as they were: what only follows from a 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.config.dynamic import Asked, Judgement
-from headgate.config.model import ConfigError, FrozenGraph, FrozenJob, JobDependency, Pipeline
+from headgate.config.model import ConfigError, FrozenGraph, FrozenJob, Pipeline
 from headgate.gate.change import Change, Standing
 from headgate.gate.returned.shape import NOTHING, Returned, checked
 from headgate.gate.returned.values import Unfit
@@ -108,10 +108,6 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     @property
     def jobs(self) -> tuple[FrozenJob, ...]:
         return self.graph.jobs if self.graph else ()
-
-    def needs(self, job: FrozenJob) -> Iterable[JobDependency]:
-        """What `job` depends on, the initializers with it."""
-        return self.graph.needs(job) if self.graph else job.dependencies
 
     @cached_property
     def job_failed(self) -> bool:
