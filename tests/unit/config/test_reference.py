@@ -6,6 +6,7 @@ from pathlib import Path
 
 import yaml
 
+from headgate.cli.pages import differences
 from headgate.config.keys.errors import ERRORS
 from headgate.config.keys.job import CONTROLLED, JOB
 from headgate.config.keys.objects import KINDS
@@ -31,3 +32,16 @@ def _errors(case: dict) -> list[str]:
 def test_the_language_has_all_its_words() -> None:
     assert (len(KINDS), len(PIPELINE), len(JOB) - 1, len(CONTROLLED)) == (14, 38, 57, 20)
     assert len(TENANT) - 2 == 27  # labels, max-nodes-per-project: ours
+
+
+def test_each_difference_has_a_case_that_shows_it() -> None:
+    cases = {f"{file}: {case['case']}" for file, found in FILES.items() for case in found}
+    tests = {path.name for path in CASES.parent.glob("test_*.py")}
+    named = [one.case for one in (*differences.REPORTED, *differences.ACCEPTED, *differences.OTHERWISE)]
+    assert [name for name in named if name not in cases | tests] == []
+
+
+def test_names_that_the_reference_does_not_have_are_on_the_page_of_differences() -> None:
+    own = set(ERRORS) - differences.REFERENCE_NAMES
+    assert own and all(f"| {name} |" in differences.page() for name in own)
+    assert set(ERRORS) >= differences.REFERENCE_NAMES

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from headgate.cli.pages import api, cli
+from headgate.cli.pages.differences import page as differences
 from headgate.cli.queue.workeroptions import reference as worker
 from headgate.cli.settings import reference
 from headgate.config.telling.page import page as configuration
@@ -20,6 +21,7 @@ def pages() -> dict[str, str]:
         "docs/reference/api.md": api.page(),
         "docs/reference/cli.md": cli.page(),
         "docs/reference/config.md": configuration(),
+        "docs/reference/differences.md": differences(),
         "docs/reference/map.md": page(),
         "docs/reference/settings.md": reference(),
         "docs/reference/worker.md": worker(),

@@ -30,7 +30,7 @@ ERRORS: dict[str, Class] = {
     "Max OIDC TTL Exceeded": Class("ttl of a secret above max-oidc-ttl", _STANZA),
     "OIDC issuer not allowed": Class("iss of a secret is not in allowed-oidc-issuers", _STANZA),
     "Pipeline Forbidden": Class("a pipeline outside of config-projects; told once a file", _STANZA),
-    "Project Forbidden": Class("a project stanza for somebody else, or for a pattern, without leave to", _STANZA),
+    "Project Forbidden": Class("a project stanza for somebody else without leave to", _STANZA),
     "Project Not Found": Class("a project that is not in the tenant, or a short name two connections have", _STANZA),
     "Reporter Job Not Permitted": Class("a job of type reporter attached by a project that may not", _ITEM),
     "Template Not Found": Class("a project names a template nobody defines", "no job of the project runs"),

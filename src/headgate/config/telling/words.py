@@ -31,7 +31,7 @@ within bounds: one that cannot be told in so many steps is a configuration error
 |---|---|---|
 | pipeline | config-projects | the second is refused |
 | job, project-template | any project; base jobs: config-projects | of one project all count; of another: refused |
-| project | of itself; of others with `configure-projects`, or a config-project | all count |
+| project | of itself; of others with `configure-projects`, or a config-project; also by pattern | all count |
 | all others | any project | the same once more on another branch is no harm; else refused |
 | pragma | any project | for its file, wherever it stands in it |
 
@@ -93,11 +93,11 @@ FREEZING = """## Freezing
 2. Variables of the project lie beneath the job's, those given by hand between them.
 3. A job whose files do not match is kept only if a job that runs depends on it, or, unless
    `match-on-config-updates: false`, if the change alters the job itself, one of its playbooks or its include-vars.
-4. Initializers become soft dependencies of all regular jobs.
+4. Regular jobs wait for all initializers, as if they depended on them softly, and do not name them.
 5. It is an error, and nothing runs, if a job that would run is abstract, not allowed for the project, for after
    review in a pipeline before it, without anything to run; if a hard dependency is not in the graph, a soft one not
-   defined, or dependencies go in a circle; if a nodeset or template is not defined; if a variant sets what it may
-   not.
+   defined, or dependencies go in a circle; if a nodeset, template or `image-build-name` is not defined; if a variant
+   sets what it may not.
 
 At run time: site variables, extra-vars, secrets, host-vars, group-vars (`all` first, then by name), vars,
 parameters, project vars, template vars, include-vars (the later file first), data returned by parents.
@@ -105,6 +105,7 @@ parameters, project vars, template vars, include-vars (the later file first), da
 
 DRIVER_WORDS = """`trigger`, `require`, `reject` and the reporters name connections, and say to each what its driver
 understands. Entries of a trigger are alternatives; all that one entry says must be so, of several values one.
+A word that its driver does not know is a warning, a key that it does not know an error.
 Requirements for other connections than the change's are passed over. A driver that Headgate cannot connect to is
 checked all the same.
 """
@@ -132,24 +133,20 @@ change's own project and branch. An error stops the item; a warning is told with
 """
 
 DECISIONS = (
-    "`protected: false` does not protect, and a protected base job is protected when it is frozen as well.",
     "`final: false` after `final: true` clears nothing: a job does not become open again.",
-    "A non-base job that sets an attribute and makes it final in one stanza does not conflict with itself.",
-    "A secret that is not defined is an error where a playbook would get it, and a warning elsewhere.",
-    "`default-oidc-ttl` and the permission `validate-image-upload` are accepted, as they are documented.",
-    "`merge-mode: merge-recursive` and `merge-ort` are accepted, as documented; Headgate has one way to merge.",
-    "A group of projects needs no setting: a mapping with nothing but `projects` is a group.",
     "A pipeline needs no trigger.",
     "Alternatives of nodesets are tried depth first, in the order of the lists.",
     "Unknown pipeline names in project stanzas are accepted: other tenants may have them; `headgate check` tells "
     "of those that none has.",
     "Inheritance that goes in a circle ends where it began; `headgate check` tells of it.",
-    "A default parent that is not defined is a warning, told once: jobs that name no parent are in no graph.",
-    "Dates, and other scalars of YAML that JSON does not have, are texts; keys are texts; whole numbers have 64 bits.",
-    "Sections and providers may hold any other key, which is for the driver of their connection.",
+    "Sections and providers may hold any other key, which is for the driver of their connection; those of AWS and "
+    "OpenStack have the keys that these know.",
+    "A section with `parameters` in a pipeline that has none is dropped whole, and an error.",
     "A timer puts the head a branch has at that moment into its pipeline; `dereference` changes nothing. All fields of "
     "a time must fit, the day and the weekday too. What was due while nobody ran is not made up for.",
-    "Jobs of type reporter run when the change has left its queue: those behind do not wait for them, nor start anew.",
-    "A queue may allow circular dependencies; changes that need each other are refused all the same, and told why.",
-    "`galaxy` roles are accepted and not fetched; a role of a project that is not in the tenant is left out.",
+    "The roles of a variant are those of its own repository, then those it names, in front of those that it inherits. "
+    "One that is there already keeps its place. What attaches a job to a project brings no roles but those it names.",
+    "A repository whose roles nobody named is called by the last part of its name, without `ansible` and then `role` "
+    "in front, and the characters `-_.+` after them.",
+    "What differs from the reference is on [a page of its own](differences.md).",
 )

@@ -1,0 +1,202 @@
+"""Where Headgate differs from the reference, each with the case that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from headgate.config.freezing.freeze import UNDECIDED
+from headgate.config.keys.errors import CHECKED, ERRORS
+from headgate.config.parse import TOO_LARGE
+
+
+class Difference(NamedTuple):
+    says: str
+    case: str
+    """`file: case` of the rules of the language, or the name of another test."""
+
+
+REPORTED = (
+    Difference(
+        "A role of a project that is not in the tenant: a warning. The role is left out.",
+        "severity: a role of a project outside of the tenant is left out with a warning",
+    ),
+    Difference(
+        "A job that nobody defines, named by a template or among dependencies: a warning.",
+        "severity: a job in a template, or a dependency, that nobody defines is a warning",
+    ),
+    Difference(
+        "A secret that nobody defines, where no playbook would get it: a warning. It is an error elsewhere.",
+        "jobs: a secret of another project, or of none",
+    ),
+    Difference(
+        "`image-build-name` of an image that nobody defines: a warning. A change whose graph needs the job "
+        "reports the error.",
+        "severity: an image that nobody defines ends the graph of its job only",
+    ),
+    Difference(
+        "A default parent that nobody defines: a warning, told once. Jobs that name no parent are in no graph.",
+        "errors: a default parent that is not there is said once",
+    ),
+    Difference(
+        "`allow-circular-dependencies` and `dependencies-by-topic` of a queue: a warning. Changes that need "
+        "each other are refused.",
+        "objects: queues",
+    ),
+    Difference(
+        "A node or group whose name means another host to an inventory, such as `127.0.0.1` or `web[1:9]`: a "
+        "warning. A change that would run on it reports an error, since the job could reach its executor.",
+        "severity: a node whose name means more to an inventory is a warning, and is not run",
+    ),
+    Difference(
+        "An unknown key in a trigger of GitHub: an error, and the pipeline is lost. Without the misspelt "
+        "filter, the trigger would let in more than was meant.",
+        "drivers: an unknown key costs the pipeline, whatever the driver",
+    ),
+    Difference(
+        "Any attribute that another project sets on a protected base job: an error of the change.",
+        "severity: a protected base job is protected when it is frozen, too",
+    ),
+    Difference(
+        "Configuration beyond its bounds (bytes, files, values, levels, jobs, dependencies): an error.",
+        "test_budgets.py",
+    ),
+    Difference(
+        "A pattern that cannot be decided in a bounded number of steps: an error of the change.",
+        "test_patterns.py",
+    ),
+    Difference(
+        "Whole numbers of more than 64 bits, and keys that are no text: an error.",
+        "severity: numbers of more than 64 bits, and keys that are no text",
+    ),
+)
+"""What the reference lets pass."""
+ACCEPTED = (
+    Difference(
+        "A word that no driver knows in what a pipeline says to a connection: a warning. It never matches.",
+        "drivers: an unknown word costs no pipeline",
+    ),
+    Difference(
+        "A trigger of GitHub with a value of the wrong form, whatever that is: a warning. The trigger is left out.",
+        "drivers: what has the wrong form in a trigger of GitHub triggers nothing, and the pipeline stays",
+    ),
+    Difference(
+        "`status-url` of a reporter of GitHub.",
+        "drivers: words that a driver knows",
+    ),
+    Difference(
+        "`merge-mode: merge-recursive` and `merge-ort`, as documented. Headgate has one way to merge.",
+        "severity: modes of merging that the reference documents",
+    ),
+    Difference(
+        "`default-oidc-ttl` of a tenant, as documented.",
+        "tenants: everything a tenant may say",
+    ),
+    Difference(
+        "The permission `validate-image-upload` of a role, as documented.",
+        "tenants: a name nobody defines refuses its tenant, and no other",
+    ),
+    Difference(
+        "A group of projects with nothing but `projects`.",
+        "tenants: a group of projects alone",
+    ),
+    Difference(
+        "A non-base job that sets an attribute and makes it final in one stanza. It does not conflict with itself.",
+        "jobs: an attribute that was made final",
+    ),
+    Difference(
+        "Changes of a job that says `protected: false`. It does not protect.",
+        "jobs: that protected: false protects is not imitated",
+    ),
+    Difference(
+        "Dates, and other scalars of YAML that JSON does not have. They are texts.",
+        "severity: scalars that JSON does not have are texts",
+    ),
+    Difference(
+        "The drivers `git` and `queue`, and `labels` and `max-nodes-per-project` of a tenant, which are Headgate's.",
+        "errors: what is reported to queues of messages",
+    ),
+)
+"""What the reference refuses."""
+OTHERWISE = (
+    Difference(
+        "Jobs of type reporter run when the change has left its queue. Those behind neither wait nor start anew.",
+        "graphs: reporter jobs are attached by those who may",
+    ),
+    Difference(
+        "`attempts: 0` makes one attempt. A timeout below one second is the executor's own limit.",
+        "severity: attempts and timeouts of zero and less are let pass",
+    ),
+    Difference(
+        "A trusted playbook has the roles that config-projects named, and no others.",
+        "test_playbook_origins.py",
+    ),
+    Difference(
+        "`galaxy` roles are accepted and not fetched.",
+        "severity: a role of a project outside of the tenant is left out with a warning",
+    ),
+)
+"""What has another effect."""
+REFERENCE_NAMES = frozenset(
+    (
+        "Unknown",
+        "Unknown Configuration Error",
+        "Node From Group Not Found",
+        "Duplicate Node",
+        "Duplicate Nodeset Group",
+        "Unknown Connection",
+        "Label Forbidden",
+        "Label Not Found",
+        "Max Timeout Exceeded",
+        "Pre-Timeout Exceeds Timeout",
+        "Max OIDC TTL Exceeded",
+        "OIDC issuer not allowed",
+        "Reporter Job Not Permitted",
+        "Project Not Found",
+        "Template Not Found",
+        "Nodeset Not Found",
+        "Pipeline Forbidden",
+        "Project Forbidden",
+        "Base Job Not Permitted",
+        "AuthZ Rule Not Found",
+        "Role Not Found",
+        "Global Semaphore Not Found",
+        "Multiple Project Configurations",
+        "Regex Deprecation",
+        "Cleanup Run Deprecation",
+        "Github Trigger Configuration Warning",
+        "Gerrit Deprecation",
+        "GitHub Deprecation",
+    )
+)
+"""Of errors and warnings, as the reference was seen to use them."""
+HEAD = """# Differences from the reference
+
+The reference is Zuul 14.3. What it lets pass is at most a warning here, with the exceptions of this page. Each line
+has a test. What a configuration *means*, where the reference leaves it open, is in the
+[configuration language](config.md).
+"""
+NAMES = """Errors and warnings have the reference's names, so that filters go on to work. Form errors are `Unknown`, and
+whatever has no other name is `Unknown Configuration Error`, as in the reference. These names are Headgate's alone:
+"""
+
+
+def page() -> str:
+    return "\n".join(_lines())
+
+
+def _lines() -> Iterator[str]:
+    yield HEAD
+    for title, found in (
+        ("Reported here, and not by the reference", REPORTED),
+        ("Accepted here, and not by the reference", ACCEPTED),
+        ("Of another effect", OTHERWISE),
+    ):
+        yield f"## {title}\n"
+        yield from (f"- {one.says}" for one in found)
+        yield ""
+    yield from ("## Names of errors that differ\n", NAMES, "| name | when |", "|---|---|")
+    own = {name: one.when for name, one in {**ERRORS, **CHECKED}.items() if name not in REFERENCE_NAMES}
+    own[TOO_LARGE] = "what is configured is beyond its bounds"
+    own[UNDECIDED] = "a pattern cannot be decided in a bounded number of steps"
+    yield from (f"| {name} | {when} |" for name, when in own.items())
