@@ -103,9 +103,7 @@ async def crowded(root: Path) -> AsyncIterator[tuple[Site, str]]:
     fixed = Fixed(tenant, Layouts.of(tenant, {tenant.projects[0].project: {"master": config}}, cache))
     fixed.loaded.set()
     for name, state in crowd().items():
-        difference = writes(context.map.tenant("example").pipeline(name), State(), state)
-        whole = [*difference.fresh, *difference.queues]
-        whole += [op for ops in (*difference.builds.values(), *difference.items.values()) for op in ops]
+        whole = list(writes(context.map.tenant("example").pipeline(name), State(), state))
         whole += [op for _, one in state.items() for op in running(context, one)]
         for start in range(0, len(whole), 100):
             await store.commit([], whole[start : start + 100])

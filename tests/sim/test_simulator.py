@@ -97,7 +97,7 @@ def a_lost_pause_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def events_not_consumed_in_the_turns_commit(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(pipeline, "consumed", lambda events: [])
+    patch.setattr(pipeline.Waiting, "consume", lambda event: [])
 
 
 def requests_not_part_of_the_turns_commit(patch: pytest.MonkeyPatch) -> None:

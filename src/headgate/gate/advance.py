@@ -93,7 +93,7 @@ def freeze(item: Item, base: Base, world: World, asked: list[Action]) -> Item:
     errors = found.errors
     if not world.layouts.landed.touches_config(change.project, change.files, change.branch):
         errors = _beneath(errors, base, world)
-    warnings = tuple(e.render() for e in errors if e.severity != "error")
+    warnings = tuple(e.render() for e in _distinct(tuple(e for e in errors if e.severity != "error")))
     blocking = tuple(e for e in errors if e.severity == "error") or found.graph.errors
     graph = None if blocking else found.graph
     warnings = buildset.warnings + warnings
@@ -117,7 +117,8 @@ def _distinct(errors: tuple[ConfigError, ...]) -> tuple[ConfigError, ...]:
     found = tuple(dict.fromkeys(errors))
     if (more := len(found) - ERRORS_MAX) <= 0:
         return found
-    return (*found[:ERRORS_MAX], ConfigError("Unknown Configuration Error", f"there are {more} more errors"))
+    more_text, severity = f"there are {more} more errors", found[0].severity
+    return (*found[:ERRORS_MAX], ConfigError("Unknown Configuration Error", more_text, severity=severity))
 
 
 def _announce(item: Item, world: World, asked: list[Action]) -> Item:

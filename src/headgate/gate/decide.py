@@ -122,6 +122,8 @@ def settle_queue(
                     queue = leave(queue, item, result_of(item), world, asked, told=not item.epilogue)
                     continue  # gone: those behind rest on what was ahead of it
             _believe(item, base, permits)
+        else:
+            base.keys.add(item.change.key)  # it waits for its turn, and those that need it behind it
         kept.append(item)
     return _tidy(queue, kept, world)
 

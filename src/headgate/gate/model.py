@@ -250,7 +250,6 @@ class Layout(Protocol):
     @property
     def shared(self) -> Collection[str]:
         """Semaphores that other tenants use, too."""
-        ...
 
     def freeze(
         self,
@@ -275,11 +274,9 @@ class Layouts(Protocol):
     def landed(self) -> Layout: ...
     def content(self, project: str) -> Mapping[str, str]:
         """branch -> digest of the configuration files the landed layout was made of."""
-        ...
 
     def judged(self, asked: Asked) -> Judgement | None:
         """What a proposal comes to; None while that is looked at: a later turn asks again."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

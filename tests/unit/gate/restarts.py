@@ -22,9 +22,7 @@ class Kept:
 
     def kept(self, state: State) -> State:
         """The state as it is read again, which must be the same."""
-        diff = writes(PLACE, self.before, state)
-        together = (op for ops in (*diff.items.values(), *diff.builds.values()) for op in ops)
-        for op in (*diff.fresh, *together, *diff.queues, *diff.stale):
+        for op in writes(PLACE, self.before, state):
             self._apply(op)
         loaded = load(PLACE, self.entries.values())
         assert loaded.damaged == () and loaded.state == state

@@ -564,3 +564,15 @@ def test_an_item_that_waits_for_its_judgement_can_be_withdrawn() -> None:
     play.merges()
     play.abandon("A")
     assert play.queue == []
+
+
+def test_what_waits_outside_of_the_window_is_ahead_of_what_needs_it_there() -> None:
+    play = Play(window=1)
+    play.approve("A", "B")
+    play.propose(play.change("C", "B"))
+    play.approve("C")
+    assert play.queue == ["A", "B", "C"] and play.ended == {}
+    play.merges()
+    play.passes("A")
+    play.lands("A")
+    assert play.queue == ["B", "C"]

@@ -43,9 +43,7 @@ def state() -> State:
 
 
 async def write(store: Store, before: State, after: State) -> None:
-    diff = writes(PLACE, before, after)
-    every = [diff.fresh, *diff.builds.values(), *diff.items.values(), diff.queues, diff.stale]
-    for commit in packed(Piece([op]) for ops in every for op in ops):
+    for commit in packed(Piece([op]) for op in writes(PLACE, before, after)):
         await store.commit([], commit.ops)
 
 
@@ -128,9 +126,7 @@ def test_what_is_no_longer_wanted_is_cancelled_however_much_it_is() -> None:
 
 def stored(value: State) -> list[Entry]:
     """As it lies in a store."""
-    diff = writes(PLACE, State(), value)
-    every = [*diff.fresh, *diff.queues, *(op for ops in (*diff.builds.values(), *diff.items.values()) for op in ops)]
-    return [Entry(op.path, op.value, 1, 1) for op in every if isinstance(op, Put)]
+    return [Entry(op.path, op.value, 1, 1) for op in writes(PLACE, State(), value) if isinstance(op, Put)]
 
 
 def test_what_is_known_of_what_has_landed_is_read_again() -> None:

@@ -6,7 +6,7 @@ What lies in each record is said by `forms`; here is where each record lies, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -40,23 +40,35 @@ class Writes:
     """Build -> its record; goes together with the request for it."""
     items: dict[str, list[Op]] = field(default_factory=dict)
     """Item -> its record and its buildset's; goes together with the request to merge it."""
+    made: list[Op] = field(default_factory=list)
+    """Queues that are new: nothing points to them until the pipeline's record does."""
+    pipeline: list[Op] = field(default_factory=list)
+    """Its record."""
     queues: list[Op] = field(default_factory=list)
+    """The others that have changed."""
     stale: list[Op] = field(default_factory=list)
     """Deletions of what nothing points to any more."""
+
+    def __iter__(self) -> Iterator[Op]:
+        """All of them, in the order of their writing."""
+        yield from self.fresh
+        for ops in (*self.items.values(), *self.builds.values()):
+            yield from ops
+        yield from (*self.made, *self.pipeline, *self.queues, *self.stale)
 
 
 def writes(place: PipelinePlace, before: State, after: State) -> Writes:
     """What to write so that the records under `place` say `after` instead of `before`."""
     out = Writes()
     if (record := _changed(PIPELINE, before, after)) is not None:
-        out.queues.append(place.record.put(record))
+        out.pipeline.append(place.record.put(record))
     old = {queue.id: queue for queue in before.queues}
     old_items = {item.id: item for _, item in before.items()}
     for queue in after.queues:
         if queue is (was_queue := old.get(queue.id)):
             continue
         if (record := _changed(QUEUE, was_queue, queue)) is not None:
-            out.queues.append(place.queue(queue.id).record.put(record))
+            (out.queues if was_queue else out.made).append(place.queue(queue.id).record.put(record))
         for item in queue.items:
             if item is not (was := old_items.get(item.id)):
                 _item(place, was, item, out)
@@ -317,9 +329,7 @@ def _was_epilogue(record: Any) -> bool:  # of the form ITEM
 def garbage(place: PipelinePlace, entries: Iterable[Entry], state: State) -> list[Op]:
     """Deletes everything under `place` that `state` does not account for: left by a writer that died half-way."""
     entries = list(entries)
-    diff = writes(place, State(), state)
-    every = [*diff.fresh, *diff.queues, *(op for ops in (*diff.builds.values(), *diff.items.values()) for op in ops)]
-    kept = {op.path for op in every if isinstance(op, Put)}
+    kept = {op.path for op in writes(place, State(), state) if isinstance(op, Put)}
     kept |= {
         place.item(i.id).buildset(i.buildset.id).job(b.job).build(b.id).parameters.path
         for _, i in state.items()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from msgspec.structs import asdict, replace
 
@@ -18,6 +19,17 @@ from headgate.map.records import BuildTold, Notice, Posting, QueueReport
 from headgate.services.notices.naming import notice, queue_of
 
 log = logging.getLogger("headgate.pipeline")
+
+T = TypeVar("T")
+
+TOLD_MAX = 20
+"""Notices, or reports, in one record."""
+
+
+def batched(told: Sequence[T]) -> Iterator[Sequence[T]]:
+    """In parts that fit into a record each, however much happens in one turn."""
+    for start in range(0, len(told), TOLD_MAX):
+        yield told[start : start + TOLD_MAX]
 
 
 def notices(

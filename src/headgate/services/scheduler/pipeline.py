@@ -28,14 +28,14 @@ from headgate.recipes.codec import decode
 from headgate.recipes.lock import lock
 from headgate.recipes.mirror import Part
 from headgate.recipes.requests import Open, Requests
-from headgate.recipes.stream import Reader, Waiting, consumed
+from headgate.recipes.stream import Reader, Waiting
 from headgate.services.asking import tell
 from headgate.services.configuration import Configuration
 from headgate.services.context import Context
 from headgate.services.judging.proposals import Proposals
 from headgate.services.nodes.zones import zone_of
 from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries, said
-from headgate.services.scheduler.notices import notices, reports, tell_of
+from headgate.services.scheduler.notices import batched, notices, reports, tell_of
 from headgate.services.scheduler.semaphores import Semaphores
 from headgate.services.scheduler.standings import Standings
 from headgate.services.scheduler.turn import Piece, Turn, packed
@@ -356,7 +356,8 @@ class PipelineRunner:
             now_ms=context.now_ms(),
         )
         besides = [Piece([op]) for event in events for op in event.besides]
-        pieces = turn.pieces(self._state, after, asked, [*consumed(events), *self._news(after, asked, world)])
+        ends = [*self._news(after, asked, world), *(Piece(event.consume()) for event in events)]
+        pieces = turn.pieces(self._state, after, asked, ends)
         for piece in pieces:
             if piece.item and not piece.fits:
                 raise Faulty(piece.item) from TooLarge("what is to be recorded of it is too large for the store")
@@ -375,19 +376,19 @@ class PipelineRunner:
             self._torn = True
         self._torn, self._settled = False, not cut
 
-    def _news(self, after: State, asked: list[Action], world: World) -> list[Op]:
+    def _news(self, after: State, asked: list[Action], world: World) -> list[Piece]:
         """What is told to queues of messages.  When it cannot be put in words, nobody is told; the turn goes on."""
-        context, ops = self._context, list[Op]()
+        context, found = self._context, list[list[Op]]()
         try:
             if context.publishing:
                 told = notices(self.tenant, self.name, self._state, after, asked, context.now_ms())
-                ops += context.published(*told)
+                found += [context.published(*some) for some in batched(told)]
             for connection, postings in reports(self._state, after, asked, world).items():
-                ops += context.reported(connection, *postings)
+                found += [context.reported(connection, *some) for some in batched(postings)]
         except Exception:
             log.exception("%s/%s: what happened in a turn cannot be told", self.tenant, self.name)
             context.observer.untold(self.name, 1)
-        return ops
+        return [Piece(ops) for ops in found]
 
 
 def _lost(event: BuildEnded | BuildPaused) -> BuildEnded:

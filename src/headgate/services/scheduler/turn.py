@@ -2,8 +2,10 @@
 
 Normally one commit.  A turn too large for one is several, cut only where every prefix is a state the next turn can
 go on from: what nobody points to yet, then whole items, then whole builds (whose answers must find them known), then
-the queue and the end of the events, then what nobody wants any more.  Requests that a cut leaves to nobody are
-cancelled by whoever takes over.
+what is told of those that leave (told again it is the same), then the queues, each event's end, and what nobody wants
+any more.  A queue that is new is there before the pipeline's record names it, and that names it before the one beside
+it changes, which may be what it was made for.  Requests that a cut leaves to nobody are cancelled by whoever takes
+over.
 """
 
 from __future__ import annotations
@@ -64,8 +66,8 @@ class Turn:
     mirror: Mirror
     now_ms: int
 
-    def pieces(self, before: State, after: State, asked: Sequence[Action], consumed: list[Op]) -> list[Piece]:
-        """What to commit, in order."""
+    def pieces(self, before: State, after: State, asked: Sequence[Action], ends: Sequence[Piece]) -> list[Piece]:
+        """What to commit, in order.  `ends`: of the events, and what is told of it all."""
         place = self.map.tenant(self.tenant).pipeline(self.pipeline)
         diff = writes(place, before, after)
         runs = {action.id: action for action in asked if isinstance(action, Run)}
@@ -77,7 +79,7 @@ class Turn:
         }
         items = {id: Piece(ops, item=id) for id, ops in diff.items.items()}
         of = by_buildset(after)
-        last, unwanted = Piece(diff.queues), list[Piece]()
+        told, unwanted = list[Piece](), list[Piece]()
         for action in asked:
             if isinstance(action, Land):  # with the item that says it is landing, and waits for the answer
                 item = of.get(action.work.buildset)
@@ -91,9 +93,10 @@ class Turn:
                 else:
                     unwanted.append(piece)
             else:
-                self._add(action, items, last, cancelled, of)
-        last.ops += consumed
-        out += [*items.values(), *builds.values(), last, *unwanted, *(Piece([op]) for op in diff.stale)]
+                self._add(action, items, told, cancelled, of)
+        queues = [Piece([op]) for op in (*diff.made, *diff.pipeline, *diff.queues)]
+        out += [*items.values(), *builds.values(), *told, *queues, *ends, *unwanted]
+        out += [Piece([op]) for op in diff.stale]
         return [piece for piece in out if piece.ops]
 
     def _build(self, record: list[Op], action: Run | None, cancelled: bool) -> list[Op]:
@@ -121,7 +124,7 @@ class Turn:
         self,
         action: Action,
         items: dict[str, Piece],
-        last: Piece,
+        told: list[Piece],
         cancelled: set[str],
         of: Mapping[str, Item],
     ) -> None:
@@ -141,18 +144,19 @@ class Turn:
                 pass  # go with what they change
             case Report(id, work, precedence):
                 request = self._request(id, precedence, _of(work.change))
-                last.ops += self.merges.submit(request, msgspec.json.encode(work))
+                told.append(Piece(self.merges.submit(request, msgspec.json.encode(work))))
             case Record(item, result, message):
                 finished = self._finished(item, result, message)
-                last.ops += self.map.history.stream.append(finished)
+                piece = Piece(self.map.history.stream.append(finished))
+                told.append(piece)
                 if result == "SUCCESS" and item.buildset is not None and item.buildset.landing:
                     standing = Standing(item.change, open=False, approved=item.change.commit, landed=True)
                     check, ops = remember(self.map, self.mirror, standing, fresh())
-                    last.checks.append(check)
-                    last.ops += ops
+                    piece.checks.append(check)
+                    piece.ops += ops
             case Supersede(pipeline, key):
                 other = self.map.events.tenant(self.tenant).pipelines(pipeline).management
-                last.ops += other.stream.append(ForPipeline(pipeline, Dequeue(key)))
+                told.append(Piece(other.stream.append(ForPipeline(pipeline, Dequeue(key)))))
             case _:
                 assert_never(action)
 

@@ -1,0 +1,186 @@
+"""Whatever numbers people choose, nothing that is recorded is too large: every change has its end in every pipeline."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+
+import pytest
+
+from headgate.base.tasks import end, run_until
+from headgate.config.tenants import Connection, parse_tenants
+from headgate.gate.change import Change
+from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.map.places import Map
+from headgate.ports.runner import Contact
+from headgate.recipes.mirror import Mirror
+from headgate.services.context import Context
+from headgate.services.executor import Executor
+from headgate.services.membership import Body, serve
+from headgate.services.merger import Merger
+from headgate.services.recorder import Recorder
+from headgate.services.scheduler.scheduler import Scheduler
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+from headgate.testing.gate import Remembered
+from headgate.testing.loop import run_virtual
+from headgate.testing.sim.doubles import SimForge, SimGit
+from headgate.testing.sim.world import BRANCH, CONFIG, HOST, World, tested_key
+
+MOST = 200
+SERVED_WITHIN_S = 600.0
+"""Virtual."""
+JOBS_AT_ONCE = 100
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What others choose."""
+
+    tenants: int = 1
+    pipelines: int = 1
+    projects: int = 1
+    jobs: int = 1
+    changes: int = 1
+    """Proposed at one moment."""
+    files: int = 1
+    """Of each change."""
+    needs: int = 0
+    """Of one change more."""
+
+    @property
+    def names(self) -> list[str]:
+        return [f"check{n}" for n in range(self.pipelines)]
+
+    @property
+    def config(self) -> str:
+        jobs = ", ".join(f"job{n}" for n in range(self.jobs))
+        pipelines = "".join(
+            f"- pipeline: {{name: {name}, manager: independent, trigger: {{sim: [{{event: change-proposed}}]}}}}\n"
+            for name in self.names
+        )
+        gate = (
+            "- pipeline:\n    name: gate\n    manager: dependent\n    trigger: {sim: [{event: change-approved}]}\n"
+            "    require: {sim: {approved: true}}\n    success: {sim: {land: true}}\n"
+            f"    supercedes: {self.names}\n"
+        )
+        declared = "".join(f"- job: {{name: job{n}, parent: base}}\n" for n in range(self.jobs))
+        checks = "".join(f"    {name}: {{jobs: [{jobs}]}}\n" for name in self.names)
+        base = "- job: {name: base, parent: null, run: jobs/x}\n"
+        return f"{base}{declared}{pipelines}{gate}- project:\n    name: ^sim/p.*$\n    gate: {{jobs: [job0]}}\n{checks}"
+
+    @property
+    def tenant_file(self) -> str:
+        projects = ", ".join(f"p{n}" for n in range(self.projects))
+        return "".join(
+            f"- tenant:\n    name: t{n}\n    max-dependencies: {MOST}\n"
+            f"    source: {{sim: {{config-projects: [config], untrusted-projects: [{projects}]}}}}\n"
+            for n in range(self.tenants)
+        )
+
+
+class Runner:
+    """Builds that pass at once."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome:
+        self._world.tested.setdefault(tested_key(state), set()).add(spec.job.name)
+        return BuildOutcome(spec.build, "SUCCESS")
+
+
+class House:
+    """One process with everything, at work on what the sizes say."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self.sizes, self.backend, self.history = sizes, MemoryBackend(), Remembered()
+        self.world = World(random.Random(1), sizes.config, gating=("job0",))
+        self.world.heads = {CONFIG: "h"} | {f"{HOST}/p{n}": "h" for n in range(sizes.projects)}
+        self._life: asyncio.Future[None] | None = None
+        self._told = 0
+
+    def start(self) -> None:
+        self._life = asyncio.ensure_future(self._live())
+
+    async def stop(self) -> None:
+        if self._life is not None:
+            await end(self._life)
+
+    async def _live(self) -> None:
+        loop = asyncio.get_running_loop()
+        store = Store(self.backend)
+        context = Context(store, Mirror(store, Map().path), lambda: int((loop.time() + 1e6) * 1000), hostname="here")
+        file = self.sizes.tenant_file
+        tenants = parse_tenants(file, "tenants.yaml", {"sim": Connection("sim", HOST)})
+        scheduler = Scheduler.of(context, file, tenants, "tenants.yaml", {"sim": SimForge(self.world)})
+        runner = Runner(self.world)
+        bodies: dict[str, Body] = {
+            "scheduler": scheduler.run,
+            "web": Recorder(context, self.history).run,
+            "executor": Executor(context, runner, builds_max=JOBS_AT_ONCE).run,
+            "merger": Merger(context, SimGit(self.world)).run,
+        }
+        stop = asyncio.Event()
+        await run_until(
+            stop, context.mirror.run(), *(serve(context, kind, body, stop) for kind, body in bodies.items())
+        )
+
+    def propose(self, *needs: Change, approved: bool = False) -> Change:
+        self._told += 1
+        topic, keys = f"t{self._told}", tuple(need.key for need in needs)
+        files = tuple(f"dir{n}/file{n * self._told}" for n in range(self.sizes.files))
+        project = f"{HOST}/p{self._told % self.sizes.projects}"
+        ref = f"refs/for/{BRANCH}/{topic}"
+        change = Change("sim", project, BRANCH, topic, f"c{self._told}", ref=ref, files=files, needs=keys)
+        self.world.propose(change, approved=approved)
+        return change
+
+    def ends(self, pipeline: str) -> set[tuple[str, str]]:
+        """(tenant, change) that ended there."""
+        found = self.history.finished.values()
+        return {(f.tenant, f.change.topic) for f in found if f.pipeline == pipeline and f.result == "SUCCESS"}
+
+    async def until(self, done: str, wanted: dict[str, set[tuple[str, str]]]) -> None:
+        try:
+            async with asyncio.timeout(SERVED_WITHIN_S):
+                while any(not ends <= self.ends(pipeline) for pipeline, ends in wanted.items()):
+                    assert self._life is not None and not self._life.done(), self._life
+                    await asyncio.sleep(1.0)
+        except TimeoutError:
+            missing = {name: len(ends - self.ends(name)) for name, ends in wanted.items() if ends - self.ends(name)}
+            raise AssertionError(f"{done}: {missing} of {self.sizes}") from None
+
+    async def everything(self) -> None:
+        """Every change is tested everywhere; then one lands, and leaves what its pipeline supersedes."""
+        self.start()
+        try:
+            proposed = [self.propose() for _ in range(self.sizes.changes)]
+            if self.sizes.needs:
+                ahead = [self.propose() for _ in range(self.sizes.needs)]
+                proposed += [*ahead, self.propose(*ahead)]
+            tenants = [f"t{n}" for n in range(self.sizes.tenants)]
+            every = {(tenant, one.topic) for tenant in tenants for one in proposed}
+            await self.until("tested", dict.fromkeys(self.sizes.names, every))
+            last = self.propose(approved=True)
+            await self.until("landed", {"gate": {("t0", last.topic)}} if self.sizes.tenants == 1 else {})
+            assert not self.backend.tree.under(Map().quarantine.path), "something was set aside"
+        finally:
+            await self.stop()
+
+
+def drawn(seed: int) -> Sizes:
+    """One number is large, or two are of middling size."""
+    chance = random.Random(seed)
+    names = ["tenants", "pipelines", "projects", "jobs", "changes", "files", "needs"]
+    if seed < len(names):
+        return Sizes(**{names[seed]: {"files": 25 * MOST, "tenants": MOST // 4}.get(names[seed], MOST)})
+    one, other = chance.sample(names, 2)
+    return Sizes(**{one: chance.randrange(2, 13), other: chance.randrange(2, 13)})
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_no_number_that_somebody_chooses_is_too_large(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+    run_virtual(House(drawn(seed)).everything())
+    assert "a commit has at most" not in caplog.text and "a commit appends to at most" not in caplog.text
