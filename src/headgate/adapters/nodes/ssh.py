@@ -9,21 +9,27 @@ may have for all its machines.
 from __future__ import annotations
 
 import asyncio
+import re
 import tempfile
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import PIPE, Process
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from headgate.base.pipes import TooMuch, spoken
+from headgate.base.texts import line
 from headgate.inventory.model import HOST_KEY
 from headgate.ports.provider import HOST_KEY_VARIABLE, Machine, Unusable
 
 COMMAND_MAX_S = 120.0
 CONNECT_MAX_S = 15
+OUTPUT_MAX_BYTES = 1_000_000
 ERROR_SIZE_MAX_CHARS = 300
 DIRECTORY = "headgate-builds"
 """Below the home directory."""
+_PLACE = re.compile(r"/[\w./@+:~-]+")
+"""A machine that a build had before may answer anything, and Ansible would evaluate what looks like a template."""
 _ALIAS = "machine"
 """What it is called in the file of known keys, whatever its address."""
 _UNKNOWN = "Host key verification failed"
@@ -40,17 +46,20 @@ class SshProvider:
         """Also what Ansible needs, as the properties say it."""
         own = f"{DIRECTORY}/{machine.request}"
         with self._known(machine) as known:
-            where = await self._run(
+            said = await self._run(
                 machine, f"mkdir -p {own} && cd {own} && pwd && {_command(machine, 'prepare')}", known
             )
             keys = [line.partition(" ")[2] for line in known.read_text().splitlines()]
+        where = [line for line in said.splitlines() if _PLACE.fullmatch(line) and line.endswith(f"/{own}")]
+        if not where:
+            raise Unusable(f"{machine.name}: it does not say where its directory {own} is, as `pwd` would")
         reach = {key: value for key, value in machine.reach.items() if key.startswith("ansible_")}
         return {
             "ansible_connection": "ssh",
             "ansible_host": machine.name,
             **reach,
             HOST_KEY_VARIABLE: "\n".join(keys),
-            "headgate_dir": where.split("\n")[0],
+            "headgate_dir": where[0],
         }
 
     async def clean(self, machine: Machine) -> None:
@@ -75,15 +84,17 @@ class SshProvider:
         """What it said.  Raises Unusable."""
         try:
             process = await asyncio.create_subprocess_exec(
-                *self._arguments(machine, known), command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
+                *self._arguments(machine, known), command, stdin=PIPE, stdout=PIPE, stderr=PIPE
             )
         except OSError as error:
             raise Unusable(f"{self._program} cannot be run: {error.strerror}; install openssh-client") from error
         try:
             async with asyncio.timeout(COMMAND_MAX_S):
-                said, wrong = await process.communicate()
+                said, wrong = await spoken(process, b"", OUTPUT_MAX_BYTES)
         except TimeoutError as error:
             raise Unusable(f"{machine.name} did not answer in {COMMAND_MAX_S:.0f} s") from error
+        except TooMuch as error:
+            raise Unusable(f"{machine.name} said more than {OUTPUT_MAX_BYTES} bytes") from error
         finally:
             await _ended(process)
         if process.returncode:
@@ -93,7 +104,7 @@ class SshProvider:
                     f"{machine.name}: what answers there does not have its key; if the machine was made anew, "
                     f"take its property {HOST_KEY} away"
                 )
-            raise Unusable(f"{machine.name}: ssh ended with {process.returncode}: {why[-ERROR_SIZE_MAX_CHARS:]}")
+            raise Unusable(f"{machine.name}: ssh ended with {process.returncode}: {line(why[-ERROR_SIZE_MAX_CHARS:])}")
         return said.decode(errors="replace")
 
     def _arguments(self, machine: Machine, known: Path) -> list[str]:

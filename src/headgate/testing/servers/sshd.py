@@ -36,8 +36,8 @@ class Lab:
         return " ".join((self.root / "host.pub").read_text().split()[:2])
 
     @contextmanager
-    def server(self) -> Iterator[int]:
-        """Its port, once it serves."""
+    def server(self, **options: str) -> Iterator[int]:
+        """Its port, once it serves.  `options`: further ones of sshd_config."""
         (port,) = free_ports(1)
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)  # where it wants to live when it is root's
@@ -45,6 +45,7 @@ class Lab:
             "Port": port, "ListenAddress": "127.0.0.1", "HostKey": self.root / "host", "StrictModes": "no",
             "AuthorizedKeysFile": self.root / "key.pub", "UsePAM": "no", "PidFile": "none",
             "PasswordAuthentication": "no", "PermitRootLogin": "prohibit-password",
+            **options,
         }  # fmt: skip
         directory = self.root / str(port)
         directory.mkdir()

@@ -1,0 +1,93 @@
+"""Machines that a build had before, or that are not what they seem: their ssh servers answer whatever they like."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from headgate.adapters.nodes import ssh
+from headgate.adapters.nodes.ssh import SshProvider
+from headgate.ports.provider import Machine, Unusable
+from headgate.testing.servers.sshd import Lab, program
+
+from .servers import serving, silent
+
+pytestmark = pytest.mark.skipif(program() is None, reason="needs Debian's package openssh-server")
+ANSWER_MAX_S, GROWS_MAX_BYTES = 10, 100_000_000
+STOLEN = "{{ lookup('pipe', 'id') }}"
+
+
+def before(peer: socket.socket, over: threading.Event) -> None:
+    """Says what may be said before the banner, without an end."""
+    while not over.is_set():
+        peer.sendall(b"welcome to \x1b[31mthis machine\r\n" * 1_000)
+
+
+def late(peer: socket.socket, over: threading.Event) -> None:
+    """Agrees to speak ssh, and says nothing more."""
+    peer.sendall(b"SSH-2.0-OpenSSH_9.9\r\n")
+    over.wait()
+
+
+def garbage(peer: socket.socket, over: threading.Event) -> None:
+    peer.sendall(b"SSH-2.0-OpenSSH_9.9\r\n" + b"\xff" * 100_000)
+
+
+SERVERS = {"silent": silent, "before": before, "late": late, "garbage": garbage}
+COMMANDS = {
+    "endless output": ("yes", "said more than"),
+    "endless complaint": ("yes >&2", "did not answer in"),
+    "endless silence": ("sleep 600", "did not answer in"),
+    "terminal": ("printf '\\033[31m\\342\\200\\256red\\n' >&2; exit 3", "ssh ended with 3:.*red"),
+    "template": (f"echo \"/home/{STOLEN}/headgate-builds/m\"; echo '{STOLEN}'", "does not say where"),
+    "another place": ("echo /etc/passwd", "does not say where"),
+    "nothing": ("true", "does not say where"),
+}
+
+
+@contextmanager
+def commanded(lab: Lab, command: str) -> Iterator[int]:
+    """Runs this in place of whatever is asked for."""
+    script = lab.root / f"forced-{len(list(lab.root.iterdir()))}"
+    script.write_text(f"#!/bin/sh\n{command}\n")
+    script.chmod(0o755)
+    with lab.server(ForceCommand=str(script)) as port:
+        yield port
+
+
+@pytest.mark.parametrize("kind", [*SERVERS, *COMMANDS])
+async def test_a_machine_that_misbehaves_is_not_used_and_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(ssh, "CONNECT_MAX_S", ANSWER_MAX_S)
+    monkeypatch.setattr(ssh, "COMMAND_MAX_S", float(ANSWER_MAX_S))
+    lab, provider, ours = Lab(tmp_path / "lab"), SshProvider(), psutil.Process()
+    bad: AbstractContextManager[int] = serving(SERVERS[kind]) if kind in SERVERS else commanded(lab, COMMANDS[kind][0])
+    why = COMMANDS[kind][1] if kind in COMMANDS else "ssh ended with 255|did not answer in"
+    with bad as there, lab.server() as port:
+        began, used_bytes = time.monotonic(), ours.memory_info().rss
+        evil = asyncio.ensure_future(provider.prepare(Machine("evil", lab.properties(there), {}, "m")))
+        good = Machine("good", lab.properties(port), {}, "m")
+        assert (await provider.prepare(good))["headgate_dir"].endswith("/headgate-builds/m")
+        await provider.clean(good)
+        with pytest.raises(Unusable, match=why) as refused:
+            await evil
+        assert time.monotonic() - began < 60 and ours.memory_info().rss - used_bytes < GROWS_MAX_BYTES
+        assert str(refused.value).isprintable() and len(str(refused.value)) < 500
+        assert not [child for child in ours.children() if child.name() == "ssh"]
+
+
+async def test_what_a_shell_greets_with_is_not_the_directory(tmp_path: Path) -> None:
+    lab = Lab(tmp_path / "lab")
+    with commanded(lab, f"echo 'Hello, {STOLEN}'; eval \"$SSH_ORIGINAL_COMMAND\"") as port:
+        machine = Machine("greets", lab.properties(port), {}, "g")
+        assert (await SshProvider().prepare(machine))["headgate_dir"] == f"{Path.home()}/headgate-builds/g"
+        await SshProvider().clean(machine)
