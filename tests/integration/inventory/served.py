@@ -30,7 +30,11 @@ ALICE = {"user": "alice", "project": "blue", "partition": "site"}
 class Client:
     """`await client.Search(any=[...])`: any method of both services, with the session unless another is given."""
 
-    def __init__(self, channel: grpc.aio.Channel, session: Mapping[str, str], metadata: Mapping[str, str]) -> None:
+    def __init__(
+        self, channel: grpc.aio.Channel, session: Mapping[str, str], metadata: Mapping[str, str], target: str = ""
+    ) -> None:
+        """`target`: where the service is."""
+        self.target = target
         self.channel, self._session, self._metadata = channel, session, tuple(metadata.items())
 
     def like(self, metadata: Mapping[str, str] | None = None, **session: str) -> Client:
@@ -80,7 +84,7 @@ async def served(
             else grpc.aio.insecure_channel(target)
         )
         async with channel:
-            yield Client(channel, ALICE, {})
+            yield Client(channel, ALICE, {}, target)
     finally:
         stop.set()
         await running

@@ -19,6 +19,7 @@ from headgate.cli.offline.uses import command as uses
 from headgate.config.checking.causes import left_out
 from headgate.config.freezing.matching import Target, job_applies
 from headgate.config.freezing.sections import attached, sections
+from headgate.config.patterns import Undecided
 from headgate.config.reading.check import as_list, deep_plain, plain
 from headgate.config.reading.source import nearest
 from headgate.config.telling.explain import Explainer
@@ -74,14 +75,13 @@ def job(
     try:
         tenants = given.tenants()
         asked = chosen(tenants, name, project, pipeline, branch)
+        at = (asked.place.pipeline, asked.place.project.project) if asked.place is not None else ("", "")
+        found = explained(asked.loaded.layout, name, asked.target, *at)
     except ConfigErrors as refused:
         click.echo("\n\n".join(as_text(refused.errors)), err=True)
         sys.exit(1)
-    except UserError as error:
+    except (UserError, Undecided) as error:
         raise Impossible(str(error)) from error
-    place = asked.place
-    at = (place.pipeline, place.project.project) if place is not None else ("", "")
-    found = explained(asked.loaded.layout, name, asked.target, *at)
     if attribute is not None:
         found = found._replace(attributes=_only(found, attribute))
     if json_:

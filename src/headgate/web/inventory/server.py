@@ -18,6 +18,7 @@ from headgate.web.inventory.identity import Sessions
 from headgate.web.inventory.objects import RunmObjects
 from headgate.web.inventory.partitions import RunmPartitions, RunmTypes
 from headgate.web.inventory.rpc import calls
+from headgate.web.inventory.streams import Streams
 from headgate.web.inventory.v1 import Additions
 from headgate.web.inventory.v1admin import Administration
 from headgate.web.serve import Tls
@@ -102,7 +103,7 @@ async def serve(
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_MAX_MS),
         ("grpc.max_connection_idle_ms", IDLE_MAX_MS),
     ]
-    server = grpc.aio.server(options=options, maximum_concurrent_rpcs=CONCURRENT_CALLS_MAX)
+    server = grpc.aio.server(interceptors=[Streams()], options=options, maximum_concurrent_rpcs=CONCURRENT_CALLS_MAX)
     server.add_generic_rpc_handlers(
         (calls(RUNM, runm_parts(sessions, inventory)), calls(V1, v1_parts(sessions, inventory)))
     )
