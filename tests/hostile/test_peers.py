@@ -252,3 +252,27 @@ def _broken(there: socket.socket) -> BaseException | None:
     except OSError as error:
         return error
     return None
+
+
+def test_a_page_elsewhere_reads_nothing_of_a_server_that_is_for_this_machine(tmp_path: Path) -> None:
+    """A browser on this machine would ask for it."""
+    with Arena(tmp_path) as arena:
+        peer = Peer(arena)
+        asks = "GET /api/tenants HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        upgrade = UPGRADE.format(path="/api/tenant/example/console-stream")
+        for request, good in ((f"{asks}\r\n", 200), (upgrade, 101)):
+            assert number(peer.says(request.encode())) == good
+            for origin in ("http://localhost:3000", f"http://127.0.0.1:{peer.port}", "http://[::1]"):
+                line = f"\r\nOrigin: {origin}\r\nHost"
+                assert number(peer.says(request.replace("\r\nHost", line).encode())) == good, origin
+            for origin in (
+                "https://evil.example",
+                "null",
+                "http://localhost.evil.example",
+                "http://evil.example:80",
+                "x",
+            ):
+                line = f"\r\nOrigin: {origin}\r\nHost"
+                answer = peer.says(request.replace("\r\nHost", line).encode())
+                assert number(answer) == 403 and b"example/" not in answer, (origin, answer)
+        assert arena.neighbours_land() > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from headgate.base.texts import line, visible
 from headgate.config.model import FrozenJob
 from headgate.gate.change import Change
 from headgate.gate.model import FINAL_GOOD, Build, BuildSet, Item, Phase, World
@@ -74,10 +75,12 @@ def text(item: Item, result: str, world: World) -> str:
         lines += untested(item.change, world)
         lines += [warning for warning in buildset.warnings]
         lines += [
-            f"{job.name} warns: {text}" for job in buildset.jobs for text in _warnings(buildset.builds.get(job.name))
+            f"{job.name} warns: {_hanging(text)}"
+            for job in buildset.jobs
+            for text in _warnings(buildset.builds.get(job.name))
         ]
     footer = f"\n\n{world.pipeline.footer_message}" if world.pipeline.footer_message else ""
-    said = "\n".join(lines)
+    said = visible("\n".join(lines))
     if len(said) > SIZE_MAX:
         said = f"{said[:SIZE_MAX]}…\nThe rest of this report is left out."
     return said + footer
@@ -88,6 +91,11 @@ def untested(change: Change, world: World) -> list[str]:
     names = () if world.pipeline.ignore_dependencies else change.needs
     absent = [key for key in names if key not in world.standings]
     return [f"Depends-On: {key}: there is no such change; it does not count until it is proposed." for key in absent]
+
+
+def _hanging(text: str) -> str:
+    """What a job says in several lines: none of them begins as one of Headgate's does."""
+    return text.replace("\n", "\n    ")
 
 
 def _intro(item: Item, result: str, world: World) -> str:
@@ -117,11 +125,11 @@ def _intro(item: Item, result: str, world: World) -> str:
 def _job_line(job: FrozenJob, build: Build, world: World) -> str:
     word = build.result or "unfinished"
     if build.result == "SUCCESS" and job.success_message:
-        word = job.success_message
+        word = line(job.success_message)
     elif build.result is not None and build.result not in FINAL_GOOD and job.failure_message:
-        word = job.failure_message
+        word = line(job.failure_message)
     url = build_url(build, world)
-    error = f" {build.error}" if build.error else ""
+    error = f" {_hanging(build.error)}" if build.error else ""
     took = f" in {duration(build.end_ms - build.start_ms)}" if build.start_ms and build.end_ms else ""
     voting = "" if job.voting else " (non-voting)"
     return f"- {job.name}{' ' + url if url else ''} : {word}{error}{took}{voting}"
@@ -173,7 +181,7 @@ def filled(message: str, item: Item, world: World) -> str:
 
 def refusal(change: Change, problems: tuple[str, ...], world: World) -> str:
     """Why a change was not even enqueued."""
-    reasons = "\n".join(f"- {problem}" for problem in problems)
+    reasons = "\n".join(f"- {line(problem)}" for problem in problems)
     return f"{change.id} was not enqueued in {world.pipeline.name}:\n\n{reasons}"
 
 

@@ -77,7 +77,7 @@ async def land(mirror: MirrorRepository, work: LandRequest, expected: str) -> bo
     True: the branch has moved, nothing was pushed.  What was done before is not done again.  Raises GitError, OSError.
     """
     change, commit, branch = work.change, work.commit, f"refs/heads/{work.change.branch}"
-    told = f"{work.note}\n\n{landed_line(change.branch, commit)}"
+    landed_as = landed_line(change.branch, commit)
     held = [_Step(ref, change.commit, change.commit) for ref in _ours(change)[: 2 if work.approved else 1]]
 
     async def once() -> bool:
@@ -95,7 +95,8 @@ async def land(mirror: MirrorRepository, work: LandRequest, expected: str) -> bo
         steps = [] if landed else [[_Step(branch, head, commit)]]
         if not await mirror.missing([change.commit]):
             notes = refs.get(NOTES, "")
-            steps.append([_Step(NOTES, notes, await annotate(mirror, change.commit, work.pipeline, told, notes))])
+            noted = await annotate(mirror, change.commit, work.pipeline, work.note, notes, landed_as)
+            steps.append([_Step(NOTES, notes, noted)])
         steps.append([_Step(ref, change.commit, "") for ref in _ours(change) if refs.get(ref) == change.commit])
         try:
             await _push(mirror, steps, () if landed else held)

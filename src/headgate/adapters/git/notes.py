@@ -15,6 +15,8 @@ from headgate.adapters.git.mirror import MirrorRepository
 NOTES = "refs/notes/headgate"
 _HEADING = re.compile(r"^Headgate \((.+)\):$", re.MULTILINE)
 _LANDED = re.compile(r"^Landed on (.+) as ([0-9a-f]{40,64})$", re.MULTILINE)
+_OURS = re.compile(r"^(?=Headgate \(|Landed on )", re.MULTILINE)
+"""Where a line begins that is believed."""
 
 
 class NotesMoved(GitError):
@@ -31,11 +33,15 @@ def landed_as(note: str, branch: str) -> str:
     return next((commit for on, commit in reversed(_LANDED.findall(note)) if on == branch), "")
 
 
-async def annotate(mirror: MirrorRepository, commit: str, pipeline: str, text: str, notes: str) -> str:
-    """The notes at `notes` (empty: there are none), with this section of this commit's note; `notes` if nothing
-    changed.  Raises GitError, OSError."""
+async def annotate(
+    mirror: MirrorRepository, commit: str, pipeline: str, text: str, notes: str, landed: str = ""
+) -> str:
+    """The notes at `notes` (empty: there are none), with this section of this commit's note, which ends with the
+    line `landed`; `notes` if nothing changed.  Raises GitError, OSError."""
     await _bring(mirror, notes)
-    return await asyncio.to_thread(_annotate, mirror, commit, pipeline, text, notes)
+    said = _OURS.sub("  ", text.strip())  # whoever proposes a change has a say in its report
+    whole = f"{said}\n\n{landed}" if landed else said
+    return await asyncio.to_thread(_annotate, mirror, commit, pipeline, whole, notes)
 
 
 async def read(mirror: MirrorRepository, notes: str, commits: Collection[str]) -> dict[str, str]:

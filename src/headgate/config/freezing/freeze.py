@@ -134,7 +134,7 @@ class _Freezer:
         pipeline = layout.pipelines.get(asked.pipeline)
         if mix.abstract:
             text = f"job {name} is abstract: it is there to be inherited from, not to be run"
-        elif mix.allowed is not None and not mix.config_attached and self._short() not in mix.allowed:
+        elif mix.allowed is not None and not mix.config_attached and asked.project not in mix.allowed:
             text = f"job {name} may not be run for {asked.project}: its allowed-projects do not name it"
         elif mix.post_review and pipeline is not None and not pipeline.post_review:
             text = f"job {name} is post-review; pipeline {asked.pipeline} runs before review"
@@ -156,9 +156,6 @@ class _Freezer:
     def _not_for_reporters(self, fitting: list[Entry]) -> Entry | None:
         may = self._layout.source
         return next((e for e in fitting if not may(e.stanza.source.project).allow_reporter_jobs), None)
-
-    def _short(self) -> str:
-        return self._layout.source(self._asked.project).name
 
     # --- files
 

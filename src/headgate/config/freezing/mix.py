@@ -76,7 +76,7 @@ class Mix:
         self.abstract = False
         self.post_review = False
         self.allowed: frozenset[str] | None = None
-        """Short names."""
+        """Canonical names: two connections may have the same short one."""
         self.config_attached = False
         """By a config-project: then allowed-projects does not matter."""
 
@@ -93,7 +93,7 @@ class Mix:
         if secrets.restrict and not self.post_review:
             self.post_review = True
             if not secrets.passed_only:
-                self._narrow([self._layout.source(stanza.source.project).name])
+                self._narrow([stanza.source.project])
         self._inheritance.append(f"{of} {stanza.source.place}:{body.line}")
 
     # --- what a variant may say
@@ -176,7 +176,7 @@ class Mix:
         if attaching and stanza.source.trusted:
             self.config_attached = True
         if allowed := as_list(body.get("allowed-projects")):
-            self._narrow(p.name for name in allowed if (p := self._tenant.find(name)) is not None)
+            self._narrow(p.project for name in allowed if (p := self._tenant.find(name)) is not None)
 
     def _narrow(self, names: Iterable[str]) -> None:
         known = frozenset(names)

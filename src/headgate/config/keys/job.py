@@ -14,6 +14,7 @@ from headgate.config.reading.check import (
     inner,
     many,
     mapping,
+    name,
     named,
     one_of,
     regex,
@@ -115,7 +116,7 @@ RESERVED_VARS = frozenset(
 )
 
 JOB: dict[str, JobKey] = {
-    "name": _key(text, Merge.OWN, context=True),
+    "name": _key(name, Merge.OWN, context=True),
     "parent": _key(text_or_null, Merge.OWN, "the tenant's default-parent", "null: a base job"),
     "description": _key(text, Merge.OWN, context=True),
     "variant-description": _key(text, Merge.OWN, context=True),

@@ -13,6 +13,7 @@ from headgate.config.reading.check import (
     listed,
     many,
     mapping,
+    name,
     null,
     one_of,
     regex,
@@ -38,25 +39,25 @@ MERGE_MODES = (
 )
 
 PROJECT: Keys = {
-    "name": Key(text, "the project the file is in", "a name, or a pattern that begins with ^"),
+    "name": Key(name, "the project the file is in", "a name, or a pattern that begins with ^"),
     "description": Key(text),
     "branches": Key(many(regex), "see below"),
     "templates": Key(many(text), "none"),
     "default-branch": Key(text, "the repository's"),
     "merge-mode": Key(one_of(*MERGE_MODES), "the connection's"),
-    "queue": Key(text, "a queue of its own"),
+    "queue": Key(name, "a queue of its own"),
     "vars": Key(mapping, "{}", "beneath the variables of jobs"),
 }
 TEMPLATE: Keys = {
-    "name": Key(text, required=True),
+    "name": Key(name, required=True),
     "description": Key(text),
-    "queue": Key(text),
+    "queue": Key(name),
     "vars": Key(mapping, "{}", "beneath the variables of projects"),
 }
 """Every other key of a project or a template names a pipeline."""
 
 PARAMETER: Keys = {
-    "name": Key(text, required=True),
+    "name": Key(name, required=True),
     "type": Key(one_of("string", "selection", "multiple-selection", "bool"), "string"),
     "description": Key(text),
     "values": Key(many(anything)),
@@ -73,23 +74,23 @@ PROJECT_PIPELINE: Keys = {
 CIRCLES = "accepted; changes that need each other are refused"
 TOPICS = "accepted; only Depends-On says what a change needs, not its topic"
 QUEUE: Keys = {
-    "name": Key(text, required=True),
+    "name": Key(name, required=True),
     "type": Key(one_of("all-branches", "per-branch", "branch-assigned"), "all-branches"),
     "per-branch": Key(flag, "false", "old; not together with type"),
     "allow-circular-dependencies": Key(flag, "false", CIRCLES),
     "dependencies-by-topic": Key(flag, "false", f"{TOPICS}; needs allow-circular-dependencies"),
 }
-SEMAPHORE: Keys = {"name": Key(text, required=True), "max": Key(count(0), "1")}
+SEMAPHORE: Keys = {"name": Key(name, required=True), "max": Key(count(0), "1")}
 
-NODE: Keys = {"name": Key(many(text), required=True), "label": Key(text, required=True)}
-GROUP: Keys = {"name": Key(text, required=True), "nodes": Key(many(text), required=True)}
+NODE: Keys = {"name": Key(many(name), required=True), "label": Key(name, required=True)}
+GROUP: Keys = {"name": Key(name, required=True), "nodes": Key(many(name), required=True)}
 _NODESET: Keys = {
     "nodes": Key(many(inner(NODE, "node")), "none"),
     "groups": Key(many(inner(GROUP, "group")), "none"),
     "alternatives": Key(many(either(text, mapping)), "none", "names or nodesets, tried in order; then no nodes"),
 }
-NODESET: Keys = {"name": Key(text, required=True), **_NODESET}
-INLINE_NODESET: Keys = {"name": Key(text), **_NODESET}
+NODESET: Keys = {"name": Key(name, required=True), **_NODESET}
+INLINE_NODESET: Keys = {"name": Key(name), **_NODESET}
 
 OIDC: Keys = {
     "algorithm": Key(text),
@@ -98,7 +99,7 @@ OIDC: Keys = {
     "claims": Key(mapping),
 }
 SECRET: Keys = {
-    "name": Key(text, required=True),
+    "name": Key(name, required=True),
     "data": Key(mapping, note="or oidc; values may be !encrypted/pkcs1-oaep"),
     "oidc": Key(either(null, inner(OIDC, "oidc secret")), note="null, or how its token is made"),
 }
@@ -108,15 +109,15 @@ PRAGMA: Keys = {
 }
 
 IMAGE: Keys = {
-    "name": Key(text, required=True),
+    "name": Key(name, required=True),
     "type": Key(one_of("zuul", "cloud"), required=True),
     "description": Key(text),
     "retain-count": Key(count(0)),
     "max-retain-count": Key(count(0)),
 }
-FLAVOR: Keys = {"name": Key(text, required=True), "description": Key(text)}
+FLAVOR: Keys = {"name": Key(name, required=True), "description": Key(text)}
 LABEL: Keys = {
-    "name": Key(text, required=True),
+    "name": Key(name, required=True),
     "image": Key(text),
     "flavor": Key(text),
     "description": Key(text),
@@ -129,7 +130,7 @@ LABEL: Keys = {
 }
 _PARTS = many(either(mapping, text))
 SECTION: Keys = {
-    "name": Key(text, required=True),
+    "name": Key(name, required=True),
     "parent": Key(text_or_null),
     "abstract": Key(flag, "false"),
     "connection": Key(text),
@@ -139,7 +140,7 @@ SECTION: Keys = {
     "labels": Key(_PARTS),
 }
 PROVIDER: Keys = {
-    "name": Key(text, required=True),
+    "name": Key(name, required=True),
     "section": Key(text, required=True),
     "connection": Key(text),
     "description": Key(text),

@@ -10,6 +10,7 @@ from headgate.config.reading.check import (
     flag,
     many,
     mapping,
+    name,
     one_of,
     text,
 )
@@ -30,7 +31,7 @@ _GROWTH = one_of("linear", "exponential")
 _BY_CONNECTION = "by connection, in the words of its driver"
 
 PIPELINE: Keys = {
-    "name": Key(text, required=True),
+    "name": Key(name, required=True),
     "manager": Key(one_of("independent", "dependent", "serial", "supercedent"), required=True),
     "description": Key(text),
     "trigger": Key(mapping, "{}", _BY_CONNECTION),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from headgate.base.texts import line as one_line
 from headgate.config.patterns import BadPattern, compiled
 from headgate.config.reading.document import Encrypted, Rows, Table, Tagged, row_lines
 from headgate.config.reading.source import Wrong, nearest
@@ -70,6 +71,12 @@ def _is_int(value: Any) -> bool:
 
 
 text = _of("text", lambda v: isinstance(v, str), {"type": "string"})
+name = _of(
+    "text in one line that can be shown",
+    lambda v: isinstance(v, str) and one_line(v, len(v)) == v,
+    {"type": "string"},
+)
+"""What others call it by, and what reports, pages and terminals show."""
 text_or_null = _of("text or null", lambda v: v is None or isinstance(v, str), {"type": ["string", "null"]})
 word = _of(
     "text or a number",

@@ -6,6 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 
+from headgate.base.texts import line as one_line
+from headgate.base.texts import visible
 from headgate.config.model import ConfigError
 
 CONTEXT_LINES = 4
@@ -36,10 +38,10 @@ class Source:
     def error(self, name: str, text: str, line: int = 0, severity: str = "error") -> ConfigError:
         return ConfigError(
             name=name,
-            text=text,
+            text=visible(text),
             project=self.project,
             branch=self.branch,
-            path=self.path,
+            path=one_line(self.path),
             line=line,
             snippet=snippet(self.text, line),
             severity=severity,
@@ -89,12 +91,11 @@ def snippet(text: str, line: int) -> str:
         return ""
     first, last = max(1, line - CONTEXT_LINES), min(len(lines), line + CONTEXT_LINES)
     width = len(str(last))
-    shown = (f"{'>' if n == line else ' '} {n:{width}} | {_cut(lines[n - 1])}" for n in range(first, last + 1))
+    shown = (
+        f"{'>' if n == line else ' '} {n:{width}} | {one_line(lines[n - 1], LINE_SHOWN_MAX)}"
+        for n in range(first, last + 1)
+    )
     return "\n".join(shown) if lines else ""
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= LINE_SHOWN_MAX else f"{line[:LINE_SHOWN_MAX]}…"
 
 
 def _strokes(one: str, other: str) -> int:

@@ -46,6 +46,8 @@ class Checked:
             return 400, f"a query has at most {QUERY_FIELDS_MAX} fields"
         if self._hosts and _host(scope) not in self._hosts:
             return 421, "this server is for this machine; name it so, or set [web] root to the address people use"
+        if self._hosts and (page := _header(scope, b"origin")) and _name_of(page) not in self._hosts:
+            return 403, "this server is for this machine, and no page of another one may ask it; see [web] root"
         return 0, ""
 
 
@@ -61,9 +63,22 @@ def _unreadable(part: bytes) -> str:
 
 def _host(scope: Message) -> str:
     """As the request has it, without a port."""
-    named = next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1").lower()
+    return _without_port(_header(scope, b"host"))
+
+
+def _header(scope: Message, wanted: bytes) -> str:
+    """In lower case; empty when there is none."""
+    return next((value for name, value in scope["headers"] if name == wanted), b"").decode("latin-1").lower()
+
+
+def _without_port(named: str) -> str:
     head, colon, port = named.rpartition(":")
     return head if colon and port.isdecimal() else named
+
+
+def _name_of(origin: str) -> str:
+    """The host of a page; empty for one that has none."""
+    return _without_port(origin.partition("://")[2])
 
 
 def _saying_more(send: Send) -> Send:

@@ -1,0 +1,79 @@
+"""What a proposal and its jobs say reaches people as theirs, and nobody believes that Headgate said it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.e2e.headgate import MAIN, wait_for
+
+from .arena import ATTACKER, Arena
+
+LIES = "Headgate (gate):\nBuild succeeded.\n\nLanded on master as "
+ESCAPES = "\x1b]0;taken over\x07\x1b[2J\x1b[1;1H\u202e\u2028good"
+WARNS = """#!/bin/sh
+cat > data <<'E'
+{"zuul": {"warnings": [LIES]}}
+E
+headgate-return --json data
+"""
+NEEDS = f"Use it\n\nDepends-On: {ATTACKER}/master/lies"
+
+
+def test_a_report_cannot_say_what_only_headgate_says(tmp_path: Path) -> None:
+    """What lands without approval, it would be said, is what an approved change of a neighbour waits for."""
+    with Arena(tmp_path) as arena:
+        lies = f"\n\n{LIES}{arena.repositories.head(ATTACKER)}\n"
+        own = [
+            {"job": {"name": "attack", "run": "jobs/attack", "success-message": f"fine{lies}"}},
+            {"project": {"check": {"jobs": ["attack"]}}},
+        ]
+        files = {"zuul.yaml": json.dumps(own), "jobs/attack": WARNS.replace("LIES", json.dumps(f"careful{lies}"))}
+        commit = arena.propose(ATTACKER, "lies", files)
+        told = arena.told(ATTACKER, commit, "check")
+        note = arena.repositories.note(ATTACKER, commit)
+        assert "Build succeeded" in told and "careful" in told, note
+        waiting = arena.propose("code/lib", "waiting", {"waiting": "x\n"}, NEEDS)
+        arena.told("code/lib", waiting, "check")
+        arena.repositories.abandon(ATTACKER, "lies")
+        arena.approve("code/lib", "waiting")
+        assert "not enqueued" in arena.told("code/lib", waiting, "gate"), note
+        assert not arena.landed("code/lib", "waiting"), note
+        assert not [line for line in note.splitlines() if line.startswith(("Headgate (gate)", "Landed on"))], note
+        assert arena.neighbours_land() > 0
+
+
+def shown(arena: Arena) -> str:
+    """The queues in the operator's terminal."""
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN, "status", "--once", "--tenant", "example", "--url", arena.headgate.url],
+        cwd=arena.headgate.root,
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    return (done.stdout + done.stderr).decode()
+
+
+def test_nothing_that_a_proposal_says_moves_a_cursor(tmp_path: Path) -> None:
+    project = {"project": {"check": {"jobs": ["attack", "unit"]}}}
+    named = {"job": {"name": f"attack{ESCAPES}", "run": "jobs/attack"}}
+    job = {"job": {"name": "attack", "run": "jobs/attack", "failure-message": f"bad{ESCAPES}"}}
+    said = {
+        "name": {"zuul.yaml": json.dumps([named, project])},
+        "section": {"zuul.yaml": json.dumps([{"project": {"check": {"jobs": [f"attack{ESCAPES}"]}}}])},
+        "message": {"zuul.yaml": json.dumps([job, project]), "jobs/attack": "#!/bin/sh\nsleep 20; exit 1\n"},
+        "raw": {"zuul.yaml": f"- job: {ESCAPES}\n"},
+        "file": {f"zuul.d/{ESCAPES}.yaml": "- job: 1\n"},
+        "semaphore": {"zuul.yaml": json.dumps([{"semaphore": {"name": ESCAPES, "max": "x"}}])},
+    }
+    with Arena(tmp_path) as arena:
+        commits = {topic: arena.propose(ATTACKER, topic, files) for topic, files in said.items()}
+        board = wait_for("the job is shown", lambda: found if "attack" in (found := shown(arena)) else "")
+        told = {topic: arena.told(ATTACKER, commit, "check") for topic, commit in commits.items()}
+        assert "must be text in one line that can be shown" in told["name"], told["name"]
+        for text in (board, *told.values()):
+            assert "\n" in text and not [c for c in text if not c.isprintable() and c != "\n"], repr(text)
+        assert arena.neighbours_land() > 0
