@@ -20,6 +20,7 @@ from headgate.services.inventory.search import PORTION_MAX, PROBED_MAX, Bounds
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import OPS_MAX, Entry, Op, Put
+from headgate.testing.loop import run_virtual
 from tests.unit.inventory.objects import PARTITIONS
 from tests.unit.inventory.world import ADMIN, ALICE, a_world, running
 
@@ -169,6 +170,25 @@ async def test_time_ends_a_page_too() -> None:
     async with a_crowd(bounds=Bounds(page_max_s=0.0)) as (inventory, _):
         page = await inventory.page(ADMIN, [wanted("left", "right")], limit=100)
         assert page.bounded and page.next_token and not page.objects
+
+
+async def test_an_answer_in_one_piece_has_an_end() -> None:
+    async with a_crowd(400, Bounds(every_max_s=0.0)) as (inventory, _):
+        with pytest.raises(Broad, match="ask for pages"):
+            [one async for one in inventory.every(ADMIN, [wanted("dense")])]
+
+
+def test_who_reads_slowly_gets_all_of_it() -> None:
+    async def main() -> None:
+        async with a_crowd(2_500, Bounds(every_max_s=5.0)) as (inventory, _):
+            found = 0
+            async for _one in inventory.every(ADMIN, [wanted("dense")]):
+                found += 1
+                if found % 500 == 0:
+                    await asyncio.sleep(60)
+            assert found == 2_500
+
+    run_virtual(main())
 
 
 async def test_a_marker_is_where_an_answer_goes_on_whatever_is_before_it() -> None:

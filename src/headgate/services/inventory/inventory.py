@@ -38,8 +38,6 @@ from headgate.store.types import TooLarge
 
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1_000
 """Objects of one page."""
-EVERY_MAX_S = 60.0
-"""Of an answer that is not in pages."""
 TOLD_MAX = 100
 """Changes told to a watcher at a time."""
 PARTS_MAX = 16
@@ -81,6 +79,7 @@ class Inventory:
         self._questions = Questions(self.facts)
         self._writer = Writer(self.facts, self.journal, clock, compatible=compatible)
         self._search = Search(store, places, self.journal, bounds)
+        self._bounds = bounds
 
     async def begin(self) -> None:
         await self.admin.begin()
@@ -186,16 +185,21 @@ class Inventory:
                 yield one
             return
         after = await self._marked(query, plan, marker) if marker else None
-        until_s = asyncio.get_running_loop().time() + EVERY_MAX_S
-        while asyncio.get_running_loop().time() < until_s:
+        loop, spent_s = asyncio.get_running_loop(), 0.0  # whoever reads it may take its time
+        while spent_s < self._bounds.every_max_s:
+            began_s = loop.time()
             part = await self._search.page(query, plan, moment, after, min(left or LIMIT_MAX, LIMIT_MAX))
+            spent_s += loop.time() - began_s
             for one in self._told(query, part.found):
                 yield one
             left = left - len(part.found) if left else None
             if part.reached is None or left == 0:
                 return
             after = part.reached
-        raise Broad(f"this took longer than {EVERY_MAX_S:.0f} s; ask for pages: a limit, and a marker to go on from")
+        raise Broad(
+            f"this took longer than {self._bounds.every_max_s:.0f} s; ask for pages: a limit, and a marker to go on "
+            "from"
+        )
 
     async def _marked(self, query: Query, plan: Plan, marker: str) -> Position:
         """Return where the object with this uuid stands.  Raise Invalid when it does not match."""

@@ -46,6 +46,8 @@ class Bounds:
     """The same for what needs all matches at once: an order that no index has, a count."""
     page_max_s: float = 5.0
     """The same in time."""
+    every_max_s: float = 60.0
+    """Of looking for all that an answer in one piece has; who reads it slowly takes nothing of it."""
 
 
 DEFAULTS = Bounds()
