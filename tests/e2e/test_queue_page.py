@@ -41,7 +41,7 @@ def run(script: str, root: Path, **environment: str) -> str:
     names = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "PYTHONUNBUFFERED": "1", **environment}
     cell = ["bwrap", "--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc", "--unshare-net"]
     cell += ["--unshare-pid", "--die-with-parent", "bash", "-c", SHELL + script]
-    done = subprocess.run(cell, cwd=root, env=names, capture_output=True, text=True, timeout=150, check=False)
+    done = subprocess.run(cell, cwd=root, env=names, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 
@@ -59,6 +59,8 @@ def test_from_the_first_message_to_a_worker_that_is_steered(tmp_path: Path) -> N
     again, from_old = lines("headgate queue import")
     (node,), (of_key,) = lines("node worker.mjs"), lines("headgate queue post -c worker.conf --key")
     (tmp_path / "worker.mjs").write_text(block("// worker.mjs"))
+    (tmp_path / "parcels.py").write_text(block("# parcels.py"))
+    (parcels,) = lines("python parcels.py")
     said = run(
         f"""
 {serve} & until_up http://127.0.0.1:5000/__heartbeat__
@@ -72,7 +74,8 @@ until_said worker.log "processed"; until_said worker.log "sent later"; until_sai
 kill %2; wait %2
 {node} > node.log 2>&1 & node=$!; until_said node.log "node processed.*v: 2"
 {of_key}; until_said node.log "customer: 7"
-kill $node; wait $node
+{parcels} > parcels.log 2>&1 & parcels=$!; until_said parcels.log "packed 7"
+kill $node $parcels; wait $node; wait $parcels
 {again}
 {from_old.replace("old:5000", "127.0.0.1:5000")}
 """,

@@ -1,0 +1,24 @@
+"""Post messages, and process them, from programs of your own: `Queues` and `SyncQueues`, `job`, `Worker`, `tried`."""
+
+from headgate.ports.messages import PostRefused, QueueGone, SourceDown
+from headgate.queue.posting import Queues, SyncQueues
+from headgate.queue.testing import Tried, tried
+from headgate.queue.working import JobFunction, Worker, job
+from headgate.queueing import Message, Reject, RetryLater, TimeLimit
+
+__all__ = [
+    "JobFunction",
+    "Message",
+    "PostRefused",
+    "QueueGone",
+    "Queues",
+    "Reject",
+    "RetryLater",
+    "SourceDown",
+    "SyncQueues",
+    "TimeLimit",
+    "Tried",
+    "Worker",
+    "job",
+    "tried",
+]

@@ -1,0 +1,121 @@
+"""Posting, from async programs and from plain ones."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from typing import Any, TypeVar
+
+import msgspec
+
+from headgate.adapters.messages.client import MessageClient
+from headgate.base.ids import fresh
+from headgate.ports.messages import Letter, QueueGone
+
+T = TypeVar("T")
+
+
+def text_of(body: Any) -> str:  # whatever JSON can say
+    """Text as it stands, everything else as JSON.  Raises TypeError when JSON cannot say it."""
+    return body if isinstance(body, str) else msgspec.json.encode(body).decode()
+
+
+class Queues:
+    """The queues of one application: `async with Queues(url, app_key) as queues`."""
+
+    def __init__(self, url: str, app_key: str) -> None:
+        """The URL ends with the application, as in http://127.0.0.1:5000/v1/queuey/."""
+        self._url, self._key = url, app_key
+        self._stack = AsyncExitStack()
+        self._client: MessageClient | None = None
+
+    async def __aenter__(self) -> Queues:
+        self._client = await self._stack.enter_async_context(MessageClient.open([self._url], self._key))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._client = None
+        await self._stack.aclose()
+
+    async def create(self, queue: str, partitions: int = 1) -> None:
+        """If it is not there."""
+        await self._open().create(queue, partitions)
+
+    async def post(
+        self,
+        queue: str,
+        body: Any,  # whatever JSON can say
+        *,
+        key: str = "",
+        partition: int | None = None,
+        ttl_s: int | None = None,
+        once: str = "",
+    ) -> None:
+        """Durable when it returns; the queue is made if there is none.
+
+        Messages of one `key` keep their order.  With the same `once` a message is there once, however often it is
+        posted.  Raises SourceDown (perhaps it is there: post it again with the same `once`), PostRefused.
+        """
+        letter = Letter(queue, text_of(body), once or fresh(), partition, ttl_s, key)
+        client = self._open()
+        try:
+            await client.post(letter)
+        except QueueGone:
+            await client.create(queue, partition or 1)
+            await client.post(letter)
+
+    def _open(self) -> MessageClient:
+        if self._client is None:
+            raise RuntimeError("these queues are not open: write `async with Queues(…) as queues`")
+        return self._client
+
+
+class SyncQueues:
+    """As `Queues`, for programs without a loop: `with SyncQueues(url, app_key) as queues`.  Threads may share it."""
+
+    def __init__(self, url: str, app_key: str) -> None:
+        self._queues = Queues(url, app_key)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> SyncQueues:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="queues", daemon=True)
+        self._thread.start()
+        self._wait(self._queues.__aenter__())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            return
+        self._wait(self._queues.__aexit__())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+        self._loop = self._thread = None
+
+    def create(self, queue: str, partitions: int = 1) -> None:
+        """If it is not there."""
+        self._wait(self._queues.create(queue, partitions))
+
+    def post(
+        self,
+        queue: str,
+        body: Any,  # whatever JSON can say
+        *,
+        key: str = "",
+        partition: int | None = None,
+        ttl_s: int | None = None,
+        once: str = "",
+    ) -> None:
+        """As `Queues.post`."""
+        self._wait(self._queues.post(queue, body, key=key, partition=partition, ttl_s=ttl_s, once=once))
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._loop is None:
+            work.close()
+            raise RuntimeError("these queues are not open: write `with SyncQueues(…) as queues`")
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()

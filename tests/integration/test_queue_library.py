@@ -1,0 +1,183 @@
+"""`headgate.queue`: posting and processing from programs of one's own, against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.adapters.messages.board import MessageBoard
+from headgate.queue import Message, PostRefused, Queues, Reject, RetryLater, SourceDown, SyncQueues, Worker, job, tried
+from headgate.queueing.ids import START
+from headgate.queueing.lanes import DEAD_LETTERS
+from headgate.queueing.letters import dead_letter
+from headgate.testing.queues.crew import APP, KEY, serving
+
+
+@pytest.fixture
+async def board(tmp_path: Path) -> AsyncIterator[MessageBoard]:
+    opened = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def url(board: MessageBoard) -> AsyncIterator[str]:
+    async with serving(board) as found:
+        yield f"{found}/v1/{APP}/"
+
+
+async def bodies(board: MessageBoard, queue: str, partition: int = 1) -> list[str]:
+    of = await board.queue(APP, queue)
+    return [one.body for one in await board.read(of, partition, START, limit=100)]
+
+
+@asynccontextmanager
+async def working(*jobs: Any, url: str, **more: Any) -> AsyncIterator[None]:
+    stop = asyncio.Event()
+    running = asyncio.ensure_future(Worker(url, KEY, jobs, **more).run(stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        async with asyncio.timeout(15):
+            await running
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110 - what is looked at is the job's
+            await asyncio.sleep(0.01)
+
+
+async def test_posted_from_a_loop_and_from_a_thread(board: MessageBoard, url: str) -> None:
+    async with Queues(url, KEY) as queues:
+        await queues.post("q", "text")
+        await queues.post("q", {"v": 1}, once="order 1")
+        await queues.post("q", {"v": 1}, once="order 1")
+
+    def plain() -> None:
+        with SyncQueues(url, KEY) as queues:
+            queues.post("q", [1, "zwei"])
+
+    await asyncio.to_thread(plain)
+    assert await bodies(board, "q") == ["text", '{"v":1}', '[1,"zwei"]']
+
+
+async def test_messages_of_one_key_are_in_one_partition(board: MessageBoard, url: str) -> None:
+    async with Queues(url, KEY) as queues:
+        await queues.create("q", 5)
+        for n in range(10):
+            await queues.post("q", str(n), key="customer größe")
+    found = [await bodies(board, "q", n) for n in range(1, 6)]
+    assert sorted(map(len, found)) == [0, 0, 0, 0, 10]
+
+
+async def test_what_cannot_be_posted_is_said(url: str) -> None:
+    async with Queues(url, KEY) as queues:
+        with pytest.raises(PostRefused):
+            await queues.post("q", "")
+        with pytest.raises(TypeError):
+            await queues.post("q", object())
+    with pytest.raises(RuntimeError, match="not open"):
+        await queues.post("q", "x")
+    with pytest.raises(RuntimeError, match="not open"):
+        SyncQueues(url, KEY).post("q", "x")
+    async with Queues(url, "wrong") as queues:
+        with pytest.raises(SourceDown, match="401"):
+            await queues.post("q", "x")
+
+
+async def test_plain_and_async_jobs_in_order_with_retries_and_dead_letters(board: MessageBoard, url: str) -> None:
+    seen: list[tuple[str, int]] = []
+    threads: set[str] = set()
+
+    @job("plain")
+    def plain(message: Message, context: str) -> None:
+        threads.add(threading.current_thread().name)
+        seen.append((context + message.body, message.attempt))
+
+    @job("later", attempts=2)
+    async def later(message: Message, context: str) -> None:
+        seen.append((message.body, message.attempt))
+        if message.body == "bad":
+            raise Reject("never")
+        if message.attempt == 1:
+            raise RetryLater(0.0)
+
+    async with Queues(url, KEY) as queues:
+        for n in range(3):
+            await queues.post("plain", str(n))
+        await queues.post("later", "bad")
+        await queues.post("later", "again")
+    async with working(plain, later, url=url, context="c"):
+        await until(lambda: len(seen) == 6)
+    assert [one for one in seen if one[0].startswith("c")] == [("c0", 1), ("c1", 1), ("c2", 1)]
+    assert [one for one in seen if not one[0].startswith("c")] == [("bad", 1), ("again", 1), ("again", 2)]
+    assert threads == {"job"}
+    ((letter, body),) = [dead_letter(one) for one in await bodies(board, DEAD_LETTERS)]
+    assert (letter.error, body) == ("Reject: never", "bad")
+
+
+async def test_asked_to_stop_the_job_ends_and_the_rest_is_anothers(url: str) -> None:
+    began, go_on, seen = asyncio.Event(), asyncio.Event(), list[tuple[str, int]]()
+
+    @job("q")
+    async def slow(message: Message, context: None) -> None:
+        seen.append((message.body, message.attempt))
+        began.set()
+        await go_on.wait()
+
+    async with Queues(url, KEY) as queues:
+        await queues.post("q", "a")
+        await queues.post("q", "b")
+    stop = asyncio.Event()
+    first = asyncio.ensure_future(Worker(url, KEY, [slow]).run(stop))
+    await began.wait()
+    stop.set()
+    go_on.set()
+    async with asyncio.timeout(15):
+        await first
+    assert seen == [("a", 1)]
+    async with working(slow, url=url):
+        await until(lambda: len(seen) == 2)
+    assert seen == [("a", 1), ("b", 1)], "given back: not begun"
+
+
+async def test_a_long_job_keeps_its_lease(url: str) -> None:
+    seen: list[int] = []
+
+    @job("q")
+    async def slow(message: Message, context: None) -> None:
+        seen.append(message.attempt)
+        await asyncio.sleep(2.5)
+        seen.append(0)
+
+    async with Queues(url, KEY) as queues:
+        await queues.post("q", "a")
+    async with working(slow, url=url, ttl_s=1.0), working(slow, url=url, ttl_s=1.0):
+        await until(lambda: 0 in seen)
+    assert seen == [1, 0], "nobody else took it meanwhile"
+
+
+async def test_jobs_are_tried_without_a_server() -> None:
+    @job("q", time_limit_s=0.05)
+    async def work(message: Message, context: str) -> None:
+        match message.json()["do"]:
+            case "hang":
+                await asyncio.Event().wait()
+            case "reject":
+                raise Reject("no")
+            case "later":
+                raise RetryLater(5)
+        assert context == "c" and message.attempt == 2
+
+    for do, outcome in (("fine", "done"), ("hang", "failed"), ("reject", "rejected"), ("later", "later")):
+        assert (await tried(work, {"do": do}, attempt=2, context="c")).outcome == outcome
+    assert (await tried(work, {"do": "later"})).retry_after_s == 5
+    assert (await tried(lambda message, context: 1 / 0, "x")).outcome == "failed"
