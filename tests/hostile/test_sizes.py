@@ -25,8 +25,9 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.testing.gate import Remembered
 from headgate.testing.loop import run_virtual
+from headgate.testing.sim import world as worlds
 from headgate.testing.sim.doubles import SimForge, SimGit
-from headgate.testing.sim.world import BRANCH, CONFIG, HOST, World, tested_key
+from headgate.testing.sim.world import BRANCH, CONFIG, HOST, World
 
 MOST = 200
 SERVED_WITHIN_S = 600.0
@@ -87,7 +88,7 @@ class Runner:
         self._world = world
 
     async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome:
-        self._world.tested.setdefault(tested_key(state), set()).add(spec.job.name)
+        self._world.tested.setdefault(worlds.tested_key(state), set()).add(spec.job.name)
         return BuildOutcome(spec.build, "SUCCESS")
 
 
