@@ -80,7 +80,7 @@ def test_depends_on_that_leads_nowhere_or_in_a_circle_is_told(headgate: Headgate
         if pipeline == "gate":
             repositories.approve("code/api", "nowhere")
         note = told(headgate, "code/api", nowhere, pipeline)
-        assert "Depends-On: git.example/code/lib/master/ghost: there is no such change" in note
+        assert "ghost" not in note, "what is not proposed yet may come"
         for footer in ("code/lib/unknown/topic", "code/other/master/x"):
             assert f"Depends-On: {footer}: no branch of a project is known by that name" in note
     one, two = proposed("one", "code/api/master/two"), proposed("two", "code/api/master/one")

@@ -181,7 +181,7 @@ async def _everything(url: str) -> Sequence[Entry]:
     """Of the whole store."""
     scheme, _, rest = url.partition("://")
     where = f"{scheme}://{rest.partition('/')[0]}"
-    backend = EtcdBackend.whole(where) if scheme == "etcd" else await ZooKeeperBackend.open(f"{where}?adopt=yes")
+    backend = EtcdBackend.beside(where, "") if scheme == "etcd" else await ZooKeeperBackend.open(f"{where}?adopt=yes")
     try:
         return await backend.list("")
     finally:

@@ -61,6 +61,9 @@ PIPELINES = """\
     description: Run by Ansible.
     run: jobs/announce.yaml
 
+- queue:
+    name: integrated
+
 - project:
     name: ^(core|api|app)$
     queue: integrated
