@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.config.dynamic import Layouts
@@ -17,9 +19,9 @@ from headgate.config.tenants import Connection, Tenant, parse_tenants
 from headgate.gate.change import Change
 from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State
 from headgate.map.kept.state import writes
-from headgate.map.records import Finished
+from headgate.map.records import Finished, FinishedBuild
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import Request
+from headgate.recipes.requests import Owner, Request
 from headgate.services.context import Context
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
@@ -131,7 +133,7 @@ def running(context: Context, one: Item) -> list[Op]:
     for build in one.buildset.builds.values() if one.buildset else ():
         if build.result is None and not build.id.endswith("b3"):
             ago_s = (len(found) + 1) * (int(one.change.commit[:8], 16) % 20 + 3)
-            owner = {"hostname": "here", "start_ms": NOW_MS - 1_000 * ago_s}
+            owner = Owner("here", start_ms=NOW_MS - 1_000 * ago_s)
             found += context.builds.submit(Request(id=build.id, state="running", owner=owner), b"{}")
     return found
 
@@ -151,13 +153,13 @@ def ended(number: int) -> Finished:
         enqueued_ms=NOW_MS - 1_000_000 - 60_000 * number,
         ended_ms=NOW_MS - 900_000 - 60_000 * number,
         builds=tuple(
-            {
+            msgspec.convert({
                 "uuid": b.id, "job_name": b.job, "voting": b.voting, "log_url": "", "error": "", "nodeset": "",
                 "result": "FAILURE" if result == "FAILURE" and b.job == "lint" else "SUCCESS",
                 "start_ms": NOW_MS - 990_000 - 60_000 * number, "end_ms": NOW_MS - 929_000 - 60_000 * number,
                 "artifacts": [{"name": "wheel", "url": "dist/x.whl"}, {"name": "evil", "url": "javascript:alert(1)"}]
                 if b.job == "build" else [], "provides": [],
-            }
+            }, FinishedBuild)
             for b in one.buildset.builds.values()
         ),
         item=one.id,
