@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.gate import advance, enqueue, work
+from headgate.gate import advance, decide, readiness, work
 from headgate.recipes import backlog
 from headgate.testing.sim.corpus import CONFIGS, RETURNS
 from headgate.testing.sim.simulation import Simulation, prepare, simulate
@@ -69,8 +69,9 @@ def test_hostile_worlds_are_hostile() -> None:
 
 
 def requirements_are_not_asked_for(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(enqueue, "unfit", lambda change, world: "")
-    patch.setattr(enqueue, "refused", lambda pipeline, standing: False)
+    """Not by the gate, at any time, and not by the server when it lands."""
+    patch.setattr(readiness, "unmet", lambda pipeline, standing: "")
+    patch.setattr(decide, "needs_approval", lambda item, pipeline: False)
 
 
 def first_come_first_served(patch: pytest.MonkeyPatch) -> None:
