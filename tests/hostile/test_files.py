@@ -54,7 +54,7 @@ def test_no_credential_can_be_found_by_a_job(tmp_path: Path) -> None:
             root / "headgate.conf", root / "state", root / "state/headgate.sqlite", root / "state/history.sqlite",
             root / "state/builds.sqlite", root / "repositories", keys, tmp_path / "agent", "/etc/shadow",
             "/etc/headgate", "/etc/ssl/private", "/etc/ssh/ssh_host_*_key", "/etc/gitconfig", "/etc/pip.conf",
-            "/root/.ssh", "/root/.gitconfig", "/home/*", "/run/*", "/var/run/docker.sock", "/var/lib/*", "/opt/*",
+            "~root/.ssh", "~root/.gitconfig", "/home/*", "/run/*", "/var/run/docker.sock", "/var/lib/*", "/opt/*",
             "/sys/fs/cgroup/*", "/sys/kernel/*", "/proc/kcore",
         ]  # fmt: skip
         text = SEARCH.format(treasure=TREASURE, files=" ".join(str(path) for path in hidden), root=root)

@@ -40,7 +40,7 @@ class Queues:
         await self._stack.aclose()
 
     async def create(self, queue: str, partitions: int = 1) -> None:
-        """If it is not there."""
+        """Create the queue if it is not there."""
         await self._open().create(queue, partitions)
 
     async def post(
@@ -53,7 +53,7 @@ class Queues:
         ttl_s: int | None = None,
         once: str = "",
     ) -> None:
-        """Durable when it returns; the queue is made if there is none.
+        """Post a message: durable when it returns; the queue is made if there is none.
 
         Messages of one `key` keep their order.  With the same `once` a message is there once, however often it is
         posted.  Raises SourceDown (perhaps it is there: post it again with the same `once`), PostRefused.
@@ -98,7 +98,7 @@ class SyncQueues:
         self._loop = self._thread = None
 
     def create(self, queue: str, partitions: int = 1) -> None:
-        """If it is not there."""
+        """Create the queue if it is not there."""
         self._wait(self._queues.create(queue, partitions))
 
     def post(
@@ -111,7 +111,7 @@ class SyncQueues:
         ttl_s: int | None = None,
         once: str = "",
     ) -> None:
-        """As `Queues.post`."""
+        """Do as `Queues.post` does."""
         self._wait(self._queues.post(queue, body, key=key, partition=partition, ttl_s=ttl_s, once=once))
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:

@@ -90,7 +90,7 @@ class GitError(Exception):
 
 
 class Impossible(GitError):
-    """What was asked cannot be done with these refs and commits, however often it is tried."""
+    """Say that what was asked cannot be done with these refs and commits, however often it is tried."""
 
 
 class RemoteError(GitError):
@@ -135,7 +135,8 @@ def is_of_this_machine(error: GitError) -> bool:
 
 
 def environment(remote: bool, of: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Of a command: without what would point it elsewhere; `remote` with the user's way of reaching remotes."""
+    """Return the environment of a command, without what would point it elsewhere; `remote`: with the user's way of
+    reaching remotes."""
     kept = (*_KEPT, *_KEPT_CONFIG, *_KEPT_NUMBERED) if remote else ()
     names = [name for name in of if not name.startswith("GIT_") or name == "GIT_EXEC_PATH" or name.startswith(kept)]
     return {**_PROTOCOLS, **{name: of[name] for name in names}, **_ENVIRONMENT, **({} if remote else _ALONE)}
@@ -157,7 +158,7 @@ def check_git() -> None:
 
 
 class Limits(NamedTuple):
-    """Of one command."""
+    """Hold the limits of one command."""
 
     timeout_s: float = 300.0
     out_max_bytes: int = 256 * 2**20
@@ -217,7 +218,7 @@ async def git(
 
 
 def told(said: str) -> str:
-    """What git said, and perhaps a remote through it, as it can be shown anywhere."""
+    """Return what git said, and perhaps a remote through it, as it can be shown anywhere."""
     lines = (line.rsplit("\r", 1)[-1] for line in said.replace("\r\n", "\n").rstrip("\r").split("\n"))
     shown = "\n".join(
         "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in line.rstrip("\0 ")) for line in lines
@@ -246,6 +247,6 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    """To its whole group, which it leads."""
+    """Send a signal to its whole group, which it leads."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)

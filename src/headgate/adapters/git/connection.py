@@ -39,7 +39,7 @@ class GitConnection:
         return found[1].strip("[]") if found else ""
 
     def url(self, project: str) -> str:
-        """Of a project by canonical name; locally the repository may end in `.git`."""
+        """Return the address of a project by canonical name; locally the repository may end in `.git`."""
         found = self.git_dir(project)
         if found is not None:
             return str(found.parent if found.name == ".git" else found)
@@ -50,7 +50,7 @@ class GitConnection:
         return self.baseurl + ("" if self.baseurl.endswith((":", ":/")) else "/") + short
 
     def git_dir(self, project: str) -> Path | None:
-        """Of a local repository that is there."""
+        """Return the path of a local repository that is there."""
         if not self.local:
             return None
         known = self._git_dirs.get(project)
