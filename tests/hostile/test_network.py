@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate.adapters.process.network.networks import own_addresses
 from tests.e2e.headgate import wait_for
 from tests.integration.builds.world import World, greeter
 
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 REACH = """#!/usr/bin/env python3
-import ctypes, os, socket, subprocess, sys
+import ctypes, os, re, socket, subprocess, sys
 
 def said(place):
     host, _, port = place.rpartition(":")
@@ -40,6 +41,22 @@ def said(place):
 
 for place in {places!r}:
     print("REACHED" if said(place) else "MISSED", place, flush=True)
+
+def told(*words):
+    return subprocess.run(words, capture_output=True, text=True).stdout
+
+def link_local(address):
+    # What the machine on the link calls itself unasked, made of the address of its interface.
+    parts = [int(part, 16) for part in address.split(":")]
+    parts = [parts[0] ^ 2, *parts[1:3], 0xFF, 0xFE, *parts[3:]]
+    return "fe80::" + ":".join(f"{{parts[n] << 8 | parts[n + 1]:x}}" for n in range(0, 8, 2)) + "%eth0"
+
+for version in "46":
+    gateway = told("ip", f"-{{version}}", "route", "show", "default").split()[2:3]
+    links = re.findall(r"lladdr ([0-9a-f:]+)", told("ip", f"-{{version}}", "neigh", "show", "dev", "eth0"))
+    for address in (*gateway, *map(link_local, links), "ff02::1%eth0"):
+        for port in {ports!r}:
+            print("REACHED" if said(f"[{{address}}]:{{port}}") else "MISSED", "the link at", address, flush=True)
 
 def tried(name, action):
     try:
@@ -97,6 +114,7 @@ PROGRAMS = (
 )  # fmt: skip
 LISTEN = """#!/bin/sh
 ip -4 -o addr show scope global | grep -o 'inet [0-9.]*' | sed 's/^inet/ADDRESS/'
+ip -6 -o addr show scope global | grep -o 'inet6 [0-9a-f:]*' | sed 's/^inet6 /ADDRESS [/; s/$/]/'
 exec python3 -c '
 import socket
 with socket.create_server(("::", 4321), family=socket.AF_INET6, dualstack_ipv6=True) as s:
@@ -128,16 +146,22 @@ def test_a_job_reaches_the_world_and_nothing_of_the_fleet(tmp_path: Path, world:
             "0x7f000001", "0177.0.0.1", "127.255.255.254", world.gateway, f"[{world.gateway6}]",
             f"[::ffff:{world.gateway}]", f"[64:ff9b::{world.gateway}]", socket.gethostname(),
         }  # fmt: skip
+        own |= {f"[{address}]" for address in own_addresses() if address.version == 6 and not address.is_link_local}
         listening = arena.attack("listen", LISTEN)
         logs = arena.headgate.root / "state/logs"
         said = str(wait_for("a neighbour listens", lambda: next(_listening(logs), "")))
-        neighbours = [found for found in re.findall(r"ADDRESS ([0-9.]+)", said)]
+        neighbours = [found for found in re.findall(r"ADDRESS (\S+)", said)]
         outside = f"{world.address}:{world.port}"
+        outside6 = {f"[{address}]:{world.port}" for address in (world.address6, world.local6)}
         denied = [*(f"{name}:{port}" for name in sorted(own) for port in (here, page))]
         denied += [f"{address}:4321" for address in neighbours]
-        denied += [f"{address}:{world.port}" for address in (world.other, world.link, f"[::ffff:{world.link}]")]
+        told = world.other, world.link, f"[::ffff:{world.link}]", f"[{world.metadata6}]", "[fd00:ec2::254]"
+        denied += [f"{address}:{world.port}" for address in told]
+        for place in (outside, *outside6, f"[{world.metadata6}]:{world.port}"):
+            assert greeted(place), f"this machine itself reaches {place}"
         script = REACH.format(
-            places=[outside, *denied], pages=[place for place in denied if place.endswith(f":{page}")],
+            places=[outside, *outside6, *denied], ports=(here, page),
+            pages=[place for place in denied if place.endswith(f":{page}")],
             abstract=abstract.getsockname(), gateway=world.gateway, programs=PROGRAMS, udp=udp.getsockname()[1],
             hidden=["127.0.0.1", world.gateway],
         )  # fmt: skip
@@ -148,9 +172,20 @@ def test_a_job_reaches_the_world_and_nothing_of_the_fleet(tmp_path: Path, world:
         assert listening and bool(neighbours) == may_tunnel()
     allowed = {outside} if may_tunnel() else set()
     assert {place for place in (outside, *denied) if f"| REACHED {place}\n" in log} == allowed, log
+    reached6 = {place for place in outside6 if f"| REACHED {place}\n" in log}
+    if os.geteuid() == 0:
+        assert reached6 == outside6 and re.search(r"\| MISSED the link at fe80::.*%eth0\n", log), log
+    assert "REACHED the link" not in log, log
     assert ("/dev/net/tun" in arena.log) != may_tunnel(), arena.log
     assert not re.search(r"\| DONE ", log), log
     assert log.count("| FAILED ") == 3 + 8 + 2 + len(PROGRAMS) + 1 + 2, log
+
+
+def greeted(place: str) -> bool:
+    """Tell whether this machine is greeted there."""
+    host, _, port = place.rpartition(":")
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=3) as found:
+        return found.recv(9) == b"hello\n"
 
 
 def _listening(logs: Path) -> Iterator[str]:

@@ -36,10 +36,11 @@ NOT_OF_JOBS = {
         "_written_bytes": "/proc",
         "measured": "the directory of the build, which no job can rename; what is below is measured by du",
     },
-    "adapters/process/bounds/groups.py": dict.fromkeys(
-        ("_handed_down", "_parent", "_sweep", "_text", "_write", "close", "make", "removed"),
-        "the file system of control groups",
-    ),
+    "adapters/process/bounds/groups.py": {
+        **dict.fromkeys(("_begun", "_handed_down", "_parent", "_text", "_write"), "the file system of control groups"),
+        **dict.fromkeys(("_emptied", "_removed", "_sweep"), "the file system of control groups"),
+        **dict.fromkeys(("close", "make", "removed"), "the file system of control groups"),
+    },
     "adapters/process/bounds/machine.py": {
         "_resolvers": "/etc",
         "interpreter": "Headgate's own installation",
@@ -54,14 +55,17 @@ NOT_OF_JOBS = {
     "adapters/process/confinement/users.py": {"_idle": "/proc", "subordinates_of_this_user": "/etc"},
     "adapters/process/context/places.py": {"of": "directories are made before a job can write in them"},
     "adapters/process/joblog.py": {"__init__": "among the kept logs: a job can read them only"},
+    "adapters/process/network/forwarding.py": dict.fromkeys(
+        ("keep_listening", "listen_as_before", "on", "turn"), "/proc"
+    ),
     "adapters/process/network/networks.py": {"_resolv": "/etc"},
     "adapters/process/network/tap.py": {"begin": "/dev"},
-    "adapters/process/network/veth.py": {"_end": "/proc", "_forwarding": "/proc", "begin": "/proc"},
+    "adapters/process/network/veth.py": {"_forwarding": "/proc"},
     "adapters/process/phases.py": {"_executable": "in a tree of playbooks: a job can read them only"},
     "adapters/process/processes.py": {"processes_of": "/proc"},
     "adapters/process/returning.py": {"parse": "inside of a job, with its rights"},
     "adapters/process/runner.py": {
-        "_logged": "the directory of the build, which no job can rename or write",
+        "_logged": "among the kept logs: a job can read them only",
         "sweep": "the directory of all builds",
     },
     "adapters/process/sandbox.py": {"_copy": "a file that the settings name", "_covered": "places of the settings"},

@@ -99,7 +99,7 @@ async def test_a_build_that_is_dropped_winds_down_undisturbed_and_its_directory_
     loop = asyncio.get_running_loop()
 
     async def logged(*_: object) -> None:
-        (bench.runner.root / bench.id).mkdir(parents=True)
+        (bench.runner.root / bench.id / "work").mkdir()
         begun.set()
         try:
             await asyncio.Event().wait()

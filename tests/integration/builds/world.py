@@ -22,8 +22,9 @@ while True:
 
 
 class World:
-    """`address` is the machine outside, which says hello at `port`, and so it does at `other` and at `link`, which is a
-    link-local address; `gateway` is this machine, as that one sees it."""
+    """`address` is the machine outside, which says hello at `port`, and so it does at `address6`, at `local6`, which is
+    an address of a site, at `other`, at `link`, which is a link-local address, and at `metadata6`, where clouds tell
+    machines their secrets; `gateway` and `gateway6` are this machine, as that one sees it."""
 
     def __init__(self, told: str = "") -> None:
         """`told` of a world that somebody else made: see `tell`."""
@@ -44,20 +45,25 @@ class World:
         self.gateway, self.address, self.other = (f"203.0.113.{8 * number + n}" for n in (1, 2, 3))
         self.link = f"169.254.{100 + number}.254"
         self.gateway6, self.address6 = (f"2001:db8:{number:x}::{n}" for n in (1, 2))
+        here6, self.local6 = (f"fd5a:7072:6f62:{number:x}::{n}" for n in (1, 2))
+        self.metadata6 = f"fd00:ec2::{number:x}:254"
         subprocess.run(["ip", "netns", "del", self.name], capture_output=True, check=False)
         self._ip(f"netns add {self.name}")
         self._stack.callback(subprocess.run, ["ip", "netns", "del", self.name], check=False)
         self._ip(f"link add {self.name} type veth peer name eth0 netns {self.name}")
-        for where, device, four, six in (
-            ("", self.name, self.gateway, self.gateway6),
-            (f"-n {self.name} ", "eth0", self.address, self.address6),
+        for where, device, four, *sixes in (
+            ("", self.name, self.gateway, self.gateway6, here6),
+            (f"-n {self.name} ", "eth0", self.address, self.address6, self.local6),
         ):
             self._ip(f"{where}addr add {four}/29 dev {device}")
-            self._ip(f"{where}addr add {six}/64 dev {device} nodad")
+            for six in sixes:
+                self._ip(f"{where}addr add {six}/64 dev {device} nodad")
             self._ip(f"{where}link set {device} up")
         self._ip(f"-n {self.name} addr add {self.other}/29 dev eth0")
         self._ip(f"-n {self.name} addr add {self.link}/32 dev eth0")
+        self._ip(f"-n {self.name} addr add {self.metadata6}/128 dev eth0 nodad")
         self._ip(f"route add {self.link}/32 via {self.address}")
+        self._ip(f"route add {self.metadata6}/128 via {self.address6}")
         self._ip(f"-n {self.name} link set lo up")
         self._ip(f"-n {self.name} route add default via {self.gateway}")
         self.port = self._stack.enter_context(greeter("::", 0, "ip", "netns", "exec", self.name))

@@ -12,7 +12,7 @@ from headgate.adapters.process.bounds.disk import Disk
 from headgate.adapters.process.bounds.groups import Group, Groups
 from headgate.adapters.process.bounds.watch import Watch
 
-NAME = f"headgate-{os.getpid()}"
+NAME = f"headgate-{os.getpid()}-"
 OTHER_PID = "1"
 
 
@@ -41,10 +41,12 @@ def test_the_nearest_that_hands_controllers_down_is_used(tmp_path: Path) -> None
     group(tmp_path / "user.slice", procs=OTHER_PID, handed_down="memory pids cpu")
     group(tmp_path / "user.slice/session", procs=f"{os.getpid()}\n{OTHER_PID}\n")
     found = Groups.found([mount("cgroup2", tmp_path)], ["0::/user.slice/session"])
-    assert set(found.parents.values()) == {tmp_path / "user.slice" / NAME} and found.complete
+    assert found.complete
+    (made,) = set(found.parents.values())
+    assert made.parent == tmp_path / "user.slice" and made.name.startswith(NAME)
     assert not (tmp_path / "user.slice/session/headgate").exists(), "it is not ours alone"
     found.close()
-    assert not (tmp_path / "user.slice" / NAME).exists()
+    assert not made.exists()
 
 
 def test_controllers_of_version_1_are_looked_for_each_at_its_place(tmp_path: Path) -> None:
@@ -57,7 +59,9 @@ def test_controllers_of_version_1_are_looked_for_each_at_its_place(tmp_path: Pat
         mount("cgroup2", tmp_path / "unified"),
     ]
     found = Groups.found(mounts, ["4:memory:/container/box", "8:pids:/", "0::/"])
-    assert found.parents == {"memory": tmp_path / "memory/box" / NAME, "pids": tmp_path / "pids" / NAME}
+    name = found.parents["pids"].name
+    assert name.startswith(NAME)
+    assert found.parents == {"memory": tmp_path / "memory/box" / name, "pids": tmp_path / "pids" / name}
     made = found.make("build", Bounds())
     assert made is not None and len(made.directories) == 2
 
@@ -67,11 +71,16 @@ def test_nothing_is_made_where_nothing_can_be(tmp_path: Path) -> None:
 
 
 def test_groups_of_the_dead_are_removed(tmp_path: Path) -> None:
-    group(tmp_path, handed_down="memory pids")
+    group(tmp_path, handed_down="cpu memory pids")
     (tmp_path / "headgate-99999999/build-1").mkdir(parents=True)
     (tmp_path / f"headgate-{OTHER_PID}/build-1").mkdir(parents=True)
-    Groups.found([mount("cgroup2", tmp_path)], ["0::/"])
+    (tmp_path / f"headgate-{os.getpid()}-gone/build-1").mkdir(parents=True)
+    living = Groups.found([mount("cgroup2", tmp_path)], ["0::/"]).parents["pids"]
+    (living / "build-1").mkdir()
     assert not (tmp_path / "headgate-99999999").exists() and (tmp_path / f"headgate-{OTHER_PID}/build-1").exists()
+    assert not (tmp_path / f"headgate-{os.getpid()}-gone").exists(), "nobody holds it, whoever has that number now"
+    Groups.found([mount("cgroup2", tmp_path)], ["0::/"])
+    assert (living / "build-1").exists(), "it is held"
 
 
 def test_what_the_kernel_did_is_told(tmp_path: Path) -> None:

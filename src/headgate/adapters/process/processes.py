@@ -134,7 +134,7 @@ class Keeper:
                 socket.send_fds(self._socket, [word], fds)
                 return
             except (BrokenPipeError, ConnectionResetError):
-                self.close()
+                self._end()
                 if last:
                     raise
 
@@ -151,13 +151,16 @@ class Keeper:
 
     def close(self) -> None:
         """Commands still running are ended by their supervisors, each when its own socket closes."""
+        self._end()
+        self._limiter.close()
+
+    def _end(self) -> None:
         if self._socket is not None:
             self._socket.close()
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(KILL_TIMEOUT_S)
         self._socket = self._process = None
-        self._limiter.close()
 
 
 class _Command:

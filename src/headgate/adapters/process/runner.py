@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from headgate.adapters.process.processes import Keeper, kill_left
 from headgate.adapters.process.returning import ReturnError, read
 from headgate.adapters.process.sandbox import Paths, Sandbox
 from headgate.adapters.process.workspace import Unusable, Workspace
+from headgate.adapters.work import held
 from headgate.adapters.work.collecting import collect
 from headgate.adapters.work.directory import remove
 from headgate.base.tasks import once, unless, whole
@@ -103,18 +104,18 @@ class ProcessRunner:
         self.cells = Cells(self._keeper, self.sandbox, settings.users, settings.network, fleet)
         self._machines = Machines(settings.machines)
         self.room = Room(lambda: (self.root, self.log_root))
-        self._running: set[str] = set()
 
     async def sweep(self) -> None:
-        """What builds of an earlier life left: processes and work directories."""
+        """End what builds of the dead left: processes and work directories.  Those of the living are held by them."""
         await self.cells.begin()
         if not self.root.is_dir():
             return
-        for left in self.root.iterdir():
-            if left.name not in self._running:
-                await asyncio.to_thread(kill_left, left)
-                await self.cells.regain(left)
-                await asyncio.to_thread(remove, left)
+        for place in self.root.iterdir():
+            with held.left(place) as nobody_s:
+                if nobody_s:
+                    await asyncio.to_thread(kill_left, place)
+                    await self.cells.regain(place)
+                    await asyncio.to_thread(remove, place)
 
     async def close(self) -> None:
         """Once no build runs any more."""
@@ -124,26 +125,29 @@ class ProcessRunner:
     async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome:
         start_ms = int(time.time() * 1000)
         logs = self.log_root / spec.build
-        self._running.add(spec.build)
-        try:
-            outcome = await once(self._logged(Work(spec, state, cancel, contact, time.monotonic()), logs))
-        finally:  # nothing writes there any more
-            self._running.discard(spec.build)
-            if not self.settings.keep_work_dir:
-                await whole(asyncio.to_thread(remove, self.root / spec.build))
+        outcome = await self._held(Work(spec, state, cancel, contact, time.monotonic()), logs)
         return replace(outcome.fit(), start_ms=start_ms, end_ms=int(time.time() * 1000), log_path=str(logs))
+
+    async def _held(self, work: Work, logs: Path) -> BuildOutcome:
+        root = self.root / work.spec.build
+        with ExitStack() as holding:
+            try:
+                holding.enter_context(held.anew(root))
+            except OSError as error:
+                return self._no_place(work, error)
+            try:
+                return await once(self._logged(work, logs))
+            finally:  # nothing writes there any more
+                if not self.settings.keep_work_dir:
+                    await whole(asyncio.to_thread(remove, root))
 
     async def _logged(self, work: Work, logs: Path) -> BuildOutcome:
         spec = work.spec
-        root = self.root / spec.build
         try:
-            remove(root)
-            root.mkdir(parents=True)
             logs.mkdir(parents=True, exist_ok=True)
             joblog = JobLog(logs / "job-output.txt", size_max_bytes=self.settings.log_size_max_bytes)
         except OSError as error:
-            log.error("build %s has no place to work in: %s", spec.build, error)
-            return self._failed_by(work, error)
+            return self._no_place(work, error)
         try:
             outcome = await self._cancellable(work, joblog)
             joblog.say(f"RESULT: {outcome.result or 'none: it will be tried again'}{_colon(outcome.error)}")
@@ -244,6 +248,10 @@ class ProcessRunner:
         if result is None and retry is False:
             result = "FAILURE"
         return replace(_again(spec, result, error), data=data)
+
+    def _no_place(self, work: Work, error: OSError) -> BuildOutcome:
+        log.error("build %s has no place to work in: %s", work.spec.build, error)
+        return self._failed_by(work, error)
 
     def _failed_by(self, work: Work, error: OSError) -> BuildOutcome:
         if self.room.gone(work.begun_s, error):

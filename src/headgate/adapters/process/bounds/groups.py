@@ -7,7 +7,12 @@ the controllers of version 1 that are mounted and can be written.
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
+import secrets
+import signal
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +25,11 @@ _SELF = "headgate"
 MACHINE_SHARE = 0.9
 """Of the machine's memory, for all builds together: the rest is for Headgate and its neighbours."""
 _CONTROLLERS = ("memory", "pids", "cpu")
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+LOCK_TRIES_MAX = 5
+KILL_ROUNDS_MAX = 200
+KILL_LOOK_INTERVAL_S = 0.01
+"""What was killed needs a moment to end, and one that forks meanwhile a further look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +81,8 @@ class Groups:
 
     parents: Mapping[str, Path] = field(default_factory=dict)
     """Controller -> directory that the groups of builds are made in."""
+    held: tuple[int, ...] = ()
+    """Locks on those directories, which tell others that this process lives."""
 
     @staticmethod
     def found(mounts: Sequence[str] | None = None, mine: Sequence[str] | None = None) -> Groups:
@@ -78,11 +90,14 @@ class Groups:
         mounts = _text(Path("/proc/self/mountinfo")).splitlines() if mounts is None else mounts
         mine = _text(Path("/proc/self/cgroup")).splitlines() if mine is None else mine
         parents: dict[str, Path] = {}
+        name, locks = f"{PREFIX}{os.getpid()}-{secrets.token_hex(4)}", list[int]()
         for controllers, place in sorted(_places(mounts, mine), key=lambda found: bool(found[0])):
-            wanted = [name for name in _CONTROLLERS if name in (controllers or _CONTROLLERS) and name not in parents]
-            made = _parent(place, wanted, version_2=not controllers) if wanted else {}
-            parents |= made
-        return Groups(parents)
+            wanted = [one for one in _CONTROLLERS if one in (controllers or _CONTROLLERS) and one not in parents]
+            if wanted and (found := _parent(place, name, wanted, version_2=not controllers)):
+                usable, made, lock = found
+                parents |= dict.fromkeys(usable, made)
+                locks.append(lock)
+        return Groups(parents, tuple(locks))
 
     @property
     def complete(self) -> bool:
@@ -109,6 +124,9 @@ class Groups:
         for parent in set(self.parents.values()):
             with contextlib.suppress(OSError):
                 parent.rmdir()
+        for lock in self.held:
+            os.close(lock)
+        self.held = ()
 
 
 def _limits(bounds: Bounds) -> dict[str, list[tuple[str, str]]]:
@@ -137,9 +155,9 @@ def _places(mounts: Sequence[str], mine: Sequence[str]) -> Iterator[tuple[frozen
                 yield controllers, Path(point, below)
 
 
-def _parent(place: Path, wanted: Sequence[str], *, version_2: bool) -> dict[str, Path]:
-    """The directory for groups of builds, made at the nearest place where that can be done."""
-    name = f"{PREFIX}{os.getpid()}"
+def _parent(place: Path, name: str, wanted: Sequence[str], *, version_2: bool) -> tuple[list[str], Path, int] | None:
+    """The directory for groups of builds, made at the nearest place where that can be done: the controllers it has, and
+    the lock that holds it."""
     for at in (place, *place.parents) if version_2 else (place,):
         if not os.access(at, os.W_OK | os.X_OK) or not (at / "cgroup.procs").exists():
             continue
@@ -149,14 +167,28 @@ def _parent(place: Path, wanted: Sequence[str], *, version_2: bool) -> dict[str,
             continue
         made = at / name
         with contextlib.suppress(OSError):
-            made.mkdir(exist_ok=True)
+            lock = _begun(made)
             if version_2:
                 _write(made / "cgroup.subtree_control", " ".join(f"+{c}" for c in usable))
             total = str(int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * MACHINE_SHARE))
             for file in ("memory.max", "memory.limit_in_bytes"):
                 _write(made / file, total)
-            return dict.fromkeys(usable, made)
-    return {}
+            return usable, made, lock
+    return None
+
+
+def _begun(made: Path) -> int:
+    """Make the group and lock it; who sweeps may have it for a moment first.  Raise OSError."""
+    for _ in range(LOCK_TRIES_MAX):
+        with contextlib.suppress(FileExistsError):
+            made.mkdir()
+        with contextlib.suppress(FileNotFoundError):
+            lock = os.open(made, _DIRECTORY)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            if made.exists():
+                return lock
+            os.close(lock)
+    raise OSError(errno.EBUSY, "a control group is removed again and again", str(made))
 
 
 def _handed_down(at: Path, *, ours: bool) -> set[str]:
@@ -183,13 +215,39 @@ def _alone(at: Path) -> bool:
 
 
 def _sweep(at: Path) -> None:
-    """Groups of processes that were killed."""
+    """End and remove what executors left that are gone: nobody holds their groups any more."""
     for left in at.glob(f"{PREFIX}*"):
-        pid = left.name.removeprefix(PREFIX)
-        if pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
-            for directory in (*left.glob("*/"), left):
-                with contextlib.suppress(OSError):
-                    directory.rmdir()
+        pid, dash, _ = left.name.removeprefix(PREFIX).partition("-")
+        if not dash:  # of an earlier version, which held nothing
+            if pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
+                _removed(left)
+            continue
+        with contextlib.suppress(OSError):
+            lock = os.open(left, _DIRECTORY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _emptied(left)
+                _removed(left)
+            finally:
+                os.close(lock)
+
+
+def _emptied(left: Path) -> None:
+    """Kill what is in a group and in those below it, and wait until it has ended."""
+    for _ in range(KILL_ROUNDS_MAX):
+        pids = {pid for file in left.rglob("cgroup.procs") for pid in map(int, _text(file).split())}
+        for pid in pids - {0}:  # one that this namespace does not know is 0
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        if not pids:
+            return
+        time.sleep(KILL_LOOK_INTERVAL_S)
+
+
+def _removed(left: Path) -> None:
+    for directory in (*left.glob("*/"), left):
+        with contextlib.suppress(OSError):
+            directory.rmdir()
 
 
 def _table(file: Path) -> dict[str, int]:

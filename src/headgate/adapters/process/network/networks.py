@@ -82,6 +82,9 @@ class Networks:
         veth = Veth(self._keeper)
         await veth.begin(await self._denied())
         self._way = veth
+        self.lacks += veth.lacks
+        for text in veth.lacks:
+            log.warning(text)
 
     async def _begin_tap(self) -> None:
         """Tries it.  Raises OSError."""

@@ -12,13 +12,23 @@ import ipaddress
 import json
 import logging
 import os
+import re
 import socket
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Collection, Iterator, Sequence
 
 from headgate.adapters.process.confinement.claims import Claim, claim, claim_any
 from headgate.adapters.process.confinement.spaces import NOWHERE_ELSE
 from headgate.adapters.process.network.denied import Denied
+from headgate.adapters.process.network.forwarding import (
+    ADDRESSES6,
+    FOUR,
+    OURS,
+    SIX,
+    Forwarding,
+    has_six,
+    keep_listening,
+    listen_as_before,
+)
 from headgate.adapters.process.processes import Keeper
 
 log = logging.getLogger("headgate.executor")
@@ -29,7 +39,10 @@ EXECUTORS_MAX, BUILDS_MAX = 256, 256
 FIRST4, FIRST6 = ipaddress.IPv4Address("198.18.0.0"), ipaddress.IPv6Address("fd48:6561:6467::")
 FLOWS_MAX = 4_000
 """Connections of one build that the kernel keeps track of: they are counted against the whole machine."""
-_FORWARD4, _FORWARD6 = Path("/proc/sys/net/ipv4/ip_forward"), Path("/proc/sys/net/ipv6/conf/all/forwarding")
+INTERFACE = re.compile(r"hg(\d{1,3})-\d{1,3}")
+ACCEPTING = "accepting"
+"""Interfaces that take what routers announce, see `forwarding`: a set in the table."""
+WITHOUT_SIX = "Jobs reach the world over IPv4 only: {}"
 FIREWALL = (
     "A firewall of this machine drops what is forwarded (%s): builds may have no way out. Let it accept what comes in "
     'by, and goes out to, interfaces named "hg*".'
@@ -45,6 +58,8 @@ class Veth:
         self._used: set[int] = set()
         self._six = False
         self._denied: Denied | None = None
+        self.lacks: list[str] = []
+        """What builds do without, for people."""
 
     @property
     def _number(self) -> int:
@@ -62,11 +77,11 @@ class Veth:
         if self._claim is None:
             raise OSError(f"there are {EXECUTORS_MAX} executors with networks on this machine already")
         try:
-            guarded = await self._forwarding()
-            self._six = _FORWARD6.exists() and _FORWARD6.read_text().strip() != "0"
-            await self._nft("\n".join(self._rules(denied, guarded=guarded)))
-            if guarded:
-                _FORWARD4.write_text("1")  # another's last one may just have turned it off
+            guards, accepting = await self._forwarding()
+            self._six = SIX.on
+            await self._nft("\n".join(self._rules(denied, guards, accepting)))
+            for one in guards:
+                one.turn(on=True)  # another's last one may just have turned it off
             self._denied = denied
         except OSError:
             self._claim.close()
@@ -121,8 +136,9 @@ class Veth:
 
     async def _sweep(self) -> None:
         """Ends what executors left that are gone: their number is free."""
-        for name in await self._tables():
-            number = int(name.removeprefix("headgate"))
+        numbers = {int(name.removeprefix("headgate")) for name in await self._tables()}
+        numbers |= {int(found[1]) for name in await self._interfaces() if (found := INTERFACE.fullmatch(name))}
+        for number in sorted(numbers):
             held = claim(KIND, number)
             if held is not None:
                 await self._end(number)
@@ -130,30 +146,47 @@ class Veth:
 
     async def _end(self, number: int) -> None:
         """Everything of an executor.  Forwarding is turned off again by the last one who wanted it turned on."""
-        guarded = f"headgate{number}" in await self._guarded()
-        await self._nft(f"table inet headgate{number} {{}}\ndelete table inet headgate{number}")
+        table, accepting = f"headgate{number}", await self._accepting()
+        guarded = [one for one in (FOUR, SIX) if table in await self._guarded(one)]
+        await self._nft(f"table inet {table} {{}}\ndelete table inet {table}")
         if guarded and not await self._tables():
-            _FORWARD4.write_text("0")
-        names = (await self._ip("", "-o", "link", "show", "type", "veth")).splitlines()
-        for name in (line.split()[1].partition("@")[0].rstrip(":") for line in names):
+            for one in guarded:
+                one.turn(on=False)
+            listen_as_before(accepting)
+        for name in await self._interfaces():
             if name.startswith(f"hg{number}-"):
                 await self._gone(name)
+
+    async def _interfaces(self) -> list[str]:
+        """Ends of pairs, of whomever."""
+        lines = (await self._ip("", "-o", "link", "show", "type", "veth")).splitlines()
+        return [line.split()[1].partition("@")[0].rstrip(":") for line in lines]
 
     async def _gone(self, name: str) -> None:
         with contextlib.suppress(OSError):  # it went already
             await self._ip(f"link del {name}")
 
-    async def _forwarding(self) -> bool:
-        """Turns it on; whether it was off, but for executors.  Raises OSError."""
-        if _FORWARD4.read_text().strip() != "0":
-            return bool(await self._guarded())
-        try:
-            _FORWARD4.write_text("1")
-        except OSError as error:
-            raise OSError(f"net.ipv4.ip_forward is 0 and cannot be changed here ({error.strerror})") from error
-        return True
+    async def _forwarding(self) -> tuple[list[Forwarding], set[str]]:
+        """Turn it on; what was off, but for executors, and the interfaces that listen all the same.  Raise OSError."""
+        guards, accepting = [], await self._accepting()
+        for one in (FOUR, SIX):
+            if one.on:
+                guards += [one] if await self._guarded(one) else []
+            elif one is FOUR:
+                one.turn(on=True)
+                guards.append(one)
+            elif ADDRESSES6.exists() and has_six(ADDRESSES6.read_text()):
+                names = keep_listening()
+                try:
+                    one.turn(on=True)
+                    guards.append(one)
+                    accepting |= set(names)
+                except OSError as error:
+                    listen_as_before(names)
+                    self.lacks.append(WITHOUT_SIX.format(error))
+        return guards, accepting
 
-    def _rules(self, denied: Denied, *, guarded: bool) -> Iterator[str]:
+    def _rules(self, denied: Denied, guards: Sequence[Forwarding], accepting: Collection[str]) -> Iterator[str]:
         mine, any_build = f'"hg{self._number}-*"', '"hg*"'
         refused = "reject with icmpx admin-prohibited"
         sources = ipaddress.ip_network((int(FIRST4) + 2 * BUILDS_MAX * self._number, 23))
@@ -179,9 +212,11 @@ class Veth:
         yield f"ct state new add @flows {{ iifname ct count over {FLOWS_MAX} }} {refused};"
         yield "accept;"
         yield "}"
-        if guarded:  # what was not forwarded before is not forwarded now; container engines that come later may
-            others = ", ".join(f'"{name}"' for _, name in socket.if_nameindex() if not name.startswith("hg"))
-            yield "chain guard { type filter hook forward priority filter - 9;"
+        yield from _names(ACCEPTING, accepting)
+        for one in guards:  # what was not forwarded before is not forwarded now; container engines that come later may
+            others = ", ".join(f'"{name}"' for _, name in socket.if_nameindex() if not name.startswith(OURS))
+            yield f"chain {one.guard} {{ type filter hook forward priority filter - 9;"
+            yield f"meta nfproto != {one.family} accept;"
             yield f"oifname {any_build} accept;"
             yield "ct state established,related accept;"
             yield "ct status dnat accept;"
@@ -205,9 +240,14 @@ class Veth:
         names = [one["table"]["name"] for one in said.get("nftables", []) if "table" in one]
         return [name for name in names if name.startswith("headgate") and name.removeprefix("headgate").isdigit()]
 
-    async def _guarded(self) -> set[str]:
+    async def _guarded(self, kind: Forwarding) -> set[str]:
         """Tables of executors that found forwarding turned off."""
-        return {one["table"] for one in await self._chains() if one["name"] == "guard"}
+        return {one["table"] for one in await self._chains() if one["name"] == kind.guard}
+
+    async def _accepting(self) -> set[str]:
+        said = json.loads(await self._nft("", "-j", "list", "sets", "inet"))
+        sets = [one["set"] for one in said.get("nftables", []) if "set" in one]
+        return {name for one in sets if one["name"] == ACCEPTING for name in one.get("elem", [])}
 
     async def _dropping(self) -> list[str]:
         """Chains of others that drop what is forwarded unless a rule says otherwise."""
@@ -226,3 +266,10 @@ class Veth:
         """Raises OSError."""
         spaces = NOWHERE_ELSE if net is None else {"net": net}
         return await self._keeper.program(spaces, ["ip", *(words or ("-batch", "-"))], batch)
+
+
+def _names(name: str, interfaces: Collection[str]) -> Iterator[str]:
+    """A set of nft; there is none of nothing."""
+    if interfaces:
+        elements = ", ".join(f'"{one}"' for one in sorted(interfaces))
+        yield f"set {name} {{ type ifname; elements = {{ {elements} }}; }}"

@@ -1,0 +1,71 @@
+"""Whether this machine forwards packets: turned on for networks of builds, and off again by the last who wanted it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+_IPV6 = Path("/proc/sys/net/ipv6/conf")
+ADDRESSES6 = Path("/proc/net/if_inet6")
+_GLOBAL = "00"
+"""A scope in that file: addresses that others reach, too."""
+OURS = "hg"
+"""How names of interfaces of builds begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarding:
+    """Of one version of IP."""
+
+    name: str
+    """As people know the switch."""
+    switch: Path
+    guard: str
+    """The chain in whose table this executor notes that forwarding was off before: it forwards for builds alone."""
+    family: str
+    """As nft calls it."""
+
+    @property
+    def on(self) -> bool:
+        return self.switch.exists() and self.switch.read_text().strip() != "0"
+
+    def turn(self, *, on: bool) -> None:
+        """Raise OSError."""
+        try:
+            self.switch.write_text("1" if on else "0")
+        except OSError as error:
+            raise OSError(f"{self.name} is {0 if on else 1} and cannot be changed here ({error.strerror})") from error
+
+
+FOUR = Forwarding("net.ipv4.ip_forward", Path("/proc/sys/net/ipv4/ip_forward"), "guard", "ipv4")
+SIX = Forwarding("net.ipv6.conf.all.forwarding", _IPV6 / "all/forwarding", "guard6", "ipv6")
+
+
+def has_six(text: str) -> bool:
+    """Tell whether the machine has an address of IPv6 that others reach; `text` is /proc/net/if_inet6."""
+    found = (line.split() for line in text.splitlines())
+    return any(len(line) == 6 and line[3] == _GLOBAL and not line[5].startswith((OURS, "lo")) for line in found)
+
+
+def keep_listening() -> list[str]:
+    """Let interfaces take what routers announce although the machine forwards: their names.  A machine that forwards
+    takes nothing else for its addresses and its default route."""
+    names = []
+    for place in sorted(_IPV6.iterdir()):
+        if place.name in ("all", "default", "lo") or place.name.startswith(OURS):
+            continue
+        with contextlib.suppress(OSError):
+            if (place / "accept_ra").read_text().strip() == "1" and (place / "forwarding").read_text().strip() == "0":
+                (place / "accept_ra").write_text("2")
+                names.append(place.name)
+    return names
+
+
+def listen_as_before(names: Iterable[str]) -> None:
+    """Undo `keep_listening`, once the machine does not forward any more."""
+    for name in names:
+        with contextlib.suppress(OSError):
+            if (_IPV6 / name / "accept_ra").read_text().strip() == "2":
+                (_IPV6 / name / "accept_ra").write_text("1")

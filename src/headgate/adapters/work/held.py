@@ -1,0 +1,81 @@
+"""Directories that one process works in at a time, and holds for as long as it lives.
+
+The hold is a lock of the kernel, which gives it back whatever becomes of its owner: what nobody holds was left behind.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headgate.adapters.work.directory import remove
+
+TRIES_MAX = 5
+"""Somebody who sweeps may take a directory between its making and its holding."""
+
+
+@contextmanager
+def anew(path: Path) -> Iterator[None]:
+    """Hold an empty directory in the place of whatever was left there.  Raise OSError, also when somebody holds it."""
+    held = _made(path)
+    try:
+        yield
+    finally:
+        os.close(held)
+
+
+@contextmanager
+def left(path: Path) -> Iterator[bool]:
+    """Hold what lies there, and tell whether that was possible: False when its owner lives."""
+    held = _taken(path)
+    try:
+        yield held is not None
+    finally:
+        if held is not None:
+            os.close(held)
+
+
+def _made(path: Path) -> int:
+    """Raise OSError."""
+    for _ in range(TRIES_MAX):
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            with left(path) as nobody_s:
+                if nobody_s:
+                    remove(path)
+            continue
+        held = _taken(path)
+        if held is not None:
+            if _is(held, path):
+                return held
+            os.close(held)
+    raise OSError(errno.EBUSY, "another process of this machine works in this directory", str(path))
+
+
+def _taken(path: Path) -> int | None:
+    """None when somebody has it, or it is gone."""
+    try:
+        found = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(found)
+        return None
+    except OSError:
+        pass  # a file system without locks
+    return found
+
+
+def _is(held: int, path: Path) -> bool:
+    """Whether the path still leads to what is held."""
+    try:
+        return os.path.samestat(os.fstat(held), os.stat(path))
+    except OSError:
+        return False
