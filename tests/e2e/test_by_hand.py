@@ -40,8 +40,14 @@ def topics(headgate: Headgate) -> list[str]:
 
 def test_an_approval_lands(headgate: Headgate) -> None:
     commit = proposed(headgate, "one", "a")
-    assert say(headgate, "approve", "--project", "code/api", "one") == (0, f"Approved one of code/api: {commit}\n")
+    words = ("approve", "--project", "code/api", "--url", headgate.url, "--reason", "read\x1b[31m twice")
+    assert say(headgate, *words, "one") == (0, f"Approved one of code/api: {commit}\n")
     wait_for("it lands", lambda: landed(headgate, commit))
+    status, said = say(headgate, "actions", "--tenant", "example", "--url", headgate.url)
+    assert status == 0 and "approve: master/one of code/api because read [31m twice  -> done\n" in said
+    proposed(headgate, "two", "b")
+    status, said = say(headgate, "approve", "--project", "code/api", "--url", "http://127.0.0.1:9", "two")
+    assert status == 0 and "Approved two of" in said and "not in the log of what was done by hand: http://127." in said
     status, said = say(headgate, "approve", "--project", "code/nothing", "one")
     assert (status, said) == (1, "headgate: no tenant has the project 'code/nothing'\n")
     status, said = say(headgate, "approve", "--project", "code/api", "nothing")

@@ -17,8 +17,13 @@ from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.base.errors import UserError
 from headgate.cli.main import group
+from headgate.map.places import Map
+from headgate.map.records import HandAction
+from headgate.recipes.codec import decode
+from headgate.recipes.stream import StreamEntry
 from headgate.store.memory import MemoryBackend
 from headgate.store.sqlite import SqliteBackend
+from headgate.store.store import Store
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
 from headgate.web.app import create_app
@@ -95,6 +100,49 @@ def test_rotating_keeps_what_the_old_key_opens_until_it_is_retired(here, tmp_pat
     assert keys(here, "import", "--overwrite", str(EXPORTED)).exit_code == 0
     assert keys(here, "delete", "--yes", "org/app").exit_code == 0
     assert "there is no key of org/app (hub)" in said(keys(here, "delete", "--yes", "org/app"))
+
+
+def deeds(here: Path) -> list[HandAction]:
+    """What waits to be taken into the history, in order."""
+
+    async def read() -> list[HandAction]:
+        backend = await SqliteBackend.open(here / "state/headgate.sqlite")
+        try:
+            store, place = Store(backend), Map().history
+            bodies = {entry.path: decode(entry.value, HandAction) for entry in await store.list(place.asked.path)}
+            order = sorted(await store.list(place.actions.path), key=lambda entry: entry.path)
+            return [bodies[f"{place.asked.path}/{decode(entry.value, StreamEntry).data}"] for entry in order]
+        finally:
+            await backend.close()
+
+    return asyncio.run(read())
+
+
+def test_what_is_done_to_keys_is_kept_with_who_and_why(here, tmp_path, monkeypatch):
+    monkeypatch.setenv("SUDO_USER", "ada")
+    (tmp_path / "same").write_text("correct horse\n")
+    for words in (
+        ("import", "--reason", "moved here", str(EXPORTED)),
+        ("rotate", "--reason", "it leaked", "org/app"),
+        ("retire", "--lossy", "org/app", "7"),
+        ("password", str(tmp_path / "same")),
+        ("delete", "--yes", "--reason", "gone\x1b[2J", "org/app"),
+    ):
+        keys(here, *words)
+    found = deeds(here)
+    assert [(one.verb, one.outcome) for one in found[::2]] == [(one.verb, "") for one in found[1::2]]
+    told = [(one.verb, one.tenant, one.subject, one.reason) for one in found[::2]]
+    assert told == [
+        ("import-keys", "", "exported.json: org/app (hub)", "moved here"),
+        ("rotate-key", "acme", "org/app", "it leaked"),
+        ("retire-key", "acme", "7 of org/app", ""),
+        ("change-key-password", "", "all keys", ""),
+        ("delete-keys", "acme", "org/app", "gone"),
+    ]
+    ends = [one.outcome for one in found[1::2]]
+    assert ends[:2] + ends[3:] == ["done"] * 4 and ends[2].startswith("there is no older key 7 of org/app")
+    assert {one.who for one in found} == {"ada"} and all(one.at_ms and one.origin for one in found)
+    assert len({one.id for one in found}) == 5
 
 
 def test_all_keys_get_another_password_and_still_open_what_they_encrypted(here, tmp_path):

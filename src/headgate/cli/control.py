@@ -12,6 +12,7 @@ import click
 
 from headgate.adapters.git.command import GitError, git
 from headgate.base.errors import UserError
+from headgate.cli.identity.byhand import Deed, noted
 from headgate.cli.identity.pages import pages
 from headgate.cli.process import connections, tenants
 from headgate.cli.settings import find, read
@@ -144,19 +145,38 @@ def actions(config: str | None, url: str | None, tenant: str | None, system: boo
 
 @click.command()
 @_config
+@_url
 @_project
+@_reason
 @click.option("--branch", default="master", show_default=True)
 @click.argument("topic")
-def approve(config: str | None, project: str, branch: str, topic: str) -> None:
+def approve(config: str | None, url: str | None, project: str, reason: str, branch: str, topic: str) -> None:
     """Approve the change TOPIC: push its commit to refs/approved/<branch>/<topic>.
 
-    One that is approved already is tested again, as by `headgate recheck`."""
+    One that is approved already is tested again, as by `headgate recheck`.  A running Headgate that knows your token
+    keeps who did it and why."""
     commit, again = asyncio.run(_push(_url_of(config, project), branch, topic, "approved"))
     if again:
         asyncio.run(_push(_url_of(config, project), branch, topic, "recheck"))
         click.echo(f"{topic} of {project} was approved already, and is tested again: {commit}")
     else:
         click.echo(f"Approved {topic} of {project}: {commit}")
+    if missed := _note_approval(config, url, project, f"{branch}/{topic}", commit, reason):
+        click.echo(f"This is not in the log of what was done by hand: {missed}", err=True)
+
+
+def _note_approval(config: str | None, url: str | None, project: str, change: str, commit: str, reason: str) -> str:
+    """Answer with why it cannot be kept."""
+    body = {"project": project, "change": change, "commit": commit, "reason": reason}
+    try:
+        at = pages(config, url)
+        at.post(f"{at.of(_having(config, project)[0])}/approval", body)
+    except UserError as why:
+        try:
+            asyncio.run(noted(read(find(config)), Deed("approve", f"{change} of {project}", reason, project)))
+        except UserError:
+            return str(why)
+    return ""
 
 
 @click.command()
@@ -174,13 +194,17 @@ def recheck(config: str | None, project: str, branch: str, topic: str) -> None:
 
 
 def _url_of(config: str | None, project: str) -> str:
+    return _having(config, project)[1]
+
+
+def _having(config: str | None, project: str) -> tuple[str, str]:
+    """The first tenant that has the project, and the URL of its repository.  Raise UserError."""
     settings = read(find(config))
     at = connections(settings)
-    found = tenants(settings, at)[1].tenants
-    source = next((p for t in found.values() if (p := t.find(project)) is not None), None)
-    if source is None:
-        raise UserError(f"no tenant has the project {project!r}")
-    return at[source.connection].url(source.project)
+    for name, tenant in tenants(settings, at)[1].tenants.items():
+        if (source := tenant.find(project)) is not None:
+            return name, at[source.connection].url(source.project)
+    raise UserError(f"no tenant has the project {project!r}")
 
 
 async def _push(url: str, branch: str, topic: str, kind: str) -> tuple[str, bool]:

@@ -270,6 +270,10 @@ class _Loose(msgspec.Struct, frozen=True):
     builds: tuple[dict[str, object], ...] = ()
 
 
+DONE = "done"
+"""How what was done by hand ended, unless it did not."""
+
+
 class HandAction(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What somebody did by hand.  Written with what it asks for, in one commit, and again when it has ended."""
 

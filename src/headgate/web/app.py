@@ -16,6 +16,7 @@ from headgate.ports.history import HistoryUnavailable
 from headgate.web.access import Connection
 from headgate.web.routes import (
     actions,
+    approvals,
     configuration,
     control,
     keys,
@@ -31,7 +32,7 @@ from headgate.web.site import OPEN, HttpRequest, Site, site_of
 
 log = logging.getLogger("headgate.web")
 
-_MODULES = (vitals, live, past, configuration, control, actions, quarantine, keys, logs, queues, pages)
+_MODULES = (vitals, live, past, configuration, control, actions, approvals, quarantine, keys, logs, queues, pages)
 ROUTES = tuple(route for module in _MODULES for route in module.ROUTES)
 
 

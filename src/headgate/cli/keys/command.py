@@ -17,6 +17,7 @@ from headgate.adapters.keys import rsa
 from headgate.adapters.keys.keystore import NO_PASSWORD, KeyStore
 from headgate.adapters.keys.rsa import BadKey
 from headgate.base.errors import UserError
+from headgate.cli.identity.byhand import Deed, kept
 from headgate.cli.identity.pages import pages
 from headgate.cli.process import connections, open_store, tenants
 from headgate.cli.settings import Settings, find, read
@@ -31,6 +32,7 @@ T = TypeVar("T")
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _url = click.option("--url", help="Where a running Headgate's pages are; by default as the settings say.")
 _reason = click.option("--reason", default="", help="Why: a running Headgate keeps it with what you do.")
+_kept_reason = click.option("--reason", default="", help="Why: it is kept with what you do.")
 _Body = Callable[[KeyStore, Settings], Awaitable[T]]
 
 
@@ -126,8 +128,9 @@ def export(config: str | None, file: Path, projects: tuple[str, ...]) -> None:
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     help="Holds the password the keys were exported with, when it is another than [keystore] password.",
 )
+@_kept_reason
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
-def import_(config: str | None, overwrite: bool, password_file: Path | None, file: Path) -> None:
+def import_(config: str | None, overwrite: bool, password_file: Path | None, reason: str, file: Path) -> None:
     """Take keys from FILE, which `headgate keys export` wrote.  Every one of them is opened first."""
     try:
         exported = msgspec.json.decode(file.read_bytes(), type=Exported)
@@ -139,16 +142,17 @@ def import_(config: str | None, overwrite: bool, password_file: Path | None, fil
         password = settings.get("keystore", "password")
         theirs = password_file.read_text().strip() if password_file else password
         fresh: dict[Project, tuple[KeyPair, ...]] = {}
-        for kept in exported.keys:
-            here = Project(kept.connection, kept.project)
-            if here in known and known[here] != kept.pairs and not overwrite:
+        for one in exported.keys:
+            here = Project(one.connection, one.project)
+            if here in known and known[here] != one.pairs and not overwrite:
                 raise UserError(f"{here} has another key already; nothing was imported. --overwrite replaces it")
-            fresh[here] = tuple(_again(here, pair, theirs, password) for pair in kept.pairs)
+            fresh[here] = tuple(_again(here, pair, theirs, password) for pair in one.pairs)
         for here, pairs in fresh.items():
             await keys.put(*here, pairs)
         click.echo(f"Imported the keys of {len(fresh)} projects from {file}.")
 
-    _run(config, body, write=True)
+    what = ", ".join(str(Project(one.connection, one.project)) for one in exported.keys)
+    _run(config, body, write=True, deed=Deed("import-keys", f"{file.name}: {what}", reason))
 
 
 def _again(of: Project, pair: KeyPair, theirs: str, ours: str) -> KeyPair:
@@ -181,7 +185,7 @@ def rotate(config: str | None, url: str | None, reason: str, project: str) -> No
         return await keys.rotate(*await _find(keys, settings, project))
 
     try:
-        newest = _run(config, body, write=True)[0]
+        newest = _run(config, body, write=True, deed=Deed("rotate-key", project, reason, project))[0]
     except Busy:
         newest = _asked(config, url, project, {"reason": reason})[0]
     click.echo(
@@ -206,8 +210,9 @@ def retire(config: str | None, url: str | None, reason: str, lossy: bool, projec
         return await keys.retire(*await _find(keys, settings, project), version)
 
     wanted = {"reason": reason, "retire": version, "lossy": lossy}
+    deed = Deed("retire-key", f"{version} of {project}", reason, project)
     try:
-        left = _run(config, body, write=True) if lossy else _asked(config, url, project, wanted)
+        left = _run(config, body, write=True, deed=deed) if lossy else _asked(config, url, project, wanted)
     except Busy:
         left = _asked(config, url, project, wanted)
     click.echo(f"{project} has {', '.join(f'key {pair.version}' for pair in left)} left.")
@@ -215,8 +220,9 @@ def retire(config: str | None, url: str | None, reason: str, lossy: bool, projec
 
 @command.command()
 @_config
+@_kept_reason
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
-def password(config: str | None, file: Path) -> None:
+def password(config: str | None, reason: str, file: Path) -> None:
     """Encrypt all keys with the password in FILE instead of `[keystore] password`, where it goes afterwards.
 
     Processes that run open no secrets until they are started with it.  It can be repeated when it was interrupted."""
@@ -227,15 +233,16 @@ def password(config: str | None, file: Path) -> None:
     async def body(keys: KeyStore, settings: Settings) -> int:
         return await keys.repassword(settings.get("keystore", "password"), fresh)
 
-    changed = _run(config, body, write=True)
+    changed = _run(config, body, write=True, deed=Deed("change-key-password", "all keys", reason))
     click.echo(f"Changed {changed} keys; now set [keystore] password to what is in {file}, and start Headgate with it.")
 
 
 @command.command()
 @_config
+@_kept_reason
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.argument("project")
-def delete(config: str | None, yes: bool, project: str) -> None:
+def delete(config: str | None, reason: str, yes: bool, project: str) -> None:
     """Delete the keys of PROJECT.  What they encrypted cannot be opened by anybody any more."""
 
     async def body(keys: KeyStore, settings: Settings) -> None:
@@ -247,7 +254,7 @@ def delete(config: str | None, yes: bool, project: str) -> None:
         await keys.delete(*found)
         click.echo(f"Deleted the keys of {found}.")
 
-    _run(config, body, write=True)
+    _run(config, body, write=True, deed=Deed("delete-keys", project, reason, project))
 
 
 class Busy(UserError):
@@ -266,26 +273,30 @@ def _asked(config: str | None, url: str | None, project: str, body: dict[str, An
     return tuple(KeyPair(pair["version"], pair["created_ms"], pair["public"], "") for pair in found)
 
 
-def _run(config: str | None, body: _Body[T], *, write: bool) -> T:
+def _run(config: str | None, body: _Body[T], *, write: bool, deed: Deed | None = None) -> T:
     """Raises UserError."""
-    return run(read(find(config)), body, write=write)
+    return run(read(find(config)), body, write=write, deed=deed)
 
 
-def run(settings: Settings, body: _Body[T], *, write: bool) -> T:
-    """On the key store that the settings name.  Raises UserError."""
+def run(settings: Settings, body: _Body[T], *, write: bool, deed: Deed | None = None) -> T:
+    """On the key store that the settings name; a `deed` is kept as done by hand.  Raises UserError."""
     try:
-        return asyncio.run(_opened(settings, body, write=write))
+        return asyncio.run(_opened(settings, body, write=write, deed=deed))
     except Locked as error:
         raise Busy(f"{error}. Stop it for as long as this takes, or keep the store where many may write") from error
     except (StoreError, SecretError, BadKey) as error:
         raise UserError(str(error)) from error
 
 
-async def _opened(settings: Settings, body: _Body[T], *, write: bool) -> T:
+async def _opened(settings: Settings, body: _Body[T], *, write: bool, deed: Deed | None) -> T:
     backend = await _backend(settings, write=write)
     try:
-        keys = KeyStore(Store(backend), settings.get("keystore", "password"), lambda: int(time.time() * 1000))
-        return await body(keys, settings)
+        store = Store(backend)
+        keys = KeyStore(store, settings.get("keystore", "password"), lambda: int(time.time() * 1000))
+        if deed is None:
+            return await body(keys, settings)
+        async with kept(store, deed, settings):
+            return await body(keys, settings)
     finally:
         await backend.close()
 

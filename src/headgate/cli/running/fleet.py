@@ -22,12 +22,17 @@ EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - nothing is bound to them
 
 def fleet(settings: Settings, context: Context) -> Callable[[], Collection[str]]:
     """Names and addresses, as they are whenever it is asked."""
-    named = frozenset(_named(settings))
+    known = named(settings)
 
     def now() -> Collection[str]:
-        return {*named, *_registered(context)}
+        return {*known, *_registered(context)}
 
     return now
+
+
+def named(settings: Settings) -> frozenset[str]:
+    """Those that the settings name."""
+    return frozenset(_named(settings))
 
 
 def _registered(context: Context) -> Iterator[str]:

@@ -26,6 +26,7 @@ from headgate.cli.offline.graphs import Place, frozen, places
 from headgate.cli.offline.reading import Given, Loaded
 from headgate.cli.offline.report import as_text
 from headgate.cli.process import connections
+from headgate.cli.running.fleet import named
 from headgate.cli.settings import Settings, find, read
 from headgate.cli.trying.asking import run
 from headgate.cli.trying.secrets import GivenSecrets, given_secrets
@@ -75,9 +76,9 @@ def command(
 ) -> None:
     """Run one job here and now, on work trees with all that is not committed yet, and show its log.
 
-    The job is the one that their configuration makes, too.  Other repositories are as they landed, jobs it depends on
-    are not run.  Plain secrets are used as they are; --secrets says what is in encrypted ones.  Exit status 0: it
-    succeeded, 1: it did not.
+    The job is the one that their configuration makes, too.  It runs in the sandbox of executors, or says that it does
+    not.  Other repositories are as they landed, jobs it depends on are not run.  Plain secrets are used as they are;
+    --secrets says what is in encrypted ones.  Exit status 0: it succeeded, 1: it did not.
     """
     check_git()
     settings = read(find(config))
@@ -167,7 +168,9 @@ async def _run(
     engine = GitEngine(place / "git", connections(settings))
     checkout = Directories({tree.source.project: (tree.path, tree.branch) for tree in found}, engine)
     how = dataclasses.replace(runner_settings(settings, socket.gethostname()), keep_work_dir=keep)
-    runner = ProcessRunner(place / "builds", place / "logs", checkout, how, secrets)
+    runner = ProcessRunner(place / "builds", place / "logs", checkout, how, secrets, fleet=lambda: named(settings))
+    if how.sandbox == "none":
+        click.echo(f"{settings.path}: [executor] sandbox = none: the job reads and writes what you can", err=True)
 
     def say(chunk: bytes) -> None:
         sys.stdout.buffer.write(chunk)

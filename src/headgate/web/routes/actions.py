@@ -15,7 +15,7 @@ from litestar.params import FromPath
 from msgspec.structs import replace
 
 from headgate.base.ids import fresh
-from headgate.map.records import HandAction
+from headgate.map.records import DONE, HandAction
 from headgate.ports.history import LIMIT_MAX, time_text
 from headgate.store.types import Op, StoreError
 from headgate.web.routes.past import number
@@ -23,7 +23,6 @@ from headgate.web.site import HttpRequest, Site, site_of
 
 log = logging.getLogger("headgate.hand")
 
-DONE = "done"
 TEXT_MAX_CHARS = 1_024
 WAITING_MAX = 10_000
 """On their way into the history, that are looked through."""

@@ -1,0 +1,101 @@
+"""What commands do by hand themselves, kept like what a running Headgate is asked for: who, what, why."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from headgate.base.errors import UserError
+from headgate.base.ids import fresh
+from headgate.base.texts import line
+from headgate.cli.process import connections, known_connections, open_store, tenant_text
+from headgate.cli.settings import Settings
+from headgate.config.tenants import ConfigErrors, parse_tenant_file
+from headgate.map.places import Map
+from headgate.map.records import DONE, HandAction
+from headgate.ports.secrets import SecretError
+from headgate.store.store import Store
+from headgate.store.types import StoreError
+
+TEXT_MAX_CHARS = 1_024
+
+
+class Deed(NamedTuple):
+    """What is done, to what and why."""
+
+    verb: str
+    subject: str
+    reason: str
+    project: str = ""
+    """Whose tenant it concerns; empty: the whole system."""
+
+
+@asynccontextmanager
+async def kept(store: Store, deed: Deed, settings: Settings) -> AsyncIterator[None]:
+    """Keep that it is being done, and what came of it.  Raise StoreError."""
+    action, place = _action(deed, _tenant(settings, deed.project)), Map().history.by_hand
+    await store.commit([], place.append(action))
+    try:
+        yield
+    except Exception as error:
+        said = str(error) if isinstance(error, UserError | SecretError) else f"failed: {type(error).__name__}"
+        await store.commit([], place.append(replace(action, outcome=line(said, TEXT_MAX_CHARS))))
+        raise
+    await store.commit([], place.append(replace(action, outcome=DONE)))
+
+
+async def noted(settings: Settings, deed: Deed) -> None:
+    """Keep something that is done already, in the file of a Headgate that does not run.  Raise UserError."""
+    file = Path(settings.store_url.removeprefix("sqlite:///"))
+    if not settings.store_url.startswith("sqlite:///") or not file.exists():
+        raise UserError("there is no store of a Headgate here")
+    backend = await open_store(settings)
+    try:
+        async with kept(Store(backend), deed, settings):
+            pass
+    except StoreError as error:
+        raise UserError(str(error)) from error
+    finally:
+        await backend.close()
+
+
+def _action(deed: Deed, tenant: str) -> HandAction:
+    """Whoever may open the store is known to the machine alone."""
+    return HandAction(
+        id=fresh(),
+        verb=deed.verb,
+        who=line(_user()),
+        origin=f"a command on {socket.gethostname()}",
+        at_ms=int(time.time() * 1000),
+        tenant=tenant,
+        subject=line(deed.subject, TEXT_MAX_CHARS),
+        reason=line(deed.reason, TEXT_MAX_CHARS),
+    )
+
+
+def _tenant(settings: Settings, project: str) -> str:
+    """The first that has the project; empty when none has, or the tenant file cannot be read."""
+    if not project:
+        return ""
+    try:
+        text, known = tenant_text(settings), known_connections(settings, connections(settings))
+        found = parse_tenant_file(text, str(settings.tenant_config), known).tenants
+    except (UserError, ConfigErrors):
+        return ""
+    return next((name for name, tenant in found.items() if tenant.find(project) is not None), "")
+
+
+def _user() -> str:
+    """Who runs this; with sudo, who asked for it."""
+    try:
+        return os.environ.get("SUDO_USER", "") or getpass.getuser()
+    except (KeyError, OSError):
+        return f"user {os.geteuid()}"

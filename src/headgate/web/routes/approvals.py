@@ -1,0 +1,42 @@
+"""Approvals are pushes to a repository, of which Headgate learns as of any other; here somebody says who and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from litestar import post
+from litestar.datastructures import State
+from litestar.params import FromPath, JSONBody
+
+from headgate.store.types import Op
+from headgate.web.routes.actions import Hand
+from headgate.web.site import HttpRequest, site_of
+
+
+class Approval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a note about an approval."""
+
+    project: str
+    change: str
+    """`<branch>/<topic>`"""
+    commit: str = ""
+    reason: str = ""
+
+
+@post("/api/tenant/{tenant:str}/approval", status_code=200, opt={"permission": "enqueue"})
+async def approval(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[Approval]) -> bool:
+    """Keep that somebody approved a change by a push: who, what and why.  This approves nothing.  Ours."""
+    site = site_of(state)
+    site.allow(request, tenant, "enqueue", project=data.project)
+    site.project(tenant, data.project)
+
+    async def work(besides: Sequence[Op]) -> None:
+        await site.context.store.commit([], besides)
+
+    subject, details = f"{data.change} of {data.project}", {"commit": data.commit}
+    await Hand(site, request, "approve", tenant, subject, data.reason, details).does(work)
+    return True
+
+
+ROUTES = (approval,)
