@@ -104,6 +104,8 @@ class Town:
     """Of both tenants."""
     more: str = ""
     """What the tenant t has besides."""
+    builds_max: int = 4
+    """At a time."""
     world: World = field(init=False)
     history: Remembered = field(default_factory=Remembered)
     life: asyncio.Task[None] | None = None
@@ -138,7 +140,7 @@ class Town:
         bodies: dict[str, Body] = {
             "scheduler": scheduler.run,
             "web": Recorder(context, self.history).run,
-            "executor": Executor(context, SimRunner(self.world, flaky=0.0), builds_max=4).run,
+            "executor": Executor(context, SimRunner(self.world, flaky=0.0), builds_max=self.builds_max).run,
             "merger": Merger(context, SimGit(self.world)).run,
         }
         stop = asyncio.Event()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from headgate.gate import decide
 from headgate.store.memory import MemoryBackend
 from headgate.testing.loop import run_virtual
@@ -17,8 +19,8 @@ MANY = 60
 """Pipelines that each proposal goes to."""
 
 
-def _town(config: str = "") -> Town:
-    return Town(SpoiledBackend(MemoryBackend(), "", lambda entry: entry.value), PLAIN, config)
+def _town(config: str = "", builds_max: int = 4) -> Town:
+    return Town(SpoiledBackend(MemoryBackend(), "", lambda entry: entry.value), PLAIN, config, builds_max)
 
 
 async def _latency_s(town: Town, project: str, topic: str) -> float:
@@ -27,12 +29,13 @@ async def _latency_s(town: Town, project: str, topic: str) -> float:
     return asyncio.get_running_loop().time() - began
 
 
-def test_a_flood_of_one_project_delays_others_by_seconds() -> None:
+@pytest.mark.parametrize("builds_max", [1, 4])
+def test_a_flood_of_one_project_delays_others_by_seconds(builds_max: int) -> None:
     """Both the tenant beside, and another project of the same tenant; of the flood itself so many are worked on as
     there is room for."""
 
     async def play() -> None:
-        town = _town()
+        town = _town(builds_max=builds_max)
         town.start()
         quiet_s = [await _latency_s(town, project, f"quiet{n}") for n, project in enumerate(("b", "d"))]
         for number in range(FLOOD):

@@ -1,21 +1,25 @@
 """What waits in a queue of requests, and who holds the rest, kept as the mirror moves: to look costs what changed.
 
 Within one precedence places are shared among the tenants, and those of a tenant among its projects: next is one of
-whoever has the fewest under way.  So a flood of one delays the first request of another by no more than one place.
-Every worker computes the same line from the same state.
+whoever has the fewest under way, of those whoever was served longest ago.  So a flood of one delays the first request
+of another by no more than one place, however few places there are.  Workers that have looked on for as long compute
+the same line.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heapreplace, merge
-from itertools import groupby
+from itertools import count, groupby
 from typing import NamedTuple
 
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Open, Requests
+
+SHARES_MAX = 10_000
+"""Shares and tenants of which it is known when they were served last."""
 
 Place = tuple[int, str]
 """In the line of one share: age, and the name."""
@@ -32,17 +36,22 @@ class Share(NamedTuple):
 class Backlog:
     """Of one queue, as one worker sees it; to be closed when it no longer looks."""
 
-    def __init__(self, requests: Requests, mirror: Mirror) -> None:
+    def __init__(self, requests: Requests, mirror: Mirror, turns: Iterator[int] | None = None) -> None:
+        """`turns` counts what is taken; backlogs that are looked at together share it."""
         self.requests = requests
         self.held: Counter[str] = Counter()
         """Component -> requests it holds, but for those that are paused; as of the last `look`."""
         self.taken: Counter[Share] = Counter()
         """Share -> the same."""
+        self.served: dict[Share | tuple[int, str], int] = {}
+        """Share, and precedence and tenant -> which turn it was when its last request was taken, or went,
+        as far as that was seen: what was taken and done between two looks just went."""
         self.lines: dict[Share, list[Place]] = {}
         """What nobody holds, oldest first; a running one without a lock lost its worker."""
         self._mirror = mirror
         self._part = mirror.part(requests.places.requests, requests.places.locks)
         self._known: dict[str, Open] = {}
+        self._turns = turns or count(1)
 
     def look(self) -> None:
         """Takes up what the mirror was told since."""
@@ -52,10 +61,13 @@ class Backlog:
             for found in self.requests.open(self._mirror):
                 self._add(found)
             return
-        for id in {_name(path) for path in changed}:
-            self._remove(id)
-            if (now := self.requests.find(id, self._mirror)) is not None:
+        for id in sorted({_name(path) for path in changed}):
+            before, now = self._remove(id), self.requests.find(id, self._mirror)
+            if now is not None:
                 self._add(now)
+            last = now or before
+            if last is not None and not (before and before.locked) and (now is None or now.locked):
+                self._serve(_share(last))
 
     def __getitem__(self, name: str) -> Open:
         return self._known[name]
@@ -73,18 +85,27 @@ class Backlog:
         else:
             insort(self.lines.setdefault(_share(found), []), _place(found))
 
-    def _remove(self, id: str) -> None:
+    def _serve(self, share: Share) -> None:
+        turn = next(self._turns)
+        for whose in (share, share[:2]):
+            self.served.pop(whose, None)
+            self.served[whose] = turn
+        while len(self.served) > SHARES_MAX:
+            del self.served[next(iter(self.served))]  # whoever was served longest ago is as good as never served
+
+    def _remove(self, id: str) -> Open | None:
         found = self._known.pop(id, None)
         if found is None:
-            return
+            return None
         if found.locked:
             self._count(found, -1)
-            return
+            return found
         share = _share(found)
         own = self.lines[share]
         del own[bisect_left(own, _place(found))]
         if not own:
             del self.lines[share]
+        return found
 
     def _count(self, found: Open, by: int) -> None:
         if found.request.state == "paused":
@@ -105,13 +126,18 @@ def line(backlogs: Sequence[Backlog]) -> Iterator[Open]:
     shares = sorted({share for backlog in backlogs for share in backlog.lines})
     taken: Counter[Share] = sum((backlog.taken for backlog in backlogs), Counter())
     of_tenant = Counter[tuple[int, str]]()
-    for share, count in taken.items():
-        of_tenant[share[:2]] += count
+    for share, number in taken.items():
+        of_tenant[share[:2]] += number
+
+    def served(whose: Share | tuple[int, str]) -> int:
+        return max(backlog.served.get(whose, 0) for backlog in backlogs)
+
     for precedence, urgent in groupby(shares, key=lambda share: share.precedence):
-        tenants = list[tuple[int, Iterator[Next]]]()
+        tenants = list[tuple[int, int, Iterator[Next]]]()
         for tenant, own in groupby(urgent, key=lambda share: share.tenant):
-            projects = [(taken[share], _oldest_first(backlogs, share)) for share in own]
-            tenants.append((of_tenant[precedence, tenant], _in_turn(projects)))
+            projects = [(taken[share], served(share), _oldest_first(backlogs, share)) for share in own]
+            whole = precedence, tenant
+            tenants.append((of_tenant[whole], served(whole), _in_turn(projects)))
         for _, name, backlog in _in_turn(tenants):
             yield backlog[name]
 
@@ -121,20 +147,21 @@ def _oldest_first(backlogs: Sequence[Backlog], share: Share) -> Iterator[Next]:
     return merge(*lines, key=lambda one: one[:2])
 
 
-def _in_turn(takers: Iterable[tuple[int, Iterator[Next]]]) -> Iterator[Next]:
-    """One of whoever has the fewest, of those the oldest, until nobody has anything left.  `takers`: how many each has,
-    and what is next."""
-    firsts = ((taken, next(rest, None), n, rest) for n, (taken, rest) in enumerate(takers))
-    heap = [(taken, first[:2], n, first, rest) for taken, first, n, rest in firsts if first is not None]
+def _in_turn(takers: Sequence[tuple[int, int, Iterator[Next]]]) -> Iterator[Next]:
+    """One of whoever has the fewest, of those whoever was served longest ago, of those the oldest, until nobody has
+    anything left.  `takers`: how many each has, which turn its last one was, and what is next."""
+    turns = count(1 + max((served for _, served, _ in takers), default=0))
+    firsts = ((taken, served, next(rest, None), n, rest) for n, (taken, served, rest) in enumerate(takers))
+    heap = [(taken, served, f[:2], n, f, rest) for taken, served, f, n, rest in firsts if f is not None]
     heapify(heap)
     while heap:
-        taken, _, n, first, rest = heap[0]
+        taken, _, _, n, first, rest = heap[0]
         yield first
         following = next(rest, None)
         if following is None:
             heappop(heap)
         else:
-            heapreplace(heap, (taken + 1, following[:2], n, following, rest))
+            heapreplace(heap, (taken + 1, next(turns), following[:2], n, following, rest))
 
 
 def _share(found: Open) -> Share:

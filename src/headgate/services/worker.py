@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from itertools import chain, islice
+from itertools import chain, count, islice
 
 from headgate.base.subject import about
 from headgate.base.tasks import end
@@ -62,6 +62,7 @@ class Worker:
         self._taken: dict[str, int] = {}
         """Request -> its version before we took it."""
         self._backlogs: dict[str, Backlog] = {}
+        self._turns = count(1)
         self._stirs: Part | None = None
         self._parked = self._begun = 0
         """What waits, and how much of that has begun."""
@@ -147,7 +148,7 @@ class Worker:
         queues = self._queues()
         for requests in queues:
             if requests.places.requests not in self._backlogs:
-                self._backlogs[requests.places.requests] = Backlog(requests, self._mirror)
+                self._backlogs[requests.places.requests] = Backlog(requests, self._mirror, self._turns)
         backlogs = [self._backlogs[requests.places.requests] for requests in queues]
         for backlog in backlogs:
             backlog.look()

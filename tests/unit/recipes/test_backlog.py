@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterable
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +27,7 @@ def test_kept_change_by_change_it_is_what_it_would_be_made_anew(steps: list[tupl
         requests, mirror, claims = Requests(store, PLACES), Mirror(store, "/q"), list[Claim]()
         keeping = asyncio.ensure_future(mirror.run())
         await mirror.ready()
-        kept = Backlog(requests, mirror)
+        kept, served = Backlog(requests, mirror), list[Request]()
         async with store.session("worker") as session:
             for n, (step, which) in enumerate(steps):
                 if step == "submit":
@@ -38,6 +39,9 @@ def test_kept_change_by_change_it_is_what_it_would_be_made_anew(steps: list[tupl
                     found = list(kept)[which : which + 1]
                     taken = [await requests.claim(f, session, Owner(component=f"c{which}")) for f in found]
                     claims += [claim for claim in taken if claim is not None]
+                    served += [claim.request for claim in taken if claim is not None]
+                    await asyncio.sleep(0.01)
+                    kept.look()
                 elif step == "look":
                     kept.look()
                 elif claims and step == "release":
@@ -48,37 +52,49 @@ def test_kept_change_by_change_it_is_what_it_would_be_made_anew(steps: list[tupl
             kept.look()
             anew = Backlog(requests, mirror)
             anew.look()
-            assert list(kept) == list(anew) and +kept.held == +anew.held
-            assert [f.request.id for f in kept] == _one_at_a_time(requests.open(mirror))
+            assert set(_ids(kept)) == set(_ids(anew)) and +kept.held == +anew.held
+            assert _ids(kept) == _one_at_a_time(requests.open(mirror), served)
+            assert _ids(anew) == _one_at_a_time(requests.open(mirror), [])
             assert +kept.held == Counter(claim.request.owner.component for claim in claims)
         keeping.cancel()
 
     run_virtual(play())
 
 
-def _one_at_a_time(found: list[Open]) -> list[str]:
-    """The line, by its definition: whoever has the fewest of that precedence is next, and of those the oldest."""
+def _ids(found: Iterable[Open]) -> list[str]:
+    return [one.request.id for one in found]
+
+
+def _share(request: Request) -> tuple[int, str, str]:
+    return request.precedence, request.meta["tenant"], request.meta["project"]
+
+
+def _one_at_a_time(found: list[Open], served: list[Request]) -> list[str]:
+    """The line, by its definition: whoever has the fewest of that precedence is next, of those whoever was served
+    longest ago, and of those the oldest.  `served`: all that were taken, the last one last."""
     waiting, out = [f for f in found if not f.locked], list[str]()
-    taken = [(f.request.precedence, f.request.meta["tenant"], f.request.meta["project"]) for f in found if f.locked]
+    taken = [_share(f.request) for f in found if f.locked]
+    history = [_share(request) for request in served]
+
+    def fewest(size: int, of: list[Open]) -> list[Open]:
+        """Those of the tenant (2) or project (3) that is next."""
+
+        def rank(f: Open) -> tuple[int, int, int]:
+            own = _share(f.request)[:size]
+            last = max((n for n, share in enumerate(history, 1) if share[:size] == own), default=0)
+            oldest = min(g.entry.born for g in of if _share(g.request)[:size] == own)
+            return sum(share[:size] == own for share in taken), last, oldest
+
+        best = min(map(rank, of))
+        return [f for f in of if rank(f) == best]
+
     while waiting:
         urgent = min(f.request.precedence for f in waiting)
-        now = [f for f in waiting if f.request.precedence == urgent]
-
-        def key(f: Open, urgent: int = urgent, now: list[Open] = now) -> tuple[int, int, int, int]:
-            tenant, project = f.request.meta["tenant"], f.request.meta["project"]
-            of_tenant = sum(share[:2] == (urgent, tenant) for share in taken)
-            of_project = sum(share == (urgent, tenant, project) for share in taken)
-            beside = [g for g in now if g.request.meta["tenant"] == tenant]
-
-            def rank(g: Open) -> tuple[int, int]:
-                own = (urgent, tenant, g.request.meta["project"])
-                return sum(share == own for share in taken), g.entry.born
-
-            return of_tenant, min(map(rank, beside))[1], of_project, f.entry.born
-
-        chosen = min(now, key=key)
+        of = fewest(2, [f for f in waiting if f.request.precedence == urgent])
+        chosen = min(fewest(3, of), key=lambda f: f.entry.born)
         out.append(chosen.request.id)
-        taken.append((urgent, chosen.request.meta["tenant"], chosen.request.meta["project"]))
+        taken.append(_share(chosen.request))
+        history.append(_share(chosen.request))
         waiting.remove(chosen)
     return out
 
@@ -115,3 +131,33 @@ def test_what_is_urgent_goes_first_whoever_has_what() -> None:
     calm = _submitted({("t", "quiet"): 1})
     urgent = [Request(f"urgent{n}", 100, meta={"tenant": "u", "project": "flood"}) for n in range(20)]
     assert _order([*calm, *urgent])[-1] == "t.quiet.0"
+
+
+def test_with_one_place_everybody_is_served_in_turn() -> None:
+    """Nobody has anything under way when the place comes free: what was served last tells them apart."""
+
+    async def play() -> list[str]:
+        store = Store(MemoryBackend())
+        queue, mirror = Requests(store, PLACES), Mirror(store, "/q")
+        for request in _submitted({("t", "flood"): 20, ("t", "quiet"): 2, ("u", "quiet"): 2}):
+            await store.commit([], queue.submit(request, b"{}"))
+        keeping = asyncio.ensure_future(mirror.run())
+        await mirror.ready()
+        backlog, order = Backlog(queue, mirror), list[str]()
+        async with store.session("worker") as session:
+            backlog.look()
+            while found := next(iter(backlog), None):
+                claim = await queue.claim(found, session, Owner(component="worker"))
+                assert claim is not None
+                order.append(claim.request.id)
+                await queue.complete(claim, [])
+                await asyncio.sleep(0.01)
+                backlog.look()
+        keeping.cancel()
+        return order
+
+    order = run_virtual(play())
+    assert order[:8] == [
+        *("t.flood.0", "u.quiet.0", "t.quiet.0", "u.quiet.1", "t.flood.1", "t.quiet.1", "t.flood.2", "t.flood.3")
+    ]
+    assert len(order) == 24
