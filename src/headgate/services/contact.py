@@ -56,7 +56,8 @@ class Contact:
     shared: Collection[str] = ()
     """Those that other tenants use, too."""
     waiting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
-    """Entered while the build is paused: it takes no place then, or those that need it might never get one."""
+    """Entered while the build is paused, or waits for semaphores: it takes no place then, or those that it waits for
+    might never get one."""
     lost: list[StoreError] = field(default_factory=list)
     """Why the build was cancelled, when it was for the store's sake."""
 
@@ -112,14 +113,22 @@ class Contact:
 
     async def _taken(self, semaphores: Sequence[str]) -> bool:
         """Waits for all of them, and takes them in one commit."""
+        if await self._free(semaphores):
+            return True
         map = self.context.map
         paths = (map.semaphores(self.claim.request.meta["tenant"]).path, map.global_semaphores.path)
-        with self.context.mirror.part(*paths) as part:
-            while True:
-                seen, wanted = part.moves, self._taking(semaphores)
-                if wanted is not None and await self._written(*wanted):
-                    return True
-                await part.moved(seen)
+        async with self.waiting():
+            with self.context.mirror.part(*paths) as part:
+                while True:
+                    seen = part.moves
+                    if await self._free(semaphores):
+                        return True
+                    await part.moved(seen)
+
+    async def _free(self, semaphores: Sequence[str]) -> bool:
+        """Takes them if nobody else holds too much of one."""
+        wanted = self._taking(semaphores)
+        return wanted is not None and await self._written(*wanted)
 
     async def _written(self, checks: list[At], ops: list[Op]) -> bool:
         """False: somebody else was quicker."""

@@ -272,10 +272,11 @@ class _Processes:
             store, Mirror(store, Map().path), lambda: int((loop.time() + 1e6 + skew_s) * 1000), hostname=name
         )
         context.ops_max = self.ops_max
+        builds_max = random.Random(f"places {self.simulation.seed}").choice((1, 2, 4, 4))
         bodies: dict[str, Callable[[], Body]] = {
             "scheduler": lambda: self._scheduler(context).run,
             "web": lambda: Recorder(context, self.notes).run,
-            "executor": lambda: Executor(context, SimRunner(self.world), builds_max=4).run,
+            "executor": lambda: Executor(context, SimRunner(self.world), builds_max=builds_max).run,
             "merger": lambda: Merger(context, SimGit(self.world)).run,
         }
         works = [serve(context, kind, body(), stop) for kind, body in bodies.items() if kind in components]
