@@ -76,10 +76,17 @@ def unfinished(asked: list[Action]) -> bool:
     return sum(isinstance(action, Record) for action in asked) >= LEAVES_MAX
 
 
-def settle(state: State, world: World, asked: list[Action]) -> State:
-    """Ask for everything every queue wants; settled twice is as settled once, unless `unfinished`.  Raises Faulty."""
+def settle(state: State, world: World, asked: list[Action], settled_before: State | None = None) -> State:
+    """Ask for everything every queue wants; settled twice is as settled once, unless `unfinished`.  Raise Faulty.
+
+    `settled_before` is what an earlier call came to, if the facts of the world are the same: a change that is tested
+    alone and is as it was then is not looked at again.
+    """
     permits, room = Permits.of(state, world), Room.of(state)
+    before = {} if settled_before is None else {queue.id: queue for queue in settled_before.queues}
     for queue in state.queues:
+        if before.get(queue.id) is queue and _alone_and_begun(queue):
+            continue
         looked_at = list[str]()
         try:
             settled = settle_queue(queue, permits, room, world, asked, looked_at)
@@ -88,6 +95,14 @@ def settle(state: State, world: World, asked: list[Action]) -> State:
         if settled is not queue:
             state = with_queue(state, settled)
     return state
+
+
+def _alone_and_begun(queue: Queue) -> bool:
+    """Does only a result, or a fact of the world, move the queue on, whatever happens to the others?"""
+    if not queue.dynamic or len(queue.items) != 1:
+        return False
+    buildset = queue.items[0].buildset
+    return buildset is not None and buildset.begun and not buildset.waits and _alone(queue.items[0])
 
 
 def settle_queue(

@@ -52,6 +52,7 @@ class Improvised:
     play: plays.Play
     kept: Kept = field(default_factory=Kept)
     count: int = 0
+    settled: bool = False
 
     @classmethod
     def of(cls, seed: int) -> Improvised:
@@ -68,6 +69,8 @@ class Improvised:
     def acts(self, *events: Event) -> None:
         """One turn, and what must hold after it."""
         before, play = self.play.state, self.play
+        if self.settled:
+            self._looks_only_at_what_moved(*events)
         play.act(*events)
         for event in events:
             self._twice_is_once(event, before)
@@ -85,8 +88,20 @@ class Improvised:
     def _is_settled(self) -> None:
         asked = list[Action]()
         again = settle(self.play.state, self.play.world, asked)
-        if not unfinished(list(self.play.asked)):
+        self.settled = not unfinished(list(self.play.asked))
+        if self.settled:
             assert (again, asked) == (self.play.state, []), "what is settled is not settled"
+
+    def _looks_only_at_what_moved(self, *events: Event) -> None:
+        """The facts are brought up to date first, as the gate does before it relies on what it settled."""
+        play, states = self.play, []
+        before = settle(play.state, play.world, [])
+        for known in (None, before):
+            asked, state = list[Action](), before
+            for event in events:
+                state = absorb(state, event, play.world, asked)  # type: ignore[arg-type]  # a state
+            states.append((settle(state, play.world, asked, known), asked))
+        assert states[0] == states[1], "a queue that was not looked at had something to do"
 
     # --- what may happen
 

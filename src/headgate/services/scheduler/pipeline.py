@@ -218,8 +218,9 @@ class PipelineRunner:
         aside = self._leaving(world)
         for id, why in self._aside.items():
             after = set_aside(after, id, f"Headgate cannot handle it: {why}", world, asked)
-        settled = concluded(self._state, settle(after, world, asked), asked, world)
-        after = settled if settled is after else settle(settled, world, asked)
+        same = self._state if facts == self._looked else None
+        settled = concluded(self._state, settle(after, world, asked, same), asked, world)
+        after = settled if settled is after else settle(settled, world, asked, same)
         try:
             await self._record(after, asked, events, world, aside, guard)
         except GuardLost:
@@ -318,7 +319,7 @@ class PipelineRunner:
     def _facts(self) -> tuple[object, ...]:
         """Changes whenever anything outside our own state that a decision may rest on has changed."""
         layouts, answered = id(self._configuration.layouts), self._proposals.answered
-        return self._standings.counted(), layouts, answered, *self._semaphores.versions()
+        return self._standings.counted(), layouts, answered, self._state.disabled, *self._semaphores.versions()
 
     async def _to_tell(self, asked: list[Action]) -> dict[str, Open]:
         """The requests whose workers are to be told something: also one of a turn that the mirror does not show yet."""
