@@ -37,6 +37,8 @@ from headgate.adapters.process.confinement import errands
 PR_SET_CHILD_SUBREAPER = 36
 KILL_TIMEOUT_S = 10.0
 LOOK_INTERVAL_S = 0.002
+NICENESS = 10
+"""Of builds: the gate, the merger and the web that share the machine with them go first."""
 
 
 def main() -> None:
@@ -47,6 +49,7 @@ def keeper(requests: socket.socket) -> None:
     """Until the executor closes its end."""
     libc = errands.libc
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what a killed supervisor leaves comes to us
+    os.nice(NICENESS)
     wake = _woken_by_children()
     supervisors: set[int] = set()
     while True:
