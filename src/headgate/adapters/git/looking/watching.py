@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from watchfiles import Change, awatch
@@ -20,6 +20,7 @@ STEP_MS, DEBOUNCE_MS = 10, 30
 UNTOLD_S = 1.0
 """How long nothing is watched after a change that cannot be told of: whoever makes many of them slows down himself."""
 _REFS = ("refs", "reftable")
+_NOTES = "refs/notes/"
 
 GitDirs = Callable[[], Mapping[str, Path]]
 
@@ -84,7 +85,7 @@ async def _until_others(here: Mapping[str, _Identity], git_dirs: GitDirs, stir: 
     async def changes() -> None:
         watched = awatch(*refs, step=STEP_MS, debounce=DEBOUNCE_MS, watch_filter=_settled, stop_event=others)
         async for found in watched:
-            for project in {projects[p] for _, path in found for p in map(str, Path(path).parents) if p in projects}:
+            for project in _stirred(projects, found):
                 stir(project)
 
     async def check() -> None:
@@ -99,6 +100,17 @@ async def _until_others(here: Mapping[str, _Identity], git_dirs: GitDirs, stir: 
         others.set()
 
     await run_until(others, *([changes()] if refs else []), check())
+
+
+def _stirred(projects: Mapping[str, str], found: Iterable[tuple[Change, str]]) -> set[str]:
+    """The projects of which something was found that a look takes up: a note, which says what came of a change, is
+    read when its change has gone, and most notes are our own."""
+    stirred = set()
+    for _, path in found:
+        for git_dir in map(str, Path(path).parents):
+            if git_dir in projects and not path.startswith(f"{git_dir}/{_NOTES}"):
+                stirred.add(projects[git_dir])
+    return stirred
 
 
 def _settled(change: Change, path: str) -> bool:

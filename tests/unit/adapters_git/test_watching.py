@@ -1,0 +1,27 @@
+"""What makes a look at a local repository necessary."""
+
+from __future__ import annotations
+
+import pytest
+from watchfiles import Change
+
+from headgate.adapters.git.looking.watching import _stirred
+
+PROJECTS = {"/srv/git/api.git": "api", "/srv/git/api.git/nested": "nested"}
+
+
+@pytest.mark.parametrize(
+    ("path", "stirred"),
+    [
+        ("/srv/git/api.git/refs/heads/master", {"api"}),
+        ("/srv/git/api.git/refs/for/master/topic", {"api"}),
+        ("/srv/git/api.git/refs/notes/headgate", set()),
+        ("/srv/git/api.git/refs/notes/headgate.lock", set()),
+        ("/srv/git/api.git/refs/for/master/refs/notes/headgate", {"api"}),
+        ("/srv/git/api.git/refs/heads/refs/notes/x", {"api"}),
+        ("/srv/git/api.git/refs/notesy/x", {"api"}),
+        ("/srv/git/other.git/refs/heads/master", set()),
+    ],
+)
+def test_a_note_is_no_reason_to_look_and_whatever_is_named_like_one_is(path: str, stirred: set[str]) -> None:
+    assert _stirred(PROJECTS, [(Change.modified, path)]) == stirred
