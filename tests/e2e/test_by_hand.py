@@ -96,6 +96,32 @@ def test_changes_are_put_in_moved_and_taken_out(headgate: Headgate) -> None:
         assert told in said
 
 
+def test_a_closed_gate_stays_closed_whatever_dies(headgate: Headgate) -> None:
+    def does(*words: str) -> Said:
+        return say(headgate, *words, "--url", headgate.url)
+
+    status, said = does("close", "gate")
+    assert status == 2 and "--reason" in said
+    said_closed = "gate is closed: nothing lands until `headgate open gate`.\n"
+    assert does("close", "gate", "--reason", "the release is cut") == (0, said_closed)
+    head = headgate.repositories.head("code/api")
+    commit = headgate.repositories.propose("code/api", "one", {"a": "x\n"})
+    headgate.repositories.approve("code/api", "one")
+    waits = "It lands once it is opened again: the pipeline gate was closed by token: the release is cut."
+    wait_for("it is told to wait", lambda: waits in headgate.repositories.note("code/api", commit))
+    headgate.kill()
+    headgate.start()
+    wait_for("it is there still", lambda: topics(headgate) == ["one"])
+    status, said = does("status", "--once")
+    assert status == 0 and "nothing lands: the pipeline gate was closed by token: the release is cut" in said
+    assert headgate.repositories.head("code/api") == head
+    assert does("open", "gate") == (0, "gate is open.\n")
+    wait_for("it lands", lambda: landed(headgate, commit))
+    assert does("open", "gate")[1].endswith("the pipeline gate is not closed\n")
+    status, said = does("actions")
+    assert "close: the pipeline gate because the release is cut  -> done" in said
+
+
 def test_configuration_is_read_anew(headgate: Headgate) -> None:
     def reconfigure(*projects: str) -> Said:
         return say(headgate, "reconfigure", "--url", headgate.url, *projects)

@@ -16,13 +16,14 @@ from headgate.gate.model import BuildSet, Resume
 from headgate.recipes.backlog import Backlog
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Requests
+from headgate.services import merger
 from headgate.services.scheduler import pipeline, turn
 from headgate.services.scheduler.semaphores import Semaphores
 from headgate.services.scheduler.tenant import TenantRunner
 from headgate.store.store import Store
 from headgate.store.types import Snapshot, Unavailable
 from headgate.testing.sim.kinds import CHECKED_EVERY, SERVED_EVERY, TOLD_EVERY
-from headgate.testing.sim.simulation import CUT_EVERY, DOUBTED_EVERY, Simulation, prepare, simulate
+from headgate.testing.sim.simulation import CLOSED_EVERY, CUT_EVERY, DOUBTED_EVERY, Simulation, prepare, simulate
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "1000"))
 CHUNK = 50
@@ -76,6 +77,18 @@ def an_approval_is_asked_for_once(patch: pytest.MonkeyPatch) -> None:
 def the_server_does_not_hold_the_approval(patch: pytest.MonkeyPatch) -> None:
     """It may go between the gate's last look and the push."""
     patch.setattr(decide, "needs_approval", lambda item, pipeline: False)
+
+
+def what_is_asked_to_land_is_pushed_though_the_gate_is_closed_meanwhile(patch: pytest.MonkeyPatch) -> None:
+    async def open_ever(*asked: Any) -> bool:
+        return False
+
+    patch.setattr(merger, "shut", open_ever)
+
+
+def a_closed_gate_lands(patch: pytest.MonkeyPatch) -> None:
+    what_is_asked_to_land_is_pushed_though_the_gate_is_closed_meanwhile(patch)
+    patch.setattr(decide, "closing_of", lambda *asked: None)
 
 
 def what_is_needed_is_not_asked_for_again(patch: pytest.MonkeyPatch) -> None:
@@ -251,6 +264,8 @@ MUTANTS: tuple[Mutant, ...] = (
     an_approval_is_asked_for_once,
     the_server_does_not_hold_the_approval,
     what_is_needed_is_not_asked_for_again,
+    a_closed_gate_lands,
+    what_is_asked_to_land_is_pushed_though_the_gate_is_closed_meanwhile,
     events_not_consumed_in_the_turns_commit,
     requests_not_part_of_the_turns_commit,
     claims_outlive_their_worker,
@@ -265,6 +280,8 @@ MUTANTS: tuple[Mutant, ...] = (
 )
 
 AMONG = {
+    a_closed_gate_lands: range(5, 400, CLOSED_EVERY),
+    what_is_asked_to_land_is_pushed_though_the_gate_is_closed_meanwhile: range(5, 1200, CLOSED_EVERY),
     the_server_does_not_hold_the_approval: range(2, 400, DOUBTED_EVERY),
     an_approval_is_asked_for_once: range(2, 200, DOUBTED_EVERY),
     what_is_needed_is_not_asked_for_again: range(2, 800, DOUBTED_EVERY),

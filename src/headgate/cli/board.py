@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.gate.report import duration
-from headgate.web.shapes import ItemShape, JobShape, PipelineShape, QueueShape, StatusShape
+from headgate.web.shapes import ItemShape, JobShape, PipelineShape, QueueShape, StateShape, StatusShape
 
 _LOOK = {"SUCCESS": ("✔", "green"), "SKIPPED": ("-", "dim"), "CANCELED": ("×", "dim")}
 NAMED_MAX = 3
@@ -20,7 +20,19 @@ def board(status: StatusShape, rows_max: int | None = None) -> RenderableType:
     counts = [len(_items(pipeline)) for pipeline in status.pipelines]
     shares = counts if rows_max is None else _shares(counts, rows_max - 3 * len(counts) - len(status.troubles))
     troubles = (Text(f"{trouble.project}: {trouble.text}", "red") for trouble in status.troubles)
-    return Group(*troubles, *(_pipeline(p, share) for p, share in zip(status.pipelines, shares, strict=True)))
+    pipelines = (_pipeline(p, share) for p, share in zip(status.pipelines, shares, strict=True))
+    return Group(*_standing(status.state), *troubles, *pipelines)
+
+
+def _standing(state: StateShape) -> list[Text]:
+    """What people let stand still."""
+    said = {
+        "what happens starts nothing and is not kept": state.trigger_queue_discarding,
+        "what happens starts nothing for now": state.trigger_queue_paused,
+        "results are not taken up for now": state.result_queue_paused,
+    }
+    why = f": {state.reason}" if state.reason else ""
+    return [Text(f"{text}{why}", "yellow") for text, stands in said.items() if stands]
 
 
 def _items(pipeline: PipelineShape) -> list[tuple[QueueShape, ItemShape]]:
@@ -48,13 +60,16 @@ def _pipeline(pipeline: PipelineShape, items_max: int) -> RenderableType:
     title = Text.assemble((pipeline.name, "bold"), (f"  {pipeline.manager}, {len(items)} {noun}", "dim"))
     if pipeline.state == "error":
         title.append("  its records cannot be read; ask `headgate map check`", "red")
+    if pipeline.closed:
+        title.append(f"  nothing lands: {pipeline.closed}", "yellow")
     table = Table.grid(padding=(0, 2))
     for _ in range(3):
         table.add_column(no_wrap=True, overflow="ellipsis")
     above: QueueShape | None = None
     for queue, item in items[:items_max]:
         if queue is not above and queue.window:  # without a window every change has a queue of its own
-            table.add_row(Text(f"  {queue.name}, window {queue.window}", style="cyan"))
+            closed = f", nothing lands: {queue.closed}" if queue.closed else ""
+            table.add_row(Text(f"  {queue.name}, window {queue.window}{closed}", style="cyan"))
         above = queue
         table.add_row(*_item(item))
     hidden = len(items) - items_max

@@ -31,6 +31,8 @@ COMMANDS = {
     "enqueue": ("headgate.cli.control:enqueue", "Put a change into a pipeline."),
     "dequeue": ("headgate.cli.control:dequeue", "Take a change out of a pipeline."),
     "promote": ("headgate.cli.control:promote", "Move changes to the head of their queue."),
+    "close": ("headgate.cli.orders:close", "Let nothing land from a pipeline until it is opened."),
+    "open": ("headgate.cli.orders:open_again", "Let changes land from a pipeline again."),
     "reconfigure": ("headgate.cli.control:reconfigure", "Read the configuration of projects anew."),
     "actions": ("headgate.cli.control:actions", "Show what was done by hand: who, what, why."),
     "approve": ("headgate.cli.control:approve", "Approve a proposed change, by pushing its approval."),

@@ -271,6 +271,8 @@ def _landed(queue: Queue, item: Item, answer: LandAnswer, world: World, asked: l
         return queue
     if answer.ok:
         return leave(queue, item, "SUCCESS", world, asked, told=False)
+    if answer.shut:
+        return with_item(queue, replace(item, buildset=replace(buildset, landing=False)))
     if answer.moved:  # somebody pushed to the branch: test again on what is there now
         return with_item(queue, replace(item, buildset=None))
     return with_item(queue, replace(item, buildset=replace(buildset, landing=False, landing_error=answer.error)))

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from headgate.base.ids import derived
 from headgate.gate.advance import Permits, advance_jobs, freeze
+from headgate.gate.closing import Closing, closing_of
 from headgate.gate.enqueue import needed_item
 from headgate.gate.leave import active, dismiss, leave
 from headgate.gate.model import (
@@ -25,6 +26,7 @@ from headgate.gate.model import (
     Phase,
     Queue,
     Record,
+    Report,
     State,
     Unfollowed,
     World,
@@ -33,7 +35,7 @@ from headgate.gate.model import (
 from headgate.gate.readiness import Obstacle, Unready, needs, needs_approval, unready
 from headgate.gate.report import result_of, text
 from headgate.gate.start import Base, abandon, start, stopped
-from headgate.gate.work import LandRequest
+from headgate.gate.work import LandRequest, ReportRequest
 
 LEAVES_MAX = 10
 """Items that leave in one turn, whose end must be recorded at once; what is behind them waits for the next."""
@@ -112,6 +114,7 @@ def settle_queue(
     queue, circular = _renewed(queue, world, asked)
     base, kept = Base(keys=set(queue.landed_keys), unfollowed=_unfollowed(queue, world)), list[Item]()
     items, admitted = queue.items, room.admits(queue)
+    shut = closing_of(world.closings, world.pipeline.name, queue.name)
     for position, item in enumerate(items):  # head to tail
         looked_at.append(item.id)
         obstacle: Unready | None = None
@@ -130,12 +133,13 @@ def settle_queue(
                 if _lands(item, world) and world.disabled:
                     item = _held_back(item)
                 if _lands(item, world):
-                    item = _ask_to_land(item, world, asked)
+                    item = item if shut else _ask_to_land(item, queue, world, asked)
                 elif unfinished(asked):
                     return _tidy(queue, [*kept, item, *items[position + 1 :]], world)
                 else:
                     queue = leave(queue, item, result_of(item), world, asked, told=not item.epilogue)
                     continue  # gone: those behind rest on what was ahead of it
+            item = _told_to_wait(item, shut, world, asked)
             _believe(item, base, permits)
         else:
             base.keys.add(item.change.key)  # it waits for its turn, and those that need it behind it
@@ -248,7 +252,22 @@ def _held_back(item: Item) -> Item:
     return replace(item, buildset=replace(item.buildset, landing_error=DISABLED))
 
 
-def _ask_to_land(item: Item, world: World, asked: list[Action]) -> Item:
+def _told_to_wait(item: Item, shut: Closing | None, world: World, asked: list[Action]) -> Item:
+    """Tell people, once for each closing, that it passed and lands as soon as its queue is opened."""
+    if shut is None or not item.live:
+        return replace(item, held_ms=0) if item.held_ms else item
+    buildset, change = item.buildset, item.change
+    passed = buildset is not None and buildset.complete and not buildset.landing and _lands(item, world)
+    if not passed or item.held_ms == shut.since_ms:
+        return item
+    assert buildset is not None, "what passed was tested"
+    note = text(item, "SUCCESS", world, f"All jobs passed.  It lands once it is opened again: {shut.why}.")
+    work = ReportRequest(change=change, pipeline=world.pipeline.name, note=note)
+    asked.append(Report(derived(buildset.id, "held", str(shut.since_ms)), work, world.pipeline.precedence))
+    return replace(item, held_ms=shut.since_ms)
+
+
+def _ask_to_land(item: Item, queue: Queue, world: World, asked: list[Action]) -> Item:
     buildset, change = item.buildset, item.change
     assert buildset is not None and buildset.state is not None, "only a merged buildset can be complete and good"
     work = LandRequest(
@@ -259,6 +278,7 @@ def _ask_to_land(item: Item, world: World, asked: list[Action]) -> Item:
         note=text(item, "SUCCESS", world),
         pipeline=world.pipeline.name,
         approved=needs_approval(item, world.pipeline),
+        queue=queue.name,
     )
     asked.append(Land(derived(buildset.id, "land"), work, world.pipeline.precedence))
     return replace(item, buildset=replace(buildset, landing=True))

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from headgate.config.dynamic import Asked, Judgement
 from headgate.config.model import ConfigError, FrozenGraph, FrozenJob, Pipeline
 from headgate.gate.change import Change, Standing
+from headgate.gate.closing import Closing
 from headgate.gate.returned.shape import NOTHING, Returned, checked
 from headgate.gate.returned.values import Unfit
 from headgate.gate.waiter import Waiter
@@ -178,6 +179,8 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why it cannot land although no job said so: a needed change is failing or gone."""
     successor: Successor | None = None
     buildset: BuildSet | None = None
+    held_ms: int = 0
+    """It passed, and people were told that it waits for what was closed at this moment to be opened."""
 
     @property
     def failing(self) -> bool:
@@ -205,8 +208,7 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
     landed_keys: tuple[str, ...] = ()
     """Changes that landed from here and that items here need: known before their connection tells."""
     landed_as: tuple[str, ...] = ()
-    """Commits that branches came to by what landed from here, the last ones: by them a head that somebody else moved
-    is told from one that this queue moved."""
+    """Commits that the last landings from here made heads: a head that somebody else moved is told by them."""
     unfollowed: Mapping[str, Unfollowed] = {}
     """project -> the configuration that landed from here, until the layout has followed it."""
     dynamic: bool = False
@@ -301,6 +303,8 @@ class World:
     """Changes in the pipeline, those included that are there for the sake of others."""
     waiters: Mapping[str, tuple[Waiter, ...]] = field(default_factory=dict)
     """Semaphore -> who waits for a place, in this pipeline and in others; each goes before those with later tickets."""
+    closings: tuple[Closing, ...] = ()
+    """What people closed."""
 
     @property
     def dependent(self) -> bool:

@@ -61,10 +61,11 @@ def reporters(result: str, world: World) -> tuple[str, ...]:
     return told
 
 
-def text(item: Item, result: str, world: World) -> str:
-    """The report: what happened, where to look, one line a job."""
+def text(item: Item, result: str, world: World, intro: str = "") -> str:
+    """The report: what happened, where to look, one line a job.  `intro`: what happened, where the result does not say
+    it."""
     buildset = item.buildset
-    lines = [_intro(item, result, world)]
+    lines = [intro or _intro(item, result, world)]
     if world.root_url and buildset is not None:
         lines += [""] if "\n" in lines[0] else []
         lines.append(f"{world.root_url}/t/{world.tenant}/buildset/{buildset.id}")

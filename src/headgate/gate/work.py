@@ -110,6 +110,10 @@ class LandRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
     pipeline: str = ""
     approved: bool = False
     """It lands only while its forge says that this very commit is approved."""
+    queue: str = ""
+    """Name of the queue it lands from."""
+    shut: bool = False
+    """That is closed: whoever finds it so before the push asks only whether the push was made before."""
 
 
 class LandAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
@@ -118,6 +122,8 @@ class LandAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
     moved: bool = False
     """The branch has moved: the item must be tested anew."""
     error: str = ""
+    shut: bool = False
+    """Its queue is closed: nothing was pushed."""
 
 
 class ReportRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):

@@ -13,6 +13,7 @@ from headgate.gate.work import BuildSpec, RepoState
 from headgate.map.inventory.nodes import Nodes
 from headgate.map.kept.forms import BUILDSET, ITEM, PIPELINE, QUEUE
 from headgate.map.locks import Locks
+from headgate.map.orders import TenantState
 from headgate.map.queues import (
     BuildRequests,
     ConnectionQueue,
@@ -165,8 +166,9 @@ class PipelineEvents(Dir):
 
 
 class TenantEvents(Dir):
-    """Event queues of a tenant."""
+    """Event queues of a tenant, and what of it stands still."""
 
+    state = place(TenantState, "What people closed or paused, and why; absent: nothing.", by="web, cli", seed=False)
     management = below(ManagementQueue, taken_under="locks/events/management/<tenant>")
     trigger = below(TriggerQueue, taken_under="locks/events/trigger/<tenant>")
     pipelines = each(

@@ -7,9 +7,10 @@ import logging
 import random
 
 import msgspec
+from msgspec.structs import replace
 
 from headgate.base.tasks import end
-from headgate.gate.work import CatAnswer, LandAnswer, MergeAnswer, MergerAnswer, MergerWork, ReportAnswer
+from headgate.gate.work import CatAnswer, LandAnswer, LandRequest, MergeAnswer, MergerAnswer, MergerWork, ReportAnswer
 from headgate.map.records import Facts, Trouble
 from headgate.map.tree import union
 from headgate.ports.git import GitWork, Unreachable
@@ -18,6 +19,7 @@ from headgate.recipes.codec import decode
 from headgate.recipes.requests import Claim, Owner
 from headgate.services.context import Context
 from headgate.services.membership import Membership
+from headgate.services.orders import shut
 from headgate.services.quarantine.quarantine import TRIES_MAX
 from headgate.services.sharing import Sharing
 from headgate.services.worker import Worker
@@ -111,7 +113,7 @@ class Merger:
             attempt = 0
             while True:
                 try:
-                    return await self._tried(work, worker)
+                    return await self._tried(await self._if_open(claim, work), worker)
                 except Unreachable as unreachable:
                     if loop.time() > give_up_s:
                         return unreachable.answer
@@ -127,6 +129,13 @@ class Merger:
                 del self._away[project]
             if away:
                 self.membership.say(troubles=dict(self._away))
+
+    async def _if_open(self, claim: Claim, work: MergerWork) -> MergerWork:
+        """What is to land, with what people closed as the store has it at this moment."""
+        if not isinstance(work, LandRequest):
+            return work
+        tenant = claim.request.meta["tenant"]
+        return replace(work, shut=await shut(self._context, claim.session, tenant, work.pipeline, work.queue))
 
     async def _tried(self, work: MergerWork, worker: Worker) -> MergerAnswer:
         """What git answers.  Work that takes long, as a server may answer late or never, gives its place to others; it

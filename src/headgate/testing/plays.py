@@ -11,6 +11,7 @@ from headgate.config.dynamic import Asked, Judgement
 from headgate.config.model import ConfigError, FrozenGraph, FrozenJob, Pipeline, TriggerFilter, Window
 from headgate.gate.absorb import absorb
 from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
+from headgate.gate.closing import Closing
 from headgate.gate.decide import settle
 from headgate.gate.enqueue import concluded
 from headgate.gate.model import (
@@ -139,6 +140,7 @@ class Play:
         """Proposed configuration is still being judged."""
         self.state, self.standings = State(), dict[str, Standing]()
         self.held: dict[str, int] = {}
+        self.closings: tuple[Closing, ...] = ()
         self.waiters: dict[str, tuple[Waiter, ...]] = {}
         self.merging: dict[str, Merge] = {}
         self.running: dict[str, Run] = {}
@@ -194,6 +196,16 @@ class Play:
             EventKind.REF_UPDATED,
             Change("git", project, "master", commit=after, old_commit=before, ref="refs/heads/master"),
         )
+
+    def close(self, queue: str = "", reason: str = "the freeze") -> None:
+        """Nothing lands from this queue, from none of the pipeline when none is named."""
+        self.closings = (*self.closings, Closing("gate", queue, reason, "ada", self._clock + 1))
+        self.act()
+
+    def open(self) -> None:
+        """Everything that was closed."""
+        self.closings = ()
+        self.act()
 
     def abandon(self, name: str) -> None:
         standing = self._standing(name)
@@ -267,20 +279,21 @@ class Play:
     def fails(self, name: str, job: str = "unit") -> None:
         self.ends(name, job, "FAILURE")
 
-    def lands(self, name: str, *, moved: bool = False, error: str = "") -> None:
+    def lands(self, name: str, *, moved: bool = False, error: str = "", shut: bool = False) -> None:
         id = next(i for i, action in self.landing.items() if action.work.change.topic == name)
         work = self.landing.pop(id).work
-        if not moved and not error:
+        landed = not (moved or error or shut)
+        if landed:
             standing = self._standing(name)
             self.standings[standing.change.key] = replace(standing, open=False, landed=True)
-        self.act(LandAnswer(work.buildset, not (moved or error), moved, error))
+        self.act(LandAnswer(work.buildset, landed, moved, error, shut))
 
     # --- the stage
 
     @property
     def world(self) -> World:
         layouts, now_ms = PlayLayouts(self.layout, self.contents, self.waits), self._clock
-        more = (self.state.disabled, *self.most, self.waiters)
+        more = (self.state.disabled, *self.most, self.waiters, self.closings)
         return World("t", self.pipeline, layouts, self.standings, now_ms, "http://h", self.held, *more)
 
     @property

@@ -22,6 +22,7 @@ from headgate.web.routes import (
     keys,
     live,
     logs,
+    orders,
     pages,
     past,
     quarantine,
@@ -32,7 +33,9 @@ from headgate.web.site import OPEN, HttpRequest, Site, site_of
 
 log = logging.getLogger("headgate.web")
 
-_MODULES = (vitals, live, past, configuration, control, actions, approvals, quarantine, keys, logs, queues, pages)
+_MODULES = (
+    vitals, live, past, configuration, control, orders, actions, approvals, quarantine, keys, logs, queues, pages,
+)  # fmt: skip
 ROUTES = tuple(route for module in _MODULES for route in module.ROUTES)
 
 

@@ -83,6 +83,8 @@ class QueueShape(msgspec.Struct, frozen=True, kw_only=True):
     branch: str | None
     window: int
     """0: no limit."""
+    closed: str = ""
+    """Ours: who closed it, and why; nothing lands from it.  Empty: nobody."""
     heads: tuple[tuple[ItemShape, ...], ...]
     """Chains: a new one begins at every item that has none ahead."""
 
@@ -97,6 +99,8 @@ class PipelineShape(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     state: str
     """normal | error"""
+    closed: str = ""
+    """Ours, as of a queue."""
     manager: str
     triggers: tuple[TriggerShape, ...]
     trigger_events: int
@@ -119,10 +123,35 @@ class TroubleShape(msgspec.Struct, frozen=True):
     """Milliseconds since the epoch."""
 
 
+class ClosingShape(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is closed: nothing lands from it."""
+
+    pipeline: str
+    queue: str
+    """Empty: every queue of the pipeline."""
+    reason: str
+    who: str
+    since: int
+    """Milliseconds since the epoch."""
+
+
+class StateShape(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a tenant stands still because people want it to."""
+
+    trigger_queue_discarding: bool = False
+    trigger_queue_paused: bool = False
+    result_queue_paused: bool = False
+    reason: str | None = None
+    info: str | None = None
+    loaded: bool
+    """Ours: whether its configuration was read."""
+    closings: tuple[ClosingShape, ...] = ()
+    """Ours."""
+
+
 class StatusShape(msgspec.Struct, frozen=True, kw_only=True):
     zuul_version: str
-    state: str
-    """Ours: running | loading"""
+    state: StateShape
     trigger_event_queue: Length
     management_event_queue: Length
     connection_event_queues: dict[str, Length]

@@ -14,6 +14,7 @@ from headgate import __version__
 from headgate.config.dynamic import Layouts
 from headgate.config.tenants import Tenant
 from headgate.gate.change import Change
+from headgate.gate.closing import Closing, closing_of
 from headgate.gate.graph import waiting_for
 from headgate.gate.model import Build, Item, Phase, Queue
 from headgate.gate.report import failing_reasons
@@ -23,8 +24,10 @@ from headgate.map.tree import unescape
 from headgate.recipes.codec import readable
 from headgate.recipes.requests import Request
 from headgate.services.context import Context
+from headgate.services.orders import state_of
 from headgate.services.quarantine.quarantine import Quarantine
 from headgate.web.shapes import (
+    ClosingShape,
     ComponentShape,
     HolderShape,
     HoldersShape,
@@ -35,6 +38,7 @@ from headgate.web.shapes import (
     QueueShape,
     RefShape,
     SemaphoreShape,
+    StateShape,
     StatusShape,
     TriggerShape,
     TroubleShape,
@@ -42,6 +46,8 @@ from headgate.web.shapes import (
 
 ASIDE_MAX = 20
 """Of what was set aside, shown with the queues."""
+
+HELD = "passed; lands once it is opened again"
 
 Estimate = Callable[[str, str, str, str], float | None]
 """(tenant, job, project, branch) -> seconds it will take."""
@@ -81,7 +87,7 @@ class Status:
         layout = readable(entry, LayoutRecord) if entry is not None else None
         return StatusShape(
             zuul_version=__version__,
-            state="running" if configured.loaded.is_set() else "loading",
+            state=self._standing(tenant, loaded=configured.loaded.is_set()),
             trigger_event_queue=Length(own.trigger.stream.length(mirror)),
             management_event_queue=Length(own.management.stream.length(mirror)),
             connection_event_queues={
@@ -93,6 +99,21 @@ class Status:
                 self._pipeline(tenant, name, running, estimate) for name in configured.layouts.landed.pipelines
             ),
             troubles=(*self._aside(tenant), *self._troubles(configured.tenant)),
+        )
+
+    def _standing(self, tenant: str, *, loaded: bool) -> StateShape:
+        found = state_of(self.context, tenant)
+        return StateShape(
+            trigger_queue_discarding=found.trigger_queue_discarding,
+            trigger_queue_paused=found.trigger_queue_paused,
+            result_queue_paused=found.result_queue_paused,
+            reason=found.reason or None,
+            info=found.info or None,
+            loaded=loaded,
+            closings=tuple(
+                ClosingShape(pipeline=c.pipeline, queue=c.queue, reason=c.reason, who=c.who, since=c.since_ms)
+                for c in found.closings
+            ),
         )
 
     def _aside(self, tenant: str) -> list[TroubleShape]:
@@ -141,11 +162,14 @@ class Status:
         events, mirror = self.context.map.events.tenant(tenant).pipelines(name), self.context.mirror
         state, damaged = self.state(tenant, name)
         word = "error" if damaged else "disabled" if state.disabled else "normal"
-        view = _View(tenant, name, running, estimate)
+        closings = state_of(self.context, tenant).closings
+        whole = next((c for c in closings if not c.queue and c.pipeline in ("", name)), None)
+        view = _View(tenant, name, running, estimate, closings)
         return PipelineShape(
             name=name,
             description=pipeline.description,
             state=word,
+            closed=whole.why if whole else "",
             manager=pipeline.manager,
             triggers=tuple(
                 TriggerShape(t.connection, configured.tenant.driver(t.connection)) for t in pipeline.triggers
@@ -213,6 +237,7 @@ class _View:
     pipeline: str
     running: Mapping[str, Request]
     estimate: Estimate
+    closings: tuple[Closing, ...]
 
     def queue(self, queue: Queue) -> QueueShape:
         heads: list[list[ItemShape]] = []
@@ -226,7 +251,14 @@ class _View:
             if not heads or (shown.item_ahead is None and item.live):
                 heads.append([])
             heads[-1].append(shown)
-        return QueueShape(name=queue.name, branch=None, window=queue.window, heads=tuple(tuple(h) for h in heads))
+        shut = closing_of(self.closings, self.pipeline, queue.name)
+        return QueueShape(
+            name=queue.name,
+            branch=None,
+            window=queue.window,
+            closed=shut.why if shut else "",
+            heads=tuple(tuple(head) for head in heads),
+        )
 
     def _item(self, item: Item, ahead: str | None, behind: Iterable[str], *, active: bool) -> ItemShape:
         return ItemShape(
@@ -313,6 +345,8 @@ def _phase(item: Item) -> str:
         return "waiting for its turn"
     if buildset.landing:
         return "landing"
+    if item.held_ms:
+        return HELD
     if buildset.merge is Phase.RUNNING:
         return "merging"
     return "" if buildset.jobs else str(buildset.merge)

@@ -226,6 +226,21 @@ async def test_a_repository_that_is_away_is_waited_for(repositories: Repositorie
     assert (await git.do(request)) == LandAnswer("b", True)
 
 
+async def test_of_a_closed_queue_only_what_was_pushed_before_has_landed(repositories: Repositories) -> None:
+    commit = repositories.propose("code", "one", {"c": "x\n"})
+    git, before = engine(repositories), repositories.head("code")
+    state = await state_of(git, item(commit, "one"))
+    tested = state.merged[PROJECT]["master"]
+    request = LandRequest("b", state, change(commit, "one"), tested, "It passed.", "gate", shut=True)
+    assert await git.do(request) == LandAnswer("b", False, shut=True)
+    assert repositories.head("code") == before and "refs/for/master/one" in refs(repositories)
+    assert repositories.note("code", commit) == ""
+    hub, copy = str(repositories.hub / "code"), git.mirror(PROJECT, "local").path
+    run_git("push", "-q", hub, f"{tested}:refs/heads/master", at=copy)
+    assert await git.do(request) == LandAnswer("b", True), "the answer to the push was lost"
+    assert "It passed." in repositories.note("code", commit)
+
+
 async def test_a_merger_whose_copy_was_removed_makes_another(repositories: Repositories) -> None:
     commit = repositories.propose("code", "one", {"c": "x\n"})
     git = engine(repositories)

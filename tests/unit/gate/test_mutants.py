@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from headgate.gate import absorb, decide, enqueue, start
 from headgate.gate.model import Phase, Queue
 
+from . import test_closing as closing
 from . import test_plays as plays
 
 
@@ -46,6 +47,10 @@ def the_window_is_endless(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(decide, "active", lambda queue, position: True)
 
 
+def a_closed_gate_lands(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(decide, "closing_of", lambda closings, pipeline, queue: None)
+
+
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], Callable[[], None]] = {
     what_landed_is_not_followed: plays.test_what_landed_counts_for_all_projects_even_before_the_layout_follows_it,
     a_newer_patchset_is_forgotten_while_landing: (
@@ -53,6 +58,7 @@ MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], Callable[[], None]] = {
     ),
     configuration_beneath_is_not_looked_at: plays.test_configuration_of_another_project_ahead_counts_behind_it,
     a_conflict_of_what_is_needed_blocks: plays.test_in_check_a_conflict_of_what_is_needed_is_reported_at_once,
+    a_closed_gate_lands: closing.test_what_passes_waits_and_lands_once_it_is_opened,
     the_window_is_endless: plays.test_the_window_bounds_the_work_and_moves_with_success_and_failure,
 }
 

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from headgate.config.model import FrozenJob, JobDependency, JobSemaphore
 from headgate.gate.absorb import absorb
 from headgate.gate.change import EventKind, Standing, TriggerEvent
+from headgate.gate.closing import Closing
 from headgate.gate.decide import settle, unfinished
-from headgate.gate.model import Action, Record, Supersede
+from headgate.gate.model import Action, Land, Record, Supersede
 from headgate.gate.work import (
     Answer,
     BuildEnded,
@@ -107,7 +108,7 @@ class Improvised:
 
     def step(self) -> None:
         play = self.play
-        may = [self._proposes, self._proposes, self._by_hand, self._withdraws, self._again]
+        may = [self._proposes, self._proposes, self._by_hand, self._withdraws, self._again, self._closes]
         may += [self._merged] * 4 * bool(play.merging) + [self._ended] * 6 * bool(play.running)
         may += [self._landed] * 4 * bool(play.landing)
         self.chance.choice(may)()
@@ -142,6 +143,15 @@ class Improvised:
             standing = self.play.standings[key := self.chance.choice(open)]
             self.play.standings[key] = replace(standing, open=False)
             self.acts(TriggerEvent(EventKind.ABANDONED, standing.change, f"gone{self.count}"))
+
+    def _closes(self) -> None:
+        """Or opens, and sometimes only one queue."""
+        before, self.count = self.play.closings, self.count + 1
+        queue = self.chance.choice(("", "shared"))
+        self.play.closings = () if before else (Closing("gate", queue, "for now", "ada", self.count),)
+        self.acts()
+        if self.play.closings:
+            assert not [action for action in self.play.asked if isinstance(action, Land)] or queue, "nothing lands"
 
     def _by_hand(self) -> None:
         standings = list(self.play.standings.values())
@@ -190,6 +200,7 @@ class Improvised:
     def ends_well(self) -> None:
         """Whoever is asked answers, and with good news, until nobody is asked any more."""
         play = self.play
+        play.closings = ()
         for _ in range(DRAINED_WITHIN):
             if play.landing:
                 self._landed(good=True)

@@ -14,7 +14,7 @@ import pygit2
 
 from headgate.adapters.git.command import GitError, Impossible, RemoteError
 from headgate.adapters.git.connection import GitConnection
-from headgate.adapters.git.landing import land, report
+from headgate.adapters.git.landing import Shut, land, report
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.objects.commits import IDENTITY
 from headgate.adapters.git.objects.merging import Conflict
@@ -181,6 +181,8 @@ class GitEngine:
             base = await expected(mirror, work.state, change, work.commit, head)
             moved = await land(mirror, work, base)
             return LandAnswer(work.buildset, not moved, moved=moved)
+        except Shut:
+            return LandAnswer(work.buildset, False, shut=True)
         except _FAILURES as error:
             answer = LandAnswer(work.buildset, False, error=str(error))
             if isinstance(error, Impossible):

@@ -49,6 +49,10 @@ class _Late(Exception):
     """A ref was not where it was seen; the text is the remote's reason."""
 
 
+class Shut(Exception):
+    """The queue is closed, and the push was not made before."""
+
+
 class _Refused(Impossible):
     """The remote does not want these refs to change."""
 
@@ -74,7 +78,8 @@ async def land(mirror: MirrorRepository, work: LandRequest, expected: str) -> bo
     """Advances the branch from `expected` to the tested commit, ends the change, writes its note; all only while the
     change is still proposed and, where that is asked for, approved.
 
-    True: the branch has moved, nothing was pushed.  What was done before is not done again.  Raises GitError, OSError.
+    True: the branch has moved, nothing was pushed.  What was done before is not done again.  Raises Shut, GitError,
+    OSError.
     """
     change, commit, branch = work.change, work.commit, f"refs/heads/{work.change.branch}"
     landed_as = landed_line(change.branch, commit)
@@ -88,6 +93,8 @@ async def land(mirror: MirrorRepository, work: LandRequest, expected: str) -> bo
         if await mirror.bring({branch: head}):
             raise _Late(f"{branch} moved")
         landed = mirror.has(commit) and await mirror.contains(head, commit)
+        if not landed and work.shut:
+            raise Shut
         if not landed:
             _still_there(held, refs)
         if not landed and head != expected:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -19,12 +18,10 @@ from headgate.gate.enqueue import concluded, triggers
 from headgate.gate.leave import set_aside
 from headgate.gate.model import Action, Cancel, Faulty, Resume, Run, State, World
 from headgate.gate.start import awaited
-from headgate.gate.work import Answer, BuildEnded, BuildOutcome, BuildPaused, LayoutChanged
+from headgate.gate.work import LayoutChanged
 from headgate.map.kept.state import Damaged, garbage, load
 from headgate.map.places import PipelineEvents
 from headgate.map.records import ForPipeline, ManagementResult
-from headgate.recipes import blob
-from headgate.recipes.codec import decode
 from headgate.recipes.lock import lock
 from headgate.recipes.mirror import Part
 from headgate.recipes.requests import Open, Requests
@@ -34,7 +31,9 @@ from headgate.services.configuration import Configuration
 from headgate.services.context import Context
 from headgate.services.judging.proposals import Proposals
 from headgate.services.nodes.zones import zone_of
+from headgate.services.orders import state_of
 from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries, said
+from headgate.services.scheduler.events import Event, whole
 from headgate.services.scheduler.notices import batched, notices, reports, tell_of
 from headgate.services.scheduler.semaphores import Semaphores
 from headgate.services.scheduler.standings import Standings
@@ -49,8 +48,6 @@ EVENTS_MAX = 20
 """Events absorbed in one turn."""
 FRESH_MIN = 5
 """Of them so many may be triggers, however many results wait."""
-
-Event = TriggerEvent | Answer | ForPipeline
 
 
 class FaultyEvent(Exception):
@@ -85,6 +82,7 @@ class PipelineRunner:
             map.cache.path,
             map.config.path,
             map.layout(self.tenant).path,
+            map.events.tenant(self.tenant).state.path,
             *self._semaphores.places,
         )
         """Prefixes of all that a turn may rest on."""
@@ -204,7 +202,7 @@ class PipelineRunner:
         self, events: list[Waiting[Event]], facts: tuple[object, ...], layouts: Layouts, guard: At
     ) -> None:
         seen = self._context.mirror.moves
-        events = [await self._whole(event) for event in events]
+        events = [await whole(self._context, event) for event in events]
         world = self._world(layouts)
         after, asked = self._state, list[Action]()
         if layouts is not self._layout:
@@ -273,31 +271,12 @@ class PipelineRunner:
         """Management first, as people are waiting; then results, which free resources; then what is new, of which some
         is always taken up."""
         mirror, most, found = self._context.mirror, self._most, list[Waiting[Event]]()
-        triggers = self._triggers.waiting(most)
-        for queue in (self._events.management, self._events.result):
+        triggers, paused = self._triggers.waiting(most), state_of(self._context, self.tenant).result_queue_paused
+        for queue in (self._events.management, *(() if paused else (self._events.result,))):
             limit = most - len(found) - min(FRESH_MIN, len(triggers), most // 2)
-            found += queue.stream.waiting(mirror, limit=limit)  # type: ignore[arg-type]  # of a union
+            found += queue.stream.waiting(mirror, limit=limit)
         found += triggers[: most - len(found)]  # type: ignore[arg-type]  # one of the union
         return found
-
-    async def _whole(self, waiting: Waiting[Event]) -> Waiting[Event]:
-        """With what lies apart from it, which goes when it goes."""
-        event = waiting.event
-        if not isinstance(event, BuildEnded | BuildPaused) or not event.apart:
-            return waiting
-        try:
-            found = await blob.taken(self._context.store, event.apart)
-            data = decode(found[0], dict[str, Any]) if found is not None else {}
-        except ValueError as damaged:
-            log.error("%s/%s: %s", self.tenant, self.name, damaged)
-            found = None
-        if found is None:
-            return replace(waiting, event=_lost(event))
-        besides = tuple(found[1])
-        if isinstance(event, BuildEnded):
-            outcome = replace(event.outcome, data=data)
-            return replace(waiting, event=replace(event, outcome=outcome), besides=besides)
-        return replace(waiting, event=replace(event, data=data), besides=besides)
 
     def _world(self, layouts: Layouts) -> World:
         pipelines = layouts.landed.pipelines
@@ -314,12 +293,14 @@ class PipelineRunner:
             disabled=self._state.disabled,
             dependencies_max=layouts.tenant.max_dependencies,
             changes_max=layouts.tenant.max_changes_per_pipeline,
+            closings=state_of(self._context, self.tenant).closings,
         )
 
     def _facts(self) -> tuple[object, ...]:
         """Changes whenever anything outside our own state that a decision may rest on has changed."""
         layouts, answered = id(self._configuration.layouts), self._proposals.answered
-        return self._standings.counted(), layouts, answered, self._state.disabled, *self._semaphores.versions()
+        shut, disabled = state_of(self._context, self.tenant), self._state.disabled
+        return self._standings.counted(), layouts, answered, shut, disabled, *self._semaphores.versions()
 
     async def _to_tell(self, asked: list[Action]) -> dict[str, Open]:
         """The requests whose workers are to be told something: also one of a turn that the mirror does not show yet."""
@@ -390,10 +371,3 @@ class PipelineRunner:
             log.exception("%s/%s: what happened in a turn cannot be told", self.tenant, self.name)
             context.observer.untold(self.name, 1)
         return [Piece(ops) for ops in found]
-
-
-def _lost(event: BuildEnded | BuildPaused) -> BuildEnded:
-    """What a build returned is gone: it is tried again."""
-    build = event.outcome.build if isinstance(event, BuildEnded) else event.build
-    outcome = BuildOutcome(build=build, error="what it returned was lost")
-    return BuildEnded(event.buildset, event.job, outcome)

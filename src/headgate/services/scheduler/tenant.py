@@ -20,6 +20,7 @@ from headgate.recipes.stream import Reader, Waiting, consumed
 from headgate.services.asking import tell
 from headgate.services.configuration import Configuration, kept
 from headgate.services.context import Context
+from headgate.services.orders import state_of
 from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries, said, transient
 from headgate.services.scheduler.configfiles import ConfigFiles, Reading
 from headgate.services.scheduler.turn import Piece, packed
@@ -109,7 +110,8 @@ class TenantRunner:
         return {branch: record.digest for branch, record in kept(self._context, project).items()}
 
     async def _loop(self, session: Session, management: At, trigger: At) -> None:
-        prefixes = (self._events.management.path, self._events.trigger.path, self._context.map.config.path)
+        events = self._events
+        prefixes = (events.management.path, events.trigger.path, events.state.path, self._context.map.config.path)
         own = self._context.map.layout(self._tenant.name).path
         with self._context.mirror.part(*prefixes, own) as stirs:
             while True:
@@ -131,13 +133,15 @@ class TenantRunner:
     async def _trigger(self, guard: At) -> bool:
         """Moves trigger events on to the pipelines they may concern, the projects in turn; stops behind one that
         changes configuration.  An event ends once all pipelines have it."""
-        waiting = self._triggers.waiting(EVENTS_MAX)
+        state = state_of(self._context, self._tenant.name)
+        waiting = () if state.trigger_queue_paused else self._triggers.waiting(EVENTS_MAX)
         if not waiting:
             return False
         pieces = list[Piece]()
         for event in waiting:
             try:
-                told, changed = list(self._forward(event.event)), self._configuration_in(event.event)
+                told = [] if state.trigger_queue_discarding else list(self._forward(event.event))
+                changed = self._configuration_in(event.event)
             except Exception as error:
                 if not self._tries.spent(event.entry):
                     log.exception("tenant %s: %s could not be moved on", self._tenant.name, event.entry)

@@ -164,6 +164,8 @@ class SimGit:
             if world.landed_by.get(change.commit, work.buildset) != work.buildset:
                 raise Broken(f"{change.key} is asked to land, and has landed already")
             return LandAnswer(work.buildset, True)
+        if work.shut:
+            return LandAnswer(work.buildset, False, shut=True)
         if change.key not in world.open or world.open[change.key].change.commit != change.commit:
             return LandAnswer(work.buildset, False, error="the change is no longer proposed")
         if work.approved and not world.open[change.key].is_approved:

@@ -148,7 +148,8 @@ class Judge(Through):
         map = self._map
         busy = [map.events.path, map.history.queue.path, map.merger.path, map.executor.path, map.results.path]
         busy += [f"{pipeline.path}/item" for pipeline in self._pipelines.values()]
-        return [entry.path for path in busy for entry in self._tree.under(path) if "election" not in entry.path]
+        stays = ("election", map.events.tenant("t").state.path)
+        return [e.path for path in busy for e in self._tree.under(path) if not any(one in e.path for one in stays)]
 
     def verify(self) -> None:
         """Raises Broken."""

@@ -1,10 +1,10 @@
 """The whole gate under random schedules and faults: same seed, same run.
 
 Each process has its own connection to the store, which meets its troubles at random requests.  What is checked: what
-lands is proposed and approved at that very moment, and all it needs has landed; it was tested on exactly the base it
-lands on, with the configuration it has there; nothing lands twice; every change ends with a result and a reason; the
-order within the queue is kept; no build is asked for once its base is abandoned; every write is made by whom the map
-names, under the lock it names; nothing is left behind.
+lands is proposed and approved at that very moment, the gate is open, and all it needs has landed; it was tested on
+exactly the base it lands on, with the configuration it has there; nothing lands twice; every change ends with a result
+and a reason; the order within the queue is kept; no build is asked for once its base is abandoned; every write is made
+by whom the map names, under the lock it names; nothing is left behind.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from headgate.testing.sim.intruder import Intruder
 from headgate.testing.sim.judge import Judge, Notes
 from headgate.testing.sim.kinds import KINDS_WITHIN, Kind, parsed
 from headgate.testing.sim.link import Dead, Link, Trouble
-from headgate.testing.sim.story import Doubter, Story
+from headgate.testing.sim.story import Doubter, Keeper, Story
 from headgate.testing.sim.world import Broken, World
 
 TIME_MAX_S = 400.0
@@ -56,6 +56,8 @@ SKEW_MAX_S = 300.0
 
 JUDGED_EVERY = 3
 """Of so many worlds one has its proposals judged apart, later."""
+CLOSED_EVERY = 6
+"""Every so many seeds the gate is closed and opened at any moment."""
 DOUBTED_EVERY = 4
 """Every so many seeds approvals are taken back at any moment."""
 FRESH_EVERY = 7
@@ -149,9 +151,23 @@ class Simulation:
         stories = [self._honest(world, chance, judge)]
         if self.seed % DOUBTED_EVERY == DOUBTED_EVERY - 2:
             stories.append(Doubter(world, random.Random(f"doubts {self.seed}")).run())
+        if self.seed % CLOSED_EVERY == CLOSED_EVERY - 1:
+            stories.append(self._kept(world, judge))
         if self.hostile and not self.harmless:
             stories.append(Intruder(world, random.Random(f"harm {self.seed}"), self.flood).run())
         await run_until(asyncio.Event(), *stories)
+
+    async def _kept(self, world: World, judge: Judge) -> None:
+        """By somebody whose own process has no trouble."""
+        loop, store, done = asyncio.get_running_loop(), Store(judge), asyncio.Event()
+        context = Context(store, Mirror(store, Map().path), lambda: int((loop.time() + 1e6) * 1000))
+
+        async def keeps() -> None:
+            await context.mirror.ready()
+            await Keeper(world, random.Random(f"closings {self.seed}"), context).run()
+            done.set()
+
+        await run_until(done, context.mirror.run(), keeps())
 
     async def _honest(self, world: World, chance: random.Random, judge: Judge) -> None:
         await Story(world, chance).run()

@@ -1,4 +1,4 @@
-"""What people do: propose, approve, replace, withdraw, and now and then push past the gate."""
+"""What people do: propose, approve, replace, withdraw, close the gate, and now and then push past it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from headgate.gate.change import Change
+from headgate.gate.closing import Closing
+from headgate.services.context import Context
+from headgate.services.orders import landings_over, ordered
 from headgate.testing.sim.world import BRANCH, CONFIG, PROJECTS, SHARED, Proposal, World
 
 CHANGES_MAX, OFTEN_MAX = 6, 2
 OFTEN = 0.9
 """Chance that there are no more than `OFTEN_MAX` changes: small worlds find most, and more of them are seen."""
 PAUSE_MAX_S = 2.0
+CLOSINGS_MAX, CLOSED_MAX_S = 4, 3.0
+"""How often the gate is closed, and for how long."""
 DOUBTS_MAX, DOUBT_PAUSE_MAX_S, GIVEN_AGAIN = 10, 1.0, 0.8
 """How often approvals are taken back, how long apart, and with which chance they are given again."""
 
@@ -118,3 +123,27 @@ class Doubter:
         now = self.world.open.get(change.key)
         if now is not None and now.change == change:
             self.world.propose(change, approved=True)
+
+
+@dataclass(slots=True)
+class Keeper:
+    """Closes the gate at any moment, as the API does, and opens it again."""
+
+    world: World
+    chance: random.Random
+    context: Context
+
+    async def run(self) -> None:
+        for _ in range(self.chance.randrange(1, CLOSINGS_MAX + 1)):
+            await self._pause()
+            queue = self.chance.choice(("", "shared"))
+            closing = Closing("gate", queue, "for now", "ada", self.context.now_ms())
+            await ordered(self.context, "t", lambda now: replace(now, closings=(closing,)))  # noqa: B023
+            self.world.shut = frozenset(await landings_over(self.context, "t", "gate"))
+            self.world.closed += 1
+            await self._pause()
+            self.world.shut = None
+            await ordered(self.context, "t", lambda now: replace(now, closings=()))
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(self.chance.random() * CLOSED_MAX_S)

@@ -103,6 +103,10 @@ class World:
     """What was seen that must not be."""
     foreign: int = 0
     """Pushes by others, past the gate."""
+    shut: frozenset[str] | None = None
+    """While the gate is closed, and whoever closed it was told so: the changes whose push had begun."""
+    closed: int = 0
+    """How often it was."""
     harms: dict[str, Harm] = field(default_factory=dict)
     """Commit of a hostile change -> what it does."""
 
@@ -150,6 +154,8 @@ class World:
         standing = self.open[change.key]
         if not standing.is_approved or standing.change.commit != change.commit:
             raise Broken(f"{change.key} lands though nobody has approved it")
+        if self.shut is not None and change.id not in self.shut:
+            raise Broken(f"{change.key} lands though the gate is closed")
         if lacking := [key for key in standing.change.needs if key in self.open]:
             raise Broken(f"{change.key} lands before {lacking}, which it needs")
         proposal = self.proposals.get(change.commit)

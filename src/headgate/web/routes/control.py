@@ -18,6 +18,7 @@ from headgate.services.membership import want
 from headgate.store.types import Op
 from headgate.web.access import UNAPPROVED
 from headgate.web.routes.actions import Hand
+from headgate.web.routes.orders import STATE
 from headgate.web.site import OPEN, HttpRequest, site_of
 
 CHANGES_MAX = 200
@@ -119,7 +120,7 @@ async def reconfigure(state: State, request: HttpRequest, tenant: FromPath[str],
     return True
 
 
-PERMISSIONS = ("read", "enqueue", "dequeue", "promote", UNAPPROVED)
+PERMISSIONS = ("read", "enqueue", "dequeue", "promote", STATE, UNAPPROVED)
 """Those that anything here asks for."""
 
 

@@ -97,19 +97,20 @@ function shownAs(item, above) {
 }
 
 function fillQueue(node, queue) {
-  set(node.firstChild, queue.window ? `${queue.name} · window ${queue.window}` : "");
+  set(node.firstChild, queue.window ? `${queue.name} · window ${queue.window}${queue.closed ? ` · nothing lands: ${queue.closed}` : ""}` : "");
   node.firstChild.hidden = !queue.window;
   sync(node.lastChild, queue.items.map((item, n) => [item.id, makeItem, fillItem, shownAs(item, queue.window ? queue.items[n - 1] : null)]));
 }
 
-const makePipeline = () => el("section", { class: "pipeline" }, el("div", { class: "head" }, el("h2"), el("span", { class: "small" })), el("p", { class: "small about" }), el("div"), el("div", { class: "empty" }));
+const makePipeline = () => el("section", { class: "pipeline" }, el("div", { class: "head" }, el("h2"), el("span", { class: "small" })), el("p", { class: "reasons closed" }), el("p", { class: "small about" }), el("div"), el("div", { class: "empty" }));
 
 function fillPipeline(node, pipeline) {
-  const [head, about, queues, empty] = node.children;
+  const [head, shut, about, queues, empty] = node.children;
   const total = pipeline.total, found = pipeline.queues.reduce((sum, queue) => sum + queue.items.length, 0);
   const events = pipeline.trigger_events + pipeline.result_events + pipeline.management_events;
   set(head.firstChild, pipeline.name);
   set(head.lastChild, `${pipeline.manager} · ${found === total ? "" : `${found} of `}${total} ${total === 1 ? "item" : "items"}${events ? ` · ${events} ${events === 1 ? "event" : "events"} waiting` : ""}${pipeline.state === "error" ? " · its records cannot be read" : pipeline.state === "disabled" ? " · disabled after too many failures: nothing lands" : ""}`);
+  set(shut, pipeline.closed ? `Nothing lands: ${pipeline.closed}` : "");
   set(about, pipeline.description);
   about.hidden = !pipeline.description;
   sync(queues, pipeline.queues.map((queue) => [queue.key, makeQueue, fillQueue, queue]));
@@ -122,11 +123,18 @@ function fits(item) {
   return !wanted || [ref.project, ref.id, ref.subject, ref.branch, ref.owner].join(" ").toLowerCase().includes(wanted);
 }
 
+// What people let stand still.
+function standing(told) {
+  const said = { trigger_queue_discarding: "what happens starts nothing and is not kept", trigger_queue_paused: "what happens starts nothing for now", result_queue_paused: "results are not taken up for now" };
+  const found = Object.keys(said).filter((name) => told[name]).map((name) => said[name]);
+  return found.length ? [{ project: tenant, text: [...found, told.reason].filter(Boolean).join("; ") }] : [];
+}
+
 function draw() {
   if (!status) return;
   const only = subject;
   let seen = 0;
-  sync(troubles, status.troubles.map((trouble) => [trouble.project, () => el("p"), (node) => set(node, `${trouble.project}: ${trouble.text}`), trouble]));
+  sync(troubles, [...standing(status.state), ...status.troubles].map((trouble) => [trouble.project, () => el("p"), (node) => set(node, `${trouble.project}: ${trouble.text}`), trouble]));
   sync(pipelines, status.pipelines.filter((pipeline) => !only || pipeline.name === only).map((pipeline) => {
     const queues = pipeline.change_queues.map((queue, n) => {
       const of = queue.heads.flat().map((id) => items.get(id)).filter(Boolean);
@@ -137,7 +145,7 @@ function draw() {
     return [pipeline.name, makePipeline, fillPipeline, { ...pipeline, total, queues: queues.filter((queue) => queue.items.length) }];
   }));
   for (const node of running.keys()) if (!node.isConnected) running.delete(node);
-  set(count, filter.value ? `${seen} of ${items.size} items` : status.state === "loading" ? "The configuration is being read…" : "");
+  set(count, filter.value ? `${seen} of ${items.size} items` : !status.state.loaded ? "The configuration is being read…" : "");
   set(all, wide() ? "Close all" : "Open all");
   all.hidden = !items.size;
 }

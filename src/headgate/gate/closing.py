@@ -1,0 +1,39 @@
+"""What people closed: a pipeline, or one queue of it.  Work goes on there, and nothing lands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+
+class Closing(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One order that nothing is to land."""
+
+    pipeline: str
+    """Empty: every one of the tenant."""
+    queue: str = ""
+    """Empty: every queue of the pipeline."""
+    reason: str = ""
+    """For people, as who closed it said."""
+    who: str = ""
+    since_ms: int = 1
+    """Milliseconds since the epoch, UTC."""
+
+    @property
+    def what(self) -> str:
+        """What is closed, for people."""
+        whole = f"the pipeline {self.pipeline}" if self.pipeline else "every pipeline"
+        return f"queue {self.queue} of {self.pipeline}" if self.queue else whole
+
+    @property
+    def why(self) -> str:
+        """One line for people."""
+        by = f" by {self.who}" if self.who else ""
+        return f"{self.what} was closed{by}{f': {self.reason}' if self.reason else ''}"
+
+
+def closing_of(closings: Iterable[Closing], pipeline: str, queue: str) -> Closing | None:
+    """Return what keeps this queue from landing, what concerns the whole pipeline first; None: nothing does."""
+    found = [one for one in closings if one.pipeline in ("", pipeline) and one.queue in ("", queue)]
+    return min(found, key=lambda one: one.queue, default=None)

@@ -1,0 +1,23 @@
+"""The records of what people order for a while: it holds until they take it back, or until its time is over."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headgate.gate.closing import Closing
+
+
+class TenantState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What of a tenant stands still because people want it to; as it is not there, nothing does."""
+
+    trigger_queue_discarding: bool = False
+    """What happens starts nothing, and is not kept for later; landed configuration is followed all the same."""
+    trigger_queue_paused: bool = False
+    """What happens starts nothing yet."""
+    result_queue_paused: bool = False
+    """Answers of mergers and executors are not taken up yet."""
+    reason: str = ""
+    info: str = ""
+    """For people, as who ordered it said."""
+    closings: tuple[Closing, ...] = ()
+    """Pipelines and queues from which nothing lands."""

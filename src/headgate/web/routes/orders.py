@@ -1,0 +1,144 @@
+"""Letting things stand still for a while: closing what lands, pausing what comes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from litestar import post
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException, NotFoundException
+from litestar.params import FromPath, JSONBody
+from msgspec.structs import replace
+
+from headgate.base.texts import line
+from headgate.gate.closing import Closing
+from headgate.map.orders import TenantState
+from headgate.services.orders import landings_over, ordered, state_of
+from headgate.store.types import Op
+from headgate.web.routes.actions import Hand
+from headgate.web.site import HttpRequest, Site, site_of
+
+STATE = "set-tenant-state"
+"""The permission."""
+WORDS_MAX_CHARS = 4_096
+CLOSINGS_MAX = 100
+"""Of one tenant."""
+
+
+class ForState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a request about the state of a tenant.  Flags that are left out stay as they are; words do not."""
+
+    trigger_queue_discarding: bool | None = None
+    trigger_queue_paused: bool | None = None
+    result_queue_paused: bool | None = None
+    reason: str | None = None
+    info: str | None = None
+
+
+@post("/api/tenant/{tenant:str}/state", status_code=200, opt={"permission": STATE})
+async def tenant_state(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[ForState]) -> None:
+    """Let what happens start nothing, or have it forgotten, or let results wait; or let all of it go on."""
+    site = site_of(state)
+    site.allow(request, tenant, STATE)
+    flags = {name: value for name, value in msgspec.structs.asdict(data).items() if isinstance(value, bool)}
+    words = {"reason": (data.reason or "")[:WORDS_MAX_CHARS], "info": (data.info or "")[:WORDS_MAX_CHARS]}
+
+    async def work(besides: Sequence[Op]) -> None:
+        await ordered(site.context, tenant, lambda now: replace(now, **flags, **words), besides)
+
+    subject = ", ".join(f"{name} {'on' if value else 'off'}" for name, value in flags.items()) or "its words"
+    await Hand(site, request, STATE, tenant, subject, words["reason"]).does(work)
+
+
+class ForQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of close and open."""
+
+    pipeline: str
+    queue: str = ""
+    """Every queue of the pipeline when none is named."""
+    reason: str = ""
+
+
+class Closed(msgspec.Struct, frozen=True):
+    """What came of closing."""
+
+    landing: tuple[str, ...] = ()
+    """Changes whose push had begun and is not answered yet: they may still land; nothing else does."""
+
+
+@post("/api/tenant/{tenant:str}/close", status_code=200, opt={"permission": STATE})
+async def close(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[ForQueue]) -> Closed:
+    """Let nothing land from a pipeline, or from one queue of it; changes are tested as ever.  Answered once what was
+    being pushed has ended.  Ours."""
+    site = site_of(state)
+    site.allow(request, tenant, STATE)
+    wanted = _wanted(site, request, tenant, data)
+    pushed = list[str]()
+
+    def closed(now: TenantState) -> TenantState:
+        others = tuple(one for one in now.closings if (one.pipeline, one.queue) != (wanted.pipeline, wanted.queue))
+        if len(others) >= CLOSINGS_MAX:
+            raise HTTPException(f"{CLOSINGS_MAX} queues are closed already; close the pipeline", status_code=409)
+        return replace(now, closings=(*others, wanted))
+
+    async def work(besides: Sequence[Op]) -> None:
+        _closable(site, tenant, wanted)
+        await ordered(site.context, tenant, closed, besides)
+        pushed.extend(await landings_over(site.context, tenant, wanted.pipeline))
+
+    await Hand(site, request, "close", tenant, wanted.what, wanted.reason).does(work)
+    return Closed(tuple(pushed))
+
+
+@post("/api/tenant/{tenant:str}/open", status_code=200, opt={"permission": STATE})
+async def open_again(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[ForQueue]) -> bool:
+    """Let what was closed land again; a pipeline with all its queues, when no queue is named.  Ours."""
+    site = site_of(state)
+    site.allow(request, tenant, STATE)
+    wanted = _wanted(site, request, tenant, data)
+
+    def opened(now: TenantState) -> TenantState:
+        named = {"", wanted.pipeline}
+        gone = [c for c in now.closings if c.pipeline in named and (not wanted.queue or c.queue == wanted.queue)]
+        if not gone:
+            whole = [c for c in now.closings if c.pipeline in named and not c.queue]
+            more = f"; {whole[0].what} is: open that" if whole else ""
+            raise HTTPException(f"{wanted.what} is not closed{more}", status_code=409)
+        return replace(now, closings=tuple(c for c in now.closings if c not in gone))
+
+    async def work(besides: Sequence[Op]) -> None:
+        await ordered(site.context, tenant, opened, besides)
+
+    await Hand(site, request, "open", tenant, wanted.what, wanted.reason).does(work)
+    return True
+
+
+def _wanted(site: Site, request: HttpRequest, tenant: str, data: ForQueue) -> Closing:
+    """What is asked for, in words that fit one line.  Raises 404, 503."""
+    bearer = site.access.bearer(request)
+    who = line(bearer.name if bearer is not None else "", WORDS_MAX_CHARS)
+    closing = Closing(data.pipeline, data.queue, line(data.reason, WORDS_MAX_CHARS), who, site.context.now_ms())
+    known = {one.pipeline for one in state_of(site.context, tenant).closings}
+    if data.pipeline not in known:  # one that is gone from the configuration can be opened
+        site.pipeline(tenant, data.pipeline)
+    return closing
+
+
+def _closable(site: Site, tenant: str, wanted: Closing) -> None:
+    """Raises 404 for a queue that is none, 409 where nothing ever lands."""
+    site.pipeline(tenant, wanted.pipeline)
+    layout = site.tenant(tenant).layouts.landed
+    if not layout.pipelines[wanted.pipeline].lands:
+        raise HTTPException(f"{wanted.what}: nothing lands from there, so there is nothing to close", status_code=409)
+    if not wanted.queue:
+        return
+    projects = site.tenant(tenant).tenant.projects
+    heads = [(p.project, branch) for p in projects for branch in layout.branches.get(p.project, ())]
+    names = {layout.queue_of(project, branch, wanted.pipeline) for project, branch in heads}
+    names |= {queue.name for queue in site.status.state(tenant, wanted.pipeline).state.queues}
+    if wanted.queue not in names:
+        raise NotFoundException(f"{wanted.pipeline} has no queue {wanted.queue!r}; it has {', '.join(sorted(names))}")
+
+
+ROUTES = (tenant_state, close, open_again)

@@ -1,0 +1,240 @@
+"""What people order for a while: over the API, with real pushes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from headgate.adapters.git.engine import GitEngine
+from headgate.adapters.process.tail import follow
+from headgate.adapters.sql.history import SqlHistory
+from headgate.gate.work import LandRequest, MergerAnswer, MergerWork
+from headgate.services.merger import Merger
+from headgate.services.orders import state_of
+from headgate.store.memory import MemoryBackend
+from headgate.store.types import Put
+from headgate.testing.gate import Gate, gate
+from headgate.testing.repositories import Repositories
+from headgate.web.access import Access
+from headgate.web.app import create_app
+from headgate.web.site import Site
+from tests.e2e.headgate import wait_for
+
+from .conftest import TENANTS
+
+TENANT = "/api/tenant/example"
+TOKEN = {"Authorization": "Bearer secret"}
+GATE = {"pipeline": "gate", "reason": "the release is cut"}
+
+
+@pytest.fixture
+async def running(tmp_path: Path, repositories: Repositories) -> AsyncIterator[Gate]:
+    async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS) as found:
+        yield found
+
+
+class Client:
+    """Somebody with the operator's token."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self.http = http
+
+    async def asks(self, verb: str, body: dict[str, Any], status: int = 200) -> Any:
+        answer = await self.http.post(f"{TENANT}/{verb}", json=body, headers=TOKEN)
+        assert answer.status_code == status, answer.text
+        return answer.json() if answer.content else None
+
+    async def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = (await self.http.get(f"{TENANT}/status")).json()
+        return found
+
+    async def pipeline(self, name: str) -> dict[str, Any]:
+        return next(p for p in (await self.status())["pipelines"] if p["name"] == name)
+
+    async def item(self, running: Gate, phase: str) -> dict[str, Any]:
+        """The head of the gate, once it is in this phase."""
+        async with asyncio.timeout(10):
+            while True:
+                seen = running.context.mirror.moves
+                queues = (await self.pipeline("gate"))["change_queues"]
+                found = [item for q in queues for head in q["heads"] for item in head]
+                if found and found[0]["phase"] == phase:
+                    return dict(found[0])
+                await running.context.mirror.moved(seen)
+
+
+@pytest.fixture
+async def client(tmp_path: Path, running: Gate) -> AsyncIterator[Client]:
+    async with running.context.store.session("web") as session:
+        history, tenants = SqlHistory(f"sqlite:///{tmp_path}/history.sqlite"), running.scheduler.tenants
+        site = Site(running.context, tenants, history, tmp_path, follow, Access("secret"), joined=lambda: session)
+        transport = httpx.ASGITransport(create_app(site))
+        async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as found:
+            yield Client(found)
+        history.close()
+
+
+async def approved(repositories: Repositories, topic: str) -> str:
+    commit = await asyncio.to_thread(repositories.propose, "code/api", topic, {topic: "x\n"})
+    await asyncio.to_thread(repositories.approve, "code/api", topic)
+    return commit
+
+
+async def noted(repositories: Repositories, commit: str, words: str) -> str:
+    def said() -> str:
+        note = repositories.note("code/api", commit)
+        return note if words in note else ""
+
+    found: str = await asyncio.to_thread(wait_for, words, said, 10)
+    return found
+
+
+async def test_a_closed_gate_tests_tells_and_lands_once_it_is_opened(
+    client: Client, running: Gate, repositories: Repositories
+) -> None:
+    head = repositories.head("code/api")
+    assert await client.asks("close", GATE) == {"landing": []}
+    commit = await approved(repositories, "one")
+    await client.item(running, "passed; lands once it is opened again")
+    note = await noted(repositories, commit, "All jobs passed.  It lands once it is opened again")
+    assert "the pipeline gate was closed by token: the release is cut" in note
+    shown = await client.pipeline("gate")
+    assert shown["closed"] == "the pipeline gate was closed by token: the release is cut"
+    (closing,) = (await client.status())["state"]["closings"]
+    assert (closing["pipeline"], closing["reason"], closing["who"]) == ("gate", "the release is cut", "token")
+    assert repositories.head("code/api") == head
+    assert await client.asks("open", {"pipeline": "gate"}) is True
+    assert (await running.history.result_of("one", "gate")).result == "SUCCESS"
+    assert repositories.head("code/api") != head and (await client.pipeline("gate"))["closed"] == ""
+    kept = {(one.verb, one.subject, one.reason, one.who) for one in running.history.by_hand.values()}
+    assert ("close", "the pipeline gate", "the release is cut", "token") in kept
+
+
+async def test_one_queue_is_closed(client: Client, running: Gate, repositories: Repositories) -> None:
+    answer = await client.asks("close", {**GATE, "queue": "nowhere"}, 404)
+    assert "gate has no queue 'nowhere'; it has" in answer["detail"] and "integrated" in answer["detail"]
+    await client.asks("close", {**GATE, "queue": "integrated"})
+    await approved(repositories, "one")
+    await client.item(running, "passed; lands once it is opened again")
+    answer = await client.asks("open", {"pipeline": "gate", "queue": "git.example/config"}, 409)
+    assert answer["detail"] == "queue git.example/config of gate is not closed"
+    await client.asks("open", {"pipeline": "gate"})
+    assert (await running.history.result_of("one", "gate")).result == "SUCCESS"
+
+
+async def test_what_cannot_be_closed_or_opened_is_said(client: Client) -> None:
+    assert "nothing lands from there" in (await client.asks("close", {**GATE, "pipeline": "check"}, 409))["detail"]
+    assert "has no pipeline 'nothing'" in (await client.asks("close", {"pipeline": "nothing"}, 404))["detail"]
+    assert (await client.asks("open", GATE, 409))["detail"] == "the pipeline gate is not closed"
+    await client.asks("close", GATE)
+    answer = await client.asks("open", {"pipeline": "gate", "queue": "integrated"}, 409)
+    assert answer["detail"] == "queue integrated of gate is not closed; the pipeline gate is: open that"
+    for verb in ("close", "open", "state"):
+        answer = await client.http.post(f"{TENANT}/{verb}", json={} if verb == "state" else GATE)
+        assert answer.status_code == 401
+
+
+async def test_what_is_being_pushed_lands_before_the_answer_and_nothing_after_it(
+    client: Client, running: Gate, repositories: Repositories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on, real = asyncio.Event(), asyncio.Event(), GitEngine.do
+
+    async def slowly(engine: GitEngine, work: MergerWork) -> MergerAnswer:
+        if isinstance(work, LandRequest):
+            begun.set()
+            await go_on.wait()
+        return await real(engine, work)
+
+    monkeypatch.setattr(GitEngine, "do", slowly)
+    await approved(repositories, "one")
+    await begun.wait()
+    closing = asyncio.ensure_future(client.asks("close", GATE))
+    async with asyncio.timeout(10):
+        while not state_of(running.context, "example").closings:
+            await running.context.mirror.moved(running.context.mirror.moves)
+    assert not closing.done()
+    go_on.set()
+    assert await closing == {"landing": []}
+    assert repositories.show("code/api", "one") == "x"
+
+
+async def test_what_is_asked_to_land_when_it_is_closed_is_not_pushed(
+    client: Client, running: Gate, repositories: Repositories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on, real = asyncio.Event(), asyncio.Event(), Merger._if_open
+
+    async def slowly(merger: Merger, claim: Any, work: Any) -> Any:
+        if isinstance(work, LandRequest):
+            begun.set()
+            await go_on.wait()
+        return await real(merger, claim, work)
+
+    monkeypatch.setattr(Merger, "_if_open", slowly)
+    head = repositories.head("code/api")
+    await approved(repositories, "one")
+    await begun.wait()
+    closing = asyncio.ensure_future(client.asks("close", GATE))
+    async with asyncio.timeout(10):
+        while not state_of(running.context, "example").closings:
+            await running.context.mirror.moved(running.context.mirror.moves)
+    go_on.set()
+    assert await closing == {"landing": []}
+    await client.item(running, "passed; lands once it is opened again")
+    assert repositories.head("code/api") == head
+    await client.asks("open", GATE)
+    assert (await running.history.result_of("one", "gate")).result == "SUCCESS"
+
+
+async def test_a_damaged_record_closes_everything_until_it_is_opened_anew(
+    client: Client, running: Gate, repositories: Repositories
+) -> None:
+    place = running.context.map.events.tenant("example").state
+    await running.context.store.commit([], [Put(place.path, b"garbage")])
+    await approved(repositories, "one")
+    await client.item(running, "passed; lands once it is opened again")
+    assert "what is closed cannot be read" in (await client.pipeline("gate"))["closed"]
+    await client.asks("open", {"pipeline": "gate"})
+    assert (await running.history.result_of("one", "gate")).result == "SUCCESS"
+
+
+async def test_what_happens_waits_while_it_is_paused(client: Client, running: Gate, repositories: Repositories) -> None:
+    assert await client.asks("state", {"trigger_queue_paused": True, "reason": "moving house"}) is None
+    state = (await client.status())["state"]
+    assert (state["trigger_queue_paused"], state["reason"], state["info"]) == (True, "moving house", None)
+    await asyncio.to_thread(repositories.propose, "code/api", "one", {"a": "x\n"})
+    async with asyncio.timeout(10):
+        while not (await client.status())["trigger_event_queue"]["length"]:
+            await running.context.mirror.moved(running.context.mirror.moves)
+    assert running.runner.ran == []
+    await client.asks("state", {"result_queue_paused": True, "trigger_queue_paused": False})
+    state = (await client.status())["state"]
+    assert (state["result_queue_paused"], state["trigger_queue_paused"], state["reason"]) == (True, False, None)
+    async with asyncio.timeout(10):
+        while not (await client.pipeline("check"))["result_events"]:
+            await running.context.mirror.moved(running.context.mirror.moves)
+    assert running.runner.ran == [], "the answer of the merger is not taken up"
+    await client.asks("state", {"result_queue_paused": False})
+    assert (await running.history.result_of("one", "check")).result == "SUCCESS"
+
+
+async def test_what_happens_is_forgotten_while_it_is_discarded(
+    client: Client, running: Gate, repositories: Repositories
+) -> None:
+    await client.asks("state", {"trigger_queue_discarding": True})
+    await asyncio.to_thread(repositories.propose, "code/api", "one", {"a": "x\n"})
+    await asyncio.to_thread(repositories.propose, "code/api", "two", {"b": "x\n"})
+    cache = running.context.map.cache.connection("local").data.path
+    async with asyncio.timeout(10):
+        while sum(b"refs/for" in e.value for e in running.context.mirror.under(cache)) < 2:
+            await running.context.mirror.moved(running.context.mirror.moves)
+        while (await client.status())["trigger_event_queue"]["length"]:
+            await running.context.mirror.moved(running.context.mirror.moves)
+    await client.asks("state", {"trigger_queue_discarding": False})
+    await asyncio.to_thread(repositories.propose, "code/api", "three", {"c": "x\n"})
+    assert (await running.history.result_of("three", "check")).result == "SUCCESS"
+    assert [spec.change.topic for spec in running.runner.ran] == ["three"]
