@@ -281,7 +281,7 @@ MUTANTS: tuple[Mutant, ...] = (
 
 AMONG = {
     a_closed_gate_lands: range(5, 400, CLOSED_EVERY),
-    what_is_asked_to_land_is_pushed_though_the_gate_is_closed_meanwhile: range(5, 1200, CLOSED_EVERY),
+    what_is_asked_to_land_is_pushed_though_the_gate_is_closed_meanwhile: range(5, 1300, CLOSED_EVERY),
     the_server_does_not_hold_the_approval: range(2, 400, DOUBTED_EVERY),
     an_approval_is_asked_for_once: range(2, 200, DOUBTED_EVERY),
     what_is_needed_is_not_asked_for_again: range(2, 800, DOUBTED_EVERY),

@@ -228,6 +228,7 @@ class SimRunner:
                 self.world.serving.discard(spec.buildset)
         if cancel.is_set():
             return BuildOutcome(build=spec.build, result="CANCELED")
+        self.world.passing.set()
         self.world.tested.setdefault(tested_key(state), set()).add(spec.job.name)
         return BuildOutcome(build=spec.build, result="SUCCESS", data=self.world.returned)
 

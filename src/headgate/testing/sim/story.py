@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import suppress
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -18,8 +19,8 @@ CHANGES_MAX, OFTEN_MAX = 6, 2
 OFTEN = 0.9
 """Chance that there are no more than `OFTEN_MAX` changes: small worlds find most, and more of them are seen."""
 PAUSE_MAX_S = 2.0
-CLOSINGS_MAX, CLOSED_MAX_S = 4, 3.0
-"""How often the gate is closed, and for how long."""
+CLOSINGS_MAX, CLOSED_MAX_S, WATCHED, TAKEN_UP_S = 12, 2.0, 0.7, 0.01
+"""How often the gate is closed, and for how long at the most; with which chance it happens as something passes."""
 DOUBTS_MAX, DOUBT_PAUSE_MAX_S, GIVEN_AGAIN = 10, 1.0, 0.8
 """How often approvals are taken back, how long apart, and with which chance they are given again."""
 
@@ -146,4 +147,12 @@ class Keeper:
             await ordered(self.context, "t", lambda now: replace(now, closings=()))
 
     async def _pause(self) -> None:
-        await asyncio.sleep(self.chance.random() * CLOSED_MAX_S)
+        """Some time; often until something passed, which is to land then."""
+        if self.chance.random() < WATCHED:
+            self.world.passing.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSED_MAX_S):
+                    await self.world.passing.wait()
+            await asyncio.sleep(self.chance.random() * TAKEN_UP_S)
+        else:
+            await asyncio.sleep(self.chance.random() * CLOSED_MAX_S)

@@ -83,6 +83,8 @@ class World:
     """commit -> what it adds to its project's configuration"""
     tested: dict[str, set[str]] = field(default_factory=dict)
     """See tested_key; jobs that passed on exactly it."""
+    passing: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set whenever a build passes."""
     told: bool = False
     """Whether a job runs for each change once it has landed."""
     served: tuple[str, ...] = ()
