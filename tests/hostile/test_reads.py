@@ -10,6 +10,7 @@ import urllib.request
 from pathlib import Path
 
 import jwt
+from playwright.sync_api import expect, sync_playwright
 
 from headgate.testing.servers.etcd import etcd
 from tests.e2e.headgate import wait_for
@@ -42,6 +43,8 @@ OF_ALL = ("/api/queues", "/api/components", "/api/connections", "/api/troubles",
 def test_a_private_tenant_is_seen_by_nobody_without_a_token(tmp_path: Path) -> None:
     arena = Arena(tmp_path)
     (tmp_path / "tenants.yaml").write_text(PRIVATE)
+    settings = tmp_path / "headgate.conf"
+    settings.write_text(settings.read_text().replace("[web]\n", "[web]\nlisten_address = 0.0.0.0\n"))
     with arena:
         url = arena.headgate.url
         arena.neighbours_land()
@@ -71,6 +74,60 @@ def test_a_private_tenant_is_seen_by_nobody_without_a_token(tmp_path: Path) -> N
         assert read(f"{url}/api/tenant/other/info")[0] == 200, "it tells that a token is needed"
         status, said = read(f"{url}/t/example/logs/{build}/job-output.txt")
         assert status == 404, "by the name of another tenant, neither"
+        followed(f"{url}/t/other/logs/{build}/job-output.txt", (tmp_path / "state/token").read_text().strip())
+        asked_by_a_page_elsewhere(url, token)
+
+
+def followed(link: str, token: str) -> None:
+    """A link to a log, in a browser of somebody who then logs in."""
+    navigation = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    for more, status in (({}, 401), ({"Authorization": "Bearer guessed"}, 401)):
+        found, said = read(link, {**navigation, **more})
+        assert found == status and b"unit" not in said, (found, said)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto(link)
+        expect(page.get_by_role("alert")).to_have_text("This log is for those who log in.")
+        for said, seen in (("guessed", "this is not the operator's token"), (token, "RESULT: SUCCESS")):
+            page.locator("details.door summary").click()
+            page.get_by_label("Token").fill(said)
+            page.locator("details.door button").click()
+            expect(page.locator("main")).to_contain_text(seen)
+            if said != token:
+                page.get_by_role("button", name="Log out").click()
+        browser.close()
+
+
+def asked_by_a_page_elsewhere(url: str, token: dict[str, str]) -> None:
+    """Through the browser of somebody whose token it has."""
+
+    def asks(method: str, origin: str, **more: str) -> tuple[int, dict[str, str]]:
+        headers = {"Origin": origin, "Content-Type": "application/json", **more}
+        path, body = "/api/tenant/example/reconfigure", b"{}" if method == "POST" else None
+        try:
+            with urllib.request.urlopen(
+                urllib.request.Request(url + path, body, headers, method=method), timeout=20
+            ) as answer:
+                return answer.status, {name.lower(): value for name, value in answer.headers.items()}
+        except urllib.error.HTTPError as error:
+            return error.code, {name.lower(): value for name, value in error.headers.items()}
+
+    assert asks("POST", url, **token)[0] == 200, "its own pages may"
+    for origin in ("https://evil.example", "null", f"{url}.evil.example"):
+        assert asks("POST", origin, **token)[0] == 403
+        for method in ("POST", "PUT", "DELETE", "PATCH"):
+            status, said = asks("OPTIONS", origin, **{"Access-Control-Request-Method": method})
+            assert status == 403 and not [name for name in said if name.startswith("access-control-")], (method, said)
+        wish = {"Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "authorization"}
+        status, said = asks("OPTIONS", origin, **wish)
+        allowed = {name: value for name, value in said.items() if name.startswith("access-control-")}
+        assert status == 204 and allowed == {
+            "access-control-allow-origin": "*",
+            "access-control-allow-methods": "GET, HEAD",
+            "access-control-allow-headers": "Authorization",
+            "access-control-max-age": "600",
+        }, "and nothing that a browser keeps rides along"
 
 
 def test_the_port_of_an_executor_shows_logs_to_the_fleet_alone(tmp_path: Path) -> None:

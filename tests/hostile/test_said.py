@@ -7,9 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from click.testing import CliRunner
+
+from headgate.cli.main import group
+from headgate.testing.repositories import Repositories, run_git
 from tests.e2e.headgate import MAIN, wait_for
 
-from .arena import ATTACKER, Arena
+from .arena import ATTACKER, PIPELINES, TENANTS, UNIT, Arena
 
 LIES = "Headgate (gate):\nBuild succeeded.\n\nLanded on master as "
 ESCAPES = "\x1b]0;taken over\x07\x1b[2J\x1b[1;1H\u202e\u2028good"
@@ -43,6 +47,43 @@ def test_a_report_cannot_say_what_only_headgate_says(tmp_path: Path) -> None:
         assert not arena.landed("code/lib", "waiting"), note
         assert not [line for line in note.splitlines() if line.startswith(("Headgate (gate)", "Landed on"))], note
         assert arena.neighbours_land() > 0
+
+
+C1 = "\\x9b31m\\x85\\x7f\\u202e\\U000e0041"
+"""As YAML says it: what moves a cursor, ends a line, turns text or is not seen, in one character each."""
+HIDDEN = "\x9b31m\x85\x7f\u202e\U000e0041"
+
+
+def test_no_json_of_a_command_moves_a_cursor_and_means_what_was_said(tmp_path: Path) -> None:
+    repositories = Repositories(tmp_path)
+    repositories.create("config", {"zuul.yaml": PIPELINES, "jobs/unit": UNIT})
+    for project in ("code/lib", "other/app"):
+        repositories.create(project, {"README": "read me\n"})
+    job = f'{{name: odd, run: jobs/unit, description: "d{C1}", vars: {{k: "v{C1}"}}}}'
+    repositories.create("code/api", {"zuul.yaml": f"- job: {job}\n- project: {{check: {{jobs: [odd]}}}}\n"})
+    (tmp_path / "tenants.yaml").write_text(TENANTS)
+    (tmp_path / "headgate.conf").write_text(
+        "[scheduler]\ntenant_config = tenants.yaml\n[connection local]\nbaseurl = hub\n"
+    )
+
+    def says(*words: str) -> str:
+        done = CliRunner().invoke(group, [*words, "--config", str(tmp_path / "headgate.conf")])
+        assert not [c for c in done.output if not c.isprintable() and c != "\n"], (words, repr(done.output))
+        return done.stdout
+
+    place = ("--tenant", "example", "--project", "code/api", "--pipeline", "check")
+    found = json.loads(says("freeze", *place, "--json"))
+    assert f'"v{HIDDEN}"' in json.dumps(found, ensure_ascii=False)
+    told = json.loads(says("explain", "job", "odd", *place, "--json"))
+    assert f"v{HIDDEN}" in json.dumps(told, ensure_ascii=False)
+    for name, escape in (("a\\0b", "a\\x00b"), ("a\\u009bb", "a\\x9bb"), ("a\\eb", "a\\x1bb")):
+        text = f'- job: {{name: "{name}", run: jobs/unit}}\n- project: {{check: {{jobs: ["{name}"]}}}}\n'
+        repositories.write("code/api", {"zuul.yaml": text})
+        run_git("commit", "-q", "-m", "odd", at=repositories.work("code/api"))
+        run_git("push", "-q", "origin", "HEAD:master", at=repositories.work("code/api"))
+        text = says("check", "--tenant", "example")
+        assert f"name of a job must be text in one line that can be shown, not '{escape}'" in text, text
+        assert "of 1 cause" in text and f'| - job: {{name: "{name}"' in text, "the rest follows from it"
 
 
 def shown(arena: Arena) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import ipaddress
 import ssl
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,20 +17,25 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from headgate.adapters.messages.board import MessageBoard
 from headgate.base.errors import UserError
 from headgate.cli.identity.tls import tls_of
 from headgate.cli.settings import Settings, read
+from headgate.queue import Message, Queues, SourceDown, Worker, job
+from headgate.testing.queues.crew import APP, KEY, serving
 from headgate.testing.repositories import Repositories
 from headgate.web.serve import Certificates, Tls
 from tests.e2e.headgate import SETTINGS, Headgate
 
 from .conftest import TENANTS
 
+Signer = tuple[x509.Name, ec.EllipticCurvePrivateKey]
 
-def certificate(directory: Path, name: str = "gate.example") -> Tls:
-    """A new one, in the same files."""
+
+def authority(directory: Path) -> Signer:
+    """Whose certificate is in `ca.pem`."""
     key = ec.generate_private_key(ec.SECP256R1())
-    who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "an authority")])
     now = datetime.datetime.now(datetime.UTC)
     made = (
         x509.CertificateBuilder()
@@ -38,8 +45,31 @@ def certificate(directory: Path, name: str = "gate.example") -> Tls:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
+    )
+    directory.mkdir(exist_ok=True)
+    (directory / "ca.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    return who, key
+
+
+def certificate(directory: Path, name: str = "gate.example", by: Signer | None = None) -> Tls:
+    """A new one, in the same files."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    issuer, signing = by or (who, key)
+    names = [x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(who)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .sign(signing, hashes.SHA256())
     )
     pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     (directory / "gate.key").write_bytes(key.private_bytes(pem, form, serialization.NoEncryption()))
@@ -48,13 +78,15 @@ def certificate(directory: Path, name: str = "gate.example") -> Tls:
 
 
 def test_the_pages_speak_tls_and_a_command_trusts_that_certificate_alone(tmp_path: Path) -> None:
-    tls = certificate(tmp_path)
+    tls = certificate(tmp_path, by=authority(tmp_path))
+    authority(tmp_path / "stranger")
     repositories = Repositories(tmp_path)
     repositories.create("config", {"zuul.yaml": "- job: {name: base, parent: null}\n"})
     for name in ("code/api", "code/lib"):
         repositories.create(name, {"README": "read me\n"})
     section = f"[tls]\ncertificate = {tls.certificate}\nkey = {tls.key}\n"
-    gate = Headgate(repositories, TENANTS, settings=SETTINGS + section)
+    settings = SETTINGS.replace("[web]\n", "[web]\ntoken = not-for-strangers\n")
+    gate = Headgate(repositories, TENANTS, settings=settings + section)
     gate.start(scheme="https")
     try:
         command = [str(Path(sys.executable).with_name("headgate")), "components", "--url", gate.url]
@@ -68,8 +100,75 @@ def test_the_pages_speak_tls_and_a_command_trusts_that_certificate_alone(tmp_pat
         )
         done = subprocess.run(command, cwd=other, capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 1 and "CERTIFICATE_VERIFY_FAILED" in done.stderr, done.stderr
+        for name, status in (("ca.pem", 0), ("stranger/ca.pem", 1), ("", 1)):  # of settings that serve nothing
+            ca = f"ca = {tmp_path / name}" if name else ""
+            (other / "headgate.conf").write_text(f"[tls]\n{ca}\n[web]\ntoken = not-for-strangers\n")
+            done = subprocess.run(command, cwd=other, capture_output=True, text=True, check=False, timeout=60)
+            assert done.returncode == status, done.stderr
+            assert status == 0 or "CERTIFICATE_VERIFY_FAILED" in done.stderr
     finally:
         gate.stop()
+
+
+JOB = """
+async def done(message, context):
+    print("processed", message.body, flush=True)
+    raise SystemExit(0)
+"""
+
+
+async def test_queue_clients_believe_the_authority_that_they_are_told_and_no_other(tmp_path: Path) -> None:
+    tls = certificate(tmp_path, by=authority(tmp_path))
+    authority(tmp_path / "stranger")
+    board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
+    async with serving(board, tls=tls) as server:
+        url = f"{server}/v1/{APP}/"
+        for ca, refused in (("", True), (tmp_path / "stranger/ca.pem", True), (tmp_path / "ca.pem", False)):
+            with pytest.raises(SourceDown) if refused else nullcontext():
+                async with Queues(url, KEY, ca=ca) as queues:
+                    await queues.post("q", "hello")
+        with pytest.raises(UserError, match="no certificates"):
+            async with Queues(url, KEY, ca=tmp_path / "gate.key"):
+                pass
+
+        got, stop = list[str](), asyncio.Event()
+
+        @job("q")
+        def take(message: Message, context: object) -> None:
+            got.append(message.body)
+            loop.call_soon_threadsafe(stop.set)
+
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(20):
+            await Worker(url, KEY, [take], ca=tmp_path / "ca.pem").run(stop)
+        assert got == ["hello"]
+
+        (tmp_path / "jobs_of_tls.py").write_text(JOB)
+        (tmp_path / "worker.conf").write_text(
+            f"[qdo-worker]\njob = jobs_of_tls:done\n[queuey]\nconnection = {url}\napp_key = {KEY}\n"
+        )
+        for section, said in (("", "CERTIFICATE_VERIFY_FAILED"), ("[tls]\nca = ca.pem\n", "q")):
+            conf = tmp_path / "worker.conf"
+            conf.write_text(conf.read_text() + section)
+            status, told = await _command(tmp_path, "queue", "list", "-c", "worker.conf")
+            assert (status == 0) == bool(section) and said in told, told
+        status, told = await _command(tmp_path, "worker", "-c", "worker.conf")
+        assert "processed hello" in told, told
+        (tmp_path / "worker.conf").write_text(f"[queuey]\nconnection = {url}\napp_key = {KEY}\n")
+        (tmp_path / "headgate.conf").write_text("[tls]\nca = ca.pem\n")
+        assert (await _command(tmp_path, "queue", "list", "-c", "worker.conf"))[0] == 0
+    await board.close()
+
+
+async def _command(at: Path, *words: str) -> tuple[int, str]:
+    """Exit status, and all that it says."""
+    program = str(Path(sys.executable).with_name("headgate"))
+    process = await asyncio.create_subprocess_exec(
+        program, *words, cwd=at, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    async with asyncio.timeout(60):
+        said, _ = await process.communicate()
+    return process.returncode or 0, said.decode()
 
 
 def shown(certificates: Certificates) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\^_]?)")
@@ -24,6 +25,11 @@ def line(text: str, size_max: int = 2_000) -> str:
     if len(text) > size_max:
         text = f"{text[:size_max]}…"
     return visible(text).replace("\n", "\\n")
+
+
+def plain_json(text: str) -> str:
+    """JSON that means the same as `text` and is as `visible` on a terminal: in JSON such characters stand in texts."""
+    return _UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def _escaped(found: re.Match[str]) -> str:

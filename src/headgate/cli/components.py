@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.base.errors import UserError
+from headgate.base.texts import plain_json
 from headgate.cli.identity.pages import pages
 from headgate.web.shapes import ComponentShape, TroubleShape
 
@@ -48,7 +49,7 @@ def command(context: click.Context, config: str | None, url: str | None, as_json
     at = pages(config, url)
     found = at.get("/api/components")
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+        click.echo(plain_json(msgspec.json.format(msgspec.json.encode(found)).decode()))
     else:
         console = Console(highlight=False)
         if not console.is_terminal:

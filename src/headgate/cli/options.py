@@ -185,7 +185,12 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "certificate": Option("path", "", "Certificate that the servers show, PEM. Default: they speak without TLS."),
         "key": Option("path", "", "Its key."),
         "client_ca": Option("path", "", "Callers need a certificate of this authority. Default: they need none."),
-        "ca": Option("path", "", "Authority of the executors' certificates. Default: the system's, or the same file."),
+        "ca": Option(
+            "path",
+            "",
+            "Authority of the servers' certificates, which clients believe besides those of the system; not needed for "
+            "executors that show the same certificate.",
+        ),
     },
     "inventory": {
         "prefix": Option(

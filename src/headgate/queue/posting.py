@@ -6,10 +6,12 @@ import asyncio
 import threading
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from headgate.adapters.identity.trust import trusting
 from headgate.adapters.messages.client import MessageClient
 from headgate.base.ids import fresh
 from headgate.ports.messages import Letter, QueueGone
@@ -25,14 +27,18 @@ def text_of(body: Any) -> str:  # whatever JSON can say
 class Queues:
     """The queues of one application: `async with Queues(url, app_key) as queues`."""
 
-    def __init__(self, url: str, app_key: str) -> None:
-        """The URL ends with the application, as in http://127.0.0.1:5000/v1/queuey/."""
-        self._url, self._key = url, app_key
+    def __init__(self, url: str, app_key: str, *, ca: str | Path = "") -> None:
+        """The URL ends with the application, as in http://127.0.0.1:5000/v1/queuey/.
+
+        `ca`: a file (PEM) with the authority of the server's certificate, when the system does not know it.
+        """
+        self._url, self._key, self._ca = url, app_key, ca
         self._stack = AsyncExitStack()
         self._client: MessageClient | None = None
 
     async def __aenter__(self) -> Queues:
-        self._client = await self._stack.enter_async_context(MessageClient.open([self._url], self._key))
+        tls = trusting(*([Path(self._ca)] if self._ca else ()))
+        self._client = await self._stack.enter_async_context(MessageClient.open([self._url], self._key, tls=tls))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -75,8 +81,8 @@ class Queues:
 class SyncQueues:
     """As `Queues`, for programs without a loop: `with SyncQueues(url, app_key) as queues`.  Threads may share it."""
 
-    def __init__(self, url: str, app_key: str) -> None:
-        self._queues = Queues(url, app_key)
+    def __init__(self, url: str, app_key: str, *, ca: str | Path = "") -> None:
+        self._queues = Queues(url, app_key, ca=ca)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 

@@ -7,12 +7,14 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import aiohttp
 import msgspec
 
+from headgate.adapters.identity.trust import trusting
 from headgate.adapters.messages.leases import CREW, Handed, Lease
 from headgate.base.tasks import run_until, unless
 from headgate.queueing import Message, Reject, RetryLater
@@ -65,7 +67,10 @@ class Worker:
         group: str = CREW,
         ttl_s: float = 30.0,
         threads: int = 100,
+        ca: str | Path = "",
     ) -> None:
+        """`ca`: a file (PEM) with the authority of the server's certificate, when the system does not know it."""
+        self._ca = ca
         self._url, self._headers = url.rstrip("/"), {"Authorization": f"Application {app_key}"}
         self._jobs, self._context, self._group, self._ttl_s = tuple(jobs), context, group, ttl_s
         self._caller = Caller(sum(one.concurrency for one in jobs) or 1, threads)
@@ -74,7 +79,8 @@ class Worker:
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`: the jobs that run end, then everything is given back."""
         timeout = aiohttp.ClientTimeout(total=WAIT_S + 30)
-        async with aiohttp.ClientSession(headers=self._headers, timeout=timeout) as http:
+        connector = aiohttp.TCPConnector(ssl=trusting(*([Path(self._ca)] if self._ca else ())) or True)
+        async with aiohttp.ClientSession(headers=self._headers, timeout=timeout, connector=connector) as http:
             lines = [self._line(http, one, stop) for one in self._jobs for _ in range(one.concurrency)]
             try:
                 await run_until(asyncio.Event(), *lines)

@@ -163,12 +163,14 @@ async def serve(
     option: str = "port",
     tls: Tls | None = None,
     names: Collection[str] = (),
+    shared: bool = False,
 ) -> None:
     """Until `stop` or cancelled; `bound` is told the port.  `names`: by which people reach a server of this machine,
-    beside those of the machine itself.  Raises UserError when the address cannot be had: `section` and `option` of the
-    settings are where the port is set."""
+    beside those of the machine itself.  `shared`: see `Checked`.  Raises UserError when the address cannot be had:
+    `section` and `option` of the settings are where the port is set."""
     here = peer_of(host) == LOOPBACK or host in LOOPBACK_NAMES
-    config = _configured(Checked(app, LOOPBACK_NAMES | {host, *names} if here else ()))
+    hosts = LOOPBACK_NAMES | {host, *names} if here else ()
+    config = _configured(Checked(app, hosts, names, shared=shared))
     certificates = Certificates(tls) if tls else None
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio sends at once on a socket that says it is TCP; else each answer waits 40 ms for an acknowledgement

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -69,11 +70,13 @@ class MessageClient:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, urls: Sequence[str], key: str, token: str = "") -> AsyncIterator[MessageClient]:
-        """With a key of the application, else with a bearer token."""
+    async def open(
+        cls, urls: Sequence[str], key: str, token: str = "", tls: ssl.SSLContext | None = None
+    ) -> AsyncIterator[MessageClient]:
+        """With a key of the application, else with a bearer token.  `tls`: whom it believes, see `trusting`."""
         said = f"Application {key}" if key else f"Bearer {token}" if token else ""
         headers = {"Authorization": said} if said else {}
-        connector = aiohttp.TCPConnector(limit=CONNECTIONS_MAX)
+        connector = aiohttp.TCPConnector(limit=CONNECTIONS_MAX, ssl=tls or True)
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
         async with aiohttp.ClientSession(headers=headers, connector=connector, timeout=timeout) as http:
             yield cls(urls, http)

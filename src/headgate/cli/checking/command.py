@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from headgate.base.errors import UserError
+from headgate.base.texts import plain_json
 from headgate.cli.checking import against as beside
 from headgate.cli.checking import printing, sarif, since
 from headgate.cli.checking.looking import Told, Wanted, pipelines_of, told
@@ -114,7 +115,7 @@ def _against(given: Given, projects: Sequence[str], url: str, token: str, limit:
 
     found = asyncio.run(beside.asked(having, projects, beside.Server(url, token), say))
     if json_:
-        click.echo(msgspec.json.format(msgspec.json.encode(beside.as_json(found))).decode())
+        click.echo(plain_json(msgspec.json.format(msgspec.json.encode(beside.as_json(found))).decode()))
     else:
         for block in beside.as_text(found, url, limit):
             click.echo(block)
@@ -163,9 +164,9 @@ def _before(given: Given, landed: Loaded, loaded: Loaded, trees: Mapping[str, Pa
 def _show(found: Mapping[str, Told], how: _Shown) -> None:
     if how.json:
         whole = {name: printing.as_json(one) for name, one in found.items()}
-        click.echo(msgspec.json.format(msgspec.json.encode(whole)).decode())
+        click.echo(plain_json(msgspec.json.format(msgspec.json.encode(whole)).decode()))
     elif how.sarif:
-        click.echo(msgspec.json.format(msgspec.json.encode(sarif.log(found))).decode())
+        click.echo(plain_json(msgspec.json.format(msgspec.json.encode(sarif.log(found))).decode()))
     else:
         for name, one in found.items():
             for block in printing.as_text(name, one, how.limit):

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote, urlsplit
 
+from headgate.adapters.identity.trust import trusting
 from headgate.base.errors import UserError
 from headgate.cli.identity.listener import owners
+from headgate.cli.identity.tls import authorities
 from headgate.cli.identity.token import VARIABLE, known_token, token_file
 from headgate.cli.settings import NAME, Settings, find, read
 
@@ -171,18 +173,25 @@ def _alive(base: str, settings: Settings) -> bool:
 
 def _trusting(base: str, settings: Settings) -> ssl.SSLContext | None:
     """On this machine the server's own certificate and no other, whatever name it is for; elsewhere it is one more
-    that is trusted.  Raises UserError."""
-    if not settings.get("tls", "certificate"):
-        return None
-    file, here = settings.place("tls", "certificate", ""), _is_here(urlsplit(base).hostname or "")
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if here else ssl.create_default_context()
+    that is trusted, with `[tls] ca` and those of the system.  Raises UserError."""
+    own = (settings.place("tls", "certificate", ""),) if settings.get("tls", "certificate") else ()
+    if not own or not _is_here(urlsplit(base).hostname or ""):
+        return trusting(*own, *authorities(settings))
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        tls.load_verify_locations(file)
+        tls.load_verify_locations(*own)
     except OSError as error:
-        raise UserError(f"{file}: the certificate cannot be used: {error}") from error
+        raise UserError(f"{own[0]}: the certificate cannot be used: {error}") from error
     tls.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    tls.check_hostname = not here
+    tls.check_hostname = False
     return tls
+
+
+def known_trust(config: str | None = None) -> ssl.SSLContext | None:
+    """What the settings that are found say of other servers than the pages; None when they say nothing.  Raises
+    UserError."""
+    settings = _settings(config, "any")
+    return trusting(*authorities(settings)) if settings else None
 
 
 def _ours(base: str, settings: Settings) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 
 from headgate.base.errors import UserError
 from headgate.cli.settings import Settings
@@ -24,6 +25,11 @@ def tls_of(settings: Settings, section: str = "tls", names: tuple[str, str, str]
 
 def scheme(tls: Tls | None) -> str:
     return "https" if tls else "http"
+
+
+def authorities(settings: Settings) -> tuple[Path, ...]:
+    """Those that clients believe besides the system's."""
+    return (settings.place("tls", "ca", ""),) if settings.get("tls", "ca") else ()
 
 
 def as_client(settings: Settings) -> ssl.SSLContext | bool:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import click
 
 from headgate.base.errors import UserError
+from headgate.base.texts import plain_json
 from headgate.cli.inventory import documents, tables
 from headgate.cli.inventory.client import Client, Connection, connected
 from headgate.inventory.expressions import Expression, parse
@@ -216,7 +217,7 @@ def watch(said: Connection, filters: tuple[str, ...], revision: int, count: int 
     for answer in said.open().watch(any=wanted(filters, ""), revision=revision):
         for change in answer.changes:
             if said.json:
-                click.echo(json.dumps(tables.as_dict(change), ensure_ascii=False))
+                click.echo(plain_json(json.dumps(tables.as_dict(change), ensure_ascii=False)))
             else:
                 about = change.new if change.HasField("new") else change.old
                 when = f"{answer.revision} {_when(change.at_ms)} {change.user}"

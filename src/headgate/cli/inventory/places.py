@@ -7,6 +7,7 @@ import json
 import click
 
 from headgate.base.errors import UserError
+from headgate.base.texts import plain_json
 from headgate.cli.inventory import documents, tables
 from headgate.cli.inventory.client import Client, Connection, connected
 from headgate.inventory.model import READ, WRITE
@@ -165,11 +166,11 @@ def _get(type: str) -> click.Command:
     def command(said: Connection, /, exact: bool, **options: str) -> None:
         found = said.open().call("GetDefinition", place=_place(type, said, options), exact=exact)
         if said.json:
-            click.echo(json.dumps(tables.as_dict(found), indent=1, ensure_ascii=False))
+            click.echo(plain_json(json.dumps(tables.as_dict(found), indent=1, ensure_ascii=False)))
             return
         at = f"partition {found.place.partition}" if found.place.partition else "every partition"
         click.echo(f"definition {found.definition.uuid} of {found.place.type} {found.place.kind} in {at}")
-        click.echo(json.dumps(json.loads(found.definition.schema or "{}"), indent=1, ensure_ascii=False))
+        click.echo(plain_json(json.dumps(json.loads(found.definition.schema or "{}"), indent=1, ensure_ascii=False)))
         for one in found.definition.permissions:
             whom = " ".join(w for w in (one.project and f"project {one.project}", one.role and f"role {one.role}") if w)
             click.echo(f"{one.key}: {whom or 'everybody'}: {'r' * one.read + 'w' * one.write or 'nothing'}")

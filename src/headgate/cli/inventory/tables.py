@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from rich.console import Console
 from rich.table import Table
 
+from headgate.base.texts import plain_json
 from headgate.cli.inventory.client import Connection
 from headgate.inventory.wire import inventory_pb2 as pb
 
@@ -20,7 +21,7 @@ PLAIN_WIDTH_COLUMNS = 1_000
 
 def show(said: Connection, found: Sequence[Message], heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     if said.json:
-        click.echo(json.dumps([as_dict(one) for one in found], indent=1, ensure_ascii=False))
+        click.echo(plain_json(json.dumps([as_dict(one) for one in found], indent=1, ensure_ascii=False)))
         return
     table = Table(*heads, box=None, pad_edge=False, header_style="bold")
     for row in rows:
@@ -47,7 +48,7 @@ def _properties(one: pb.Object) -> str:
 
 def one_object(said: Connection, found: pb.Object) -> None:
     if said.json:
-        click.echo(json.dumps(as_dict(found), indent=1, ensure_ascii=False))
+        click.echo(plain_json(json.dumps(as_dict(found), indent=1, ensure_ascii=False)))
         return
     for what in ("name", "type", "project", "uuid", "partition", "generation"):
         if value := getattr(found, what):

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from headgate.base.texts import plain_json
 from headgate.cli.offline.graphs import Changed, Place
 from headgate.cli.offline.report import error_as_json
 from headgate.config.telling.compare import Difference, GraphDifference
@@ -150,7 +151,7 @@ def _names(name: Any) -> str:  # one, or a list
 
 
 def _json(value: Any) -> str:
-    return _cut(json.dumps(value, ensure_ascii=False))
+    return _cut(plain_json(json.dumps(value, ensure_ascii=False)))
 
 
 def _cut(text: str) -> str:

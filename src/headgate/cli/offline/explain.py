@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from headgate.base.errors import UserError
+from headgate.base.texts import plain_json
 from headgate.cli.offline.difference import short, spoken
 from headgate.cli.offline.graphs import Place, default_branch, places
 from headgate.cli.offline.reading import Given, Impossible, Loaded, given
@@ -85,7 +86,7 @@ def job(
     if attribute is not None:
         found = found._replace(attributes=_only(found, attribute))
     if json_:
-        click.echo(msgspec.json.format(msgspec.json.encode(_as_json(asked, found))))
+        click.echo(plain_json(msgspec.json.format(msgspec.json.encode(_as_json(asked, found))).decode()))
     else:
         click.echo("\n".join(shown(asked, found)))
         remind(asked.loaded)

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from headgate.base.errors import UserError
+from headgate.base.texts import plain_json
 from headgate.cli.offline import difference
 from headgate.cli.offline.graphs import Place, changed, encoded, frozen, places, proposal
 from headgate.cli.offline.reading import Given, Impossible, Loaded, given
@@ -113,7 +114,7 @@ def _json(tenants: Mapping[str, Loaded], chosen: Chosen) -> bool:
         good = good and not wrong
     whole = b"[" + b",\n".join(found) + b"]"
     one = chosen.project and chosen.pipeline
-    click.echo(msgspec.json.format(whole) if one else whole)
+    click.echo(plain_json((msgspec.json.format(whole) if one else whole).decode()))
     return good
 
 
@@ -159,5 +160,5 @@ def _diff(tenants: Mapping[str, Loaded], chosen: Chosen, directory: Path, json_:
             click.echo(f"{click.style('ok', fg='green', bold=True)} mended: {error.text} ({error.project})\n")
         click.echo("\n\n".join(difference.as_text(changes)))
     if json_:
-        click.echo(msgspec.json.format(msgspec.json.encode(told)))
+        click.echo(plain_json(msgspec.json.format(msgspec.json.encode(told)).decode()))
     return good

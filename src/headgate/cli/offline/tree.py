@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import click
 
+from headgate.base.texts import plain_json
 from headgate.cli.offline.difference import short
 from headgate.cli.offline.graphs import Place
 from headgate.cli.offline.reading import Loaded
@@ -95,7 +96,7 @@ def _details(job: FrozenJob) -> Iterator[tuple[str, str]]:
     grouped = (("host-vars", job.host_vars), ("group-vars", job.group_vars))
     for label, variables in (*named, *((f"{k} {name}", v) for k, of in grouped for name, v in of.items())):
         for name, value in sorted(variables.items()):
-            yield label, f"{name}: {json.dumps(value, ensure_ascii=False)}"
+            yield label, f"{name}: {plain_json(json.dumps(value, ensure_ascii=False))}"
 
 
 def _defined(job: FrozenJob) -> Iterator[str]:

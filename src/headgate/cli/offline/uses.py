@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from headgate.base.errors import UserError
+from headgate.base.texts import plain_json
 from headgate.cli.checking.printing import notes
 from headgate.cli.offline.reading import Given, Impossible, Loaded, given
 from headgate.cli.offline.report import block, error_as_json, listed
@@ -41,7 +42,7 @@ def command(given: Given, name: str, json_: bool) -> None:
     found = {tenant: uses_of(loaded.layout, name) for tenant, loaded in having.items()}
     if json_:
         whole = {tenant: _as_json(one) for tenant, one in found.items()}
-        click.echo(msgspec.json.format(msgspec.json.encode(whole)).decode())
+        click.echo(plain_json(msgspec.json.format(msgspec.json.encode(whole)).decode()))
         return
     for tenant, one in found.items():
         click.echo("\n".join(_as_text(having[tenant], name, one)))

@@ -10,6 +10,7 @@ import msgspec
 from rich.console import Console
 
 from headgate.base.errors import UserError
+from headgate.base.texts import plain_json
 from headgate.cli.identity.pages import Pages, pages
 from headgate.web.routes.quarantine import AsideShape, QuarantineShape
 
@@ -32,7 +33,7 @@ def listing(config: str | None, url: str | None, as_json: bool) -> None:
     """List what was set aside, and the entries of the store that cannot be read."""
     answer = pages(config, url).get("/api/quarantine")
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
+        click.echo(plain_json(msgspec.json.format(msgspec.json.encode(answer)).decode()))
         return
     found = msgspec.convert(answer, QuarantineShape)
     console = Console(highlight=False)

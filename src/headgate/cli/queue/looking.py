@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from headgate.base.errors import UserError
+from headgate.base.texts import plain_json
 from headgate.cli.queue.operator import Operator, operator
 from headgate.cli.queue.workerfile import DEFAULT
 from headgate.queueing.ids import START
@@ -99,12 +100,12 @@ async def _peeked(config: str, lane: Lane, limit: int, every: bool) -> list[str]
         known = {} if every else await at.standings()
         standing = known.get(lane)
         after = position(standing.progress) if standing is not None else START
-        return [msgspec.json.encode(m).decode() for m in await at.client.read(lane, after, limit)]
+        return [plain_json(msgspec.json.encode(m).decode()) for m in await at.client.read(lane, after, limit)]
 
 
 def show(rows: list[Row], as_json: bool) -> None:
     if as_json:
-        click.echo(msgspec.json.encode(rows).decode())
+        click.echo(plain_json(msgspec.json.encode(rows).decode()))
         return
     if not rows:
         click.echo("nothing")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,9 +11,10 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from headgate.adapters.identity.trust import trusting
 from headgate.adapters.messages.client import MessageClient
 from headgate.base.errors import UserError
-from headgate.cli.identity.pages import token_for
+from headgate.cli.identity.pages import known_trust, token_for
 from headgate.cli.queue.workerfile import DEFAULT, WorkerFile, read_worker_file, usual
 from headgate.cli.store.opening import SQLITE, open_to_read
 from headgate.cli.store.silence import open_telling
@@ -91,6 +93,11 @@ def token_of(file: WorkerFile) -> str:
     return found[0] if all(found) else ""
 
 
+def trust_of(file: WorkerFile) -> ssl.SSLContext | None:
+    """What believes the message servers, beside the system's authorities.  Raises UserError."""
+    return trusting(file.ca) if file.ca else known_trust()
+
+
 @asynccontextmanager
 async def operator(config: str) -> AsyncIterator[Operator]:
     """Raises UserError, also for what goes wrong inside."""
@@ -98,7 +105,7 @@ async def operator(config: str) -> AsyncIterator[Operator]:
     file = usual(Path.cwd()) if config == DEFAULT and not path.exists() else read_worker_file(path.absolute())
     try:
         token = "" if file.key else token_of(file)
-        async with MessageClient.open(file.urls, file.key, token) as client:
+        async with MessageClient.open(file.urls, file.key, token, trust_of(file)) as client:
             yield Operator(file, client, token)
     except SourceDown as down:
         raise UserError(f"the message server: {down}") from down

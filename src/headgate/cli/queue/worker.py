@@ -21,7 +21,7 @@ from headgate import __version__
 from headgate.adapters.messages.client import MessageClient
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
-from headgate.cli.queue.operator import token_of
+from headgate.cli.queue.operator import token_of, trust_of
 from headgate.cli.queue.workerfile import DEFAULT, OLD_FAILURES, WorkerFile, read_worker_file
 from headgate.cli.store.silence import open_telling
 from headgate.queueing.policy import Failure
@@ -106,7 +106,7 @@ async def worker_of(file: WorkerFile) -> AsyncIterator[QueueWorker]:
     async with AsyncExitStack() as stack:
         stack.callback(caller.close)
         token = "" if file.key else token_of(file)
-        source = await stack.enter_async_context(MessageClient.open(file.urls, file.key, token))
+        source = await stack.enter_async_context(MessageClient.open(file.urls, file.key, token, trust_of(file)))
         backend = await open_telling(file.store_url)
         stack.push_async_callback(backend.close)
         context = await stack.enter_async_context(_context(file))

@@ -64,6 +64,8 @@ class WorkerFile:
     memory_max_mb: int = 0
     session_s: float = 15.0
     ca_bundle: str = ""
+    ca: Path | None = None
+    """The authority of the message servers' certificates."""
     places: Mapping[str, str] = field(default_factory=dict)
     """Of hooks: file and line."""
 
@@ -144,6 +146,7 @@ def _file(ini: IniFile, get: _Values) -> WorkerFile:
         memory_max_mb=get.whole(WORKER, "memory_max_mb"),
         session_s=get.number(WORKER, "session_timeout"),
         ca_bundle=get.text(WORKER, "ca_bundle"),
+        ca=ini.path.parent / ca if (ca := get.text("tls", "ca")) else None,
         places={name: ini.at(*at) for name, at in get.hooks.items()},
     )
     patterns = () if found.job else tuple(pattern for pattern, _, _ in found.queues)

@@ -79,6 +79,14 @@ OPTIONS: dict[str, dict[str, WorkerOption]] = {
         ),
         "app_key": WorkerOption("text", "", "The key of the application. Without it the operator's token is used."),
     },
+    "tls": {
+        "ca": WorkerOption(
+            "path",
+            "",
+            "The authority of the message servers' certificates, PEM. Default: as `[tls] ca` of Headgate's settings, "
+            "and those that the system knows.",
+        ),
+    },
     "zookeeper": {
         "connection": WorkerOption("text", "", "`HOST:PORT,…/PATH`; the path takes the place of `namespace`."),
         "party_wait": WorkerOption("number", "0.2", "The original's name of `settle`."),

@@ -20,6 +20,7 @@ from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.forge import GitForge
 from headgate.adapters.git.objects.commits import identity
 from headgate.adapters.identity.tokens import authenticator
+from headgate.adapters.identity.trust import trusting
 from headgate.adapters.judging.apart import ApartJudge, Limits
 from headgate.adapters.keys.keystore import KeyStore
 from headgate.adapters.metrics.figures import Figures
@@ -31,7 +32,7 @@ from headgate.adapters.sql.history import HistoryError, SqlHistory
 from headgate.base.errors import UserError
 from headgate.base.private import DIRECTORY, private_directory
 from headgate.base.tasks import run_until
-from headgate.cli.identity.tls import as_client, scheme, tls_of
+from headgate.cli.identity.tls import as_client, authorities, scheme, tls_of
 from headgate.cli.identity.token import operator_token
 from headgate.cli.jobs import runner_settings
 from headgate.cli.process import connection_shapes, connections, driver_of, known_connections, tenants
@@ -221,9 +222,10 @@ async def _publishers(process: Process) -> list[Publisher[Any]]:
         return []
     from headgate.adapters.messages.client import MessageClient  # large, and for few
 
-    found = []
+    found, tls = [], trusting(*authorities(settings))
     for outbox, at in told:
-        poster = await process.stack.enter_async_context(MessageClient.open([at["url"]], at.get("app_key", "")))
+        client = MessageClient.open([at["url"]], at.get("app_key", ""), tls=tls)
+        poster = await process.stack.enter_async_context(client)
         found.append(Publisher(context, poster, outbox, int(at.get("partitions") or PARTITIONS)))
     return found
 
@@ -341,7 +343,8 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     host, port = settings.get("web", "listen_address"), int(settings.number("web", "port"))
     root = urlsplit(settings.get("web", "root")).hostname
     names = [root] if root else []
-    process.servers.append(serve(create_app(site), host, port, process.stop, bound, tls=tls_of(settings), names=names))
+    tls, app = tls_of(settings), create_app(site)
+    process.servers.append(serve(app, host, port, process.stop, bound, tls=tls, names=names, shared=True))
     process.join(member, _forever)
 
 

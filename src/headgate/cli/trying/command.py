@@ -21,6 +21,7 @@ from headgate.adapters.process.returning import parse
 from headgate.adapters.process.runner import ProcessRunner
 from headgate.base.errors import UserError
 from headgate.base.ids import fresh
+from headgate.base.texts import plain_json
 from headgate.cli.jobs import runner_settings
 from headgate.cli.offline.graphs import Place, frozen, places
 from headgate.cli.offline.reading import Given, Loaded
@@ -186,6 +187,6 @@ def _tell(spec: BuildSpec, outcome: BuildOutcome, keep: Path | None) -> None:
     if outcome.error:
         click.echo(outcome.error, err=True)
     if outcome.data:
-        click.echo(f"returned {msgspec.json.encode(outcome.data).decode()}", err=True)
+        click.echo(f"returned {plain_json(msgspec.json.encode(outcome.data).decode())}", err=True)
     if keep is not None:
         click.echo(f"logs: {outcome.log_path}", err=True)

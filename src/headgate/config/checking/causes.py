@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from headgate.config.assembly.linking import Place
 from headgate.config.checking.findings import Finding, Graph
 from headgate.config.model import ConfigError
 from headgate.config.parse import ParsedBranch
+from headgate.config.reading.document import load
+from headgate.config.reading.source import Wrong
 
 if TYPE_CHECKING:
     from headgate.config.layout import Layout
@@ -169,4 +172,12 @@ def stanzas_in(text: str) -> Iterator[tuple[str, str, int, int]]:
     ends = [*(first for first, _ in heads[1:]), len(lines)]
     for (first, kind), end in zip(heads, ends, strict=False):
         if name := _NAME.search("\n".join(lines[first:end])):
-            yield kind, name[1].strip().strip("\"'"), first + 1, end
+            yield kind, _named(name[1].strip()), first + 1, end
+
+
+def _named(text: str) -> str:
+    """A name as errors tell it, which may be written with escapes."""
+    if text.startswith('"'):
+        with suppress(Wrong):
+            return repr(str(load(text)))[1:-1]
+    return text.strip("\"'")

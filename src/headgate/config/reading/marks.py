@@ -82,7 +82,7 @@ def extent(error: ConfigError, text: str) -> Extent:
         return Extent(max(error.line, 1), 1, max(error.line, 1), 1)
     here = [one for one in spelled(text) if one.extent.line == error.line]
     for word in _QUOTED.findall(error.text):
-        if (found := next((one for one in here if one.text == word), None)) is not None:
+        if (found := next((one for one in here if word in (one.text, repr(one.text)[1:-1])), None)) is not None:
             return _within(found.extent, lines)
     start, end = in_line(lines[error.line - 1], error.text, {one.text for one in here})
     return Extent(error.line, start + 1, error.line, end + 1)

@@ -24,7 +24,7 @@ from headgate.store.store import Store
 from headgate.store.types import Backend
 from headgate.web.messages.access import Keys
 from headgate.web.messages.app import create_app
-from headgate.web.serve import serve
+from headgate.web.serve import Tls, serve
 
 APP, KEY = "sync", "cafe1234cafe"
 OTHER_APP, OTHER_KEY = "mail", "other-key"
@@ -32,13 +32,13 @@ QUICK = Pace(commit_s=0.1, settle_s=0.05, drain_s=5.0, discover_s=5.0, lag_s=0.2
 
 
 @asynccontextmanager
-async def serving(board: MessageBoard, port: int = 0) -> AsyncIterator[str]:
+async def serving(board: MessageBoard, port: int = 0, tls: Tls | None = None) -> AsyncIterator[str]:
     """Its URL, without a path."""
     stop, bound = asyncio.Event(), asyncio.get_running_loop().create_future()
     app = create_app(board, Keys({APP: [KEY], OTHER_APP: [OTHER_KEY]}), stop)
-    running = asyncio.ensure_future(run_until(stop, serve(app, "127.0.0.1", port, stop, bound.set_result)))
+    running = asyncio.ensure_future(run_until(stop, serve(app, "127.0.0.1", port, stop, bound.set_result, tls=tls)))
     try:
-        yield f"http://127.0.0.1:{await bound}"
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{await bound}"
     finally:
         stop.set()
         await running

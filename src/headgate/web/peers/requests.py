@@ -12,6 +12,8 @@ PAGE_POLICY = (
 )
 STRICT_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
 """Of whatever is no page: what a job wrote cannot act as one, whatever a browser takes it for."""
+READING = frozenset({"GET", "HEAD"})
+PREFLIGHT_KNOWN_S = 600
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 Message = MutableMapping[str, Any]  # as ASGI has it
@@ -21,17 +23,24 @@ App = Callable[[Any, Any, Any], Awaitable[None]]  # ASGI
 
 
 class Checked:
-    """An application whose requests are well-formed.  `hosts`: the names it is reached by; any, if there are none."""
+    """An application whose requests are well-formed, and whom no page of another server has write anything."""
 
-    def __init__(self, app: App, hosts: Collection[str] = ()) -> None:
-        self._app, self._hosts = app, hosts
+    def __init__(
+        self, app: App, hosts: Collection[str] = (), names: Collection[str] = (), *, shared: bool = False
+    ) -> None:
+        """`hosts`: those it is reached by; any, if there are none.  `names`: those its own pages come from, beside the
+        one that a request names.  `shared`: pages of other servers may read with a token of theirs."""
+        self._app, self._hosts, self._names, self._shared = app, hosts, names, shared
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         status, why = self._wrong(scope)
-        if not why:
+        wanted = _header(scope, b"access-control-request-method") if scope.get("method") == "OPTIONS" else ""
+        if not why and wanted:
+            await self._preflight(send, wanted.upper())
+        elif not why:
             await self._app(scope, receive, _saying_more(send))
         elif scope["type"] == "websocket":
             await receive()
@@ -48,7 +57,30 @@ class Checked:
             return 421, "this server is for this machine; name it so, or set [web] root to the address people use"
         if self._hosts and (page := _header(scope, b"origin")) and _name_of(page) not in self._hosts:
             return 403, "this server is for this machine, and no page of another one may ask it; see [web] root"
+        if scope.get("method", "GET") not in READING | {"OPTIONS"} and self._foreign(scope):
+            return 403, "a page of another server may not change anything here; see [web] root"
         return 0, ""
+
+    def _foreign(self, scope: Message) -> bool:
+        """Whether a page of another server asks."""
+        page = _header(scope, b"origin")
+        return bool(page) and _name_of(page) not in {_host(scope), *self._hosts, *self._names}
+
+    async def _preflight(self, send: Send, wanted: str) -> None:
+        """What a browser asks before a page of another server may: to read with a token, never to write; and nothing
+        rides on a browser, as no answer lets it send what it keeps for us."""
+        if not self._shared or wanted not in READING:
+            await _refuse(send, 403, "pages of other servers may read here at most, and change nothing")
+            return
+        headers = [
+            (b"access-control-allow-origin", b"*"),
+            (b"access-control-allow-methods", b", ".join(sorted(one.encode() for one in READING))),
+            (b"access-control-allow-headers", b"Authorization"),
+            (b"access-control-max-age", str(PREFLIGHT_KNOWN_S).encode()),
+            (b"vary", b"Origin, Access-Control-Request-Method"),
+        ]
+        await _saying_more(send)({"type": "http.response.start", "status": 204, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
 
 
 def _unreadable(part: bytes) -> str:

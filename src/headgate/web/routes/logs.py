@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-from litestar import WebSocket, get, websocket
+from litestar import Response, WebSocket, get, websocket
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException, NotFoundException, WebSocketDisconnect
 from litestar.params import FromPath
@@ -20,9 +20,11 @@ from msgspec.structs import replace
 from headgate.web.logfiles import inside, listed, output
 from headgate.web.process import over
 from headgate.web.remote import NoLogs
+from headgate.web.routes.pages import page
 from headgate.web.shapes import LogFile
-from headgate.web.site import Site, site_of
+from headgate.web.site import OPEN, HttpRequest, Site, site_of
 
+ASKED = {"Vary": "Accept, Authorization"}
 FIRST_MESSAGE_TIMEOUT_S = 10.0
 
 
@@ -33,19 +35,30 @@ async def _checked(site: Site, tenant: str, build: str) -> Path:
     return (site.log_root / build).resolve()
 
 
-@get("/t/{tenant:str}/logs/{build:str}/{rest:path}")
-async def log_file(state: State, tenant: FromPath[str], build: FromPath[str], rest: FromPath[str]) -> File | Stream:
-    """One file of a build's logs, as plain text."""
+@get("/t/{tenant:str}/logs/{build:str}/{rest:path}", opt={OPEN: True})
+async def log_file(
+    state: State, request: HttpRequest, tenant: FromPath[str], build: FromPath[str], rest: FromPath[str]
+) -> File | Stream | Response[str]:
+    """One file of a build's logs, as plain text.
+
+    A browser that follows a link brings no token: where one is needed it gets a page that asks with that of who logged
+    in."""
     site = site_of(state)
+    try:
+        site.readable(tenant, site.access.bearer(request))
+    except HTTPException as refused:
+        if refused.status_code == 401 and "text/html" in request.headers.get("accept", ""):
+            return page("log", "Log", status=401)
+        raise
     root, plain = await _checked(site, tenant, build), "text/plain; charset=utf-8"
     if site.remote is None or root.is_dir():
-        return File(inside(root, rest), content_disposition_type="inline", media_type=plain)
+        return File(inside(root, rest), content_disposition_type="inline", media_type=plain, headers=ASKED)
     pieces = site.remote.file(build, quote(rest.lstrip("/")))
     try:
         first = await anext(pieces, b"")
     except NoLogs as error:
         raise NotFoundException(str(error)) from error
-    return Stream(_chained(first, pieces), media_type=plain)
+    return Stream(_chained(first, pieces), media_type=plain, headers=ASKED)
 
 
 async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

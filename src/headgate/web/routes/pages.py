@@ -30,9 +30,7 @@ PAGES = {
 }
 """Name in the URL, and of the script -> title."""
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-_HEADERS = {
-    "Cache-Control": "no-cache",
-}
+_HEADERS = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization"}
 
 
 @get("/", include_in_schema=False)
@@ -67,9 +65,9 @@ async def tenant_page(state: State, tenant: FromPath[str], name: FromPath[str]) 
     return page(name, PAGES[name])
 
 
-def page(script: str, title: str) -> Response[str]:
+def page(script: str, title: str, status: int = 200) -> Response[str]:
     text = (STATIC / "page.html").read_text().replace("{title}", title).replace("{script}", script)
-    return Response(text, media_type=MediaType.HTML, headers=_HEADERS)
+    return Response(text, status_code=status, media_type=MediaType.HTML, headers=_HEADERS)
 
 
 @get("/static/{name:str}", include_in_schema=False)

@@ -1,0 +1,24 @@
+"""Whom a client believes to be the server it asks."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from headgate.base.errors import UserError
+
+
+def trusting(*authorities: Path) -> ssl.SSLContext | None:
+    """Return what believes the system's authorities and these (PEM); None when there are none besides.
+
+    Raise UserError."""
+    if not authorities:
+        return None
+    found = ssl.create_default_context()
+    for file in authorities:
+        try:
+            found.load_verify_locations(file)
+        except OSError as error:
+            raise UserError(f"{file}: no certificates can be read from it: {error}") from error
+    found.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return found

@@ -1,0 +1,19 @@
+// A file of a build's logs that is not for everybody: asked for with the token of who logged in.
+import { bearing, el, link, main, nav, parts, token, trouble } from "./page.js";
+
+const [, , , build, ...file] = parts.slice(1), name = file.join("/");
+nav("", name);
+main.classList.add("tall");
+const log = el("pre", { id: "log", tabindex: 0, role: "log", "aria-label": name });
+main.append(el("h1", {}, name), el("p", {}, link("build", build, `Build ${build}`)));
+
+async function read() {
+  if (!token()) throw new Error("This log is for those who log in.");
+  const answer = await fetch(location.pathname, { headers: { ...bearing(), Accept: "text/plain" } });
+  if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).detail ?? `${answer.status}`);
+  main.append(log);
+  const pieces = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let piece = await pieces.read(); !piece.done; piece = await pieces.read()) log.append(piece.value);
+}
+
+read().catch(trouble);
