@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
@@ -109,5 +110,59 @@ async def test_a_playbooks_semaphore_goes_with_its_build(tmp_path: Path, reposit
     async with gate(tmp_path, repositories.hub, store.backend, tenants) as running:
         repositories.propose("code/api", "greet", {"hello": "hi\n"})
         assert (await running.history.result_of("greet", "check")).result == "SUCCESS"
+        entry = await store.get(place.path)
+        assert entry is not None and place.decode(entry.value).holders == ()
+
+
+async def test_who_is_behind_a_build_that_is_going_to_fail_does_not_wait_for_its_end(
+    tmp_path: Path, repositories: Repositories
+) -> None:
+    def unit(spec: BuildSpec, state: RepoState) -> BuildOutcome:
+        return BuildOutcome(build=spec.build, result="FAILURE" if spec.change.topic == "bad" else "SUCCESS")
+
+    async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS, {"unit": unit}) as running:
+        running.runner.lingering = asyncio.Event()
+        repositories.propose("code/api", "bad", {"hello": "no\n"})
+        repositories.approve("code/api", "bad")
+        await running.runner.begun(1)
+        repositories.propose("code/lib", "good", {"hello": "hi\n"})
+        repositories.approve("code/lib", "good")
+        async with asyncio.timeout(20):
+            while not (alone := [s for s in running.runner.ran if s.change.topic == "good" and s.pipeline == "gate"]):
+                await running.runner.begun(len(running.runner.ran) + 1)
+        assert alone and not any(f.pipeline == "gate" for f in running.history.finished.values())
+        running.runner.lingering.set()
+        assert (await running.history.result_of("bad", "gate")).result == "FAILURE"
+        assert (await running.history.result_of("good", "gate")).result == "SUCCESS"
+        assert repositories.show("code/lib", "hello") == "hi"
+
+
+async def test_a_semaphore_with_resources_first_is_taken_by_the_executor(
+    tmp_path: Path, repositories: Repositories
+) -> None:
+    """Both builds are asked for, on an executor with one place; what waits for the semaphore takes none."""
+    text = PIPELINES.replace("    run: jobs/unit\n", "    run: jobs/unit\n    semaphores: [SEMAPHORE]\n")
+    text = text.replace("SEMAPHORE", "{name: printer, resources-first: true}")
+    repositories.create(
+        "printing", {"zuul.yaml": f"{text}- semaphore:\n    name: printer\n", "jobs/unit": "#!/bin/sh\n"}
+    )
+    place = Map().semaphores("example").semaphore("printer").record
+    store, held = Store(MemoryBackend()), list[int]()
+
+    tenants = TENANTS.replace("- config\n", "- printing\n")
+    async with gate(tmp_path, repositories.hub, store.backend, tenants, builds_max=1) as running:
+        running.runner.hold = asyncio.Event()
+        for topic in ("one", "two"):
+            repositories.propose("code/api", topic, {topic: "hi\n"})
+        await running.runner.begun(1)
+        entry = await store.get(place.path)
+        assert entry is not None and [h.build for h in place.decode(entry.value).holders] == [
+            spec.build for spec in running.runner.ran
+        ]
+        held.append(len(running.runner.ran))
+        running.runner.hold.set()
+        for topic in ("one", "two"):
+            assert (await running.history.result_of(topic, "check")).result == "SUCCESS"
+        assert held == [1]
         entry = await store.get(place.path)
         assert entry is not None and place.decode(entry.value).holders == ()

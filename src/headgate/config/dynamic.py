@@ -14,6 +14,7 @@ from headgate.config.layout import Layout, build_layout
 from headgate.config.model import ConfigError, FrozenGraph
 from headgate.config.operator.model import Tenant, TenantProject
 from headgate.config.parse import TOO_LARGE, ParseCache, ParsedBranch
+from headgate.config.reading.source import NO_EFFECT
 
 Texts = Mapping[str, Mapping[str, Mapping[str, str]]]
 """project -> branch -> path -> text"""
@@ -104,6 +105,7 @@ class Layouts:
         layout, errors, without = self.landed, tuple[ConfigError, ...](), None
         if asked.texts:
             layout, errors = self.proposed(asked.texts, (asked.project, asked.branch), asked.ahead)
+            errors = tuple(error for error in errors if error.name != NO_EFFECT)
             without = self.layout(asked.ahead)
         graph = layout.freeze(asked.pipeline, asked.project, asked.branch, asked.ref, asked.files, without)
         return Judgement(errors, graph)

@@ -113,6 +113,7 @@ class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
 class JobSemaphore(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     resources_first: bool = False
+    """Taken by the executor once the build has its nodes; else by the gate, before it asks for the build."""
 
 
 class Node(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -186,6 +187,16 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
     """The built-in job: always SUCCESS, never sent to an executor."""
     inheritance: tuple[str, ...] = ()
     """For people: `job project branch file:line` of every variant applied, in order."""
+
+    @property
+    def semaphores_first(self) -> tuple[str, ...]:
+        """Taken before anybody is asked for the build."""
+        return tuple(s.name for s in self.semaphores if not s.resources_first)
+
+    @property
+    def semaphores_last(self) -> tuple[str, ...]:
+        """Taken by the executor once the build has its nodes."""
+        return tuple(s.name for s in self.semaphores if s.resources_first)
 
 
 class FrozenGraph(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):

@@ -20,6 +20,7 @@ from headgate.gate.start import abandon, run
 from headgate.gate.work import (
     Answer,
     BuildEnded,
+    BuildFailing,
     BuildOutcome,
     BuildPaused,
     Dequeue,
@@ -37,7 +38,7 @@ def absorb(state: State, event: TriggerEvent | Answer | Managed, world: World, a
     match event:
         case TriggerEvent():
             return triggered(state, event, world, asked)
-        case MergeAnswer() | LandAnswer() | BuildEnded() | BuildPaused():
+        case MergeAnswer() | LandAnswer() | BuildEnded() | BuildPaused() | BuildFailing():
             return answered(state, event, world, asked)
         case Enqueue(change=change, id=id, unapproved=unapproved):
             return enqueue(state, change, id, world, asked, exempt=unapproved or not guarded(world.pipeline))
@@ -238,6 +239,8 @@ def answered(state: State, answer: Answer, world: World, asked: list[Action]) ->
             queue = with_item(queue, replace(item, buildset=_built(item, buildset, answer, world, asked)))
         case BuildPaused():
             queue = with_item(queue, replace(item, buildset=_paused(buildset, answer)))
+        case BuildFailing():
+            queue = with_item(queue, replace(item, buildset=_failing(buildset, answer)))
         case _:
             assert_never(answer)
     return with_queue(state, queue)
@@ -283,7 +286,7 @@ def _built(item: Item, buildset: BuildSet, answer: BuildEnded, world: World, ask
     if build is None or build.id != outcome.build or build.result is not None:
         return buildset
     job = next(j for j in buildset.jobs if j.name == answer.job)
-    result = outcome.result
+    result = "FAILURE" if build.pre_fail and outcome.result == "SUCCESS" else outcome.result
     again = result is None and build.attempt < job.attempts_max
     if build.paused and result != "SUCCESS":
         buildset = _without_dependents(buildset, build, asked, ended=again)
@@ -308,6 +311,13 @@ def _paused(buildset: BuildSet, answer: BuildPaused) -> BuildSet:
         return buildset
     data = BuildOutcome(build.id, data=answer.data).fit().data
     return replace(buildset, builds={**buildset.builds, build.job: replace(build, paused=True, data=data)})
+
+
+def _failing(buildset: BuildSet, answer: BuildFailing) -> BuildSet:
+    build = buildset.builds.get(answer.job)
+    if build is None or build.id != answer.build or build.result is not None:
+        return buildset
+    return replace(buildset, builds={**buildset.builds, build.job: replace(build, pre_fail=True)})
 
 
 def _without_dependents(buildset: BuildSet, build: Build, asked: list[Action], *, ended: bool) -> BuildSet:

@@ -52,7 +52,7 @@ class Permits:
 
         Tickets are the same in every line, so that of those who wait for each other the first goes on.
         """
-        names = [s.name for s in job.semaphores]
+        names = job.semaphores_first
         if not all(self._free(name, project) for name in names):
             return False
         self.taken.update(names)
@@ -189,7 +189,7 @@ def _round(
             if permits.take(job, item.change.project):
                 builds[job.name] = run(item, buildset, job, 1, world, asked, given=needs.artifacts)
             else:
-                waits.update(dict.fromkeys(s.name for s in job.semaphores))
+                waits.update(dict.fromkeys(job.semaphores_first))
     if len(builds) == len(buildset.builds) and tuple(waits) == buildset.waits:
         return buildset
     return replace(buildset, builds=builds, waits=tuple(waits))
@@ -203,7 +203,7 @@ def _stop_the_rest(buildset: BuildSet, asked: list[Action]) -> BuildSet:
         if build is None:
             id = derived(buildset.id, job.name, "skipped")
             builds[job.name] = Build(id=id, job=job.name, result="SKIPPED", voting=job.voting, error="fail-fast")
-        elif build.result is None:
+        elif build.result is None and not build.pre_fail:  # what fails is to tell how
             asked.append(Cancel(build.id, build=True))
             builds[job.name] = replace(build, result="CANCELED", error="fail-fast")
     return replace(buildset, builds=builds, waits=())

@@ -59,10 +59,13 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """It came to its pause: the jobs that depend on it may start."""
     resumed: bool = False
     """They have ended, and it was asked to go on."""
+    pre_fail: bool = False
+    """It runs still, and will fail."""
 
     @property
     def failed(self) -> bool:
-        return self.voting and self.result is not None and self.result not in FINAL_GOOD
+        ended_badly = self.result is not None and self.result not in FINAL_GOOD
+        return self.voting and (ended_badly or self.pre_fail)
 
     @cached_property
     def returned(self) -> Returned:
@@ -144,9 +147,9 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @cached_property
     def semaphores(self) -> tuple[tuple[str, str], ...]:
-        """(semaphore, job) of every build under way."""
+        """(semaphore, job) of every build under way, but for those that its executor takes."""
         under_way = {b.job for b in self.builds.values() if b.result is None}
-        return tuple((s.name, job.name) for job in self.jobs if job.name in under_way for s in job.semaphores)
+        return tuple((name, job.name) for job in self.jobs if job.name in under_way for name in job.semaphores_first)
 
 
 class Successor(msgspec.Struct, frozen=True, omit_defaults=True):

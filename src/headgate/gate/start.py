@@ -192,8 +192,9 @@ def run(
 
 
 def limits(job: FrozenJob, layout: Layout) -> dict[str, int]:
-    """Semaphores that playbooks of the job take -> how many may hold them."""
+    """Semaphores that the executor takes, for playbooks of the job and for itself -> how many may hold them."""
     names = {name for book in (*job.pre_run, *job.run, *job.post_run) for name in book.semaphores}
+    names.update(job.semaphores_last)
     return {name: layout.semaphores.get(name, 1) for name in sorted(names)}
 
 

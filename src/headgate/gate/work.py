@@ -161,7 +161,7 @@ class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     repo_state: str = ""
     """Path of the buildset's RepoState."""
     semaphores: dict[str, int] = {}
-    """Semaphores that its playbooks take -> how many may hold them."""
+    """Semaphores that its playbooks take, or it takes itself once it has its nodes -> how many may hold them."""
     shared: tuple[str, ...] = ()
     """Those of them that are shared with other tenants."""
     state: RepoState | None = None
@@ -222,6 +222,14 @@ class BuildPaused(msgspec.Struct, frozen=True, omit_defaults=True, tag="pause"):
     """As of BuildEnded."""
 
 
+class BuildFailing(msgspec.Struct, frozen=True, omit_defaults=True, tag="failing"):
+    """An executor's word: the build runs still, and it is known that it will fail."""
+
+    buildset: str
+    job: str
+    build: str
+
+
 class Enqueue(msgspec.Struct, frozen=True, omit_defaults=True, tag="enqueue"):
     """By hand: put a change (or a ref) into the pipeline."""
 
@@ -255,4 +263,4 @@ class LayoutChanged(msgspec.Struct, frozen=True, omit_defaults=True, tag="layout
 
 
 Managed = Enqueue | Dequeue | Promote | LayoutChanged
-Answer = MergeAnswer | LandAnswer | BuildEnded | BuildPaused
+Answer = MergeAnswer | LandAnswer | BuildEnded | BuildPaused | BuildFailing

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.base.tasks import unless
-from headgate.gate.work import Answer, BuildOutcome, BuildPaused
+from headgate.gate.work import Answer, BuildFailing, BuildOutcome, BuildPaused
 from headgate.map.places import semaphore_of
 from headgate.map.records import Holder, SemaphoreRecord
 from headgate.map.tree import Address
@@ -60,6 +60,25 @@ class Contact:
     might never get one."""
     lost: list[StoreError] = field(default_factory=list)
     """Why the build was cancelled, when it was for the store's sake."""
+    failing: Event = field(default_factory=Event)
+    """It runs still, and will fail."""
+
+    def fails(self) -> None:
+        """Has `tell_of_failure` do so."""
+        self.failing.set()
+
+    async def tell_of_failure(self) -> None:
+        """Tell the gate, once it is known, that the build will fail: nobody need go on waiting for what cannot land."""
+        await self.failing.wait()
+        if self.claim.request.waited:
+            return
+        meta = self.claim.request.meta
+        word = BuildFailing(meta["buildset"], meta["job"], self.claim.request.id)
+        said = results(self.context, meta).append(word)
+        try:
+            await self.context.store.commit([], said, guards=[self.claim.guard])
+        except StoreError as error:  # the end of the build tells it, too
+            log.info("build %s fails, which cannot be told yet: %s", self.claim.request.id, error)
 
     async def pause(self, data: dict[str, Any]) -> None:
         """Says so, and waits until it is to go on."""
@@ -89,7 +108,8 @@ class Contact:
                     await own.moved(seen)
 
     @asynccontextmanager
-    async def holding(self, semaphores: Sequence[str], cancel: Event, limit_s: float) -> AsyncIterator[bool]:
+    async def holding(self, semaphores: Sequence[str], cancel: Event, limit_s: float | None) -> AsyncIterator[bool]:
+        """As the runner asks for it; without a limit, too."""
         held = False
         try:
             try:

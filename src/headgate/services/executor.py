@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import AsyncIterator, Collection
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -209,7 +209,7 @@ class Executor:
         cancel = asyncio.Event()
         waiting = partial(worker.parked, begun=True)
         contact = Contact(self._context, claim, cancel, spec.semaphores, self._told, spec.shared, waiting)
-        watch = asyncio.ensure_future(self._watch(claim, cancel))
+        beside = [asyncio.ensure_future(one) for one in (self._watch(claim, cancel), contact.tell_of_failure())]
         try:
             nodes = self._nodes.take(
                 claim.session, spec, cancel, precedence=claim.request.precedence, waiting=worker.parked
@@ -217,15 +217,29 @@ class Executor:
             async with nodes as ready:
                 if ready is None:
                     return BuildOutcome(build=spec.build, result="CANCELED")
-                await self._tell_of_start(spec)
-                outcome = await self._runner.run(ready, state, cancel, contact)
+                async with self._permitted(contact, spec, worker) as permitted:
+                    if not permitted:
+                        return BuildOutcome(build=spec.build, result="CANCELED")
+                    await self._tell_of_start(spec)
+                    outcome = await self._runner.run(ready, state, cancel, contact)
         except NoNodes as none:
             outcome = BuildOutcome(build=spec.build, result="NODE_FAILURE", error=str(none))
         finally:
-            await end(watch)
+            await end(*beside)
         if contact.lost:
             raise contact.lost[0]
         return outcome
+
+    @asynccontextmanager
+    async def _permitted(self, contact: Contact, spec: BuildSpec, worker: Worker) -> AsyncIterator[bool]:
+        """With the semaphores that are taken once there are nodes; it waits in nobody's way.  False: cancelled."""
+        wanted = spec.job.semaphores_last
+        async with AsyncExitStack() as stack:
+            held = True
+            if wanted:
+                async with worker.parked():
+                    held = await stack.enter_async_context(contact.holding(wanted, contact.cancel, None))
+            yield held
 
     async def _tell_of_start(self, spec: BuildSpec) -> None:
         """Raises StoreError."""

@@ -45,6 +45,8 @@ class FunctionRunner:
     ran: list[BuildSpec] = field(default_factory=list)
     hold: asyncio.Event | None = None
     """Builds end only once it is set."""
+    lingering: asyncio.Event | None = None
+    """Builds that fail say so beforehand, and end only once it is set."""
     _told: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def begun(self, count: int) -> None:
@@ -62,6 +64,9 @@ class FunctionRunner:
             return BuildOutcome(build=spec.build, result="CANCELED")
         job = self.jobs.get(spec.job.name)
         outcome = job(spec, state) if job else BuildOutcome(build=spec.build, result="SUCCESS")
+        if outcome.result == "FAILURE" and self.lingering is not None:
+            contact.fails()
+            await unless(cancel, self.lingering.wait())
         if outcome.result == "SUCCESS" and outcome.data.get("zuul", {}).get("pause"):
             await unless(cancel, contact.pause(outcome.data))
         return replace(outcome, result="CANCELED") if cancel.is_set() else outcome

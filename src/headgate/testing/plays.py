@@ -33,6 +33,7 @@ from headgate.gate.waiter import Waiter
 from headgate.gate.work import (
     Answer,
     BuildEnded,
+    BuildFailing,
     BuildOutcome,
     BuildPaused,
     BuildSpec,
@@ -270,6 +271,11 @@ class Play:
         """Its build waits for the jobs that depend on it."""
         spec = self.running_spec(name, job)
         self.act(BuildPaused(spec.buildset, job, spec.build, dict(data)))
+
+    def begins_to_fail(self, name: str, job: str = "unit") -> None:
+        """Its build runs on, and will fail."""
+        spec = self.running_spec(name, job)
+        self.act(BuildFailing(spec.buildset, job, spec.build))
 
     def passes(self, name: str, *jobs: str) -> None:
         """All its running jobs, when none is named."""

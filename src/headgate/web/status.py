@@ -312,6 +312,7 @@ class _View:
             canceled=build.result == "CANCELED",
             paused=build.result is None and build.paused and not build.resumed,
             retry=build.result is None and build.attempt > 1,
+            pre_fail=build.pre_fail and build.result is None,
         )
 
 

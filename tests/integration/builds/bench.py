@@ -52,10 +52,15 @@ class Alone:
 
     def __init__(self, pause: Pause | None = None, *, busy: bool = False) -> None:
         self._pause, self._busy, self.held = pause, busy, list[str]()
+        self.failing = asyncio.Event()
 
     async def pause(self, data: dict[str, Any]) -> None:
         assert self._pause is not None, "no job here pauses"
         await self._pause(data)
+
+    def fails(self) -> None:
+        assert not self.failing.is_set(), "it is said once"
+        self.failing.set()
 
     @asynccontextmanager
     async def holding(self, semaphores: Sequence[str], cancel: asyncio.Event, limit_s: float) -> AsyncIterator[bool]:

@@ -56,15 +56,18 @@ async def test_results_have_their_names(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     good, bad = bench.script("good", "true"), bench.script("bad", "false")
     slow = bench.script("slow", "sleep 20")
-    tidy = replace(bad, cleanup=True)
+    tidy, of_old = replace(bad, cleanup=True), replace(bad, cleanup=True, ignore_result=True)
     assert (await bench.build(run=(good,), post_run=(bad,))).result == "POST_FAILURE"
     assert (await bench.build(run=(bad,), post_run=(bad,))).result == "FAILURE"
-    assert (await bench.build(run=(good,), post_run=(tidy,))).result == "SUCCESS", "what cleans up has no say"
+    assert (await bench.build(run=(good,), post_run=(tidy,))).result == "POST_FAILURE"
+    assert (await bench.build(run=(good,), post_run=(of_old,))).result == "SUCCESS", "cleanup-run has no say"
     assert (await bench.build(pre_run=(bad,), run=(good,))).result is None
     assert (await bench.build(pre_run=(bad,), run=(good,), attempt=3)).result == "RETRY_LIMIT"
     assert (await bench.build(run=(slow,), timeout_s=1)).result == "TIMED_OUT"
     assert (await bench.build(run=(good,), post_run=(slow,), post_timeout_s=1)).result == "POST_FAILURE"
-    assert (await bench.build(pre_run=(slow,), run=(good,), pre_timeout_s=1, timeout_s=90)).result == "TIMED_OUT"
+    slow_to_begin: dict[str, Any] = {"pre_run": (slow,), "run": (good,), "pre_timeout_s": 1, "timeout_s": 90}
+    assert (await bench.build(**slow_to_begin)).result is None, "it is tried again"
+    assert (await bench.build(**slow_to_begin, attempt=3)).result == "RETRY_LIMIT"
 
 
 async def test_a_job_that_says_nothing_of_time_has_the_sites_limit(tmp_path: Path) -> None:

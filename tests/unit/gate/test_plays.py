@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from headgate.config.branches import content_of
 from headgate.config.model import FrozenJob, JobDependency, JobSemaphore
+from headgate.gate.advance import holders
 from headgate.gate.change import EventKind
 from headgate.gate.decide import LEAVES_MAX
 from headgate.gate.waiter import Waiter
@@ -408,6 +409,17 @@ def test_a_place_is_left_for_who_began_to_wait_earlier(tickets: list[int], begun
     play.approve("A")
     play.merges()
     assert [topic for topic, _ in play.builds] == begun
+
+
+def test_a_semaphore_that_is_taken_last_is_the_executors_affair() -> None:
+    job = FrozenJob(name="unit", semaphores=(JobSemaphore("one"), JobSemaphore("two", resources_first=True)))
+    play = Play(layout=PlayLayout((job,), limits={"one": 2, "two": 1}))
+    play.held = {"two": 1}
+    play.approve("A", "B")
+    play.merges()
+    assert play.builds == [("A", "unit"), ("B", "unit")], "its nodes come first"
+    assert play.running_spec("A", "unit").semaphores == {"two": 1}
+    assert [name for name, _, _ in holders(play.state)] == ["one", "one"]
 
 
 def test_projects_of_one_pipeline_take_places_in_turn() -> None:

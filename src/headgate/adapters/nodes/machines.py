@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -27,6 +27,12 @@ class Machine:
     """Of Ansible: `ansible_host`, `ansible_user`, `ansible_port`…  JSON."""
 
 
+class Taken(NamedTuple):
+    nodeset: Nodeset
+    hosts: dict[str, dict[str, Any]]
+    """Node name -> variables of Ansible.  JSON."""
+
+
 class Machines:
     """Without any, every node of a nodeset is this machine itself."""
 
@@ -36,26 +42,34 @@ class Machines:
         self._moved = asyncio.Condition()
 
     @asynccontextmanager
-    async def take(self, nodeset: Nodeset) -> AsyncIterator[dict[str, dict[str, Any]]]:
-        """Node name -> variables; all nodes of the nodeset or none.  Waits for them.  Raises NoNode."""
-        wanted = [(name, node.label) for node in nodeset.nodes for name in node.name]
+    async def take(self, *nodesets: Nodeset) -> AsyncIterator[Taken]:
+        """The first of the nodesets that the machines can serve at all; all its nodes or none.  Waits for them.
+        Raises NoNode."""
         if not self._all:
-            yield {name: {"ansible_connection": "local"} for name, _ in wanted}
+            names = [name for name, _ in _wanted(nodesets[0])]
+            yield Taken(nodesets[0], {name: {"ansible_connection": "local"} for name in names})
             return
-        if _assigned(wanted, self._all) is None:
-            labels = ", ".join(sorted({label for _, label in wanted}))
-            raise NoNode(f"this executor's machines cannot serve the labels of the nodeset: {labels}")
+        nodeset = next((one for one in nodesets if _assigned(_wanted(one), self._all) is not None), None)
+        if nodeset is None:
+            asked = "; nor of ".join(", ".join(sorted({label for _, label in _wanted(one)})) for one in nodesets)
+            raise NoNode(f"this executor's machines cannot serve the labels of the nodeset: {asked}")
+        wanted = _wanted(nodeset)
         async with self._moved:
             while (found := _assigned(wanted, self._free)) is None:
                 await self._moved.wait()
             for machine in found.values():
                 self._free.remove(machine)
         try:
-            yield {name: {"ansible_host": m.name, **m.variables} for name, m in found.items()}
+            yield Taken(nodeset, {name: {"ansible_host": m.name, **m.variables} for name, m in found.items()})
         finally:
             self._free += found.values()
             async with self._moved:
                 self._moved.notify_all()
+
+
+def _wanted(nodeset: Nodeset) -> list[tuple[str, str]]:
+    """(name, label) of every node."""
+    return [(name, node.label) for node in nodeset.nodes for name in node.name]
 
 
 def _assigned(wanted: list[tuple[str, str]], machines: Any) -> dict[str, Machine] | None:

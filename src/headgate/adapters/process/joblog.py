@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,6 +26,8 @@ class JobLog:
         self._full = False
         self.censor = Censor()
         """Keeps out of it what it has learned."""
+        self.sieve: Callable[[list[bytes]], list[bytes]] = list
+        """Told every line of output, also when the log is full; what it answers is written."""
 
     def say(self, text: str) -> None:
         """A line of our own; written even when the log is full."""
@@ -33,16 +36,13 @@ class JobLog:
 
     def write(self, chunk: bytes) -> None:
         """Output of a job, in any pieces."""
-        if self._full:
-            self._rest = b""
-            return
         lines = (self._rest + chunk).split(b"\n")
         self._rest = lines.pop()
         while len(self._rest) > LINE_SIZE_MAX_BYTES + self.censor.size_max_bytes:
             rest = self.censor.line(self._rest)  # whole: a secret may lie where the line is broken
             lines.append(rest[:LINE_SIZE_MAX_BYTES])
             self._rest = rest[LINE_SIZE_MAX_BYTES:]
-        self._lines(lines)
+        self._lines(self.sieve(lines))
 
     def _lines(self, lines: list[bytes]) -> None:
         if self._full or not lines:
@@ -66,7 +66,7 @@ class JobLog:
     def _flush(self) -> None:
         if self._rest:
             rest, self._rest = self._rest, b""
-            self._lines([rest])
+            self._lines(self.sieve([rest]))
 
     def close(self) -> None:
         try:

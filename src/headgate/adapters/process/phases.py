@@ -13,6 +13,7 @@ from headgate.adapters.keys.clear import opened
 from headgate.adapters.process import ansible, variables
 from headgate.adapters.process.bounds.budget import Exceeded
 from headgate.adapters.process.confinement.cell import Cell, Command
+from headgate.adapters.process.early import TOKEN_VARIABLE, Early, TooLarge
 from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.returning import ReturnError, read
 from headgate.adapters.process.workspace import Stage, Unusable, Workspace
@@ -82,14 +83,32 @@ class Phases:
     contact: Contact
     limits: Limits = field(default_factory=Limits)
     keys: Secrets | None = None
+    _early: Early = field(init=False)
+    _counts: bool = field(init=False, default=False)
+    """Does a failure of the playbook under way count, and mean no further try?"""
+
+    def __post_init__(self) -> None:
+        """Raises Unusable."""
+        try:
+            self._early = Early(self.workspace.spec.job.failure_output, self.contact.fails)
+        except TooLarge as large:
+            raise Unusable(f"job {self.workspace.spec.job.name} cannot be run: {large}") from large
+        self.joblog.sieve = self._early.sift
 
     async def whole(self) -> Verdict:
         """Raises OSError."""
         verdict = await self._before_post()
+        self._heed(verdict)
         if verdict.result == "SUCCESS":
             await self._pause(verdict)
         await self._post(verdict)
+        self._heed(verdict)
         return verdict
+
+    def _heed(self, verdict: Verdict) -> None:
+        """What was told to fail does not succeed, and is not tried again."""
+        if self._early.why and verdict.result in ("SUCCESS", None):
+            verdict.result, verdict.error = "FAILURE", self._early.why
 
     async def _before_post(self) -> Verdict:
         job, loop = self.workspace.spec.job, asyncio.get_running_loop()
@@ -98,7 +117,7 @@ class Phases:
         for index, book in enumerate(job.pre_run):
             ended = await self._playbook("pre", index, book, pre_end - loop.time(), Verdict())
             if ended.kind != "good":
-                result = None if ended.kind == "failed" else _RESULTS[ended.kind]
+                result = None if ended.kind in ("failed", "timeout") else _RESULTS[ended.kind]
                 return Verdict(result, ended.why, book.nesting)
         for index, book in enumerate(job.run):
             ended = await self._playbook("run", index, book, end - loop.time(), Verdict())
@@ -131,9 +150,9 @@ class Phases:
             ended = await self._playbook("post", index, book, limit_s, verdict)
             if ended.kind == "cancel":
                 verdict.result = "CANCELED"
-            elif ended.kind in ("unreachable", "missing") and not book.cleanup:
+            elif ended.kind in ("unreachable", "missing") and not book.ignore_result:
                 verdict.result, verdict.error = None, ended.why
-            elif ended.kind != "good" and not book.cleanup and verdict.result == "SUCCESS":
+            elif ended.kind != "good" and not book.ignore_result and verdict.result == "SUCCESS":
                 verdict.result, verdict.error = "POST_FAILURE", ended.why
 
     async def _playbook(self, phase: str, index: int, book: Playbook, limit_s: float, verdict: Verdict) -> Ended:
@@ -141,6 +160,7 @@ class Phases:
         word = f"{phase.upper()}-RUN" if phase != "run" else "RUN"
         trust = "trusted" if book.trusted else "untrusted"
         self.joblog.say(f"{word} START: [{trust} : {book.project}/{book.path}@{book.branch}]")
+        self._counts = phase != "pre" and not book.ignore_result
         spec = self.workspace.spec
         retry = verdict.result is None and spec.attempt < spec.job.attempts_max
         said = variables.phase(phase, index, book, verdict.result, will_retry=retry)
@@ -176,6 +196,7 @@ class Phases:
             ended := await self._evaluated(min(limit_s, EVALUATE_LIMIT_S), cancel)
         ):
             return ended
+        self._early.begins(counts=self._counts, ansible=stage.is_ansible)
         clear = await opened(self.keys, book)
         if workspace.spec.job.secret_exposure != "ignore":
             self.joblog.censor.learn(clear.texts)
@@ -183,6 +204,7 @@ class Phases:
         try:
             if stage.is_ansible:
                 command, more = self.playbooks.command(_program(), stage, said, clear)
+                more = {**more, TOKEN_VARIABLE: self._early.token}
             else:
                 workspace.write_variables(stage, said, clear)
                 command = _executable(stage.path)

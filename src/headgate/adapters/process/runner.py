@@ -208,7 +208,14 @@ class ProcessRunner:
                 await workspace.prepare()
                 for project in workspace.projects.values():
                     joblog.say(f"{project['canonical_name']} {project['checkout']} is at {project['commit']}")
-                return spec.hosts or await stack.enter_async_context(self._machines.take(spec.job.nodeset))
+                if spec.hosts:
+                    return spec.hosts
+                choice = spec.job.nodeset, *spec.job.nodeset_alternatives
+                taken = await stack.enter_async_context(self._machines.take(*choice))
+                if taken.nodeset is not spec.job.nodeset:
+                    joblog.say(f"The nodes are those of the alternative {taken.nodeset.name or 'without a name'}")
+                    workspace.spec = replace(spec, job=replace(spec.job, nodeset=taken.nodeset))
+                return taken.hosts
 
             hosts = await unless(work.cancel, ready())
             if hosts is None:

@@ -35,6 +35,12 @@ REPORTED = (
         "severity: an image that nobody defines ends the graph of its job only",
     ),
     Difference(
+        "What is accepted and does nothing here, such as `success-url`, or whatever a pipeline says to a forge: the "
+        "warning No Effect, in `headgate check`, the API's `config-errors` and the reference page. No report of a "
+        "change tells it.",
+        "effects: an attribute of a job that does nothing here is warned of where it is written",
+    ),
+    Difference(
         "A default parent that nobody defines: a warning, told once. Jobs that name no parent are in no graph.",
         "errors: a default parent that is not there is said once",
     ),
@@ -134,6 +140,11 @@ OTHERWISE = (
     Difference(
         "`galaxy` roles are accepted and not fetched.",
         "severity: a role of a project outside of the tenant is left out with a warning",
+    ),
+    Difference(
+        "`failure-output` is looked for anywhere in a line, in the first 4,000 bytes of it, for 20 seconds of a "
+        "build's time at most. A build that takes longer fails.",
+        "merging: failure-output and preserve-home-paths unite",
     ),
 )
 """What has another effect."""

@@ -182,6 +182,7 @@ class _Exchange:
         return self._tenant.order[project], branch != next(iter(self.layout.branches.get(project, ())), ""), branch
 
     def _errors(self) -> Iterator[ConfigError]:
+        yield from self._tenant.idle
         for project in self._tenant.projects:
             yield from _shadows(self._tenant, project)
         for place in sorted(self._findings.files, key=self._place_rank):

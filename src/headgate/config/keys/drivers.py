@@ -9,6 +9,7 @@ from functools import cache
 from typing import NamedTuple
 
 from headgate.config.keys.forms import age, any_of, approvals, queue, time, words
+from headgate.config.keys.objects import NO_IMAGES
 from headgate.config.reading.check import Check, Key, Keys, count, flag, inner, many, mapping, regex, text, word
 from headgate.queueing.lanes import TTL_MAX_S
 
@@ -28,10 +29,14 @@ class Driver(NamedTuple):
     """Keys of a trigger that have a better successor; they make a warning."""
     forgiven: str = ""
     """Name of the warnings that what is wrong with a trigger becomes, but for unknown keys; empty: it is an error."""
+    idle: str = ""
+    """Why whatever a pipeline says to it has no effect here; empty: it has one."""
     posts: bool = False
     """Its reports are posted to queues of messages, whatever connection the change is of."""
 
 
+_FORGE = "Headgate has no connections of this driver yet"
+_UNTOLD = "nobody is told the lines of debugging"
 _TEXTS = many(text)
 _PATTERNS = many(regex)
 _LABELS = many(mapping)
@@ -147,7 +152,7 @@ GIT = Driver(
         "branch": Key(_PATTERNS),
         "ref": Key(_PATTERNS),
         "ignore-deletes": Key(flag, "true"),
-        "debug": Key(flag, "false"),
+        "debug": Key(flag, "false", idle=_UNTOLD),
     },
     require={"approved": Key(flag), "open": Key(flag), "current-patchset": Key(flag)},
     reporter={"note": Key(flag, "true"), "land": Key(flag, "false")},
@@ -181,6 +186,7 @@ DRIVERS: dict[str, Driver] = {
         free=True,
         lands=("submit",),
         deprecated=("require-approval", "reject-approval", "comment_filter", "email_filter", "username_filter"),
+        idle=_FORGE,
     ),
     "github": Driver(
         trigger=GITHUB_TRIGGER,
@@ -199,6 +205,7 @@ DRIVERS: dict[str, Driver] = {
         lands=("merge",),
         deprecated=("require-status", "reject-status"),
         forgiven="Github Trigger Configuration Warning",
+        idle=_FORGE,
     ),
     "gitlab": Driver(
         trigger={
@@ -234,6 +241,7 @@ DRIVERS: dict[str, Driver] = {
             "unlabel": Key(_TEXTS),
         },
         lands=("merge",),
+        idle=_FORGE,
     ),
     "pagure": Driver(
         trigger={
@@ -261,12 +269,13 @@ DRIVERS: dict[str, Driver] = {
             "merge": Key(flag, "false"),
         },
         lands=("merge",),
+        idle=_FORGE,
     ),
     "timer": Driver(
         trigger={
             "time": Key(many(time), required=True, note="day 0 is Monday"),
-            "dereference": Key(flag, "false"),
-            "debug": Key(flag, "false"),
+            "dereference": Key(flag, "false", idle="a branch that has moved is always started again"),
+            "debug": Key(flag, "false", idle=_UNTOLD),
         },
         require=None,
         reporter=None,
@@ -275,23 +284,26 @@ DRIVERS: dict[str, Driver] = {
         trigger={
             "event": _event("parent-change-enqueued", "project-change-merged", "image-build", "image-validate"),
             "pipeline": Key(_TEXTS),
-            "debug": Key(flag, "false"),
+            "debug": Key(flag, "false", idle=_UNTOLD),
         },
         require=None,
-        reporter={"image-built": Key(flag), "image-validated": Key(flag)},
+        idle="nothing is triggered by what pipelines do",
+        reporter={"image-built": Key(flag, idle=NO_IMAGES), "image-validated": Key(flag, idle=NO_IMAGES)},
     ),
-    "smtp": Driver(None, None, {"to": Key(text), "from": Key(text), "subject": Key(text)}),
+    "smtp": Driver(None, None, {"to": Key(text), "from": Key(text), "subject": Key(text)}, idle=_FORGE),
     "mqtt": Driver(
         None,
         None,
         {"topic": Key(text), "qos": Key(count(0)), "include-returned-data": Key(flag, "false")},
+        idle=_FORGE,
     ),
     "elasticsearch": Driver(
         None,
         None,
         {"index": Key(text), "index-vars": Key(flag, "false"), "index-returned-vars": Key(flag, "false")},
+        idle=_FORGE,
     ),
-    "sql": Driver(None, None, {}, free=True),
+    "sql": Driver(None, None, {}, free=True, idle="every buildset is in the history anyway"),
 }
 ALWAYS_THERE = {"timer": "timer", "zuul": "zuul"}
 """Connections every installation has -> their driver."""

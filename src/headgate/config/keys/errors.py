@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headgate.config.reading.source import MEANING, SCHEMA, UNKNOWN_WORD
+from headgate.config.reading.source import MEANING, NO_EFFECT, SCHEMA, UNKNOWN_WORD
 
 
 class Class(NamedTuple):
@@ -41,6 +41,7 @@ ERRORS: dict[str, Class] = {
     "Multiple Project Configurations": Class("a branch has several of the standard roots", "the later ones", "warning"),
     "Regex Deprecation": Class("a pattern only Python's dialect knows", "nothing", "warning"),
     "Cleanup Run Deprecation": Class("cleanup-run instead of post-run with `cleanup: true`", "nothing", "warning"),
+    NO_EFFECT: Class("what is accepted and does nothing here; no report of a change tells it", "nothing", "warning"),
     UNKNOWN_WORD: Class("a word that means nothing to the driver a pipeline says it to", "nothing", "warning"),
     "Github Trigger Configuration Warning": Class(
         "a trigger of GitHub has an unknown word, or the wrong form", "nothing, or that trigger", "warning"

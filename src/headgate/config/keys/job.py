@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from headgate.config.keys.objects import NO_IMAGES
 from headgate.config.reading.check import (
     Check,
     Key,
@@ -56,9 +57,9 @@ class JobKey(Key):
 
 def _key(
     check: Check, merge: Merge = Merge.LAST, default: str = "", note: str = "", *, context: bool = False,
-    control: bool = False,
+    control: bool = False, idle: str = "",
 ) -> JobKey:  # fmt: skip
-    return JobKey(check, default, note, merge=merge, context=context, control=control)
+    return JobKey(check, default, note, idle=idle, merge=merge, context=context, control=control)
 
 
 def _override(check: Check) -> Check:
@@ -95,6 +96,10 @@ _INCLUDE_VARS = many(
 )
 _SECRETS = many(named({"secret": Key(text), "pass-to-parent": Key(flag)}, "secret of a job"))
 
+_RETURNED = "a job returns the address of its log as `zuul.log_url`"
+_ALL_PROJECTS = "the work directory has all projects of the changes, and the required ones"
+_HOME = "playbooks of like rights share a home directory that is never cleared, and others do not see it"
+OWN_ANSIBLE = "the executor's own Ansible runs every playbook"
 _UNLIMITED = "seconds; 0 and less: the executor's limit"
 ANSIBLE_VERSIONS = ("9", "11")
 ANSIBLE_DEFAULT = ANSIBLE_VERSIONS[-1]
@@ -129,8 +134,8 @@ JOB: dict[str, JobKey] = {
     "hold-following-changes": _key(flag, default="false", context=True),
     "success-message": _key(text, default="SUCCESS", context=True),
     "failure-message": _key(text, default="the result", context=True),
-    "success-url": _key(text, Merge.OWN, context=True, note="accepted and ignored"),
-    "failure-url": _key(text, Merge.OWN, context=True, note="accepted and ignored"),
+    "success-url": _key(text, Merge.OWN, context=True, idle=_RETURNED),
+    "failure-url": _key(text, Merge.OWN, context=True, idle=_RETURNED),
     "tags": _key(_override(_TEXTS), Merge.UNION, context=True, control=True),
     "provides": _key(_override(_TEXTS), Merge.UNION, context=True, control=True),
     "requires": _key(_override(_TEXTS), Merge.UNION, context=True, control=True),
@@ -140,7 +145,7 @@ JOB: dict[str, JobKey] = {
     "files": _key(_inherit(many(regex)), Merge.REPLACE, context=True, control=True),
     "irrelevant-files": _key(_inherit(many(regex)), Merge.REPLACE, context=True, control=True),
     "match-on-config-updates": _key(flag, default="true", context=True),
-    "deduplicate": _key(flag_or_auto, default="auto", context=True),
+    "deduplicate": _key(flag_or_auto, default="auto", context=True, idle="every change has builds of its own"),
     "branches": _key(many(regex), Merge.OWN, "the branch it is defined on, see below", context=True),
     "attribute-control": _key(mapping, Merge.STICKY, context=True),
     "run": _key(_BOOKS, Merge.ANEW, control=True),
@@ -158,8 +163,8 @@ JOB: dict[str, JobKey] = {
     "semaphore": _key(_SEMAPHORES, Merge.BY_NAME),
     "semaphores": _key(_SEMAPHORES, Merge.BY_NAME),
     "required-projects": _key(_override(_REQUIRED), Merge.BY_PROJECT, control=True),
-    "include-projects": _key(_override(_FILTERS), Merge.UNION, "all", control=True),
-    "exclude-projects": _key(_override(_FILTERS), Merge.UNION, "none", control=True),
+    "include-projects": _key(_override(_FILTERS), Merge.UNION, "all", control=True, idle=_ALL_PROJECTS),
+    "exclude-projects": _key(_override(_FILTERS), Merge.UNION, "none", control=True, idle=_ALL_PROJECTS),
     "vars": _key(_override(mapping), Merge.DEEP, control=True),
     "extra-vars": _key(_override(mapping), Merge.DEEP, control=True),
     "host-vars": _key(_override(mapping), Merge.DEEP, control=True),
@@ -169,13 +174,13 @@ JOB: dict[str, JobKey] = {
     "post-review": _key(flag, Merge.STICKY, "false"),
     "override-checkout": _key(text),
     "override-branch": _key(text, note="old name of override-checkout"),
-    "ansible-version": _key(word, default="the tenant's default-ansible-version"),
-    "ansible-split-streams": _key(flag),
+    "ansible-version": _key(word, default="the tenant's default-ansible-version", idle=OWN_ANSIBLE),
+    "ansible-split-streams": _key(flag, idle="output and errors are always apart in what a task registers"),
     "workspace-scheme": _key(one_of("golang", "flat", "unique"), default="golang"),
-    "workspace-checkout": _key(flag_or_auto, default="true"),
+    "workspace-checkout": _key(flag_or_auto, default="true", idle="every repository is checked out"),
     "failure-output": _key(_override(_TEXTS), Merge.UNION, control=True),
-    "image-build-name": _key(text),
-    "preserve-home-paths": _key(_TEXTS, Merge.ADD),
+    "image-build-name": _key(text, idle=NO_IMAGES),
+    "preserve-home-paths": _key(_TEXTS, Merge.ADD, idle=_HOME),
 }
 PROJECT_JOB: dict[str, JobKey] = JOB
 """What a project's pipeline section may say of a job: the same."""

@@ -21,6 +21,10 @@ from headgate.config.reading.check import (
     text_or_null,
 )
 
+NO_IMAGES = "Headgate builds no images"
+NO_PROVIDERS = "machines are those of the inventory, of `[executor] nodes`, or the executor itself"
+NO_TOKENS = "Headgate issues no tokens of OpenID Connect; a job with such a secret ends with an error"
+NO_PARAMETERS = "nobody is asked for parameters"
 NODEPOOL_KINDS = ("image", "flavor", "label", "section", "provider")
 """What describes where nodes come from; loaded only with include-provider-config."""
 CONFIG_KINDS = ("pipeline", "job", "project", "project-template", "nodeset", "secret", "semaphore", "queue")
@@ -43,7 +47,9 @@ PROJECT: Keys = {
     "description": Key(text),
     "branches": Key(many(regex), "see below"),
     "templates": Key(many(text), "none"),
-    "default-branch": Key(text, "the repository's"),
+    "default-branch": Key(
+        text, "the repository's", idle="where a branch is missing, builds have master, main or the first"
+    ),
     "merge-mode": Key(one_of(*MERGE_MODES), "the connection's"),
     "queue": Key(name, "a queue of its own"),
     "vars": Key(mapping, "{}", "beneath the variables of jobs"),
@@ -58,15 +64,15 @@ TEMPLATE: Keys = {
 
 PARAMETER: Keys = {
     "name": Key(name, required=True),
-    "type": Key(one_of("string", "selection", "multiple-selection", "bool"), "string"),
-    "description": Key(text),
-    "values": Key(many(anything)),
-    "default": Key(anything),
-    "required": Key(flag, "false"),
+    "type": Key(one_of("string", "selection", "multiple-selection", "bool"), "string", idle=NO_PARAMETERS),
+    "description": Key(text, idle=NO_PARAMETERS),
+    "values": Key(many(anything), idle=NO_PARAMETERS),
+    "default": Key(anything, idle=NO_PARAMETERS),
+    "required": Key(flag, "false", idle=NO_PARAMETERS),
 }
 PROJECT_PIPELINE: Keys = {
     "jobs": Key(listed(either(text, mapping)), "none", "names, or one name with attributes of a job"),
-    "debug": Key(flag, "false"),
+    "debug": Key(flag, "false", idle="nobody is told the lines of debugging"),
     "fail-fast": Key(flag, "false", "the first that says"),
     "parameters": Key(many(inner(PARAMETER, "parameter")), "none", "the pipeline must say allow-parameters"),
 }
@@ -93,10 +99,10 @@ NODESET: Keys = {"name": Key(name, required=True), **_NODESET}
 INLINE_NODESET: Keys = {"name": Key(name), **_NODESET}
 
 OIDC: Keys = {
-    "algorithm": Key(text),
+    "algorithm": Key(text, idle=NO_TOKENS),
     "ttl": Key(count(1), "the tenant's default-oidc-ttl"),
     "iss": Key(text),
-    "claims": Key(mapping),
+    "claims": Key(mapping, idle=NO_TOKENS),
 }
 SECRET: Keys = {
     "name": Key(name, required=True),

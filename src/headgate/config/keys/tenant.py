@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headgate.config.keys.objects import CONFIG_KINDS, NODEPOOL_KINDS
+from headgate.config.keys.job import OWN_ANSIBLE
+from headgate.config.keys.objects import CONFIG_KINDS, NO_IMAGES, NO_TOKENS, NODEPOOL_KINDS
 from headgate.config.reading.check import (
     Key,
     Keys,
@@ -24,6 +25,8 @@ _KIND = many(one_of(*CONFIG_PROJECT_KINDS))
 _ENTRIES = many(either(text, mapping))
 _TEXTS = many(text)
 
+_NO_FORGE = "plain git has no branches that are protected or locked"
+
 LABEL: Keys = {
     "name": Key(text, required=True),
     "search": Key(text, required=True, note="a filter, as `headgate inventory machine list --filter` takes"),
@@ -41,26 +44,26 @@ TENANT: Keys = {
     "labels": Key(many(inner(LABEL, "label")), "none", "machines of the inventory that jobs can ask for"),
     "max-job-timeout": Key(count(-1), "10800", "seconds; -1: no limit"),
     "max-oidc-ttl": Key(count(1), "10800", "seconds"),
-    "default-oidc-ttl": Key(count(1), "3600", "seconds"),
+    "default-oidc-ttl": Key(count(1), "3600", "seconds", idle=NO_TOKENS),
     "allowed-oidc-issuers": Key(_TEXTS, "none"),
-    "exclude-unprotected-branches": Key(flag, "false"),
-    "exclude-locked-branches": Key(flag, "false"),
+    "exclude-unprotected-branches": Key(flag, "false", idle=_NO_FORGE),
+    "exclude-locked-branches": Key(flag, "false", idle=_NO_FORGE),
     "default-parent": Key(text, "base"),
-    "default-ansible-version": Key(word, "the system's"),
+    "default-ansible-version": Key(word, "the system's", idle=OWN_ANSIBLE),
     "allowed-triggers": Key(_TEXTS, "all"),
     "allowed-reporters": Key(_TEXTS, "all"),
     "allowed-labels": Key(many(regex), "all"),
     "disallowed-labels": Key(many(regex), "none"),
     "use-nodepool": Key(flag, "true", "false: every label must be defined"),
-    "web-root": Key(text, "of the whole"),
+    "web-root": Key(text, "of the whole", idle="addresses in reports begin with [web] root"),
     "admin-rules": Key(_TEXTS, "none"),
     "access-rules": Key(_TEXTS, "none"),
     "role-mappings": Key(mapping, "none", "rule -> roles"),
     "anonymous-read-access": Key(flag, "true"),
     "authentication-realm": Key(text),
     "semaphores": Key(_TEXTS, "none", "global semaphores"),
-    "allow-circular-dependencies": Key(flag, note="accepted and ignored"),
-    "report-build-page": Key(flag, note="accepted and ignored"),
+    "allow-circular-dependencies": Key(flag, idle="queues say it"),
+    "report-build-page": Key(flag, idle="reports name the page of a build unless it returned an address"),
 }
 SOURCE: Keys = {"config-projects": Key(_ENTRIES), "untrusted-projects": Key(_ENTRIES)}
 
@@ -69,8 +72,8 @@ PROJECT: Keys = {
     "include-provider-config": Key(flag, "false", f"adds {', '.join(NODEPOOL_KINDS)}"),
     "exclude": Key(_KIND, "none"),
     "shadow": Key(_TEXTS, "none", "jobs of these projects win silently"),
-    "exclude-unprotected-branches": Key(flag, "as the tenant"),
-    "exclude-locked-branches": Key(flag, "as the tenant"),
+    "exclude-unprotected-branches": Key(flag, "as the tenant", idle=_NO_FORGE),
+    "exclude-locked-branches": Key(flag, "as the tenant", idle=_NO_FORGE),
     "include-branches": Key(many(regex), "all", "whole names; beats exclude-branches"),
     "exclude-branches": Key(many(regex), "none", "whole names"),
     "always-dynamic-branches": Key(many(regex), "none", "whole names"),
@@ -85,22 +88,22 @@ GROUP: Keys = {"projects": Key(_ENTRIES, required=True), **PROJECT}
 
 SEMAPHORE: Keys = {"name": Key(text, required=True), "max": Key(count(0), "1")}
 RULE: Keys = {"name": Key(text, required=True), "conditions": Key(many(mapping), required=True)}
-_FLAGS = (
-    "read",
-    "promote",
-    "set-tenant-state",
-    "build-image",
-    "upload-image",
-    "delete-image-build-artifact",
-    "delete-image-upload",
-    "validate-image-upload",
-    "modify-node",
-    "modify-nodeset-request",
-    "autohold",
-)
+_IDLE_FLAGS = {
+    "set-tenant-state": "nothing asks for it",
+    "build-image": NO_IMAGES,
+    "upload-image": NO_IMAGES,
+    "delete-image-build-artifact": NO_IMAGES,
+    "delete-image-upload": NO_IMAGES,
+    "validate-image-upload": NO_IMAGES,
+    "modify-node": "machines are those of the inventory, which has rules of its own",
+    "modify-nodeset-request": "requests for machines are nobody's to change",
+    "autohold": "nothing asks for it",
+}
 _REQUEST = Key(either(flag, inner({"conditions": Key(many(mapping))}, "permission")), "false")
 PERMISSIONS: Keys = {
-    **{name: Key(flag, "false") for name in _FLAGS},
+    "read": Key(flag, "false"),
+    "promote": Key(flag, "false"),
+    **{name: Key(flag, "false", idle=why) for name, why in _IDLE_FLAGS.items()},
     "dequeue": _REQUEST,
     "enqueue": _REQUEST,
     "enqueue-unapproved": _REQUEST,

@@ -9,7 +9,7 @@ from headgate.config.keys.pipeline import PIPELINE
 from headgate.config.kinds.job import check_job
 from headgate.config.kinds.nodeset import check_nodeset
 from headgate.config.kinds.project import check_project
-from headgate.config.reading.check import Key, Keys, anything, table
+from headgate.config.reading.check import Key, Keys, anything, idle, table
 from headgate.config.reading.document import Encrypted, Table, Tagged
 from headgate.config.reading.source import MEANING, Wrong
 from headgate.config.secrets import SecretClosed, SecretOpener, chunks_of
@@ -46,6 +46,8 @@ def check_stanza(
             table(body, {**known, **driver}, kind, warnings, line)
         case _:
             table(body, TABLES[kind], kind, warnings, line)
+    if kind in objects.NODEPOOL_KINDS:
+        warnings.append(idle(f"this {kind}", objects.NO_PROVIDERS, line))
     if kind == "provider" and "flavors" in body:
         raise Wrong("a provider has no flavors: they are those of its section", body.at("flavors"))
     if kind == "queue":

@@ -9,7 +9,7 @@ from headgate.config.keys.drivers import DRIVERS, Driver, driver_named
 from headgate.config.keys.pipeline import PIPELINE, REPORTERS
 from headgate.config.model import Pipeline, TriggerFilter, Window
 from headgate.config.operator.model import Tenant
-from headgate.config.reading.check import Key, anything, as_list, deep_plain, entries, show, table
+from headgate.config.reading.check import Key, anything, as_list, deep_plain, entries, idle, show, table
 from headgate.config.reading.document import Table
 from headgate.config.reading.source import UNKNOWN_WORD, Wrong, nearest
 
@@ -75,6 +75,8 @@ class _Said:
 
     def __init__(self, body: Table, tenant: Tenant, warnings: list[Wrong]) -> None:
         self._body, self._tenant, self._warnings = body, tenant, warnings
+        self._idle: set[str] = set()
+        """Connections that were told of."""
 
     def _sections(self, key: str, allowed: tuple[str, ...] | None) -> Iterator[tuple[str, Driver, Any, int]]:
         section = self._body.get(key, Table(0))
@@ -92,6 +94,10 @@ class _Said:
             if driver is None:
                 text = f"the driver {self._tenant.driver(name)!r} of the connection {name!r} is not known"
                 raise Wrong(f"{text}{nearest(self._tenant.driver(name), list(DRIVERS))}", line, "Unknown Connection")
+            if driver.idle and name not in self._idle:
+                self._idle.add(name)
+                what = f"what the pipeline {self._body['name']} says to the connection {name!r}"
+                self._warnings.append(idle(what, driver.idle, line))
             yield name, driver, value, line
 
     def triggers(self) -> Iterator[TriggerFilter]:

@@ -23,7 +23,7 @@ from headgate.config.operator.model import (
 from headgate.config.operator.projects import tenant_projects
 from headgate.config.reading.check import Keys, as_list, deep_plain, entries, table
 from headgate.config.reading.document import Table, load
-from headgate.config.reading.source import MEANING, Source, Wrong, nearest
+from headgate.config.reading.source import MEANING, NO_EFFECT, Source, Wrong, nearest
 
 _TABLES: dict[str, Keys] = {
     "tenant": TENANT,
@@ -57,7 +57,8 @@ class _File:
             ((kind, stanza),) = item.items()
             if kind not in FILE_KINDS:
                 raise Wrong(f"{kind!r} is not known here{nearest(kind, FILE_KINDS)}", item.at(kind))
-            table(stanza, _TABLES[kind], kind, self._warnings, item.at(kind))
+            warnings = self._warnings if kind != "tenant" else []  # a tenant's are told where it is made
+            table(stanza, _TABLES[kind], kind, warnings, item.at(kind))
             self._stanzas[kind].append(stanza)
 
     def read(self) -> TenantFile:
@@ -114,11 +115,15 @@ class _File:
         def names_or_all(key: str) -> tuple[str, ...] | None:
             return names(key) if key in stanza else None
 
-        root = stanza.get("web-root", "")
+        root, warnings = stanza.get("web-root", ""), list[Wrong]()
+        table(stanza, TENANT, "tenant", warnings, stanza.line)
+        projects = tenant_projects(stanza, self._connections, warnings)
+        self._warnings += [wrong for wrong in warnings if wrong.name != NO_EFFECT]
         drivers = {name: connection.driver for name, connection in self._connections.items()}
         return Tenant(
             name=stanza["name"],
-            projects=tenant_projects(stanza, self._connections, self._warnings),
+            projects=projects,
+            idle=tuple(self._source.told(wrong) for wrong in warnings if wrong.name == NO_EFFECT),
             connections=(*self._connections, *(name for name in ALWAYS_THERE if name not in self._connections)),
             drivers={**ALWAYS_THERE, **drivers},
             max_dependencies=stanza.get("max-dependencies"),

@@ -125,6 +125,8 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """Rule -> roles."""
     anonymous_read_access: bool = True
     authentication_realm: str = ""
+    idle: tuple[ConfigError, ...] = ()
+    """Warnings of what is said of it and has no effect here."""
 
     @cached_property
     def by_canonical(self) -> dict[str, TenantProject]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from headgate.base.texts import line as one_line
 from headgate.config.patterns import BadPattern, compiled
 from headgate.config.reading.document import Encrypted, Rows, Table, Tagged, row_lines
-from headgate.config.reading.source import Wrong, nearest
+from headgate.config.reading.source import NO_EFFECT, Wrong, nearest
 
 
 @dataclass(slots=True)
@@ -53,6 +53,8 @@ class Key:
     default: str = ""
     note: str = ""
     required: bool = False
+    idle: str = ""
+    """Why it has no effect here, for people; empty: it has one (`keys.consumers` names who reads it)."""
 
 
 Keys = Mapping[str, Key]
@@ -222,9 +224,16 @@ def table(stanza: Any, keys: Keys, what: str, warnings: list[Wrong], line: int =
         if key is None:
             raise Wrong(f"{_a(what)} has no key {name!r}{nearest(name, list(keys))}", stanza.at(name))
         key.check.see(value, Spot(stanza.at(name), f"{name} of {_a(what)}", warnings))
+        if key.idle and value not in (None, False):
+            warnings.append(idle(f"{name} of {_a(what)}", key.idle, stanza.at(name)))
     for name, key in keys.items():
         if key.required and name not in stanza:
             raise Wrong(f"this {what} lacks {name!r}", stanza.line or line)
+
+
+def idle(what: str, why: str, line: int) -> Wrong:
+    """A warning of what is accepted and does nothing."""
+    return Wrong(f"{what} has no effect here: {why}", line, NO_EFFECT, "warning")
 
 
 def object_schema(keys: Keys) -> Schema:
@@ -239,7 +248,11 @@ def object_schema(keys: Keys) -> Schema:
 
 
 def _key_schema(key: Key) -> Schema:
-    words = [key.note, f"Default: {key.default}" if key.default else ""]
+    words = [
+        key.note,
+        f"No effect here: {key.idle}" if key.idle else "",
+        f"Default: {key.default}" if key.default else "",
+    ]
     said = ". ".join(f"{word[:1].upper()}{word[1:]}" for word in words if word)
     return {**key.check.schema(), **({"description": said} if said else {})}
 

@@ -20,6 +20,8 @@ SCHEMA = "Unknown"
 """Name of errors about form: what is no YAML, has an unknown key, or the wrong type."""
 UNKNOWN_WORD = "Unknown Word"
 """Name of warnings about words that mean nothing to a driver."""
+NO_EFFECT = "No Effect"
+"""Name of warnings about what is accepted and does nothing here."""
 MEANING = "Unknown Configuration Error"
 """Name of errors about meaning that have no name of their own."""
 

@@ -9,7 +9,7 @@ from headgate.config.keys.drivers import DRIVERS
 from headgate.config.keys.errors import CHECKED, ERRORS
 from headgate.config.keys.job import JOB
 from headgate.config.keys.pipeline import PIPELINE
-from headgate.config.reading.check import Keys
+from headgate.config.reading.check import Key, Keys
 from headgate.config.telling.words import (
     ASSEMBLY,
     BRANCHES,
@@ -89,6 +89,11 @@ def _lines() -> Iterator[str]:
     yield from (f"- {decision}" for decision in DECISIONS)
 
 
+def _said(key: Key) -> str:
+    """What there is to say of it beside its values."""
+    return "; ".join(word for word in (key.note, f"**no effect here**: {key.idle}" if key.idle else "") if word)
+
+
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
@@ -98,7 +103,7 @@ def _table(keys: Keys, what: str = "key", more: str = "") -> Iterator[str]:
     yield "|---|---|---|---|"
     for name, key in keys.items():
         default = "*required*" if key.required else _cell(key.default)
-        yield f"| `{name}` | {_cell(key.check.says)} | {default} | {_cell(key.note)} |"
+        yield f"| `{name}` | {_cell(key.check.says)} | {default} | {_cell(_said(key))} |"
     if more:
         yield f"| {more} | anything | | |"
     yield ""
@@ -109,6 +114,6 @@ def _jobs() -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|"
     for name, key in JOB.items():
         final, control = "may be set" if key.context else "", "yes" if key.control else ""
-        cells = (key.check.says, key.default, key.merge, final, control, key.note)
+        cells = (key.check.says, key.default, key.merge, final, control, _said(key))
         yield f"| `{name}` | {' | '.join(_cell(cell) for cell in cells)} |"
     yield ""

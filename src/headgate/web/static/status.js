@@ -42,7 +42,7 @@ function fillJob(node, job) {
     name.dataset.key = key;
     name.replaceChildren(job.uuid && (job.running || job.result) ? link("build", job.uuid, job.name) : job.name, ...(job.voting ? [] : [el("span", { class: "small" }, " non-voting")]));
   }
-  const kind = job.result ? look(job.result) : job.running ? "busy" : "mute";
+  const kind = job.result ? look(job.result) : job.pre_fail ? look("FAILURE") : job.running ? "busy" : "mute";
   as(bar, `bar ${job.result ? `done ${kind}` : job.running ? (job.estimated_time ? "known" : "running") : ""}`);
   if (!job.running) bar.firstChild.style.width = "";
   as(result, `result ${kind}`);
@@ -57,6 +57,7 @@ function tick(node, job) {
   const [, bar, result] = node.children;
   const elapsed = job.start_time ? now() - job.start_time * 1000 : null, whole = job.estimated_time ? job.estimated_time * 1000 : null;
   if (whole && elapsed !== null) bar.firstChild.style.width = `${Math.min(97, Math.max(3, (elapsed / whole) * 100))}%`;
+  if (job.pre_fail) return set(result, "failing");
   set(result, elapsed === null ? "running" : whole > elapsed ? `${took(elapsed)} of ~${took(whole)}` : `running ${took(elapsed)}`);
 }
 

@@ -13,6 +13,8 @@ description: Prints plays, tasks and what came of them, one line at a time with 
 """
 UNREACHABLE_VARIABLE = "HEADGATE_UNREACHABLE"
 """Names the file that gets the hosts that could not be reached."""
+TOKEN_VARIABLE = "HEADGATE_FAILING"
+"""Names what is printed, alone on a line, once a task has failed that nothing rescues."""
 COMMANDS = (
     "command",
     "shell",
@@ -72,6 +74,8 @@ class CallbackModule(CallbackBase):
 
     def v2_runner_on_failed(self, result, ignore_errors=False):
         host, task, found = _parts(result)
+        if not ignore_errors and not _rescued(task) and TOKEN_VARIABLE in os.environ:
+            self._say(os.environ[TOKEN_VARIABLE])
         if "results" in found and task.loop is not None:
             self._say(f"{host} | FAILED{' (ignored)' if ignore_errors else ''}: not every item succeeded")
             return
@@ -125,6 +129,20 @@ class CallbackModule(CallbackBase):
 def _parts(result):
     """Host name, task, result."""
     return result._host.get_name(), result._task, result._result
+
+
+def _rescued(task):
+    """Is it in a block that goes on when it fails?  What cannot be told counts as rescued: the end will tell."""
+    child, parent = task, getattr(task, "_parent", None)
+    while parent is not None:
+        if getattr(parent, "rescue", None) and not any(_same(child, one) for one in (*parent.rescue, *parent.always)):
+            return True
+        child, parent = parent, getattr(parent, "_parent", None)
+    return False
+
+
+def _same(one, other):
+    return getattr(one, "_uuid", None) == getattr(other, "_uuid", None)
 
 
 def _word(found):

@@ -1,0 +1,87 @@
+"""Early signs that a build fails: a line of output that the job names, or a task of Ansible that has failed."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import re2
+
+from headgate.base.texts import line as one_line
+
+TOKEN_VARIABLE = "HEADGATE_FAILING"
+"""Names what our callback plugin prints, alone on a line, when a task has failed."""
+MEMORY_MAX_BYTES = 1 << 20
+"""For all patterns of a job together."""
+LOOKED_AT_MAX_BYTES = 4_000
+"""Of a line, from its beginning."""
+TIME_MAX_S = 20.0
+"""For the patterns of one build, all lines together: others wait meanwhile."""
+SHOWN_MAX = 200
+_HOST = b" | "
+"""After the host, in what Ansible prints of a task."""
+
+
+class _Pattern(Protocol):
+    def search(self, text: str) -> object | None: ...
+
+
+class TooLarge(Exception):
+    """The patterns of `failure-output` cannot be used together."""
+
+
+class Early:
+    """Told every line of a job's output; once one of them says so, the build fails, whatever else happens."""
+
+    def __init__(self, patterns: Sequence[str], told: Callable[[], None]) -> None:
+        """`told` is called once, with the first sign.  Raises TooLarge."""
+        self.token = secrets.token_hex(16)
+        self.why = ""
+        """For people; empty: there is no sign."""
+        self._told, self._spent_s = told, 0.0
+        self._armed = self._ansible = False
+        self._pattern = _together(patterns) if patterns else None
+
+    def begins(self, *, counts: bool, ansible: bool) -> None:
+        """A playbook; does its failure count?"""
+        self._armed, self._ansible = counts, ansible
+
+    def sift(self, lines: list[bytes]) -> list[bytes]:
+        """The lines for people, in which signs were looked for."""
+        if self._ansible and (token := self.token.encode()) in lines:
+            lines = [line for line in lines if line != token]
+            self._sign("a task failed")
+        if self._armed and not self.why and self._pattern is not None:
+            began = time.perf_counter()
+            self._look(lines)
+            self._spent_s += time.perf_counter() - began
+            if self._spent_s > TIME_MAX_S:
+                self._sign(f"its failure-output took more than {TIME_MAX_S:.0f} s to be looked for")
+        return lines
+
+    def _look(self, lines: list[bytes]) -> None:
+        for line in lines:
+            said = line.partition(_HOST)[2] if self._ansible else line
+            text = said[:LOOKED_AT_MAX_BYTES].decode(errors="replace").rstrip("\r")
+            if text and self._pattern is not None and self._pattern.search(text):
+                self._sign(f'its output matches failure-output: "{one_line(text, SHOWN_MAX)}"')
+                return
+
+    def _sign(self, why: str) -> None:
+        if self._armed and not self.why:
+            self.why = why
+            self._told()
+
+
+def _together(patterns: Sequence[str]) -> _Pattern:
+    """One pattern, so that a line costs as much whatever their number.  Raises TooLarge."""
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = MEMORY_MAX_BYTES
+    try:
+        found: _Pattern = re2.compile("|".join(f"(?:{pattern})" for pattern in patterns), options)
+    except re2.error as error:
+        raise TooLarge("the patterns of its failure-output are too large together; write fewer, or simpler") from error
+    return found

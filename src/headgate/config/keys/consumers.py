@@ -1,0 +1,91 @@
+"""Who acts on what a configuration says: a test holds this table against the declarations, and against the code.
+
+Stanza -> part of the program -> the keys it acts on, each as `key`, or as `key=name` where the code that acts knows it
+by another name than its own with underscores.  A key that is not here is marked in its declaration as one that has no
+effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_MESSAGES = "start-message enqueue-message no-jobs-message merge-conflict-message dequeue-message footer-message"
+_REPORTERS = "success failure merge-conflict config-error start enqueue no-jobs disabled dequeue"
+CONSUMERS: Mapping[str, Mapping[str, str]] = {
+    "job": {
+        "config/assembly": "name parent roles secrets nodeset timeout pre-timeout post-timeout dependencies",
+        "config/freezing": (
+            "parent final abstract intermediate protected files irrelevant-files match-on-config-updates branches "
+            "attribute-control roles secrets allowed-projects post-review override-checkout override-branch nodeset "
+            "required-projects include-vars type semaphore=semaphore_names semaphores=semaphore_names"
+        ),
+        "web": "description variant-description=body",
+        "gate": (
+            "type voting hold-following-changes success-message failure-message tags provides requires dependencies "
+            "attempts=attempts_max semaphore=semaphores semaphores"
+        ),
+        "adapters/process": (
+            "run pre-run post-run cleanup-run=ignore_result roles secrets secret-exposure pre-timeout=pre_timeout_s "
+            "timeout=timeout_s post-timeout=post_timeout_s attempts=attempts_max required-projects vars extra-vars "
+            "host-vars group-vars include-vars override-checkout workspace-scheme nodeset failure-output"
+        ),
+        "services/nodes": "nodeset",
+    },
+    "pipeline": {
+        "gate": (
+            f"name manager=dependent trigger=triggers require reject {_REPORTERS} success-message failure-message "
+            f"{_MESSAGES} precedence supercedes dequeue-on-new-patchset ignore-dependencies "
+            "allow-other-connections disable-after-consecutive-failures=disable_after window "
+            "window-floor=floor window-ceiling=ceiling window-increase-type=increase_type "
+            "window-increase-factor=increase_factor window-decrease-type=decrease_type "
+            "window-decrease-factor=decrease_factor"
+        ),
+        "config/freezing": "post-review allow-parameters",
+        "web": "description",
+    },
+    "project": {
+        "config": "name branches templates merge-mode queue",
+        "config/freezing": "vars",
+        "web": "description=body",
+    },
+    "project-template": {"config": "name queue", "config/freezing": "vars", "web": "description=body"},
+    "project, for each pipeline": {"config/freezing": "jobs parameters fail-fast", "gate": "fail-fast"},
+    "project, a parameter": {
+        "config/freezing": "name",
+    },
+    "queue": {"config": "name type per-branch"},
+    "semaphore": {"config": "name max"},
+    "nodeset": {"config/freezing": "name nodes groups alternatives"},
+    "nodeset, a node": {"config/freezing": "name label"},
+    "nodeset, a group": {"config/freezing": "name nodes"},
+    "secret": {"config": "name data oidc"},
+    "secret, oidc": {"config/assembly": "ttl iss"},
+    "pragma": {"config/freezing": "implied-branch-matchers implied-branches"},
+    "git trigger": {"gate": "event=events branch=branches ref=refs ignore-deletes"},
+    "git require": {"gate": "approved open current-patchset"},
+    "git reporter": {"config/kinds": "note", "gate": "land=lands"},
+    "queue reporter": {"services/scheduler": "queue ttl"},
+    "timer trigger": {"services/scheduler": "time"},
+    "tenant": {
+        "config": (
+            "name source=projects max-nodes-per-job max-job-timeout=max_job_timeout_s allowed-triggers "
+            "allowed-reporters allowed-labels disallowed-labels use-nodepool semaphores default-parent "
+            "max-oidc-ttl=max_oidc_ttl_s allowed-oidc-issuers"
+        ),
+        "services": "max-dependencies max-changes-per-pipeline max-nodes-per-project labels",
+        "web": "admin-rules access-rules role-mappings anonymous-read-access authentication-realm",
+    },
+    "a label of a tenant": {"services/nodes": "name=labels search project partition"},
+    "a project of a tenant": {
+        "config": (
+            "include exclude include-provider-config shadow include-branches exclude-branches "
+            "always-dynamic-branches implied-branch-matchers extra-config-paths load-branch allow-base-jobs "
+            "configure-projects allow-reporter-jobs"
+        ),
+    },
+    "global-semaphore": {"config": "name max"},
+    "authorization-rule": {"config/operator": "name conditions"},
+    "role": {"web": "name=roles permissions"},
+    "role, permissions": {"web": "read promote enqueue dequeue enqueue-unapproved"},
+    "api-root": {"web": "authentication-realm access-rules anonymous-read-access role-mappings"},
+}

@@ -1,0 +1,121 @@
+"""Whatever a configuration may say has an effect, or says that it has none."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from headgate.config.keys import objects, tenant
+from headgate.config.keys.consumers import CONSUMERS
+from headgate.config.keys.drivers import DRIVERS
+from headgate.config.keys.job import JOB
+from headgate.config.keys.pipeline import PIPELINE
+from headgate.config.reading.check import Keys
+
+SOURCE = Path(__file__).parents[2] / "src" / "headgate"
+DECLARED: dict[str, Keys] = {
+    "job": JOB,
+    "pipeline": PIPELINE,
+    "project": objects.PROJECT,
+    "project-template": objects.TEMPLATE,
+    "project, for each pipeline": objects.PROJECT_PIPELINE,
+    "project, a parameter": objects.PARAMETER,
+    "queue": objects.QUEUE,
+    "semaphore": objects.SEMAPHORE,
+    "nodeset": objects.NODESET,
+    "nodeset, a node": objects.NODE,
+    "nodeset, a group": objects.GROUP,
+    "secret": objects.SECRET,
+    "secret, oidc": objects.OIDC,
+    "pragma": objects.PRAGMA,
+    "tenant": tenant.TENANT,
+    "a label of a tenant": tenant.LABEL,
+    "a project of a tenant": tenant.PROJECT,
+    "global-semaphore": tenant.SEMAPHORE,
+    "authorization-rule": tenant.RULE,
+    "role": tenant.ROLE,
+    "role, permissions": tenant.PERMISSIONS,
+    "api-root": tenant.API_ROOT,
+    **{
+        f"{name} {part}": keys
+        for name, driver in DRIVERS.items()
+        if not driver.idle
+        for part, keys in (("trigger", driver.trigger), ("require", driver.require), ("reporter", driver.reporter))
+        if keys
+    },
+}
+"""Kinds that describe where nodes come from are without an effect as a whole."""
+ONLY_READ = ("config/keys", "config/model.py", "config/operator/model.py", "config/telling", "config/checking")
+"""Parts of `config` that declare, copy or show."""
+TOLD = {("queue", "allow-circular-dependencies"), ("queue", "dependencies-by-topic")}
+"""Warned of in words of their own."""
+
+
+@cache
+def _words(path: Path) -> frozenset[str]:
+    """Attributes that a module reads, texts in it, and functions it calls."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Attribute(attr=name, ctx=ast.Load()) | ast.Name(id=name, ctx=ast.Load()):
+                found.add(name)
+            case ast.Constant(value=str(text)):
+                found.add(text)
+    return frozenset(found)
+
+
+@cache
+def _read(part: str) -> frozenset[str]:
+    modules = (path for path in (SOURCE / part).rglob("*.py"))
+    acting = (p for p in modules if not str(p.relative_to(SOURCE)).startswith(ONLY_READ))
+    return frozenset[str]().union(*(_words(path) for path in acting))
+
+
+def _consumed(stanza: str) -> Iterator[tuple[str, str, str]]:
+    """(key, part of the program, the key's name there)"""
+    for part, said in CONSUMERS[stanza].items():
+        for word in said.split():
+            key, _, name = word.partition("=")
+            yield key, part, name
+
+
+def test_every_key_names_its_consumer_or_says_that_it_has_no_effect() -> None:
+    assert set(DECLARED) == set(CONSUMERS)
+    wrong = []
+    for stanza, keys in DECLARED.items():
+        consumed = {key for key, _, _ in _consumed(stanza)} | {key for of, key in TOLD if of == stanza}
+        idle = {name for name, key in keys.items() if key.idle}
+        wrong += [
+            f"{stanza}: {key}: nobody acts on it (keys/consumers.py, or `idle`)"
+            for key in keys.keys() - consumed - idle
+        ]
+        wrong += [f"{stanza}: {key}: it has a consumer and is marked as idle" for key in consumed & idle]
+        wrong += [f"{stanza}: {key}: it is not declared" for key in consumed - keys.keys()]
+    assert not wrong, "\n".join(sorted(wrong))
+
+
+def test_consumers_read_what_they_are_said_to() -> None:
+    unread = [
+        f"{stanza}: {key}: nothing in {part} reads it"
+        for stanza in CONSUMERS
+        for key, part, name in _consumed(stanza)
+        if not {name} - {""} <= _read(part) or (not name and not {key, key.replace("-", "_")} & _read(part))
+    ]
+    assert not unread, "\n".join(unread)
+
+
+def test_what_is_marked_as_idle_is_read_by_nobody() -> None:
+    parts = ("gate", "adapters/process", "services")
+    acting = {
+        node.attr
+        for part in parts
+        for path in (SOURCE / part).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+    }
+    jobs = {key.replace("-", "_") for key, one in JOB.items() if one.idle}
+    assert not jobs & acting
+    permissions = {key for key, one in tenant.PERMISSIONS.items() if one.idle}
+    assert not permissions & _read("web")

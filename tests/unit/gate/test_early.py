@@ -1,0 +1,80 @@
+"""Builds of which it is known, while they still run, that they will fail."""
+
+from __future__ import annotations
+
+from headgate.config.model import FrozenJob, JobDependency
+from headgate.testing.plays import Play, PlayLayout
+
+
+def test_those_behind_start_anew_at_once_and_the_change_is_told_when_its_jobs_have_ended() -> None:
+    play = Play("unit", "docs")
+    play.approve("A", "B")
+    play.merges()
+    assert play.beneath("B") == ["A"]
+    play.begins_to_fail("A")
+    play.merges("B")
+    assert play.beneath("B") == [] and play.item("A").failing and "A" not in play.ended
+    play.passes("A", "docs")
+    assert "A" not in play.ended, "its job is to say how it failed"
+    play.fails("A")
+    assert play.ended == {"A": "FAILURE"}
+
+
+def test_it_fails_even_if_its_executor_says_that_it_has_passed() -> None:
+    play = Play()
+    play.approve("A")
+    play.merges()
+    play.begins_to_fail("A")
+    play.passes("A")
+    assert play.ended == {"A": "FAILURE"} and play.landing_names == []
+
+
+def test_a_job_without_a_vote_fails_by_itself() -> None:
+    play = Play("unit", FrozenJob(name="lint", voting=False))
+    play.approve("A", "B")
+    play.merges()
+    play.begins_to_fail("A", "lint")
+    assert not play.item("A").failing and play.beneath("B") == ["A"]
+    play.fails("A", "lint")
+    play.passes("A", "unit")
+    assert play.landing_names == ["A"]
+
+
+def test_who_depends_on_it_waits_until_it_has_ended() -> None:
+    play = Play("unit", FrozenJob(name="after", dependencies=(JobDependency("unit"),)))
+    play.approve("A")
+    play.merges()
+    play.begins_to_fail("A")
+    assert play.builds == [("A", "unit")]
+    play.fails("A")
+    assert "Skipped due to failed job unit" in play.said["A"]
+
+
+def test_with_fail_fast_the_others_are_cancelled_and_it_goes_on() -> None:
+    play = Play(layout=PlayLayout((FrozenJob(name="unit"), FrozenJob(name="docs")), fail_fast=True))
+    play.approve("A")
+    play.merges()
+    play.begins_to_fail("A")
+    assert play.builds == [("A", "unit")]
+    play.fails("A")
+    assert "- unit http://h/t/t/build/" in play.said["A"] and "- docs : CANCELED" in play.said["A"]
+
+
+def test_a_lost_executor_has_it_tried_again_from_the_beginning() -> None:
+    play = Play()
+    play.approve("A")
+    play.merges()
+    play.begins_to_fail("A")
+    play.ends("A", "unit", None)
+    assert not play.item("A").failing and play.running_spec("A", "unit").attempt == 2
+
+
+def test_what_is_told_of_a_build_that_has_ended_changes_nothing() -> None:
+    play = Play("unit", "docs")
+    play.approve("A")
+    play.merges()
+    run = next(run for run in play.running.values() if run.spec.job.name == "unit")
+    play.passes("A", "unit")
+    play.running[run.id] = run
+    play.begins_to_fail("A")
+    assert not play.item("A").failing
