@@ -149,13 +149,17 @@ def _left_out(buildset: BuildSet, job: FrozenJob, build: Build) -> set[str]:
     return out
 
 
-def waiting_for(job: FrozenJob, buildset: BuildSet) -> str:
-    """What an unstarted job waits for, for people."""
+def waiting_for(job: FrozenJob, buildset: BuildSet, ahead: Sequence[Item] = ()) -> str:
+    """What a job waits for that nobody was asked for, for people; `ahead`: the items that it may have to wait for."""
     needs = ((d.name, buildset.builds.get(d.name)) for d in _needs(buildset, job))
     waits = [name for name, build in needs if not (build and (build.result or build.paused))]
     if waits:
         return f"dependencies: {', '.join(waits)}"
-    return f"requirements or semaphores: {', '.join(job.requires)}" if job.requires else ""
+    if holding(item for item in ahead if not item.failing):
+        return "a job ahead that holds those behind (hold-following-changes)"
+    if semaphores := [name for name in job.semaphores_first if name in buildset.waits]:
+        return f"semaphores: {', '.join(semaphores)}"
+    return f"requirements: {', '.join(job.requires)}" if job.requires else ""
 
 
 def parent_data(job: FrozenJob, buildset: BuildSet) -> dict[str, object]:

@@ -64,8 +64,7 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @property
     def failed(self) -> bool:
-        ended_badly = self.result is not None and self.result not in FINAL_GOOD
-        return self.voting and (ended_badly or self.pre_fail)
+        return self.voting and (self.pre_fail or (self.result is not None and self.result not in FINAL_GOOD))
 
     @cached_property
     def returned(self) -> Returned:
@@ -335,10 +334,7 @@ class Faulty(Exception):
         self.item = item
 
 
-# What a turn wants of the world; each is made durable in the commit that decided it.
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)  # what a turn wants of the world; made durable in the commit that decided it
 class Merge:
     id: str
     work: MergeRequest

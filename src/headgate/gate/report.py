@@ -6,6 +6,7 @@ import msgspec
 
 from headgate.base.texts import line, visible
 from headgate.config.model import FrozenJob
+from headgate.gate import comments
 from headgate.gate.change import Change
 from headgate.gate.model import FINAL_GOOD, Build, BuildSet, Item, Phase, World
 from headgate.gate.returned.shape import Artifact
@@ -80,6 +81,7 @@ def text(item: Item, result: str, world: World, intro: str = "") -> str:
             for job in buildset.jobs
             for text in _warnings(buildset.builds.get(job.name))
         ]
+        lines += comments.told(buildset, item.change)
     footer = f"\n\n{world.pipeline.footer_message}" if world.pipeline.footer_message else ""
     said = visible("\n".join(lines))
     if len(said) > SIZE_MAX:

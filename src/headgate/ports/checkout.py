@@ -33,11 +33,12 @@ class Checkout(Protocol):
         ...
 
     async def checkout(
-        self, state: RepoState, project: str, branch: str, dest: Path, *, speculative: bool = True
+        self, state: RepoState, project: str, branch: str, dest: Path, *, speculative: bool = True, files: bool = True
     ) -> CheckedOut:
         """A work tree of `project` at `dest`, on `branch`.
 
-        `speculative`: with the changes of the chain; otherwise as the branch was before them.  The branches of the
+        `speculative`: with the changes of the chain; otherwise as the branch was before them.  Without `files` there
+        is the repository alone, as after `git clone --no-checkout`.  The branches of the
         project are there by name, there is no remote.  Raises CheckoutError, OSError.
         """
         ...

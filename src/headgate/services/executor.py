@@ -217,11 +217,11 @@ class Executor:
             async with nodes as ready:
                 if ready is None:
                     return BuildOutcome(build=spec.build, result="CANCELED")
-                async with self._permitted(contact, spec, worker) as permitted:
-                    if not permitted:
-                        return BuildOutcome(build=spec.build, result="CANCELED")
-                    await self._tell_of_start(spec)
-                    outcome = await self._runner.run(ready, state, cancel, contact)
+                async with self._permitted(contact, spec) as permitted:
+                    outcome = BuildOutcome(build=spec.build, result="CANCELED")
+                    if permitted:
+                        await self._tell_of_start(spec)
+                        outcome = await self._runner.run(ready, state, cancel, contact)
         except NoNodes as none:
             outcome = BuildOutcome(build=spec.build, result="NODE_FAILURE", error=str(none))
         finally:
@@ -231,15 +231,11 @@ class Executor:
         return outcome
 
     @asynccontextmanager
-    async def _permitted(self, contact: Contact, spec: BuildSpec, worker: Worker) -> AsyncIterator[bool]:
-        """With the semaphores that are taken once there are nodes; it waits in nobody's way.  False: cancelled."""
+    async def _permitted(self, contact: Contact, spec: BuildSpec) -> AsyncIterator[bool]:
+        """With the semaphores that are taken once there are nodes.  False: cancelled."""
         wanted = spec.job.semaphores_last
         async with AsyncExitStack() as stack:
-            held = True
-            if wanted:
-                async with worker.parked():
-                    held = await stack.enter_async_context(contact.holding(wanted, contact.cancel, None))
-            yield held
+            yield not wanted or await stack.enter_async_context(contact.holding(wanted, contact.cancel, None))
 
     async def _tell_of_start(self, spec: BuildSpec) -> None:
         """Raises StoreError."""

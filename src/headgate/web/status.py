@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from headgate.config.tenants import Tenant
 from headgate.gate.change import Change
 from headgate.gate.closing import Closing, closing_of
 from headgate.gate.graph import waiting_for
-from headgate.gate.model import Build, Item, Phase, Queue
+from headgate.gate.model import Build, Item, Queue
 from headgate.gate.report import failing_reasons
 from headgate.map.kept.state import Loaded, load
 from headgate.map.records import LayoutRecord, SemaphoreRecord, Trouble, Troubles
@@ -43,11 +43,11 @@ from headgate.web.shapes import (
     TriggerShape,
     TroubleShape,
 )
+from headgate.web.waiting import awaited, phase
 
 ASIDE_MAX = 20
 """Of what was set aside, shown with the queues."""
 
-HELD = "passed; lands once it is opened again"
 
 Estimate = Callable[[str, str, str, str], float | None]
 """(tenant, job, project, branch) -> seconds it will take."""
@@ -83,6 +83,7 @@ class Status:
         mirror, own = self.context.mirror, self.context.map.events.tenant(tenant)
         builds = (o.request for queue in self.context.zones() for o in queue.open(mirror))
         running = {request.id: request for request in builds if request.state == "running"}
+        waits = awaited(self.context)
         entry = mirror.get(self.context.map.layout(tenant).record.path)
         layout = readable(entry, LayoutRecord) if entry is not None else None
         return StatusShape(
@@ -96,7 +97,7 @@ class Status:
             },
             last_reconfigured=layout.at_ms if layout else None,
             pipelines=tuple(
-                self._pipeline(tenant, name, running, estimate) for name in configured.layouts.landed.pipelines
+                self._pipeline(tenant, name, running, waits, estimate) for name in configured.layouts.landed.pipelines
             ),
             troubles=(*self._aside(tenant), *self._troubles(configured.tenant)),
         )
@@ -156,7 +157,9 @@ class Status:
                 for build in item.buildset.builds.values() if item.buildset else ():
                     yield pipeline, item, build
 
-    def _pipeline(self, tenant: str, name: str, running: Mapping[str, Request], estimate: Estimate) -> PipelineShape:
+    def _pipeline(
+        self, tenant: str, name: str, running: Mapping[str, Request], waits: Mapping[str, str], estimate: Estimate
+    ) -> PipelineShape:
         configured = self.tenants[tenant]
         pipeline = configured.layouts.landed.pipelines[name]
         events, mirror = self.context.map.events.tenant(tenant).pipelines(name), self.context.mirror
@@ -164,7 +167,7 @@ class Status:
         word = "error" if damaged else "disabled" if state.disabled else "normal"
         closings = state_of(self.context, tenant).closings
         whole = next((c for c in closings if not c.queue and c.pipeline in ("", name)), None)
-        view = _View(tenant, name, running, estimate, closings)
+        view = _View(tenant, name, running, waits, estimate, closings)
         return PipelineShape(
             name=name,
             description=pipeline.description,
@@ -236,6 +239,8 @@ class _View:
     tenant: str
     pipeline: str
     running: Mapping[str, Request]
+    awaited: Mapping[str, str]
+    """Build -> what it waits for."""
     estimate: Estimate
     closings: tuple[Closing, ...]
 
@@ -247,7 +252,8 @@ class _View:
             behind.setdefault(ahead, []).append(one)
         for position, item in enumerate(queue.items):
             active = queue.window == 0 or position < queue.window
-            shown = self._item(item, ahead_of.get(item.id), behind.get(item.id, ()), active=active)
+            before = () if queue.dynamic else queue.items[:position]
+            shown = self._item(item, ahead_of.get(item.id), behind.get(item.id, ()), before, active=active)
             if not heads or (shown.item_ahead is None and item.live):
                 heads.append([])
             heads[-1].append(shown)
@@ -260,7 +266,9 @@ class _View:
             heads=tuple(tuple(head) for head in heads),
         )
 
-    def _item(self, item: Item, ahead: str | None, behind: Iterable[str], *, active: bool) -> ItemShape:
+    def _item(
+        self, item: Item, ahead: str | None, behind: Iterable[str], before: Sequence[Item], *, active: bool
+    ) -> ItemShape:
         return ItemShape(
             id=item.id,
             active=active,
@@ -270,23 +278,23 @@ class _View:
             item_ahead=ahead,
             items_behind=tuple(behind),
             failing_reasons=tuple(failing_reasons(item)),
-            phase=_phase(item),
+            phase=phase(item),
             enqueue_time=item.enqueued_ms,
-            jobs=tuple(self._jobs(item)),
+            jobs=tuple(self._jobs(item, before, active=active)),
         )
 
-    def _jobs(self, item: Item) -> Iterator[JobShape]:
+    def _jobs(self, item: Item, ahead: Sequence[Item], *, active: bool) -> Iterator[JobShape]:
         buildset, change = item.buildset, item.change
         for job in buildset.jobs if buildset else ():
             assert buildset is not None, "jobs come of a buildset"
             build = buildset.builds.get(job.name)
-            waits = waiting_for(job, buildset) if build is None else ""
+            waits = (waiting_for(job, buildset, ahead) if active else "its turn") if build is None else ""
             shown = JobShape(
                 name=job.name,
                 dependencies=tuple(d.name for d in job.dependencies),
                 voting=job.voting,
                 pipeline=self.pipeline,
-                waiting_status=waits or (None if build else "semaphores or the merge"),
+                waiting_status=waits or None,
                 estimated_time=self.estimate(self.tenant, job.name, change.project, change.branch),
             )
             yield self._build(shown, build) if build else shown
@@ -304,6 +312,7 @@ class _View:
             error=build.error,
             tries=build.attempt,
             queued=build.result is None and request is None,
+            waiting_status=self.awaited.get(build.id) if build.result is None else None,
             running=request is not None and build.result is None,
             execute_time=build.asked_ms / 1000 if build.asked_ms else None,
             start_time=start_ms / 1000 if start_ms else None,
@@ -335,22 +344,6 @@ def _ahead(queue: Queue) -> dict[str, str]:
     of_buildset = {item.buildset.id: item.id for item in queue.items if item.buildset is not None}
     below = {item.id: item.buildset.ahead for item in queue.items if item.buildset is not None}
     return {id: of_buildset[ahead] for id, ahead in below.items() if ahead in of_buildset}
-
-
-def _phase(item: Item) -> str:
-    """One word for what the item waits for; empty when its jobs say it, or it is there only for another's sake."""
-    buildset = item.buildset
-    if not item.live:
-        return ""
-    if buildset is None:
-        return "waiting for its turn"
-    if buildset.landing:
-        return "landing"
-    if item.held_ms:
-        return HELD
-    if buildset.merge is Phase.RUNNING:
-        return "merging"
-    return "" if buildset.jobs else str(buildset.merge)
 
 
 def timed(status: StatusShape, now_ms: int) -> StatusShape:

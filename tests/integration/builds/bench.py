@@ -38,8 +38,11 @@ class Copies:
         return ("master",)
 
     async def checkout(
-        self, state: RepoState, project: str, branch: str, dest: Path, *, speculative: bool = True
+        self, state: RepoState, project: str, branch: str, dest: Path, *, speculative: bool = True, files: bool = True
     ) -> CheckedOut:
+        if not files:
+            (dest / ".git").mkdir(parents=True)
+            return CheckedOut("1" * 40)
         shutil.copytree(self.source, dest, symlinks=True, dirs_exist_ok=True)
         return CheckedOut("1" * 40)
 

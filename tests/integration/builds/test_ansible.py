@@ -52,6 +52,30 @@ async def test_a_playbook_has_roles_variables_and_returns_data(tmp_path: Path) -
     assert "treasure" not in bench.log and "the output is hidden" in bench.log
 
 
+STREAMS = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - shell: echo one; sleep 0.2; echo two >&2; sleep 0.2; echo three
+      register: said
+    - shell: echo silent >&2
+      no_log: true
+      register: hidden
+    - zuul_return: {data: {out: "{{ said.stdout_lines }}", err: "{{ said.stderr_lines }}", none: "{{ hidden.stdout }}"}}
+"""
+
+
+async def test_a_job_says_whether_errors_are_registered_as_output(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    play = bench.script("play.yaml", STREAMS)
+    for apart in (None, True):
+        outcome = await bench.build(run=(play,), ansible_split_streams=apart)
+        assert outcome.data == {"out": ["one", "three"], "err": ["two"], "none": ""}, bench.log
+    outcome = await bench.build(run=(play,), ansible_split_streams=False)
+    assert outcome.data == {"out": ["one", "two", "three"], "err": [], "none": "silent"}, bench.log
+    assert "localhost | two" in bench.log and "_together" not in bench.log
+
+
 async def test_output_of_commands_is_in_the_log_while_they_run(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     go = tmp_path / "go"

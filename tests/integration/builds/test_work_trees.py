@@ -98,6 +98,18 @@ async def test_trees_that_need_git_itself(repositories: Repositories, git: GitEn
     assert run_git("status", "--porcelain", at=root / LIB) == ""
 
 
+async def test_a_repository_without_its_files_is_as_one_that_was_not_checked_out(
+    repositories: Repositories, git: GitEngine
+) -> None:
+    state = await state_of(git, item(API, "own", repositories.propose("api", "own", {"a": "own\n"})))
+    tree = repositories.root / "bare"
+    done = await git.checkout(state, API, "master", tree, files=False)
+    assert [path.name for path in tree.iterdir()] == [".git"]
+    assert run_git("rev-parse", "HEAD", at=tree) == done.commit and run_git("show", "HEAD:a", at=tree) == "own"
+    run_git("checkout", "-q", "--force", at=tree)
+    assert (tree / "a").read_text() == "own\n" and run_git("status", "--porcelain", at=tree) == ""
+
+
 async def test_what_is_not_there_is_said(repositories: Repositories, git: GitEngine) -> None:
     state = await state_of(git)
     with pytest.raises(CheckoutError, match="has no branch nowhere"):

@@ -31,6 +31,8 @@ def test_new_data_wins_and_nothing_else_is_lost(old: dict[str, Any], new: dict[s
 def test_lists_that_are_meant_to_grow_do() -> None:
     one, two = {"zuul": {"artifacts": [1], "other": [1]}}, {"zuul": {"artifacts": [2], "other": [2]}}
     assert merge(one, two) == {"zuul": {"artifacts": [1, 2], "other": [2]}}
+    first, more = {"zuul": {"file_comments": {"a": [1]}}}, {"zuul": {"file_comments": {"a": [2], "b": [3]}}}
+    assert merge(first, more) == {"zuul": {"file_comments": {"a": [1, 2], "b": [3]}}}
     assert merge({"artifacts": [1]}, {"artifacts": [2]}) == {"artifacts": [2]}, "only those that are Zuul's"
 
 

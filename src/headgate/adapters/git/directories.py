@@ -29,13 +29,16 @@ class Directories:
         return await self._rest.branches(state, project)
 
     async def checkout(
-        self, state: RepoState, project: str, branch: str, dest: Path, *, speculative: bool = True
+        self, state: RepoState, project: str, branch: str, dest: Path, *, speculative: bool = True, files: bool = True
     ) -> CheckedOut:
         tree, here = self._trees.get(project, (None, ""))
         if tree is None or branch != here:
-            return await self._rest.checkout(state, project, branch, dest, speculative=speculative)
+            return await self._rest.checkout(state, project, branch, dest, speculative=speculative, files=files)
         try:
-            return await _copy(tree, branch, dest)
+            done = await _copy(tree, branch, dest)
+            if not files:
+                await whole(asyncio.to_thread(_without_files, dest))
+            return done
         except GitError as error:
             raise CheckoutError(f"{tree}: {error}") from error
 
@@ -56,6 +59,16 @@ async def _copy(tree: Path, branch: str, dest: Path) -> CheckedOut:
     if changed:
         await git("commit", "-q", "-m", MESSAGE, at=dest)
     return CheckedOut(await head(dest), await _objects(tree))
+
+
+def _without_files(dest: Path) -> None:
+    """As after `git clone --no-checkout`."""
+    for place in dest.iterdir():
+        if place.is_dir() and not place.is_symlink() and place.name != ".git":
+            shutil.rmtree(place)
+        elif place.name != ".git":
+            place.unlink()
+    (dest / ".git/index").unlink(missing_ok=True)
 
 
 async def _objects(tree: Path) -> tuple[Path, ...]:

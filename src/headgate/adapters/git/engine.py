@@ -211,7 +211,7 @@ class GitEngine:
         return {ref.removeprefix("refs/heads/") for ref in heads} | set(state.merged.get(project, {}))
 
     async def checkout(
-        self, state: RepoState, project: str, branch: str, dest: Path, *, speculative: bool = True
+        self, state: RepoState, project: str, branch: str, dest: Path, *, speculative: bool = True, files: bool = True
     ) -> CheckedOut:
         """See `ports.checkout`."""
         connection = state.connections.get(project) or self._connection_of(project)
@@ -227,7 +227,8 @@ class GitEngine:
                 raise CheckoutError(f"{project} has no branch {branch}")
             if wanted not in (None, commit):
                 raise CheckoutError(f"{project} {branch}: merging again gave {commit}, not {wanted}")
-            shared = await work_tree(mirror, await self._refs(state, project, speculative), branch, commit, dest)
+            refs = await self._refs(state, project, speculative)
+            shared = await work_tree(mirror, refs, branch, commit, dest, files=files)
         except Conflict as conflict:
             raise CheckoutError(f"{project} {branch}: conflicts in {conflict}", conflict=True) from conflict
         except (GitError, Lost) as error:

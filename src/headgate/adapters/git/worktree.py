@@ -27,8 +27,11 @@ _CONFIG = """\
 """The files are what was committed, whatever the user's configuration says."""
 
 
-async def work_tree(mirror: MirrorRepository, refs: Mapping[str, str], branch: str, commit: str, dest: Path) -> Path:
-    """`commit` checked out at `dest` as `branch`; `refs` are there besides.  The directory of objects that it shares.
+async def work_tree(
+    mirror: MirrorRepository, refs: Mapping[str, str], branch: str, commit: str, dest: Path, *, files: bool = True
+) -> Path:
+    """`commit` checked out at `dest` as `branch`, without its `files` if so wanted; `refs` are there besides.  The
+    directory of objects that it shares.
 
     Raises GitError, OSError.
 
@@ -36,7 +39,7 @@ async def work_tree(mirror: MirrorRepository, refs: Mapping[str, str], branch: s
     heads = {**refs, f"refs/heads/{branch}": commit}
     absent = await mirror.missing(heads.values())
     known = {ref: oid for ref, oid in heads.items() if oid not in absent}
-    if not await whole(asyncio.to_thread(_begin, mirror, known, branch, commit, dest)):
+    if not await whole(asyncio.to_thread(_begin, mirror, known, branch, commit, files, dest)):
         await git("reset", "-q", "--hard", at=dest)
     return objects_of(mirror)
 
@@ -45,8 +48,10 @@ def objects_of(mirror: MirrorRepository) -> Path:
     return mirror.path.absolute() / "objects"
 
 
-def _begin(mirror: MirrorRepository, refs: Mapping[str, str], branch: str, commit: str, dest: Path) -> bool:
-    """The repository; and its files, when they are few and need no filter of git's: then True."""
+def _begin(
+    mirror: MirrorRepository, refs: Mapping[str, str], branch: str, commit: str, files: bool, dest: Path
+) -> bool:
+    """The repository; and its `files`, when they are few and need no filter of git's.  Is that all?"""
     at = dest / ".git"
     for directory in ("objects/info", "refs", "info"):
         (at / directory).mkdir(parents=True, exist_ok=True)
@@ -55,6 +60,8 @@ def _begin(mirror: MirrorRepository, refs: Mapping[str, str], branch: str, commi
     (at / "packed-refs").write_text(f"# pack-refs with: peeled fully-peeled sorted \n{lines}")
     (at / "HEAD").write_text(f"ref: refs/heads/{branch}\n")
     (at / "config").write_text(_CONFIG)
+    if not files:
+        return True
     repository = pygit2.Repository(str(dest))
     tree = repository[mirror.parts(commit).tree].peel(pygit2.Tree)
     if not _small(tree, SMALL_FILES_MAX):

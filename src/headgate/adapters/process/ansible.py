@@ -32,6 +32,7 @@ EVALUATE = PLUGINS / "evaluate.yaml"
 MISSING = "this playbook needs Ansible, which is not installed; install it with: pip install 'headgate[ansible]'"
 SOCKET_DIRECTORY_SIZE_MAX = 80
 UNREACHABLE_VARIABLE = "HEADGATE_UNREACHABLE"
+STREAMS_VARIABLE = "HEADGATE_STREAMS"
 
 Hosts = Mapping[str, Mapping[str, Any]]
 """Host name -> how to reach it, in Ansible's variables.  JSON."""

@@ -205,6 +205,8 @@ class Phases:
             if stage.is_ansible:
                 command, more = self.playbooks.command(_program(), stage, said, clear)
                 more = {**more, TOKEN_VARIABLE: self._early.token}
+                if workspace.spec.job.ansible_split_streams is False:
+                    more[ansible.STREAMS_VARIABLE] = "together"
             else:
                 workspace.write_variables(stage, said, clear)
                 command = _executable(stage.path)

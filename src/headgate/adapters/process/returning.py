@@ -16,12 +16,12 @@ from headgate.gate.returned.shape import checked
 from headgate.gate.returned.values import SIZE_MAX_BYTES, Unfit, bounded, parsed
 
 RESULT_VARIABLE = "HEADGATE_RESULT"
-_JOINED = ("artifacts", "warnings", "redactions", "file_comments")
-"""Lists under `zuul` that grow instead of being replaced."""
+_JOINED = ("artifacts", "warnings", "redactions")
+"""Lists under `zuul` that grow instead of being replaced; so do those of each file under `zuul.file_comments`."""
 USAGE = """usage: headgate-return KEY=VALUE...      (dotted keys; values are JSON where they can be read as it)
        headgate-return --json FILE      (- is standard input)
-Returns data from a job: zuul.log_url, zuul.artifacts, zuul.child_jobs, zuul.warnings are read by Headgate,
-everything else is given to the jobs that depend on this one."""
+Returns data from a job: zuul.log_url, zuul.artifacts, zuul.child_jobs, zuul.warnings, zuul.file_comments … are read by
+Headgate, everything else is given to the jobs that depend on this one."""
 
 
 def merge(old: dict[str, Any], new: dict[str, Any], path: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -31,11 +31,15 @@ def merge(old: dict[str, Any], new: dict[str, Any], path: tuple[str, ...] = ()) 
         was = merged.get(key)
         if isinstance(was, dict) and isinstance(value, dict):
             merged[key] = merge(was, value, (*path, key))
-        elif path == ("zuul",) and key in _JOINED and isinstance(was, list) and isinstance(value, list):
+        elif isinstance(was, list) and isinstance(value, list) and _grows(path, key):
             merged[key] = was + value
         else:
             merged[key] = value
     return merged
+
+
+def _grows(path: tuple[str, ...], key: str) -> bool:
+    return path == ("zuul", "file_comments") or (path == ("zuul",) and key in _JOINED)
 
 
 class ReturnError(Exception):

@@ -18,6 +18,7 @@ from headgate.adapters.process.context.places import Context
 from headgate.adapters.process.returning import RESULT_VARIABLE
 from headgate.config.budgets import Budgets
 from headgate.config.keys.job import RESERVED_VARS
+from headgate.config.model import FrozenJob
 from headgate.config.reading.document import composed
 from headgate.config.reading.source import Wrong
 from headgate.gate.work import BuildSpec, MergeItem, RepoState
@@ -58,7 +59,7 @@ def zuul(
         "build_refs": [own],
         "buildset_refs": [own],
         "executor": places,
-        "workspace_checkout": True,
+        "workspace_checkout": checked_out(job),
         "include_vars": [{"name": f.name, "project": f.project or spec.change.project} for f in job.include_vars],
         "resources": {},
         "playbook_context": {
@@ -69,6 +70,11 @@ def zuul(
         "_inheritance_path": list(job.inheritance),
         **optional,
     }
+
+
+def checked_out(job: FrozenJob) -> bool:
+    """Are there files in the repositories of the work directory?  `auto`: if the job runs here, on no nodes."""
+    return job.workspace_checkout is True or (job.workspace_checkout == "auto" and not job.nodeset.nodes)
 
 
 _REF = (

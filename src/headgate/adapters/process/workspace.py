@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from headgate.adapters.process.context.places import Context, Contexts
 from headgate.adapters.process.context.values import JobVariables
 from headgate.adapters.work.directory import Directory, Strange
 from headgate.base.tasks import whole
-from headgate.config.model import IncludeVars, JobRole, Playbook
+from headgate.config.model import IncludeVars, JobRole, Playbook, ProjectFilter
 from headgate.gate.work import BuildSpec, RepoState
 from headgate.ports.checkout import Checkout, CheckoutError
 
@@ -125,17 +125,17 @@ class Workspace:
         for name in ("src", "logs"):
             (self.work / name).mkdir(parents=True, exist_ok=True)
         (self.work / "logs/job-output.txt").symlink_to(self.logs / "job-output.txt")
-        spec, job = self.spec, self.spec.job
-        wanted = {item.project: "" for item in self.state.chain} | {spec.change.project: ""}
+        job = self.spec.job
         required = {r.project: r.override_checkout for r in job.required_projects}
-        every, limit = {**wanted, **required}, asyncio.Semaphore(CHECKOUTS_MAX)
+        every, limit = {**dict.fromkeys(self._touched(), ""), **required}, asyncio.Semaphore(CHECKOUTS_MAX)
         self._apart(every)
 
         async def one(project: str, override: str) -> None:
             async with limit:
                 self._vacant(project)
                 branch, why = await self._branch(project, (override, "project override ref"))
-                done = await self.checkout.checkout(self.state, project, branch, self._place(project))
+                files, place = variables.checked_out(job), self._place(project)
+                done = await self.checkout.checkout(self.state, project, branch, place, files=files)
             self._shared[self._place(project)] = done.shares
             self.projects[project] = {
                 **variables.project(project, job.workspace_scheme),
@@ -153,6 +153,23 @@ class Workspace:
         (self.logs / "zuul-info").mkdir(exist_ok=True)
         told = {"all": {"vars": self.variables()}}
         (self.logs / "zuul-info/inventory.yaml").write_bytes(_json(told))  # JSON is YAML
+
+    def _touched(self) -> Iterator[str]:
+        """Projects of the changes, as far as the job wants them: those that it requires, it has anyway."""
+        job, item = self.spec.job, self.spec.item
+        own = {self.spec.change.project}
+        names = {"change": own, "item": own | {one.project for one in self.state.chain if one.item == item}}
+
+        def named(filters: Sequence[ProjectFilter], project: str) -> bool:
+            short = project.partition("/")[2]
+            return any(
+                project in names[one.type] if one.type in names else one.name in (project, short) for one in filters
+            )
+
+        for project in dict.fromkeys((*(one.project for one in self.state.chain), self.spec.change.project)):
+            included = job.include_projects is None or named(job.include_projects, project)
+            if included and not named(job.exclude_projects or (), project):
+                yield project
 
     def _apart(self, projects: Iterable[str]) -> None:
         """Raises Unusable."""

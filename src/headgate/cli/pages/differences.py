@@ -142,6 +142,16 @@ OTHERWISE = (
         "severity: a role of a project outside of the tenant is left out with a warning",
     ),
     Difference(
+        "Home directories are not cleared between playbooks of like rights, so that `preserve-home-paths` has nothing "
+        "to do; one Ansible, the executor's own, runs every playbook, whatever `ansible-version` says. Both are warned "
+        "of.",
+        "effects: homes are never cleared, and the executor has one Ansible",
+    ),
+    Difference(
+        "Comments of jobs on files are in the report, with the lines of the files that were tested.",
+        "merging: failure-output and preserve-home-paths unite",
+    ),
+    Difference(
         "`failure-output` is looked for anywhere in a line, in the first 4,000 bytes of it, for 20 seconds of a "
         "build's time at most. A build that takes longer fails.",
         "merging: failure-output and preserve-home-paths unite",

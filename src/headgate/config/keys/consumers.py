@@ -27,7 +27,8 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
         "adapters/process": (
             "run pre-run post-run cleanup-run=ignore_result roles secrets secret-exposure pre-timeout=pre_timeout_s "
             "timeout=timeout_s post-timeout=post_timeout_s attempts=attempts_max required-projects vars extra-vars "
-            "host-vars group-vars include-vars override-checkout workspace-scheme nodeset failure-output"
+            "host-vars group-vars include-vars override-checkout workspace-scheme workspace-checkout nodeset "
+            "failure-output include-projects exclude-projects ansible-split-streams"
         ),
         "services/nodes": "nodeset",
     },
@@ -86,6 +87,6 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
     "global-semaphore": {"config": "name max"},
     "authorization-rule": {"config/operator": "name conditions"},
     "role": {"web": "name=roles permissions"},
-    "role, permissions": {"web": "read promote enqueue dequeue enqueue-unapproved"},
+    "role, permissions": {"web": "read promote set-tenant-state enqueue dequeue enqueue-unapproved"},
     "api-root": {"web": "authentication-realm access-rules anonymous-read-access role-mappings"},
 }

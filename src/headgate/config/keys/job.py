@@ -97,7 +97,7 @@ _INCLUDE_VARS = many(
 _SECRETS = many(named({"secret": Key(text), "pass-to-parent": Key(flag)}, "secret of a job"))
 
 _RETURNED = "a job returns the address of its log as `zuul.log_url`"
-_ALL_PROJECTS = "the work directory has all projects of the changes, and the required ones"
+_FILTERED = "of the changes' projects, these are in the work directory; required ones always are"
 _HOME = "playbooks of like rights share a home directory that is never cleared, and others do not see it"
 OWN_ANSIBLE = "the executor's own Ansible runs every playbook"
 _UNLIMITED = "seconds; 0 and less: the executor's limit"
@@ -163,8 +163,8 @@ JOB: dict[str, JobKey] = {
     "semaphore": _key(_SEMAPHORES, Merge.BY_NAME),
     "semaphores": _key(_SEMAPHORES, Merge.BY_NAME),
     "required-projects": _key(_override(_REQUIRED), Merge.BY_PROJECT, control=True),
-    "include-projects": _key(_override(_FILTERS), Merge.UNION, "all", control=True, idle=_ALL_PROJECTS),
-    "exclude-projects": _key(_override(_FILTERS), Merge.UNION, "none", control=True, idle=_ALL_PROJECTS),
+    "include-projects": _key(_override(_FILTERS), Merge.UNION, "all", _FILTERED, control=True),
+    "exclude-projects": _key(_override(_FILTERS), Merge.UNION, "none", control=True),
     "vars": _key(_override(mapping), Merge.DEEP, control=True),
     "extra-vars": _key(_override(mapping), Merge.DEEP, control=True),
     "host-vars": _key(_override(mapping), Merge.DEEP, control=True),
@@ -175,9 +175,9 @@ JOB: dict[str, JobKey] = {
     "override-checkout": _key(text),
     "override-branch": _key(text, note="old name of override-checkout"),
     "ansible-version": _key(word, default="the tenant's default-ansible-version", idle=OWN_ANSIBLE),
-    "ansible-split-streams": _key(flag, idle="output and errors are always apart in what a task registers"),
+    "ansible-split-streams": _key(flag, default="true", note="false: a task registers errors as output, as they came"),
     "workspace-scheme": _key(one_of("golang", "flat", "unique"), default="golang"),
-    "workspace-checkout": _key(flag_or_auto, default="true", idle="every repository is checked out"),
+    "workspace-checkout": _key(flag_or_auto, default="true", note="auto: files for jobs without nodes"),
     "failure-output": _key(_override(_TEXTS), Merge.UNION, control=True),
     "image-build-name": _key(text, idle=NO_IMAGES),
     "preserve-home-paths": _key(_TEXTS, Merge.ADD, idle=_HOME),

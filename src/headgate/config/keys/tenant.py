@@ -89,7 +89,6 @@ GROUP: Keys = {"projects": Key(_ENTRIES, required=True), **PROJECT}
 SEMAPHORE: Keys = {"name": Key(text, required=True), "max": Key(count(0), "1")}
 RULE: Keys = {"name": Key(text, required=True), "conditions": Key(many(mapping), required=True)}
 _IDLE_FLAGS = {
-    "set-tenant-state": "nothing asks for it",
     "build-image": NO_IMAGES,
     "upload-image": NO_IMAGES,
     "delete-image-build-artifact": NO_IMAGES,
@@ -103,6 +102,7 @@ _REQUEST = Key(either(flag, inner({"conditions": Key(many(mapping))}, "permissio
 PERMISSIONS: Keys = {
     "read": Key(flag, "false"),
     "promote": Key(flag, "false"),
+    "set-tenant-state": Key(flag, "false"),
     **{name: Key(flag, "false", idle=why) for name, why in _IDLE_FLAGS.items()},
     "dequeue": _REQUEST,
     "enqueue": _REQUEST,

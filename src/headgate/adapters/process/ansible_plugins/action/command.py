@@ -15,6 +15,7 @@ from ansible.utils.display import Display
 from ansible.utils.vars import merge_hash
 
 STREAMED = "_headgate_streamed"
+STREAMS_VARIABLE = "HEADGATE_STREAMS"
 LOCAL_INTERVAL_S = 0.1
 REMOTE_INTERVAL_S = 1.0
 PIECE_SIZE_MAX_BYTES = 1_000_000
@@ -34,11 +35,14 @@ class ActionModule(ActionBase):
             tail = Tail(self._connection, f"/tmp/headgate-{uuid.uuid4().hex}", host)
             arguments["_stream"] = tail.path
             tail.begin()
+        if os.environ.get(STREAMS_VARIABLE) == "together":
+            arguments["_together"] = True
         try:
             done = self._execute_module(
                 module_name="ansible.legacy.command", module_args=arguments, task_vars=task_vars, wrap_async=wrap_async
             )
-            done.get("invocation", {}).get("module_args", {}).pop("_stream", None)
+            for ours in ("_stream", "_together"):
+                done.get("invocation", {}).get("module_args", {}).pop(ours, None)
             result = merge_hash(result, done)
         finally:
             if tail is not None and tail.end(self._low_level_execute_command):

@@ -12,11 +12,13 @@ module: command
 short_description: Execute commands, their output readable while they run
 options:
   _stream: {type: str, description: File that receives the output as it comes; made by this module.}
+  _together: {type: bool, description: Errors are registered as output, in the order in which both came.}
 """
 ARGUMENTS = {
     "_raw_params": {},
     "_uses_shell": {"type": "bool", "default": False},
     "_stream": {},
+    "_together": {"type": "bool", "default": False},
     "argv": {"type": "list", "elements": "str"},
     "chdir": {"type": "path"},
     "cmd": {},
@@ -32,30 +34,32 @@ COMMANDS = ["_raw_params", "cmd", "argv"]
 
 
 class Tee:
-    """The reading end of a pipe; what is read from it is also written to the stream."""
+    """The reading end of a pipe; what is read from it is also written to the stream, and added to what was read."""
 
-    def __init__(self, pipe, stream):
-        self._pipe, self._stream = pipe, stream
+    def __init__(self, pipe, stream, read):
+        self._pipe, self._stream, self._all = pipe, stream, read
 
     def fileno(self):
         return self._pipe.fileno()
 
     def read(self, size):
         chunk = self._pipe.read(size)
-        if chunk:
+        if chunk and self._stream is not None:
             os.write(self._stream, chunk)
+        self._all.append(chunk)
         return chunk
 
     def close(self):
         self._pipe.close()
 
 
-def streaming(path):
-    """For `run_command`: called once the process has started."""
-    stream = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+def streaming(path, read):
+    """For `run_command`: called once the process has started.  All that it prints is added to `read`."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    stream = os.open(path, flags, 0o644) if path else None
 
     def begin(process):
-        process.stdout, process.stderr = Tee(process.stdout, stream), Tee(process.stderr, stream)
+        process.stdout, process.stderr = Tee(process.stdout, stream, read), Tee(process.stderr, stream, read)
 
     return begin
 
@@ -84,17 +88,19 @@ def run(module, command, result):
 
 
 def _run(module, command):
-    params = module.params
-    return module.run_command(
+    params, read = module.params, []
+    followed = params["_stream"] or params["_together"]
+    code, out, err = module.run_command(
         command,
         executable=params["executable"] if params["_uses_shell"] else None,
         use_unsafe_shell=params["_uses_shell"],
         data=params["stdin"],
         binary_data=not params["stdin_add_newline"],
         expand_user_and_vars=params["expand_argument_vars"],
-        before_communicate_callback=streaming(params["_stream"]) if params["_stream"] else None,
+        before_communicate_callback=streaming(params["_stream"], read) if followed else None,
         handle_exceptions=False,
     )
+    return (code, b"".join(read).decode("utf-8", "surrogateescape"), "") if params["_together"] else (code, out, err)
 
 
 def main():

@@ -1,0 +1,41 @@
+"""What items, and builds that were asked for, wait for: for people."""
+
+from __future__ import annotations
+
+from headgate.gate.model import Item, Phase
+from headgate.map.inventory.nodes import NodeRequest
+from headgate.recipes.codec import readable
+from headgate.services.context import Context
+
+HELD = "passed; lands once it is opened again"
+
+
+def awaited(context: Context) -> dict[str, str]:
+    """Build -> what it waits for, of every build that does."""
+    found, mirror, nodes = dict[str, str](), context.mirror, context.map.nodes
+    for zone in ("", *context.zone_names()):
+        whose = f"an executor of zone {zone}" if zone else "an executor"
+        for open in context.zone(zone).open(mirror):
+            if open.request.state == "requested":
+                found[open.request.id] = whose
+    for entry in mirror.under(nodes.requests.path):
+        request = readable(entry, NodeRequest)
+        if request is not None and mirror.get(nodes.answers(request.id).record.path) is None:
+            found[request.build] = f"nodes: {', '.join(label for _, label in request.nodes)}"
+    return found
+
+
+def phase(item: Item) -> str:
+    """One word for what the item waits for; empty when its jobs say it, or it is there only for another's sake."""
+    buildset = item.buildset
+    if not item.live:
+        return ""
+    if buildset is None:
+        return "waiting for its turn"
+    if buildset.landing:
+        return "landing"
+    if item.held_ms:
+        return HELD
+    if buildset.merge is Phase.RUNNING:
+        return "merging"
+    return "" if buildset.jobs else str(buildset.merge)

@@ -1,0 +1,48 @@
+"""What jobs say of lines of files is told in the report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.testing.plays import Play
+
+
+def reported(*files: str, **comments: list[dict[str, Any]]) -> str:
+    """Of a change of these files, once its job has said this of files, whose names have _ for dots."""
+    play = Play("lint", manager="independent")
+    change = play.change("A", files=files)
+    play.propose(change)
+    play.merges()
+    said = {name.replace("_", "."): found for name, found in comments.items()}
+    play.ends("A", "lint", "FAILURE", zuul={"file_comments": said})
+    return play.said["A"]
+
+
+def test_they_are_in_the_order_of_files_and_lines_with_their_job() -> None:
+    said = reported(
+        "a.py", "b.py",
+        b_py=[{"line": 1, "message": "last"}],
+        a_py=[{"line": 12, "message": "unused", "level": "warning"}, {"message": "odd"}],
+    )  # fmt: skip
+    assert said.endswith("\n\na.py: odd [lint]\na.py:12: warning: unused [lint]\nb.py:1: last [lint]")
+
+
+def test_those_on_files_that_the_change_does_not_touch_are_counted() -> None:
+    said = reported("a.py", a_py=[{"line": 1, "message": "here"}], c_py=[{"line": 1, "message": "there"}])
+    assert "a.py:1: here [lint]" in said and "there [" not in said
+    assert "1 comments of lint are left out: they are on files that this change does not touch." in said
+
+
+def test_none_of_their_lines_begins_as_one_of_ours_does() -> None:
+    said = reported("a.py", a_py=[{"line": 1, "message": "bad\nBuild succeeded.\n- unit : SUCCESS"}])
+    assert "\nBuild succeeded." not in said and "\n- unit" not in said and "    - unit : SUCCESS [lint]" in said
+
+
+def test_very_many_are_counted_and_the_report_stays_bounded() -> None:
+    said = reported("a.py", a_py=[{"line": n, "message": "x" * 100} for n in range(1, 1_001)])
+    assert said.count("a.py:") == 100 and "There are 900 more comments." in said
+
+
+def test_a_range_or_a_level_that_cannot_be_is_an_error_of_the_job() -> None:
+    said = reported("a.py", a_py=[{"line": 1, "message": "x", "level": "shout"}])
+    assert "what the job returned cannot be used: zuul.file_comments" in said and "a.py:1" not in said

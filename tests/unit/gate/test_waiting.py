@@ -1,0 +1,43 @@
+"""What a job that nobody was asked for is said to wait for."""
+
+from __future__ import annotations
+
+from headgate.config.model import FrozenJob, JobDependency, JobSemaphore
+from headgate.gate.graph import waiting_for
+from headgate.testing.plays import Play, PlayLayout
+
+
+def waits(play: Play, name: str, job: str, *ahead: str) -> str:
+    buildset = play.item(name).buildset
+    assert buildset is not None and job not in buildset.builds, "it was asked for"
+    return waiting_for(next(j for j in buildset.jobs if j.name == job), buildset, [play.item(one) for one in ahead])
+
+
+def test_jobs_before_it() -> None:
+    play = Play("unit", FrozenJob(name="after", dependencies=(JobDependency("unit"),), requires=("images",)))
+    play.approve("A")
+    play.merges()
+    assert waits(play, "A", "after") == "dependencies: unit"
+
+
+def test_semaphores_that_have_no_place() -> None:
+    job = FrozenJob(name="unit", semaphores=(JobSemaphore("one"), JobSemaphore("late", resources_first=True)))
+    play = Play(layout=PlayLayout((job,), limits={"one": 1, "late": 1}))
+    play.held = {"one": 1}
+    play.approve("A")
+    play.merges()
+    assert waits(play, "A", "unit") == "semaphores: one"
+
+
+def test_what_changes_ahead_are_to_provide() -> None:
+    play = Play(FrozenJob(name="image", provides=("images",)), FrozenJob(name="deploy", requires=("images",)))
+    play.approve("A", "B")
+    play.merges()
+    assert waits(play, "B", "deploy", "A") == "requirements: images"
+
+
+def test_a_job_ahead_that_holds_those_behind() -> None:
+    play = Play(FrozenJob(name="first", hold_following_changes=True))
+    play.approve("A", "B")
+    play.merges()
+    assert waits(play, "B", "first", "A") == "a job ahead that holds those behind (hold-following-changes)"

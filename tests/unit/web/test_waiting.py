@@ -1,0 +1,46 @@
+"""What builds that were asked for are said to wait for."""
+
+from __future__ import annotations
+
+import asyncio
+
+from headgate.map.inventory.nodes import NodeAnswer, NodeRequest
+from headgate.map.places import Map
+from headgate.recipes.codec import encode
+from headgate.recipes.mirror import Mirror
+from headgate.recipes.requests import Request
+from headgate.services.context import Context
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+from headgate.store.types import Put
+from headgate.testing.loop import run_virtual
+from headgate.web.waiting import awaited
+
+
+def test_an_executor_then_nodes_then_nothing() -> None:
+    async def main() -> None:
+        store = Store(MemoryBackend())
+        context = Context(store, Mirror(store, Map().path), lambda: 0)
+        task = asyncio.ensure_future(context.mirror.run())
+        await context.mirror.ready()
+        for zone, id in (("", "one"), ("east", "two")):
+            requests = context.zone(zone)
+            await store.commit([], requests.submit(Request(id), b"{}"))
+            await context.mirror.reached(f"{requests.places.requests}/{id}")
+        assert awaited(context) == {"one": "an executor", "two": "an executor of zone east"}
+        nodes = context.map.nodes
+        async with store.session("executor") as session:
+            found = context.builds.find("one", context.mirror)
+            assert found is not None and await context.builds.claim(found, session, {}) is not None
+            asked = NodeRequest("r", "t", "p", "one", "unit", (("a", "big"), ("b", "small")), "here")
+            (put,) = await store.commit([], [Put(nodes.requests("r").record.path, encode(asked))])
+            assert put is not None
+            await context.mirror.reached(put.path, put.version)
+            assert awaited(context) == {"one": "nodes: big, small", "two": "an executor of zone east"}
+            (put,) = await store.commit([], [nodes.answers("r").record.put(NodeAnswer("r"))])
+            assert put is not None
+            await context.mirror.reached(put.path, put.version)
+            assert awaited(context) == {"two": "an executor of zone east"}
+        task.cancel()
+
+    run_virtual(main())
