@@ -10,11 +10,11 @@ import pytest
 
 from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import SqlHistory
-from headgate.cli.checking.against import Server, asked
+from headgate.cli.checking.against import Only, Server, asked
 from headgate.cli.offline.reading import Given, Loaded
 from headgate.store.memory import MemoryBackend
 from headgate.testing.gate import gate
-from headgate.testing.repositories import Repositories
+from headgate.testing.repositories import Repositories, run_git
 from headgate.web.access import Access
 from headgate.web.app import create_app
 from headgate.web.site import Site
@@ -35,6 +35,7 @@ def repositories(tmp_path: Path) -> Repositories:
     found.create("config", {"zuul.yaml": PIPELINES, "jobs/unit": "#!/bin/sh\nexit 0\n"})
     found.create("code/api", {"zuul.yaml": OWN})
     found.create("code/lib", {"README": "lib\n"})
+    run_git("push", "-q", "origin", "HEAD:refs/heads/stable/1", at=found.work("code/api"))
     return found
 
 
@@ -58,9 +59,10 @@ def loaded(tmp_path: Path, repositories: Repositories) -> dict[str, Loaded]:
 
 async def test_every_graph_is_the_same(site: httpx.ASGITransport, tmp_path: Path, repositories: Repositories) -> None:
     tenants = loaded(tmp_path, repositories)
-    found = await asked(tenants, (), Server("http://headgate.example", "", site), lambda done, of: None)
-    assert [d for one in found for d in one.differences] == []
-    assert sum(one.jobs for one in found) >= 4
+    found = await asked(tenants, Only(), Server("http://headgate.example", "", site), lambda done, of: None)
+    assert [d for one in found.graphs for d in one.differences] == []
+    assert sum(one.jobs for one in found.graphs) >= 8
+    assert {one.place.branch for one in found.graphs} == {"master", "stable/1"} and not found.apart
 
 
 async def test_what_is_only_here_is_told(site: httpx.ASGITransport, tmp_path: Path, repositories: Repositories) -> None:
@@ -69,5 +71,5 @@ async def test_what_is_only_here_is_told(site: httpx.ASGITransport, tmp_path: Pa
     project = one.tenant.find("code/api")
     assert project is not None
     changed = one.with_files({project.project: {"master": {"zuul.yaml": OWN.replace("timeout: 60", "timeout: 61")}}})
-    found = await asked({name: changed}, (), Server("http://headgate.example", "", site), lambda done, of: None)
-    assert [(d.path, d.old, d.new) for f in found for d in f.differences] == [("second.timeout", 61, 60)]
+    found = await asked({name: changed}, Only(), Server("http://headgate.example", "", site), lambda done, of: None)
+    assert [(d.path, d.old, d.new) for f in found.graphs for d in f.differences] == [("second.timeout", 61, 60)]

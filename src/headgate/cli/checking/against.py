@@ -6,22 +6,22 @@ import asyncio
 import html
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-import click
 import httpx
 
 from headgate.base.errors import UserError
-from headgate.cli.offline.graphs import Place, frozen, places
+from headgate.cli.checking.held import Apart, Compared, Held
+from headgate.cli.offline.graphs import Place, default_branch, frozen
 from headgate.cli.offline.reading import Loaded
-from headgate.cli.offline.report import listed
 from headgate.config.budgets import sized
 from headgate.config.model import FrozenGraph
 from headgate.config.telling import answers
 from headgate.config.telling.compare import Difference
+from headgate.config.tenants import TenantProject
 
 AT_ONCE_MAX = 8
 """Requests under way: it is somebody else's server."""
@@ -30,19 +30,26 @@ ATTEMPTS_MAX = 3
 """Of a request that the server is too busy for."""
 PAUSE_S = 1.0
 ANSWER_MAX_BYTES = 50_000_000
-VALUE_MAX_CHARS = 160
+WHY_MAX_CHARS = 160
 _BUSY = (429, 502, 503, 504)
 _NOT_FROZEN = (400, 409, 500)
 """What a server answers with whose graph has configuration errors."""
 
 
-class Compared(NamedTuple):
-    """One graph; no differences: it is the same."""
+class Only(NamedTuple):
+    """What of everything is compared; empty: all."""
 
-    tenant: str
-    place: Place
-    jobs: int
-    differences: tuple[Difference, ...]
+    projects: Sequence[str] = ()
+    branches: Collection[str] = ()
+
+    def names(self, branch: str) -> bool:
+        return not self.branches or branch in self.branches
+
+    def of(self, loaded: Loaded) -> Sequence[TenantProject]:
+        """Raises UserError."""
+        if not self.projects:
+            return loaded.tenant.projects
+        return [source for name in self.projects if (source := _known(loaded, name))]
 
 
 class _Answer(NamedTuple):
@@ -62,6 +69,7 @@ class Server:
         answer_max_bytes: int = ANSWER_MAX_BYTES,
     ) -> None:
         self._answer_max_bytes = answer_max_bytes
+        self.url = url
         self._base = url.rstrip("/").removesuffix("/api")
         headers = {"Accept": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
         self._client = httpx.AsyncClient(headers=headers, timeout=TIMEOUT_S, follow_redirects=True, transport=transport)
@@ -112,32 +120,30 @@ def _plain(page: str) -> str:
     """What an error page says: its paragraph, if there is one, without anything that a terminal obeys."""
     found = re.search(r"<p>(.*?)</p>", page, re.DOTALL)
     text = html.unescape(re.sub(r"<[^>]*>", " ", found[1] if found else page))
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:VALUE_MAX_CHARS]
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:WHY_MAX_CHARS]
 
 
-async def asked(
-    tenants: Mapping[str, Loaded], projects: Sequence[str], server: Server, say: Callable[[int, int], None]
-) -> list[Compared]:
+async def asked(tenants: Mapping[str, Loaded], only: Only, server: Server, say: Callable[[int, int], None]) -> Held:
     """See `compared`; closes the server."""
     try:
-        return await compared(tenants, projects, server, say)
+        return await compared(tenants, only, server, say)
     finally:
         await server.close()
 
 
-async def compared(
-    tenants: Mapping[str, Loaded], projects: Sequence[str], server: Server, say: Callable[[int, int], None]
-) -> list[Compared]:
-    """Every graph of every tenant that the server has, too, on the default branch of each project.
+async def compared(tenants: Mapping[str, Loaded], only: Only, server: Server, say: Callable[[int, int], None]) -> Held:
+    """Every graph of every tenant on every branch that is read here, as far as the server has the branch, too.
 
     `say` is told how many of how many are done.  Raises UserError.
     """
     answer = await server.get("tenants")
     there = [one.get("name") for one in answer.body if isinstance(one, dict)] if isinstance(answer.body, list) else []
-    wanted = [(name, loaded, place) for name, loaded in tenants.items() for place in _places(loaded, projects)]
     if missing := [name for name in tenants if name not in there]:
         known = ", ".join(str(name) for name in there) or "none"
         raise UserError(f"the server has no tenant {', '.join(missing)}; it has {known}; choose with --tenant")
+    wanted = [(name, loaded, place) for name, loaded in tenants.items() for place in _places(loaded, only)]
+    if only.branches and not wanted:
+        raise UserError(f"no branch {' or '.join(sorted(only.branches))} is read of any project that is asked for")
     done = 0
 
     async def one(name: str, loaded: Loaded, place: Place) -> Compared:
@@ -151,23 +157,99 @@ async def compared(
     for start in range(0, len(wanted), 10 * AT_ONCE_MAX):
         part = wanted[start : start + 10 * AT_ONCE_MAX]
         found += await asyncio.gather(*(one(*each) for each in part))
+    apart = _unknown(tenants, found)
+    for name, loaded in tenants.items():
+        apart += await _elsewhere(server, name, loaded, only)
+    without = {(one.tenant, one.project, one.branch) for one in apart}
+    return Held([one for one in found if one.where not in without], apart)
+
+
+def _unknown(tenants: Mapping[str, Loaded], found: Sequence[Compared]) -> list[Apart]:
+    """Branches, but for the default ones, of which the server knows no graph."""
+    why: dict[tuple[str, str, str], str] = {}
+    answered = {one.where for one in found if not one.unknown}
+    for one in found:
+        known = one.where in answered
+        if not known and one.place.branch != default_branch(tenants[one.tenant], one.place.project):
+            why[one.where] = f"the server does not know it: {one.unknown}"
+    return [Apart(*branch, text) for branch, text in why.items()]
+
+
+def _known(loaded: Loaded, name: str) -> TenantProject:
+    """Raises UserError."""
+    source = loaded.tenant.find(name)
+    if source is None:
+        raise UserError(f"tenant {loaded.tenant.name}: {loaded.tenant.why_not(name)}")
+    return source
+
+
+def _branches(loaded: Loaded, source: TenantProject) -> list[str]:
+    """Those that are read, the default branch first; of a project of which nothing is read, that one alone."""
+    read = loaded.branches.get(source.project, {})
+    if source.loads and not read:
+        return []
+    return list(dict.fromkeys((default_branch(loaded, source), *read)))
+
+
+def _places(loaded: Loaded, only: Only) -> list[Place]:
+    """Raises UserError."""
+    return [
+        Place(pipeline, source, branch)
+        for source in only.of(loaded)
+        for branch in _branches(loaded, source)
+        if only.names(branch)
+        for pipeline in loaded.layout.pipelines
+    ]
+
+
+async def _elsewhere(server: Server, tenant: str, loaded: Loaded, only: Only) -> list[Apart]:
+    """What has a configuration there alone; what cannot be read here; what the tenant file excludes."""
+    sources = only.of(loaded)
+    unread = {error.project: error.text for error in loaded.unread}
+    at = f"tenant/{quote(tenant)}/project"
+    shown = await asyncio.gather(*(server.get(f"{at}/{quote(_asked(loaded, source))}") for source in sources))
+    found: list[Apart] = []
+    for source, answer in zip(sources, shown, strict=True):
+        whys = dict.fromkeys(loaded.excluded.get(source.project, ()), "the tenant file excludes it")
+        for branch in _told_of(loaded, source, answer):
+            what = "it, but the tenant file excludes it here" if branch in whys else "a branch that is not there here"
+            whys[branch] = f"the server reads {what}"
+        mine = _branches(loaded, source)
+        if not mine:
+            whys[""] = unread.get(source.project, "nothing is read of it")
+        found += [
+            Apart(tenant, source.project, branch, why)
+            for branch, why in whys.items()
+            if branch not in mine and (not branch or only.names(branch))
+        ]
     return found
 
 
-def _places(loaded: Loaded, projects: Sequence[str]) -> list[Place]:
-    """Raises UserError."""
-    if not projects:
-        return places(loaded, None, None, None)
-    return [place for project in projects for place in places(loaded, None, project, None)]
+def _told_of(loaded: Loaded, source: TenantProject, answer: _Answer) -> Iterator[str]:
+    """Branches whose own stanzas for the project the server shows; in what form the answer is does not matter."""
+    said = answer.body.get("configs") if isinstance(answer.body, dict) else None
+    for one in said if isinstance(said, list) else ():
+        place = one.get("source_context") if isinstance(one, dict) else None
+        if not isinstance(place, dict) or not isinstance(place.get("project"), str):
+            continue
+        branch = place.get("branch")
+        if isinstance(branch, str) and _named(loaded, place["project"]) == source.project:
+            yield _plain(branch)
+
+
+def _asked(loaded: Loaded, source: TenantProject) -> str:
+    """The name to ask the server by: host names may only be assumed here."""
+    return source.name if loaded.tenant.find(source.name) else source.project
 
 
 async def _compared(server: Server, tenant: str, loaded: Loaded, place: Place) -> Compared:
     ours = frozen(loaded, place, None)
-    name = place.project.name if loaded.tenant.find(place.project.name) else place.project.project
+    name = _asked(loaded, place.project)
     at = f"tenant/{quote(tenant)}/pipeline/{quote(place.pipeline)}/project/{quote(name)}/branch/{quote(place.branch)}"
     theirs = await server.get(f"{at}/freeze-jobs")
     if theirs.status != httpx.codes.OK or ours.errors:
-        return Compared(tenant, place, 0, tuple(_ends(ours, theirs)))
+        unknown = (theirs.why or "404") if theirs.status == httpx.codes.NOT_FOUND else ""
+        return Compared(tenant, place, 0, tuple(_ends(ours, theirs)), unknown)
     if not isinstance(theirs.body, list):
         return Compared(tenant, place, 0, (Difference("graph", "a list of jobs", type(theirs.body).__name__),))
     optional = {job.name for job in ours.reporters}
@@ -199,50 +281,3 @@ def _ends(ours: FrozenGraph, theirs: _Answer) -> Iterator[Difference]:
     mine = ours.errors[0].text if ours.errors else f"{len(ours.jobs)} jobs"
     other = f"{theirs.status} {theirs.why}".strip() if theirs.status != httpx.codes.OK else f"{len(theirs.body)} jobs"
     yield Difference("graph", mine, other)
-
-
-# --- for people, and as JSON
-
-
-def as_json(found: Sequence[Compared]) -> dict[str, Any]:
-    differing = [one for one in found if one.differences]
-    return {
-        "graphs": len(found),
-        "jobs": sum(one.jobs for one in found),
-        "differing": [
-            {
-                "tenant": one.tenant,
-                "pipeline": one.place.pipeline,
-                "project": one.place.project.project,
-                "branch": one.place.branch,
-                "differences": [{"path": d.path, "ours": d.old, "theirs": d.new} for d in one.differences],
-            }
-            for one in differing
-        ],
-    }
-
-
-def as_text(found: Sequence[Compared], url: str, limit: int) -> Iterator[str]:
-    """Each difference once, with the graphs that have it; then the sentence that counts."""
-    where: dict[tuple[str, str, str], list[str]] = {}
-    for one in found:
-        graph = f"{one.place.pipeline} of {one.place.project.name}@{one.place.branch}"
-        for d in one.differences:
-            where.setdefault((d.path, _short(d.old), _short(d.new)), []).append(f"{one.tenant}: {graph}")
-    shown = list(where.items())[: limit or None]
-    for (path, mine, other), graphs in shown:
-        yield f"{click.style('~', fg='yellow', bold=True)} {click.style(path, bold=True)}  {listed(graphs, 3)}"
-        yield f"    {click.style('here', fg='blue')}   {mine}\n    {click.style('there', fg='blue')}  {other}\n"
-    if left := len(where) - len(shown):
-        yield f"{left:,} more differences are not shown; --limit 0 shows all\n"
-    differing = sum(bool(one.differences) for one in found)
-    what = f"{len(found):,} job graphs and {sum(one.jobs for one in found):,} jobs compared with {url}"
-    good = click.style("all are the same", fg="green", bold=True)
-    yield f"{what}: {click.style(f'{differing:,} graphs differ', fg='red', bold=True) if differing else good}"
-
-
-def _short(value: Any) -> str:
-    if value is None:
-        return "nothing"
-    text = value if isinstance(value, str) and value.isprintable() else json.dumps(value)
-    return text if len(text) <= VALUE_MAX_CHARS else f"{text[: VALUE_MAX_CHARS - 1]}…"

@@ -15,6 +15,7 @@ import msgspec
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
 from headgate.cli.checking import against as beside
+from headgate.cli.checking import held as holding
 from headgate.cli.checking import printing, sarif, since
 from headgate.cli.checking.looking import Told, Wanted, pipelines_of, told
 from headgate.cli.keys.opening import unopenable
@@ -69,6 +70,7 @@ class _Shown(NamedTuple):
     metavar="URL",
     help="Compare the job graphs with those that this running server, Zuul or Headgate, answers with.",
 )
+@click.option("--branch", "branches", multiple=True, help="With --against: compare this branch alone, not all.")
 @click.option("--token", type=click.File(), help="A file with a bearer token, for a server that wants one.")
 @click.option("--json", "json_", is_flag=True, help="As JSON: errors and counts of every tenant.")
 @click.option("--sarif", "sarif_", is_flag=True, help="As SARIF, for editors and forges.")
@@ -81,6 +83,7 @@ def command(
     new_since: str | None,
     fail_on: str,
     against: str | None,
+    branches: tuple[str, ...],
     token: TextIO | None,
     json_: bool,
     sarif_: bool,
@@ -92,9 +95,12 @@ def command(
     """
     if limit < 0 or (json_ and sarif_):
         raise click.UsageError("--limit is a whole number from 0 on, and it is --json or --sarif")
+    if branches and against is None:
+        raise click.UsageError("--branch is for --against; what is wrong is told of every branch")
     try:
         if against is not None:
-            sys.exit(_against(given, projects, against, token.readline().strip() if token else "", limit, json_))
+            server = beside.Server(against, token.readline().strip() if token else "")
+            sys.exit(_against(given, beside.Only(projects, branches), server, limit, json_))
         found = _looked(given, work_trees, Wanted(projects, only), new_since)
     except ConfigErrors as refused:
         found = {"": _refused(refused.errors, _texts(given))}
@@ -103,23 +109,25 @@ def command(
     _show(found, _Shown(json_, sarif_, limit, fail_on))
 
 
-def _against(given: Given, projects: Sequence[str], url: str, token: str, limit: int, json_: bool) -> int:
+def _against(given: Given, only: beside.Only, server: beside.Server, limit: int, json_: bool) -> int:
     """The exit status.  Raises ConfigErrors for the tenant file, UserError."""
     tenants = given.load().tenants
-    having = {n: one for n, one in tenants.items() if all(one.tenant.find(project) for project in projects)} or tenants
+    having = {n: one for n, one in tenants.items() if all(one.tenant.find(name) for name in only.projects)} or tenants
     counted = sys.stderr.isatty()
 
     def say(done: int, of: int) -> None:
         if counted:
             click.echo(f"\r{done:,} of {of:,} graphs{'' if done < of else chr(10)}", nl=False, err=True)
 
-    found = asyncio.run(beside.asked(having, projects, beside.Server(url, token), say))
+    held = asyncio.run(beside.asked(having, only, server, say))
     if json_:
-        click.echo(plain_json(msgspec.json.format(msgspec.json.encode(beside.as_json(found))).decode()))
+        click.echo(plain_json(msgspec.json.format(msgspec.json.encode(holding.as_json(held))).decode()))
     else:
-        for block in beside.as_text(found, url, limit):
+        for block in holding.as_text(held, server.url, limit):
             click.echo(block)
-    return int(any(one.differences for one in found))
+    if held.apart and not held.graphs:
+        raise UserError(f"{server.url}: nothing could be compared")
+    return int(any(one.differences for one in held.graphs))
 
 
 def _looked(given: Given, work_trees: Sequence[str], wanted: Wanted, new_since: str | None) -> dict[str, Told]:

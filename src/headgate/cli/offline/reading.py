@@ -6,7 +6,7 @@ import asyncio
 import gc
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,8 @@ class Loaded:
     layout: Layout
     unread: tuple[ConfigError, ...] = ()
     """Projects of which nothing could be read, secrets that cannot be opened."""
+    excluded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """project -> branches of which nothing is read, as the tenant file says"""
 
     @property
     def errors(self) -> tuple[ConfigError, ...]:
@@ -64,7 +66,8 @@ class Loaded:
         source, most = self.layout.source, self.layout.budgets
         again = {name: parse_branches(source(name), found, most) for name, found in proposed.items()}
         parsed = {**self.branches, **{name: {**self.branches.get(name, {}), **found} for name, found in again.items()}}
-        return Loaded(self.tenant, files, parsed, exchanged(self.layout, again, keep=True), self.unread)
+        layout = exchanged(self.layout, again, keep=True)
+        return Loaded(self.tenant, files, parsed, layout, self.unread, self.excluded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +226,11 @@ def _loaded(tenant: Tenant, found: Sequence[Files | str], budgets: Budgets) -> L
     """`found`, one a project: its files, or why there are none."""
     files: dict[str, Files] = {}
     unread: list[ConfigError] = []
+    excluded: dict[str, tuple[str, ...]] = {}
     for source, one in zip(tenant.projects, found, strict=True):
-        files[source.project] = {} if isinstance(one, str) else {b: f for b, f in one.items() if included(source, b)}
+        there = {} if isinstance(one, str) else one
+        files[source.project] = {branch: texts for branch, texts in there.items() if included(source, branch)}
+        excluded[source.project] = tuple(branch for branch in there if branch not in files[source.project])
         if not source.loads:
             continue
         if isinstance(one, str):
@@ -240,4 +246,4 @@ def _loaded(tenant: Tenant, found: Sequence[Files | str], budgets: Budgets) -> L
 
     names = [source.project for source in tenant.projects]
     branches = dict(zip(names, spread(parse, tenant.projects), strict=True))
-    return Loaded(tenant, files, branches, build_layout(tenant, branches, budgets), tuple(unread))
+    return Loaded(tenant, files, branches, build_layout(tenant, branches, budgets), tuple(unread), excluded)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import shutil
 
 import click
 import httpx
 import pytest
 
 from headgate.base.errors import UserError
-from headgate.cli.checking.against import Server, as_json, as_text, asked
+from headgate.cli.checking.against import Only, Server, asked
+from headgate.cli.checking.held import as_json, as_text
 from headgate.cli.offline.reading import Given
 
 APP = """
@@ -121,15 +123,20 @@ TENANTS = """
         config-projects: [ops]
         untrusted-projects: [app, lib]
 """
+ONLY = Only()
 
 
 @pytest.fixture
 def compare(offline):
     """Ask a server that has these answers (a number is a status); every other graph is empty."""
 
-    def make(answers, app=APP, projects=(), token=""):
-        made = offline(app=app, tenants=TENANTS)
+    def make(answers, app=APP, only=ONLY, token="", more=None, tenants=TENANTS, gone=()):
+        made = offline(app=app, tenants=tenants)
+        for name in gone:
+            shutil.rmtree(made.repos / "hub" / name)
         tenants = Given(None, made.root / "tenants.yaml", made.repos, None).load().tenants
+        if more is not None:
+            tenants = {name: one.with_files(more) for name, one in tenants.items()}
         asked_for = []
 
         def answer(request):
@@ -141,13 +148,13 @@ def compare(offline):
             return httpx.Response(200, content=found if isinstance(found, bytes) else json.dumps(found).encode())
 
         server = Server("https://zuul.example/api/", token, httpx.MockTransport(answer))
-        return asyncio.run(asked(tenants, projects, server, lambda done, of: None)), asked_for
+        return asyncio.run(asked(tenants, only, server, lambda done, of: None)), asked_for
 
     return make
 
 
 def differences(found):
-    return [(d.path, d.old, d.new) for one in found for d in one.differences]
+    return [(d.path, d.old, d.new) for one in found.graphs for d in one.differences]
 
 
 def changed(path, **new):
@@ -163,7 +170,7 @@ JOBS = "tenant/acme/pipeline/check/project/app/branch/master/freeze-jobs"
 def test_the_same_graphs_are_the_same(compare):
     found, _ = compare(ANSWERS)
     assert differences(found) == []
-    assert (len(found), sum(one.jobs for one in found)) == (6, 2)
+    assert (len(found.graphs), sum(one.jobs for one in found.graphs)) == (6, 2)
     assert "all are the same" in list(as_text(found, "there", 30))[-1]
 
 
@@ -241,8 +248,8 @@ def test_what_cannot_be_asked_is_said(compare, answers, said):
 
 
 def test_only_projects_that_are_wanted_are_asked_for(compare):
-    found, requests = compare(ANSWERS, projects=("lib",), token="secret")
-    assert len(found) == 2 and {r.headers["authorization"] for r in requests} == {"Bearer secret"}
+    found, requests = compare(ANSWERS, only=Only(("lib",)), token="secret")
+    assert len(found.graphs) == 2 and {r.headers["authorization"] for r in requests} == {"Bearer secret"}
 
 
 def test_one_difference_of_many_graphs_is_told_once(compare):
@@ -254,7 +261,7 @@ def test_one_difference_of_many_graphs_is_told_once(compare):
     found, _ = compare(answers, app=app)
     shown = click.unstyle("\n".join(as_text(found, "https://zuul.example", 30)))
     assert shown.count("unit.timeout") == 1 and "acme: check of app@master, acme: gate of app@master" in shown
-    assert "6 job graphs and 4 jobs compared with https://zuul.example: 2 graphs differ" in shown
+    assert "6 job graphs of 3 branches and 4 jobs compared with https://zuul.example: 2 graphs differ" in shown
     whole = as_json(found)
     assert whole["graphs"] == 6 and [one["pipeline"] for one in whole["differing"]] == ["check", "gate"]
     assert whole["differing"][0]["differences"] == [{"path": "unit.timeout", "ours": 600, "theirs": 60}]
@@ -284,4 +291,69 @@ async def test_an_endless_answer_is_cut():
     transport = httpx.MockTransport(lambda request: httpx.Response(200, content=endless()))
     server = Server("https://zuul.example", "", transport, answer_max_bytes=5_000)
     with pytest.raises(UserError, match="the answer has more than 5 kB"):
-        await asked({}, (), server, lambda done, of: None)
+        await asked({}, ONLY, server, lambda done, of: None)
+
+
+STABLE_JOBS = "tenant/acme/pipeline/check/project/app/branch/stable/freeze-jobs"
+GATE_JOBS = STABLE_JOBS.replace("check", "gate")
+ON_STABLE = "- project: {check: {jobs: [noop]}}\n"
+
+
+def apart(found):
+    return [(one.project, one.branch, one.why) for one in found.apart]
+
+
+def test_every_branch_is_compared(compare):
+    more = {"hub/app": {"stable": {"zuul.yaml": ON_STABLE}}}
+    answers = {**ANSWERS, STABLE_JOBS: [{"name": "noop", "dependencies": []}]}
+    answers[STABLE_JOBS.replace("freeze-jobs", "freeze-job/noop")] = {"job": "noop"}
+    found, _ = compare(answers, more=more)
+    assert (differences(found), apart(found), len(found.graphs)) == ([], [], 8)
+    found, _ = compare({**answers, STABLE_JOBS: []}, more=more)
+    assert differences(found) == [("noop", "runs", None)]
+    assert "check of app@stable" in "\n".join(as_text(found, "there", 30))
+    found, _ = compare({**answers, STABLE_JOBS: []}, more=more, only=Only((), ("master",)))
+    assert (differences(found), len(found.graphs)) == ([], 6)
+
+
+def test_a_branch_that_the_server_does_not_know_is_told_and_not_compared(compare):
+    more = {"hub/app": {"stable": {"zuul.yaml": ON_STABLE}}}
+    found, _ = compare({**ANSWERS, STABLE_JOBS: 404, GATE_JOBS: 404}, more=more)
+    assert (differences(found), len(found.graphs)) == ([], 6)
+    assert apart(found) == [("hub/app", "stable", "the server does not know it: no")]
+    said = click.unstyle("\n".join(as_text(found, "there", 30)))
+    assert "not compared  acme: hub/app@stable\n    the server does not know it: no" in said
+    assert said.endswith("all are the same; 1 not compared, see above")
+    assert as_json(found)["not_compared"] == [
+        {"tenant": "acme", "project": "hub/app", "branch": "stable", "why": "the server does not know it: no"}
+    ]
+
+
+def test_a_pipeline_that_the_server_does_not_know_is_a_difference_on_every_branch(compare):
+    more = {"hub/app": {"stable": {"zuul.yaml": ON_STABLE}}}
+    found, _ = compare({**ANSWERS, JOBS: 404, STABLE_JOBS: 404}, more=more)
+    assert differences(found) == [("graph", "2 jobs", "404 no"), ("graph", "1 jobs", "404 no")]
+    assert apart(found) == []
+
+
+def test_what_only_the_server_reads_and_what_cannot_be_read_here_is_told(compare):
+    def own(branch, project="app"):
+        return {"source_context": {"project": project, "branch": branch, "path": "zuul.yaml"}, "pipelines": []}
+
+    shown = {"configs": [own("master"), own("old"), own("gone", "ops"), own("out"), {"source_context": None}, 3]}
+    tenants = TENANTS.replace("[app, lib]", "[app: {exclude-branches: out}, lib]")
+    found, _ = compare({**ANSWERS, "tenant/acme/project/app": shown}, tenants=tenants, gone=["lib"])
+    assert [(project, branch) for project, branch, _ in apart(found)] == [
+        ("hub/app", "old"),
+        ("hub/app", "out"),
+        ("hub/lib", ""),
+    ]
+    whys = [why for *_, why in apart(found)]
+    assert whys[0] == "the server reads a branch that is not there here" and "hub/lib" in whys[2]
+
+
+def test_nothing_to_compare_is_no_good_news(compare, offline):
+    with pytest.raises(UserError, match="no branch old is read of any project"):
+        compare(ANSWERS, only=Only((), ("old",)))
+    done = offline().run("check", "--branch", "master")
+    assert done.exit_code == 2 and "--branch is for --against" in done.stderr
