@@ -166,3 +166,49 @@ async def test_a_semaphore_with_resources_first_is_taken_by_the_executor(
         assert held == [1]
         entry = await store.get(place.path)
         assert entry is not None and place.decode(entry.value).holders == ()
+
+
+RIPPLING = """
+- pipeline:
+    name: again
+    manager: independent
+    trigger:
+      zuul:
+        - event: parent-change-enqueued
+          pipeline: gate
+    success:
+      local: {}
+
+- pipeline:
+    name: afresh
+    manager: independent
+    trigger:
+      zuul:
+        - event: project-change-merged
+    success:
+      local: {}
+
+- project:
+    name: ^code/.*
+    again:
+      jobs: [unit]
+    afresh:
+      jobs: [unit]
+"""
+
+
+async def test_what_happens_to_one_change_has_others_tested(tmp_path: Path, repositories: Repositories) -> None:
+    repositories.create("rippling", {"zuul.yaml": PIPELINES + RIPPLING, "jobs/unit": "#!/bin/sh\n"})
+    tenants = TENANTS.replace("- config\n", "- rippling\n")
+    async with gate(tmp_path, repositories.hub, MemoryBackend(), tenants) as running:
+        repositories.propose("code/lib", "base", {"base": "x\n"})
+        repositories.propose("code/lib", "open", {"open": "x\n"})
+        repositories.propose("code/api", "user", {"user": "x\n"}, "Use it\n\nDepends-On: code/lib/master/base")
+        for topic in ("base", "open", "user"):
+            await running.history.result_of(topic, "check")
+        assert {one.pipeline for one in running.history.finished.values()} == {"check"}
+        repositories.approve("code/lib", "base")
+        assert (await running.history.result_of("user", "again")).result == "SUCCESS"
+        assert (await running.history.result_of("open", "afresh")).result == "SUCCESS"
+        heard = {(one.pipeline, one.change.topic) for one in running.history.finished.values()}
+        assert not heard & {("again", "open"), ("again", "base"), ("afresh", "base"), ("afresh", "user")}

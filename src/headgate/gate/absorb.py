@@ -16,6 +16,7 @@ from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Phase, Qu
 from headgate.gate.readiness import guarded, needed_by, needs, unfit
 from headgate.gate.report import knows
 from headgate.gate.returned.shape import checked
+from headgate.gate.ripples import rippled
 from headgate.gate.start import abandon, run
 from headgate.gate.work import (
     Answer,
@@ -36,6 +37,8 @@ from headgate.gate.work import (
 def absorb(state: State, event: TriggerEvent | Answer | Managed, world: World, asked: list[Action]) -> State:
     """The state once `event` is known; absorbed twice is as absorbed once."""
     match event:
+        case TriggerEvent() if event.kind.ripples:
+            return rippled(state, event, world, asked)
         case TriggerEvent():
             return triggered(state, event, world, asked)
         case MergeAnswer() | LandAnswer() | BuildEnded() | BuildPaused() | BuildFailing():

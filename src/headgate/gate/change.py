@@ -15,6 +15,15 @@ class EventKind(StrEnum):
     APPROVED = "change-approved"
     ABANDONED = "change-abandoned"
     REF_UPDATED = "ref-updated"
+    PARENT_ENQUEUED = "parent-change-enqueued"
+    """A change came into a pipeline: concerns those that need it."""
+    PROJECT_MERGED = "project-change-merged"
+    """A change landed from a pipeline: concerns the open ones of its project."""
+
+    @property
+    def ripples(self) -> bool:
+        """Does it concern other changes than the one it happened to?"""
+        return self in (EventKind.PARENT_ENQUEUED, EventKind.PROJECT_MERGED)
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
@@ -85,6 +94,15 @@ class TriggerEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """Milliseconds since the epoch, UTC, when it was seen."""
     fresh: bool = False
     """It is proposed, and was not before in any patchset."""
+    pipeline: str = ""
+    """Where it happened, of what happens in a pipeline."""
+
+
+class Tell(msgspec.Struct, frozen=True):
+    """Wanted of the world: the pipeline hears of this."""
+
+    pipeline: str
+    event: TriggerEvent
 
 
 def whose(event: TriggerEvent) -> str:

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from headgate.base.ids import derived
 from headgate.config.model import FrozenGraph, Pipeline, TriggerFilter
 from headgate.config.patterns import may_match
-from headgate.gate.change import Change, TriggerEvent
+from headgate.config.reading.check import as_list
+from headgate.gate.change import Change, EventKind, Tell, TriggerEvent
 from headgate.gate.leave import leave
 from headgate.gate.model import (
     Action,
@@ -205,6 +206,8 @@ def _refuse(
 
 
 ZEROS = "0" * 40
+ZUUL = "zuul"
+"""The connection of what happens in pipelines."""
 
 
 def triggers(pipeline: Pipeline, event: TriggerEvent) -> bool:
@@ -213,6 +216,9 @@ def triggers(pipeline: Pipeline, event: TriggerEvent) -> bool:
 
 def _matches(filter: TriggerFilter, event: TriggerEvent) -> bool:
     change = event.change
+    if event.kind.ripples:
+        named = as_list(filter.more.get("pipeline")) if event.kind is EventKind.PARENT_ENQUEUED else []
+        return filter.connection == ZUUL and event.kind in filter.events and (not named or event.pipeline in named)
     if filter.connection != change.connection or event.kind not in filter.events:
         return False
     if filter.ignore_deletes and not change.is_change and change.commit == ZEROS:
@@ -220,6 +226,14 @@ def _matches(filter: TriggerFilter, event: TriggerEvent) -> bool:
     if filter.branches and not may_match(filter.branches, change.branch):
         return False
     return not filter.refs or may_match(filter.refs, change.ref)
+
+
+def heard(kind: EventKind, item: Item, world: World) -> Iterator[Action]:
+    """Tell the pipelines that are triggered by it of what happened to the item here."""
+    if item.change.is_change:
+        id = derived(item.id, kind, world.pipeline.name)
+        event = TriggerEvent(kind, item.change, id, world.now_ms, pipeline=world.pipeline.name)
+        yield from (Tell(name, event) for name, other in world.pipelines.items() if triggers(other, event))
 
 
 def foreign(pipeline: Pipeline, change: Change) -> bool:
@@ -239,9 +253,11 @@ def too_many(state: State, ahead: tuple[Change, ...], world: World) -> str:
 def concluded(before: State, after: State, asked: list[Action], world: World) -> State:
     """At the end of a turn, to be settled once more: who came in is told so and leaves the pipelines this one
     supersedes; who succeeded has its reporter jobs run; failures in a row are counted, and may be the last."""
-    for action in asked:
+    for action in list(asked):
         if isinstance(action, Record) and action.result == "SUCCESS":
             after = _with_epilogue(after, action.item)
+            landed = action.item.buildset is not None and action.item.buildset.landing
+            asked.extend(heard(EventKind.PROJECT_MERGED, action.item, world) if landed else ())
     after = readmitted(after, world, asked)
     known = {(item.change.key, item.change.commit) for _, item in before.items() if item.live}
     for _, item in list(after.items()):
@@ -275,6 +291,7 @@ def _with_epilogue(state: State, item: Item) -> State:
 
 def _entered(item: Item, world: World) -> Iterator[Action]:
     change, pipeline = item.change, world.pipeline
+    yield from heard(EventKind.PARENT_ENQUEUED, item, world)
     if announces(change, world):
         note = filled(pipeline.enqueue_message, item, world) or f"Enqueued in {pipeline.name}."
         work = ReportRequest(change=change, pipeline=pipeline.name, note=note)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from headgate.config.dynamic import Asked, Judgement
 from headgate.config.model import ConfigError, FrozenGraph, FrozenJob, Pipeline
-from headgate.gate.change import Change, Standing
+from headgate.gate.change import Change, Standing, Tell
 from headgate.gate.closing import Closing
 from headgate.gate.returned.shape import NOTHING, Returned, checked
 from headgate.gate.returned.values import Unfit
@@ -59,8 +59,7 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """It came to its pause: the jobs that depend on it may start."""
     resumed: bool = False
     """They have ended, and it was asked to go on."""
-    pre_fail: bool = False
-    """It runs still, and will fail."""
+    pre_fail: bool = False  # it runs still, and will fail
 
     @property
     def failed(self) -> bool:
@@ -307,6 +306,8 @@ class World:
     """Semaphore -> who waits for a place, in this pipeline and in others; each goes before those with later tickets."""
     closings: tuple[Closing, ...] = ()
     """What people closed."""
+    pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
+    """The tenant's, which may be triggered by what happens in this one."""
 
     @property
     def dependent(self) -> bool:
@@ -396,4 +397,4 @@ class Supersede:
     key: str
 
 
-Action = Merge | Run | Land | Report | Cancel | Resume | Record | Supersede
+Action = Merge | Run | Land | Report | Cancel | Resume | Record | Supersede | Tell

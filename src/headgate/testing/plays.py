@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from dataclasses import replace as replace_dataclass
 
 from msgspec.structs import replace
 
 from headgate.config.dynamic import Asked, Judgement
 from headgate.config.model import ConfigError, FrozenGraph, FrozenJob, Pipeline, TriggerFilter, Window
 from headgate.gate.absorb import absorb
-from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
+from headgate.gate.change import Change, EventKind, Standing, Tell, TriggerEvent
 from headgate.gate.closing import Closing
 from headgate.gate.decide import settle
 from headgate.gate.enqueue import concluded
@@ -148,6 +149,10 @@ class Play:
         self.landing: dict[str, Land] = {}
         self.reports: list[Report] = []
         self.resumed: list[str] = []
+        self.pipelines: dict[str, Pipeline] = {}
+        """Those that may be triggered by what happens in this one."""
+        self.told: list[tuple[str, TriggerEvent]] = []
+        """(pipeline, what it is to hear)"""
         self.superseded: list[tuple[str, str]] = []
         """(pipeline, key of the change that is to leave it)"""
         self.ended: dict[str, str] = {}
@@ -300,7 +305,8 @@ class Play:
     def world(self) -> World:
         layouts, now_ms = PlayLayouts(self.layout, self.contents, self.waits), self._clock
         more = (self.state.disabled, *self.most, self.waiters, self.closings)
-        return World("t", self.pipeline, layouts, self.standings, now_ms, "http://h", self.held, *more)
+        world = World("t", self.pipeline, layouts, self.standings, now_ms, "http://h", self.held, *more)
+        return replace_dataclass(world, pipelines=self.pipelines)
 
     @property
     def queue(self) -> list[str]:
@@ -342,6 +348,8 @@ class Play:
                 self.merging.pop(id, None)
             case Resume(id):
                 self.resumed.append(self.running[id].spec.job.name)
+            case Tell(pipeline, event):
+                self.told.append((pipeline, event))
             case Supersede(pipeline, key):
                 self.superseded.append((pipeline, key))
             case Record(item, result, message):

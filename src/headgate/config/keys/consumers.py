@@ -66,6 +66,8 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
     "git require": {"gate": "approved open current-patchset"},
     "git reporter": {"config/kinds": "note", "gate": "land=lands"},
     "queue reporter": {"services/scheduler": "queue ttl"},
+    "zuul trigger": {"gate": "event=events pipeline"},
+    "zuul reporter": {},
     "timer trigger": {"services/scheduler": "time"},
     "tenant": {
         "config": (

@@ -282,12 +282,22 @@ DRIVERS: dict[str, Driver] = {
     ),
     "zuul": Driver(
         trigger={
-            "event": _event("parent-change-enqueued", "project-change-merged", "image-build", "image-validate"),
-            "pipeline": Key(_TEXTS),
+            "event": Key(
+                many(
+                    words(
+                        "parent-change-enqueued",
+                        "project-change-merged",
+                        "image-build",
+                        "image-validate",
+                        idle={"image-build": NO_IMAGES, "image-validate": NO_IMAGES},
+                    )
+                ),
+                required=True,
+            ),
+            "pipeline": Key(_TEXTS, "all", "where the parent was enqueued"),
             "debug": Key(flag, "false", idle=_UNTOLD),
         },
         require=None,
-        idle="nothing is triggered by what pipelines do",
         reporter={"image-built": Key(flag, idle=NO_IMAGES), "image-validated": Key(flag, idle=NO_IMAGES)},
     ),
     "smtp": Driver(None, None, {"to": Key(text), "from": Key(text), "subject": Key(text)}, idle=_FORGE),

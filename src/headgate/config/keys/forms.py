@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from headgate.config.reading.check import Check, Key, Keys, Schema, Spot, many, show, text, word
+from headgate.config.reading.check import idle as no_effect
 from headgate.config.reading.source import UNKNOWN_WORD, Wrong, nearest
 from headgate.queueing.lanes import QUEUE_NAME
 
@@ -27,14 +29,17 @@ def _queue_wrong(value: Any, spot: Spot) -> None:
         raise spot.wrong(f"must be 1 to 50 letters, digits, dots, hyphens or underscores, not {show(value)}")
 
 
-def words(*known: str) -> Check:
-    """Text; one that is none of these does nothing, and is only warned of."""
+def words(*known: str, idle: Mapping[str, str] | None = None) -> Check:
+    """Text; one that is none of these does nothing, and is only warned of, as is one of those that are `idle`: word ->
+    why it does nothing."""
 
     def see(value: Any, spot: Spot) -> None:
         text.see(value, spot)
         if value not in known:
             wrong = f"{spot.what}: {value!r} is not known{nearest(value, known)}"
             spot.warnings.append(Wrong(wrong, spot.line, UNKNOWN_WORD, "warning"))
+        elif idle and value in idle:
+            spot.warnings.append(no_effect(f"{spot.what} {value!r}", idle[value], spot.line))
 
     def schema() -> Schema:
         return {"anyOf": [{"enum": list(known)}, text.schema()]}

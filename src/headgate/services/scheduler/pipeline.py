@@ -293,6 +293,7 @@ class PipelineRunner:
             disabled=self._state.disabled,
             dependencies_max=layouts.tenant.max_dependencies,
             changes_max=layouts.tenant.max_changes_per_pipeline,
+            pipelines=pipelines,
             closings=state_of(self._context, self.tenant).closings,
         )
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from headgate.base.ids import fresh
 from headgate.config.model import FrozenJob
-from headgate.gate.change import Change, Standing
+from headgate.gate.change import Change, Standing, Tell
 from headgate.gate.model import Action, Cancel, Item, Land, Merge, Record, Report, Resume, Run, State, Supersede
 from headgate.gate.report import artifacts_of
 from headgate.gate.work import Dequeue
@@ -154,6 +154,8 @@ class Turn:
                     check, ops = remember(self.map, self.mirror, standing, fresh())
                     piece.checks.append(check)
                     piece.ops += ops
+            case Tell(pipeline, event):
+                told.append(Piece(self.map.events.tenant(self.tenant).pipelines(pipeline).trigger.stream.append(event)))
             case Supersede(pipeline, key):
                 other = self.map.events.tenant(self.tenant).pipelines(pipeline).management
                 told.append(Piece(other.stream.append(ForPipeline(pipeline, Dequeue(key)))))

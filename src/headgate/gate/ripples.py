@@ -1,0 +1,30 @@
+"""What happens to one change and has others enqueued: the triggers of the driver `zuul` (gating-behaviour §2)."""
+
+from __future__ import annotations
+
+from headgate.base.ids import derived
+from headgate.gate.change import Change, EventKind, TriggerEvent
+from headgate.gate.enqueue import enqueue, triggers
+from headgate.gate.model import Action, State, World
+from headgate.gate.readiness import needed_by, needs
+
+ENQUEUED_MAX = 500
+"""Changes that one event has enqueued: the first, by their keys."""
+
+
+def rippled(state: State, event: TriggerEvent, world: World, asked: list[Action]) -> State:
+    """With the open changes that the event concerns, in a pipeline that it triggers."""
+    for change in _concerned(event, world) if triggers(world.pipeline, event) else ():
+        state = enqueue(state, change, derived(event.id, change.key), world, asked)
+    return state
+
+
+def _concerned(event: TriggerEvent, world: World) -> list[Change]:
+    own = event.change
+    if event.kind is EventKind.PARENT_ENQUEUED:
+        ours = {change.key for change in needs(own, world).changes}  # they would have each other enqueued for ever
+        found = [change for change in needed_by(own.key, world) if change.key not in ours]
+    else:
+        every = (s.change for s in world.standings.values() if s.open and s.change.project == own.project)
+        found = [change for change in every if change.key != own.key]
+    return sorted(found, key=lambda change: change.key)[:ENQUEUED_MAX]

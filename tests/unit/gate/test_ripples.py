@@ -1,0 +1,90 @@
+"""What happens to one change has others enqueued: pipelines with triggers of the driver `zuul`."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from headgate.config.model import Pipeline, TriggerFilter
+from headgate.gate.change import EventKind, TriggerEvent
+from headgate.testing.plays import Play
+
+
+def listening(name: str, event: str, **more: object) -> dict[str, Pipeline]:
+    filters = (TriggerFilter("zuul", (event,), more=dict(more)),)
+    return {name: Pipeline(name=name, manager="independent", triggers=filters)}
+
+
+def heard(play: Play) -> list[tuple[str, str, str]]:
+    """(pipeline, event, change)"""
+    return [(pipeline, event.kind.value, event.change.topic) for pipeline, event in play.told]
+
+
+def test_a_pipeline_hears_of_what_came_into_another_once() -> None:
+    play = Play()
+    play.pipelines = {
+        **listening("check", "parent-change-enqueued"),
+        **listening("of-gate", "parent-change-enqueued", pipeline="gate"),
+        **listening("of-others", "parent-change-enqueued", pipeline=["review", "post"]),
+        **listening("merged", "project-change-merged"),
+    }
+    play.approve("A")
+    play.merges()
+    assert heard(play) == [("check", "parent-change-enqueued", "A"), ("of-gate", "parent-change-enqueued", "A")]
+
+
+def test_a_pipeline_hears_of_what_landed_and_of_nothing_else_that_ended() -> None:
+    play = Play()
+    play.pipelines = listening("check", "project-change-merged")
+    play.approve("A", "B")
+    play.merges()
+    play.fails("B")
+    play.passes("A")
+    assert play.told == []
+    play.lands("A")
+    assert heard(play) == [("check", "project-change-merged", "A")]
+
+
+def checking(event: str) -> Play:
+    play = Play(manager="independent")
+    (named,) = listening("gate", event).values()
+    play.pipeline = replace(play.pipeline, triggers=named.triggers)
+    return play
+
+
+def happens(play: Play, kind: EventKind, name: str, pipeline: str = "") -> None:
+    play.act(TriggerEvent(kind, play._standing(name).change, f"{kind} {name}", pipeline=pipeline))
+
+
+def test_those_that_need_it_are_enqueued() -> None:
+    play = checking("parent-change-enqueued")
+    for change in (play.change("A"), play.change("B", "A"), play.change("C")):
+        play.propose(change)
+    happens(play, EventKind.PARENT_ENQUEUED, "A")
+    live = [item.change.topic for _, item in play.state.items() if item.live]
+    assert live == ["B"]
+
+
+def test_changes_that_need_each_other_do_not_have_each_other_enqueued() -> None:
+    play = checking("parent-change-enqueued")
+    for change in (play.change("A", "B"), play.change("B", "A")):
+        play.propose(change)
+    happens(play, EventKind.PARENT_ENQUEUED, "A")
+    assert play.queue == []
+
+
+def test_open_changes_of_the_project_are_enqueued_when_one_lands() -> None:
+    play = checking("project-change-merged")
+    for change in (play.change("A"), play.change("B"), play.change("C", project="other"), play.change("D")):
+        play.propose(change)
+    play.abandon("D")
+    play.pushes("A")
+    happens(play, EventKind.PROJECT_MERGED, "A")
+    assert play.queue == ["B"]
+
+
+def test_who_is_not_triggered_takes_no_notice() -> None:
+    play = checking("project-change-merged")
+    for change in (play.change("A"), play.change("B", "A")):
+        play.propose(change)
+    happens(play, EventKind.PARENT_ENQUEUED, "A")
+    assert play.queue == []
