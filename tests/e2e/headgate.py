@@ -60,7 +60,8 @@ class Headgate:
         with open(self.log, "ab") as out:
             command = [sys.executable, "-c", MAIN, "run", "--config", "headgate.conf"]
             environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-            self.process = subprocess.Popen(command, cwd=self.root, stdout=out, stderr=out, env=environment)
+            streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
+            self.process = subprocess.Popen(command, cwd=self.root, env=environment, **streams)  # type: ignore[call-overload]
 
         def address() -> str:
             assert self.process is not None and self.process.poll() is None, self.log.read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -126,7 +127,7 @@ def test_configuration_is_read_anew(headgate: Headgate) -> None:
     def reconfigure(*projects: str) -> Said:
         return say(headgate, "reconfigure", "--url", headgate.url, *projects)
 
-    assert reconfigure() == (0, "Read anew: all projects of example.\n")
+    assert reconfigure("--tenant", "example") == (0, "Read anew: all projects of example.\n")
     assert reconfigure("code/api", "config") == (0, "Read anew: code/api, config.\n")
     status, said = reconfigure("code/nothing")
     assert status == 1 and said.endswith("tenant example has no project 'code/nothing'\n")
@@ -136,6 +137,34 @@ def test_configuration_is_read_anew(headgate: Headgate) -> None:
     assert status == 1 and "git.example/code/api cannot be read: " in said, said
     hidden.rename(headgate.repositories.hub / "code" / "api")
     assert reconfigure("code/api")[0] == 0
+
+
+def test_the_tenant_file_is_read_anew(headgate: Headgate) -> None:
+    def reconfigure(*words: str) -> Said:
+        return say(headgate, "reconfigure", "--url", headgate.url, *words)
+
+    def knows(project: str) -> bool:
+        return any(one["name"] == project for one in headgate.get("/api/tenant/example/projects"))
+
+    assert reconfigure() == (0, "The tenant file was read anew: no tenant has changed.\n")
+    file = headgate.root / "tenants.yaml"
+    before = file.read_text()
+    headgate.repositories.create("code/new", {"README": "new\n"})
+    file.write_text(before.replace("- code/lib", "- code/lib\n          - code/new"))
+    assert reconfigure("--full") == (0, "The tenant file was read anew: changed: example.\n")
+    commit = headgate.repositories.propose("code/new", "one", {"a": "x\n"})
+    wait_for("it is checked", lambda: headgate.repositories.note("code/new", commit))
+    file.write_text("- tenant: [")
+    status, said = reconfigure()
+    assert status == 1 and "everything goes on as before" in said and "tenants.yaml" in said
+    (trouble,) = headgate.get("/api/tenant/example/status")["troubles"]
+    assert trouble["project"] == "the tenant file" and knows("code/new")
+    file.write_text(before)
+    assert headgate.process is not None
+    headgate.process.send_signal(signal.SIGHUP)
+    wait_for("the project is gone", lambda: not knows("code/new"))
+    assert headgate.get("/api/tenant/example/status")["troubles"] == []
+    assert reconfigure("--full", "code/api")[0] == 1
 
 
 def test_nobody_answers(headgate: Headgate) -> None:

@@ -105,14 +105,23 @@ def promote(
 @_url
 @_tenant
 @_reason
+@click.option("--full", is_flag=True, help="With the configuration of every project of every tenant.")
 @click.argument("projects", nargs=-1)
 def reconfigure(
-    config: str | None, url: str | None, tenant: str | None, reason: str, projects: tuple[str, ...]
+    config: str | None, url: str | None, tenant: str | None, reason: str, full: bool, projects: tuple[str, ...]
 ) -> None:
-    """Read the configuration of PROJECTS anew, of all when none is named.
+    """Read the tenant file anew; or, of one tenant, the configuration of PROJECTS.
 
-    What is pushed is read by itself: this is for when you doubt it."""
+    Tenants and projects that the file names now come, and others go, on every process.  A file that is broken is
+    refused, and everything goes on as before.  With --tenant, or with PROJECTS, their configuration is read (of all
+    when none is named), and not the tenant file.  What is pushed is read by itself: this is for when you doubt it."""
     at = pages(config, url)
+    if full and (tenant is not None or projects):
+        raise UserError("--full is of every tenant: leave out --tenant and PROJECTS")
+    if tenant is None and not projects:
+        said = at.post("/api/reconfigure", {"full": full, "reason": reason})["text"]
+        click.echo(f"The tenant file was read anew: {said}.")
+        return
     chosen = at.tenant(tenant)
     at.post(f"{at.of(chosen)}/reconfigure", {"projects": list(projects), "reason": reason})
     click.echo(f"Read anew: {', '.join(projects) or f'all projects of {chosen}'}.")

@@ -16,6 +16,7 @@ from headgate.map.records import (
     Postings,
     Quarantined,
     Raw,
+    ReadAnew,
 )
 from headgate.map.tree import Dir, place, union
 from headgate.recipes.requests import Request, RequestPlaces
@@ -48,6 +49,20 @@ class ManagementQueue(Dir):
     @cached_property
     def stream(self) -> Stream[Management]:
         return Stream(self.queue.path, self.data.path, union(Management))
+
+
+class SystemQueue(Dir):
+    """What people ask of the whole."""
+
+    queue = place(
+        StreamEntry, "The order of what is asked; each names its body.", by="web, cli, scheduler", node="sequence"
+    )
+    data = place(ReadAnew, "What is asked.", by="web, cli, scheduler", node="keyed")
+    election = place(Empty, "Who does it.", by="scheduler", node="lock")
+
+    @cached_property
+    def stream(self) -> Stream[ReadAnew]:
+        return Stream(self.queue.path, self.data.path, ReadAnew)
 
 
 class TriggerQueue(Dir):

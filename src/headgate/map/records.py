@@ -144,12 +144,16 @@ class ConfigRead(msgspec.Struct, frozen=True):
     """As of a branch."""
 
 
-class SystemConf(msgspec.Struct, frozen=True):
-    """The tenant file as last read."""
+class SystemConf(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The tenant file as last taken up."""
 
     text: str
     path: str
     digest: str
+    refused: str = ""
+    """Why the file as it was read since was not taken up; empty: it was."""
+    refused_ms: int = 0
+    """When that was."""
 
 
 class ZoneLabels(msgspec.Struct, frozen=True):
@@ -212,6 +216,15 @@ class Reread(msgspec.Struct, frozen=True, tag="reread"):
     projects: tuple[str, ...]
     result: str = ""
     """Where the outcome is told, empty when nobody waits."""
+
+
+class ReadAnew(msgspec.Struct, frozen=True, omit_defaults=True, tag="anew"):
+    """By hand: the tenant file is to be read anew."""
+
+    result: str = ""
+    """Where the outcome is told, empty when nobody waits."""
+    full: bool = False
+    """With the configuration of every project."""
 
 
 Management = Reconfigure | Reread | ForPipeline

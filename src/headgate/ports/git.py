@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 
+from headgate.config.tenants import TenantProject
 from headgate.gate.change import Standing, TriggerEvent
 from headgate.gate.work import MergerAnswer, MergerWork
 
@@ -51,6 +52,10 @@ class Forge(Protocol):
     """A connection to where changes are proposed."""
 
     name: str
+
+    def look_at(self, projects: Mapping[str, TenantProject]) -> None:
+        """Say which projects there are, by canonical name: what is looked at from the next call of `sightings` on."""
+        ...
 
     def sightings(
         self, known: Mapping[str, Standing], heads: Mapping[str, Mapping[str, str]]

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 from headgate.base.ids import fresh
-from headgate.map.records import Management, ManagementResult
+from headgate.map.records import ManagementResult
 from headgate.recipes.patience import answered
+from headgate.recipes.stream import Stream
 from headgate.services.context import Context
 from headgate.store.store import Session
 from headgate.store.types import At, Conflict, Delete, Op, Put, StoreError
+
+E = TypeVar("E")
 
 ANSWER_WAIT_MAX_S = 10.0
 
@@ -21,13 +25,13 @@ class Unanswered(Exception):
 
 
 async def ask(
-    context: Context, session: Session, tenant: str, asked: Callable[[str], Management], besides: Sequence[Op] = ()
+    context: Context, session: Session, stream: Stream[E], asked: Callable[[str], E], besides: Sequence[Op] = ()
 ) -> ManagementResult:
     """What came of the request; `asked`: where the outcome is to be told -> the request.  `besides` is written with it.
     Raises Unanswered, SessionLost."""
     place, mirror = context.map.results.management, context.mirror
     path = f"{place.path}/{fresh()}"
-    events = context.map.events.tenant(tenant).management.stream.append(asked(path))
+    events = stream.append(asked(path))
     waiting = Put(path, place.encode(ManagementResult(False)), session.lease)
 
     async def submit() -> None:

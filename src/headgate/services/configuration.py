@@ -51,6 +51,12 @@ class Configuration:
         self.loaded = asyncio.Event()
         """Set once there is a configuration at all."""
 
+    def follow(self, tenant: Tenant) -> None:
+        """The tenant file says something else of the tenant now: its layout is made anew, of what is kept."""
+        self.tenant = tenant
+        self._version = self._tried = -1
+        self._taken, self._broken = {}, None
+
     @property
     def layouts(self) -> Layouts:
         """As last taken up, also while the record cannot be read, or nothing can be made of what it says."""

@@ -1,7 +1,8 @@
-"""The tenants as the store has their file: for processes that do not read it themselves."""
+"""The tenants as the store has their file: every process follows it."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Iterator, Mapping
 
@@ -10,8 +11,8 @@ import msgspec
 from headgate.config.budgets import DEFAULTS, Budgets
 from headgate.config.operator.model import ConfigErrors, TenantFile
 from headgate.config.parse import ParseCache
-from headgate.config.tenants import Connection, parse_tenant_file
-from headgate.map.records import SystemConf
+from headgate.config.tenants import Connection, Tenant, parse_tenant_file
+from headgate.map.records import SystemConf, Trouble
 from headgate.recipes import blob
 from headgate.services.configuration import Configuration
 from headgate.services.context import Context
@@ -19,25 +20,68 @@ from headgate.services.context import Context
 log = logging.getLogger("headgate.tenants")
 
 
-class Tenancy(Mapping[str, Configuration]):
-    """Name -> configuration in effect, always as the mirror shows them.  Nothing until a scheduler wrote the file."""
+def conf_of(text: str, path: str) -> SystemConf:
+    """Return the record of a tenant file."""
+    return SystemConf(text, path, hashlib.sha256(text.encode()).hexdigest())
 
-    def __init__(self, context: Context, connections: Mapping[str, Connection], budgets: Budgets = DEFAULTS) -> None:
-        self._budgets = budgets
+
+class Tenancy(Mapping[str, Configuration]):
+    """Name -> configuration in effect, always as the mirror shows them.  Nothing until a scheduler wrote the file, but
+    for whoever has read it.  A tenant keeps its object while it is one: what it comes to changes in it."""
+
+    def __init__(
+        self,
+        context: Context,
+        connections: Mapping[str, Connection],
+        budgets: Budgets = DEFAULTS,
+        *,
+        cache: ParseCache | None = None,
+        read: tuple[SystemConf, TenantFile] | None = None,
+    ) -> None:
+        """`read`: the file as this process read it, which is what counts until `follow`."""
         self._context, self._connections = context, connections
-        self._version = -1
+        self._cache = cache or ParseCache(budgets=budgets)
+        self._version, self._digest = -1, ""
         self._known: dict[str, Configuration] = {}
         self._file = TenantFile({})
+        self._refused: Trouble | None = None
+        self.follows = read is None
+        """Whether what the store has counts."""
+        if read is not None:
+            self._take(read[1])
+            self._digest = read[0].digest
+
+    def follow(self) -> None:
+        """From now on what the store has counts."""
+        self.follows = True
 
     @property
     def file(self) -> TenantFile:
+        """What the file says."""
         self._now()
         return self._file
+
+    @property
+    def refused(self) -> Trouble | None:
+        """Why the file that was read last was not taken up, and since when."""
+        self._now()
+        return self._refused
+
+    def tenants(self) -> dict[str, Tenant]:
+        """Return them as they are now."""
+        return {name: found.tenant for name, found in self._now().items()}
+
+    def parsed(self, conf: SystemConf) -> TenantFile:
+        """Return what a file says.  Raises ConfigErrors, also for one tenant that cannot be loaded."""
+        found = parse_tenant_file(conf.text, conf.path, self._connections)
+        if found.refused:
+            raise ConfigErrors(tuple(error for errors in found.refused.values() for error in errors))
+        return found
 
     def _now(self) -> Mapping[str, Configuration]:
         path = self._context.map.system.conf.path
         entry = self._context.mirror.get(path)
-        if entry is None or entry.version == self._version:
+        if not self.follows or entry is None or entry.version == self._version:
             return self._known
         self._version = entry.version
         try:
@@ -45,15 +89,28 @@ class Tenancy(Mapping[str, Configuration]):
         except ValueError as error:
             log.error("%s cannot be read; it is waited for until a scheduler writes it anew: %s", path, error)
             return self._known
+        self._refused = Trouble(conf.refused_ms, conf.refused) if conf.refused else None
+        if conf.digest == self._digest:
+            return self._known
         try:
             found = parse_tenant_file(conf.text, conf.path, self._connections)
         except ConfigErrors as errors:
             log.error("the tenant file of the schedulers cannot be taken up here; going on as before: %s", errors)
             return self._known
-        cache = ParseCache(budgets=self._budgets)
-        self._file = found
-        self._known = {name: Configuration(self._context, tenant, cache) for name, tenant in found.tenants.items()}
+        self._take(found)
+        self._digest = conf.digest
         return self._known
+
+    def _take(self, found: TenantFile) -> None:
+        """Those that are there already go on with what the file says of them now."""
+        before, self._known, self._file = self._known, {}, found
+        for name, tenant in found.tenants.items():
+            known = before.get(name)
+            if known is None:
+                known = Configuration(self._context, tenant, self._cache)
+            elif known.tenant != tenant:
+                known.follow(tenant)
+            self._known[name] = known
 
     def __getitem__(self, name: str) -> Configuration:
         return self._now()[name]

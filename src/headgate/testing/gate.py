@@ -118,10 +118,11 @@ async def gate(
     reporting: Mapping[str, Poster] | None = None,
     builds_max: int = 8,
     recording: HistoryWriter | None = None,
+    read: Callable[[], str] | None = None,
 ) -> AsyncIterator[Gate]:
     """Every component at work on the repositories below `hub`, under the connection name `local`.  What happens is
     posted to `poster`; `reporting`: connections that pipelines report to, and who posts that; `recording`: what keeps
-    the history, by default in memory."""
+    the history, by default in memory; `read`: reads the tenant file again."""
     store = Store(backend)
     context = Context(store, Mirror(store, "/zuul"), lambda: int(time.time() * 1000))
     at = {"local": GitConnection("local", str(hub), "git.example")}
@@ -129,10 +130,8 @@ async def gate(
     known = {"local": Connection("local", "git.example")}
     known |= {name: Connection(name, "", "queue") for name in reporting or {}}
     tenants = parse_tenants(tenant_file, "tenants.yaml", known)
-    projects = {p.project: p for t in tenants.values() for p in t.projects}
-    scheduler = Scheduler.of(
-        context, tenant_file, tenants, "tenants.yaml", {"local": GitForge(at["local"], engine, projects)}
-    )
+    forges = {"local": GitForge(at["local"], engine, {})}
+    scheduler = Scheduler.of(context, tenant_file, tenants, "tenants.yaml", forges, connections=known, read=read)
     runner, history, stop = FunctionRunner(jobs or {}), Remembered(), asyncio.Event()
     bodies: dict[str, Body] = {
         "merger": Merger(context, engine).run,

@@ -117,7 +117,8 @@ class TroubleShape(msgspec.Struct, frozen=True):
     """Something is wrong with a repository, with the store, or nobody is there to do the work; or was set aside."""
 
     project: str
-    """Or `the store`: the queues are then as they were last seen; or `no KIND takes part`; or what was set aside."""
+    """Or `the store`: the queues are then as they were last seen; or `no KIND takes part`; or `the tenant file`; or
+    what was set aside."""
     text: str
     since: int
     """Milliseconds since the epoch."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from litestar import Request
@@ -18,9 +18,10 @@ from msgspec.structs import replace
 from headgate.config.dynamic import Layouts
 from headgate.gate.change import Change
 from headgate.gate.work import Managed
-from headgate.map.records import Finished, ForPipeline, Management, Reread
+from headgate.map.records import Finished, ForPipeline, Management, ReadAnew, Reread, Trouble
 from headgate.ports.history import HistoryReader
 from headgate.ports.secrets import NoKeys, ProjectKeys
+from headgate.recipes.stream import Stream
 from headgate.services.asking import Unanswered, ask
 from headgate.services.context import Context
 from headgate.services.nodes.zones import executors
@@ -34,6 +35,8 @@ from headgate.web.remote import RemoteLogs
 from headgate.web.shapes import ConnectionShape, ItemShape, StatusShape, TroubleShape
 from headgate.web.status import Configured, Status
 from headgate.web.vitals import Vitals
+
+E = TypeVar("E")
 
 FINISHED_MAX = 10_000
 """Buildsets on their way into the history that are looked through."""
@@ -83,6 +86,8 @@ class Site:
     vitals: Vitals | None = None
     joined: Callable[[], Session | None] = lambda: None
     """The session that what is asked goes with, while there is one."""
+    refused: Callable[[], Trouble | None] = lambda: None
+    """Why the tenant file that was read last was not taken up."""
     status: Status = field(init=False)
     _estimates: Estimates = field(init=False)
     _shots: dict[str, Shot] = field(default_factory=dict)
@@ -118,8 +123,12 @@ class Site:
         return found
 
     def troubles(self) -> tuple[TroubleShape, ...]:
-        """Those of every tenant: the store, or that nobody is there to do the work."""
-        return self.away or self._nobody()
+        """Those of every tenant: the store, that nobody is there to do the work, a tenant file that was refused."""
+        found, refused = self.away or self._nobody(), self.refused()
+        if refused is None:
+            return found
+        text = f"it was read and not taken up, and everything goes on as before: {refused.text}"
+        return (*found, TroubleShape("the tenant file", text, refused.since_ms))
 
     def _nobody(self) -> tuple[TroubleShape, ...]:
         """The kinds of components of which none takes part."""
@@ -213,16 +222,24 @@ class Site:
         """As `ask`: the configuration of these projects, of all for none, is read anew."""
         await self._ask(tenant, partial(Reread, tuple(self.project(tenant, name) for name in projects)), besides)
 
+    async def read_anew(self, *, full: bool, besides: Sequence[Op] = ()) -> str:
+        """As `ask`: the tenant file is read anew, with all projects when it is to be `full`; what is different now."""
+        return await self._asked(self.context.map.system.asked.stream, partial(ReadAnew, full=full), besides)
+
     async def _ask(self, tenant: str, asked: Callable[[str], Management], besides: Sequence[Op]) -> None:
+        await self._asked(self.context.map.events.tenant(tenant).management.stream, asked, besides)
+
+    async def _asked(self, stream: Stream[E], asked: Callable[[str], E], besides: Sequence[Op]) -> str:
         session = self.joined()
         if session is None:
             raise HTTPException("the store cannot be reached just now; nothing was asked", status_code=503)
         try:
-            outcome = await ask(self.context, session, tenant, asked, besides)
+            outcome = await ask(self.context, session, stream, asked, besides)
         except (Unanswered, SessionLost) as error:
             raise HTTPException(str(error), status_code=503) from error
         if not outcome.done:
             raise HTTPException(outcome.text, status_code=409)
+        return outcome.text
 
     def pipeline(self, tenant: str, name: str) -> None:
         """Raises 404 when there is none of this name, 503 while that is not known."""

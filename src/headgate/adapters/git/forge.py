@@ -45,6 +45,10 @@ class GitForge:
         self._connection, self._engine = connection, engine
         self._projects = dict(projects)
 
+    def look_at(self, projects: Mapping[str, TenantProject]) -> None:
+        """See `ports.git.Forge`."""
+        self._projects = dict(projects)
+
     async def sightings(
         self, known: Mapping[str, Standing], heads: Mapping[str, Mapping[str, str]]
     ) -> AsyncIterator[Sighting]:

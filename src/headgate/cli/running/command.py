@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import signal
+import sys
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -161,7 +162,7 @@ async def run(
     """Until a signal, until `stop`, or until every component was asked to stop.  `ports`: as of `process`.
 
     SIGINT, and SIGTERM by default, stop at once: builds are handed back.  SIGTERM with `sigterm_method = graceful`, and
-    SIGUSR1, let them finish; a second signal stops at once.
+    SIGUSR1, let them finish; a second signal stops at once.  SIGHUP has a scheduler read the tenant file anew.
     """
     stop = stop or asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -178,6 +179,8 @@ async def run(
         if graceful:
             loop.add_signal_handler(signal.SIGTERM, _first_then(loop, gracefully, stop))
         loop.add_signal_handler(signal.SIGUSR1, gracefully)
+        if not sys.stdin.isatty():  # else it says that the terminal was closed
+            loop.add_signal_handler(signal.SIGHUP, whole.read_anew)
         try:
             await whole.run()
         except TooOld as old:

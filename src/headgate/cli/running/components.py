@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -35,7 +36,7 @@ from headgate.base.tasks import run_until
 from headgate.cli.identity.tls import as_client, authorities, scheme, tls_of
 from headgate.cli.identity.token import operator_token
 from headgate.cli.jobs import runner_settings
-from headgate.cli.process import connection_shapes, connections, driver_of, known_connections, tenants
+from headgate.cli.process import connection_shapes, connections, driver_of, known_connections, tenant_text, tenants
 from headgate.cli.running.earlier import reader
 from headgate.cli.running.fleet import fleet
 from headgate.cli.running.reaching import reached
@@ -88,8 +89,6 @@ class Process:
     """Of the members: the process ends when all of them have."""
     servers: list[Work] = field(default_factory=list)
     scheduler: Scheduler | None = None
-    tenant_file: TenantFile | None = None
-    """Where there is a scheduler; elsewhere it comes from the store."""
     logs: Logs | None = None
     _engine: GitEngine | None = None
     _history: SqlHistory | None = None
@@ -109,7 +108,9 @@ class Process:
 
     @property
     def tenancy(self) -> Tenancy:
-        """As the store has it."""
+        """As the store has it, or the scheduler here."""
+        if self.scheduler is not None:
+            return self.scheduler.tenants
         if self._tenancy is None:
             known = known_connections(self.settings, connections(self.settings))
             self._tenancy = Tenancy(self.context, known, self.settings.budgets)
@@ -117,8 +118,7 @@ class Process:
 
     def tenants(self) -> Mapping[str, Tenant]:
         """As they are configured now."""
-        found = self.scheduler.tenants if self.scheduler else self.tenancy
-        return {name: one.tenant for name, one in found.items()}
+        return self.tenancy.tenants()
 
     @property
     def keys(self) -> KeyStore:
@@ -134,6 +134,11 @@ class Process:
                 raise UserError(str(error)) from error
             self.stack.callback(self._history.close)
         return self._history
+
+    def read_anew(self) -> None:
+        """Have the scheduler of this process read the tenant file; without one there is nothing to read."""
+        if self.scheduler is not None:
+            self.scheduler.file.obey()
 
     def join(self, member: Membership, body: Callable[[Session], Work]) -> None:
         self.members.append(member)
@@ -234,19 +239,15 @@ async def add_scheduler(process: Process) -> None:
     settings, context = process.settings, process.context
     at = connections(settings)
     text, file = tenants(settings, at)
-    process.tenant_file, parsed = file, file.tenants
-    projects = {p.project: p for tenant in parsed.values() for p in tenant.projects}
-    forges: dict[str, Forge] = {
-        name: GitForge(c, process.engine, {k: p for k, p in projects.items() if p.connection == name})
-        for name, c in at.items()
-    }
+    forges: dict[str, Forge] = {name: GitForge(c, process.engine, {}) for name, c in at.items()}
     most = (int(settings.number("scheduler", f"config_reading_max_{unit}")) for unit in ("s", "bytes"))
     judge = ApartJudge(Limits(*most))
     process.stack.push_async_callback(judge.close)
     context.judging = Judging(judge)
     cache = ParseCache(budgets=settings.budgets)
     path = str(settings.tenant_config)
-    scheduler = Scheduler.of(context, text, parsed, path, forges, cache)
+    known, read = known_connections(settings, at), partial(tenant_text, settings)
+    scheduler = Scheduler.of(context, text, file, path, forges, cache, known, read)
     process.scheduler = scheduler
     recorder = Recorder(context, process.history)
     publishers = await _publishers(process)
@@ -327,16 +328,17 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
         remote = await _remote(process)
     site = Site(
         context,
-        process.scheduler.tenants if process.scheduler else process.tenancy,
+        process.tenancy,
         process.history,
         settings.place("executor", "log_dir", "logs"),
         follow,
-        _access(settings, lambda: process.tenant_file or process.tenancy.file),
+        _access(settings, lambda: process.tenancy.file),
         connection_shapes(settings),
         process.keys,
         remote=remote,
         vitals=process.vitals,
         joined=lambda: member.session,
+        refused=lambda: process.tenancy.refused,
     )
     if process.scheduler is None:
         process.figures.look_at(context.map, context.mirror)
@@ -384,7 +386,7 @@ def add_monitor(process: Process, kind: str, *, always: bool, said: Callable[[st
     port, host = settings.get(kind, "prometheus_port"), settings.get(kind, "prometheus_addr")
     if not port and not always:
         return
-    access = _access(settings, lambda: process.tenant_file or process.tenancy.file)
+    access = _access(settings, lambda: process.tenancy.file)
     app = create_process_app(process.vitals, access, process.logs)
     name = host if host in ("127.0.0.1", "::1", "localhost") else process.context.hostname
 

@@ -9,21 +9,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Collection, Coroutine, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from typing import Any, NamedTuple
 
-import msgspec
-
-from headgate.base.tasks import end
+from headgate.base.tasks import end, run_until
+from headgate.config.operator.model import TenantFile
 from headgate.config.parse import ParseCache
-from headgate.config.tenants import Tenant
+from headgate.config.tenants import Connection, Tenant, TenantProject
 from headgate.gate.work import BuildEnded, BuildPaused
-from headgate.map.records import SystemConf
 from headgate.ports.git import Forge
-from headgate.recipes import blob
-from headgate.recipes.lock import write_lock
 from headgate.recipes.mirror import Part
-from headgate.services.configuration import Configuration, readers
+from headgate.services.configuration import readers
 from headgate.services.context import Context
 from headgate.services.quarantine.tended import tended
 from headgate.services.scheduler.configfiles import Reading
@@ -32,73 +28,114 @@ from headgate.services.scheduler.pipeline import PipelineRunner
 from headgate.services.scheduler.standings import Standings
 from headgate.services.scheduler.sweeping import Sweeper, Unwanted
 from headgate.services.scheduler.tenant import TenantRunner
+from headgate.services.scheduler.tenantfile import TenantFileRunner
 from headgate.services.scheduler.timers import Timers
+from headgate.services.tenancy import Tenancy, conf_of
 from headgate.store.store import Session
 
 log = logging.getLogger("headgate.scheduler")
 
 Work = tuple[str, ...]
 """("connection", name), ("tenant", name), ("pipeline", tenant, name), ("sweep", builds | merges | general),
-or ("timers",)."""
+("timers",), or ("file",): the tenant file."""
+
+
+class _Running(NamedTuple):
+    """A work of this process."""
+
+    rests_on: object
+    """What of the tenant file; when that is another, the work is begun anew."""
+    task: asyncio.Task[None]
 
 
 class Scheduler:
     """`run` is the body of the component."""
 
-    def __init__(
-        self,
-        context: Context,
-        tenants: dict[str, Tenant],
-        forges: dict[str, Forge],
-        conf: SystemConf,
-        cache: ParseCache | None = None,
-    ) -> None:
-        """`cache`: of what was parsed before, in this process."""
-        self._context, self._forges, self._conf = context, forges, conf
-        cache = cache or ParseCache()
-        self.tenants = {name: Configuration(context, tenant, cache) for name, tenant in tenants.items()}
-        self._readings = {project: Reading(tuple(found)) for project, found in readers(tenants.values()).items()}
-        self._standings = {
-            name: Standings(context.map, context.mirror, tuple(dict.fromkeys(p.connection for p in tenant.projects)))
-            for name, tenant in tenants.items()
-        }
-        self._running: dict[Work, asyncio.Task[None]] = {}
+    def __init__(self, context: Context, tenants: Tenancy, forges: Mapping[str, Forge], file: TenantFileRunner) -> None:
+        self._context, self._forges, self.tenants, self.file = context, forges, tenants, file
+        self._standings: dict[tuple[str, ...], Standings] = {}
+        self._running: dict[Work, _Running] = {}
 
     @classmethod
     def of(
         cls,
         context: Context,
         text: str,
-        tenants: dict[str, Tenant],
+        tenants: dict[str, Tenant] | TenantFile,
         path: str,
-        forges: dict[str, Forge],
+        forges: Mapping[str, Forge],
         cache: ParseCache | None = None,
+        connections: Mapping[str, Connection] | None = None,
+        read: Callable[[], str] | None = None,
     ) -> Scheduler:
-        """`text` is the tenant file that `tenants` were read from."""
-        return cls(context, tenants, forges, SystemConf(text, path, hashlib.sha256(text.encode()).hexdigest()), cache)
+        """`text` is the tenant file at `path` that `tenants` were read from; `read` reads it again, by the names of
+        these `connections`."""
+        conf, file = conf_of(text, path), tenants if isinstance(tenants, TenantFile) else TenantFile(tenants)
+        tenancy = Tenancy(context, connections or {}, cache=cache, read=(conf, file))
+        return cls(context, tenancy, forges, TenantFileRunner(context, tenancy, conf, read))
 
     async def run(self, session: Session) -> None:
-        await self._publish(session)
+        await self.file.publish(session)
         map = self._context.map
+        prefixes = (map.components.scheduler.path, map.layout.path, map.config.path, map.system.conf.path)
         try:
-            with self._context.mirror.part(map.components.scheduler.path, map.layout.path, map.config.path) as stirs:
-                while True:
-                    seen = stirs.moves
-                    await self._keep(divided(self._works(), self._members()).get(session.name, ()), session, stirs)
-                    await stirs.moved(seen)
+            with self._context.mirror.part(*prefixes) as stirs:
+                await run_until(asyncio.Event(), self._works_on(session, stirs), self.file.obeys(session))
         finally:
             await self._stop(list(self._running))
 
+    async def _works_on(self, session: Session, stirs: Part) -> None:
+        while True:
+            seen = stirs.moves
+            await self._keep(divided(self._works(), self._members()).get(session.name, ()), session, stirs)
+            await stirs.moved(seen)
+
     async def _keep(self, mine: Collection[Work], session: Session, stirs: Part) -> None:
         """A task for each work that is ours, none for others.  What ends one is the loss of our session or a lock."""
-        await self._stop([work for work in self._running if work not in mine])
+        rests_on = {work: self._rests_on(work) for work in mine}
+        await self._stop([work for work, running in self._running.items() if rests_on.get(work) != running.rests_on])
         for work in mine:
-            task = self._running.get(work)
-            if task is not None and task.done():
-                await task
-            if task is None:
-                task = self._running[work] = asyncio.ensure_future(self._tended(work, session))
+            running = self._running.get(work)
+            if running is not None and running.task.done():
+                await running.task
+            if running is None:
+                task = asyncio.ensure_future(self._tended(work, session))
+                self._running[work] = _Running(rests_on[work], task)
                 task.add_done_callback(lambda _: stirs.nudge())
+
+    def _rests_on(self, work: Work) -> object:
+        """What of the tenant file it was begun with and does not follow by itself; never None."""
+        match work:
+            case ("connection", name):
+                return self._followed(name), self._sources(name)
+            case ("tenant", name):
+                return self.tenants[name].tenant, self._readings(name)
+            case ("pipeline", tenant, _):
+                return _connections(self.tenants[tenant].tenant)
+            case _:
+                return ()
+
+    def _followed(self, connection: str) -> dict[str, frozenset[str]]:
+        """Tenant -> projects that it has."""
+        return {n: frozenset(p.project for p in c.tenant.projects) for n, c in self.tenants.items()}
+
+    def _sources(self, connection: str) -> dict[str, TenantProject]:
+        """The projects of a connection that any tenant has."""
+        every = (p for found in self.tenants.values() for p in found.tenant.projects)
+        return {p.project: p for p in every if p.connection == connection}
+
+    def _readings(self, tenant: str) -> dict[str, Reading]:
+        """How each of its projects is read, for all tenants that have it."""
+        found = readers(self.tenants.tenants().values())
+        return {p.project: Reading(tuple(found[p.project])) for p in self.tenants[tenant].tenant.projects}
+
+    def _known(self, tenant: str) -> Standings:
+        """What the connections of a tenant know of changes; one view for all of them that have the same."""
+        names = _connections(self.tenants[tenant].tenant)
+        found = self._standings.get(names)
+        if found is None:
+            found = self._standings[names] = Standings(self._context.map, self._context.mirror, names)
+        return found
 
     async def _tended(self, work: Work, session: Session) -> None:
         tenant = work[1] if work[0] in ("tenant", "pipeline") else ""
@@ -110,10 +147,13 @@ class Scheduler:
         cleanup = self._context.map.cleanup
         match work:
             case ("connection", name):
-                projects = {n: frozenset(p.project for p in c.tenant.projects) for n, c in self.tenants.items()}
-                return ConnectionRunner(self._context, self._forges[name], projects).run
+                forge = self._forges[name]
+                forge.look_at(self._sources(name))
+                return ConnectionRunner(self._context, forge, self._followed(name)).run
             case ("tenant", name):
-                return TenantRunner(self._context, self.tenants[name], self._readings).run
+                return TenantRunner(self._context, self.tenants[name], self._readings(name)).run
+            case ("file",):
+                return self.file.run
             case ("sweep", "builds"):
                 return Sweeper(self._context, self._context.zones, cleanup.build_requests.path, self._apart).run
             case ("sweep", "merges"):
@@ -123,17 +163,18 @@ class Scheduler:
             case ("sweep", "general"):
                 return Sweeper(self._context, lambda: [Unwanted(self._context)], cleanup.general.path, frozenset).run
             case ("pipeline", tenant, name):
-                return PipelineRunner(self._context, self.tenants[tenant], name, self._standings[tenant]).run
+                return PipelineRunner(self._context, self.tenants[tenant], name, self._known(tenant)).run
             case ("timers",):
                 return Timers(self._context, self.tenants).run
             case _:
                 raise AssertionError(f"no such work: {work}")
 
     async def _stop(self, works: list[Work]) -> None:
-        await end(*[self._running.pop(work) for work in works])
+        await end(*[self._running.pop(work).task for work in works])
 
     def _works(self) -> list[Work]:
         works: list[Work] = [("sweep", "builds"), ("sweep", "merges"), ("sweep", "general"), ("timers",)]
+        works.append(("file",))
         works += [("connection", name) for name in self._forges]
         for name, configuration in self.tenants.items():
             works.append(("tenant", name))
@@ -156,25 +197,10 @@ class Scheduler:
         found = self._context.members(self._context.map.components.scheduler.path)
         return [path for path, record in found.items() if record.state == "running"]
 
-    async def _publish(self, session: Session) -> None:
-        """The tenant file, for processes that do not have it."""
-        system, store = self._context.map.system, self._context.store
-        async with write_lock(store, session, system.conf_lock.path).hold() as guard:
-            try:
-                value = await blob.read(store, system.conf.path)
-            except ValueError as damaged:
-                log.error("%s; the tenant file is written anew", damaged)
-                value = None
-            if value is None or _digest(value) != self._conf.digest:
-                await blob.write(store, system.conf.path, msgspec.json.encode(self._conf), guards=[guard])
 
-
-def _digest(value: bytes) -> str:
-    """Empty for what cannot be read: it is written anew."""
-    try:
-        return msgspec.json.decode(value, type=SystemConf).digest
-    except ValueError:
-        return ""
+def _connections(tenant: Tenant) -> tuple[str, ...]:
+    """Those that its projects are of."""
+    return tuple(dict.fromkeys(project.connection for project in tenant.projects))
 
 
 def divided(works: Sequence[Work], members: Sequence[str]) -> dict[str, tuple[Work, ...]]:

@@ -10,6 +10,7 @@ from headgate.base.ids import derived
 from headgate.base.tasks import unless
 from headgate.config.branches import content_of
 from headgate.config.dynamic import Asked, Judgement, Layouts
+from headgate.config.tenants import TenantProject
 from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
 from headgate.gate.work import (
     BuildOutcome,
@@ -60,6 +61,9 @@ class SimForge:
 
     world: World
     name: str = "sim"
+
+    def look_at(self, projects: Mapping[str, TenantProject]) -> None:
+        """The world has those it has."""
 
     async def sightings(
         self, known: Mapping[str, Standing], heads: Mapping[str, Mapping[str, str]]

@@ -120,6 +120,37 @@ async def reconfigure(state: State, request: HttpRequest, tenant: FromPath[str],
     return True
 
 
+class HowMuch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a request to read the tenant file anew."""
+
+    full: bool = False
+    """With the configuration of every project of every tenant."""
+    reason: str = ""
+
+
+class ReadAgain(msgspec.Struct, frozen=True):
+    """What came of it."""
+
+    text: str
+    """What is different now, for people."""
+
+
+@post("/api/reconfigure", status_code=200, opt={"permission": OF_ALL})
+async def read_anew(state: State, request: HttpRequest, data: JSONBody[HowMuch]) -> ReadAgain:
+    """Read the tenant file anew: tenants and projects come and go on every process.  One that is broken is refused, and
+    everything goes on as before.  Ours."""
+    site = site_of(state)
+    site.allow_all(request)
+    said = list[str]()
+
+    async def work(besides: Sequence[Op]) -> None:
+        said.append(await site.read_anew(full=data.full, besides=besides))
+
+    subject = "the tenant file and every project" if data.full else "the tenant file"
+    await Hand(site, request, "reconfigure", subject=subject, reason=data.reason).does(work)
+    return ReadAgain(said[0])
+
+
 PERMISSIONS = ("read", "enqueue", "dequeue", "promote", STATE, UNAPPROVED)
 """Those that anything here asks for."""
 
@@ -187,4 +218,4 @@ async def forget(state: State, request: HttpRequest, zone: FromPath[str], data: 
     return True
 
 
-ROUTES = (control, promote, reconfigure, authorizations, component, forget)
+ROUTES = (control, promote, reconfigure, read_anew, authorizations, component, forget)

@@ -1,0 +1,154 @@
+"""The tenant file: read when somebody asks for it, written to the store, from where every process follows it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from headgate.base.errors import UserError
+from headgate.config.operator.model import ConfigErrors
+from headgate.config.tenants import Tenant
+from headgate.map.records import ManagementResult, ReadAnew, Reread, SystemConf
+from headgate.recipes import blob
+from headgate.recipes.lock import lock, write_lock
+from headgate.recipes.stream import consumed
+from headgate.services.asking import tell
+from headgate.services.context import Context
+from headgate.services.scheduler.turn import Piece, packed
+from headgate.services.tenancy import Tenancy, conf_of
+from headgate.store.store import Session
+from headgate.store.types import At, Op
+
+log = logging.getLogger("headgate.tenants")
+
+ASKED_MAX = 10
+"""Requests answered by one reading."""
+WORDS_MAX_CHARS = 4_000
+"""Of why a file is refused."""
+
+
+class TenantFileRunner:
+    """`run` does what is asked of the whole, in one of the schedulers; `obey` has this process read its own file."""
+
+    def __init__(
+        self, context: Context, tenancy: Tenancy, conf: SystemConf, read: Callable[[], str] | None = None
+    ) -> None:
+        """`conf`: as it was read at first.  `read`: reads the file again, and raises UserError; None: it never
+        changes."""
+        self._context, self._tenancy, self._conf, self._read = context, tenancy, conf, read
+        self._hup = asyncio.Event()
+
+    def obey(self) -> None:
+        """Read the file anew, soon."""
+        self._hup.set()
+
+    async def publish(self, session: Session) -> None:
+        """Write what this process read at its start, for those that did not, and follow the store from then on."""
+        if not self._tenancy.follows:
+            await self._write(self._conf, session)
+            self._tenancy.follow()
+
+    async def obeys(self, session: Session) -> None:
+        """Until cancelled."""
+        while True:
+            await self._hup.wait()
+            self._hup.clear()
+            log.info("the tenant file: %s", (await self.anew(session)).text)
+
+    async def run(self, session: Session) -> None:
+        """Until cancelled, or until the lock is lost."""
+        place, mirror = self._context.map.system.asked, self._context.mirror
+        async with lock(self._context.store, session, place.election.path).hold() as guard:
+            with mirror.part(place.path) as stirs:
+                while True:
+                    seen = stirs.moves
+                    waiting = place.stream.waiting(mirror, limit=ASKED_MAX)
+                    if not waiting:
+                        await stirs.moved(seen)
+                        continue
+                    answer = await self.anew(session, [guard])
+                    asked = [one.event for one in waiting]
+                    pieces = [Piece(consumed(waiting))]
+                    if answer.done and any(one.full for one in asked):
+                        pieces += [Piece(ops) for ops in self._all_projects()]
+                    for commit in packed(pieces):
+                        await self._context.store.commit([], commit.ops, guards=[guard])
+                    await self._tell(asked, answer)
+                    await mirror.gone(waiting[-1].entry)
+
+    async def _tell(self, asked: Sequence[ReadAnew], answer: ManagementResult) -> None:
+        for one in asked:
+            if one.result:
+                await tell(self._context, one.result, answer)
+
+    def _all_projects(self) -> list[list[Op]]:
+        events = self._context.map.events
+        return [events.tenant(name).management.stream.append(Reread(())) for name in self._tenancy]
+
+    async def anew(self, session: Session, guards: Sequence[At] = ()) -> ManagementResult:
+        """Read the file and put it into effect everywhere.  Return what is different, or why it is refused: then
+        everything goes on as before, and the status says so."""
+        if self._read is None:
+            return ManagementResult(False, "this scheduler has no tenant file to read")
+        before = self._tenancy.tenants()
+        try:
+            conf = conf_of(await asyncio.to_thread(self._read), self._conf.path)
+            found = await asyncio.to_thread(self._tenancy.parsed, conf)
+        except (UserError, ConfigErrors) as refused:
+            why = str(refused)[:WORDS_MAX_CHARS]
+            log.error("the tenant file is not taken up, and everything goes on as before: %s", why)
+            await self._write(None, session, guards, why)
+            return ManagementResult(False, f"the tenant file is not taken up, and everything goes on as before: {why}")
+        self._conf = conf
+        await self._write(conf, session, guards)
+        return ManagementResult(True, told(before, found.tenants))
+
+    async def _write(
+        self, conf: SystemConf | None, session: Session, guards: Sequence[At] = (), refused: str = ""
+    ) -> None:
+        """Write `conf` in place of another one; None: only that what was read is refused."""
+        system, store, mirror = self._context.map.system, self._context.store, self._context.mirror
+        async with write_lock(store, session, system.conf_lock.path).hold() as own:
+            known = _decoded(await self._kept())
+            if conf is None:
+                if known is None:
+                    return
+                conf = replace(known, refused=refused, refused_ms=self._context.now_ms())
+            if known != conf:
+                await blob.write(store, system.conf.path, msgspec.json.encode(conf), guards=[own, *guards])
+        if (entry := await store.get(system.conf.path)) is not None:
+            await mirror.reached(entry.path, entry.version)
+
+    async def _kept(self) -> bytes | None:
+        try:
+            return await blob.read(self._context.store, self._context.map.system.conf.path)
+        except ValueError as damaged:
+            log.error("%s; the tenant file is written anew", damaged)
+            return None
+
+
+def _decoded(value: bytes | None) -> SystemConf | None:
+    """None for what is not there or cannot be read: it is written anew."""
+    try:
+        return None if value is None else msgspec.json.decode(value, type=SystemConf)
+    except ValueError:
+        return None
+
+
+def told(before: dict[str, Tenant], after: dict[str, Tenant]) -> str:
+    """Return what is different, for people."""
+    changed = [name for name in after if name in before and after[name] != before[name]]
+    parts = [
+        _named("added", [name for name in after if name not in before]),
+        _named("removed", [name for name in before if name not in after]),
+        _named("changed", changed),
+    ]
+    return "; ".join(filter(None, parts)) or "no tenant has changed"
+
+
+def _named(what: str, names: Collection[str]) -> str:
+    return f"{what}: {', '.join(names)}" if names else ""
