@@ -80,6 +80,19 @@ def dequeue(
 @_config
 @_url
 @_tenant
+@_reason
+@click.argument("build")
+def cancel(config: str | None, url: str | None, tenant: str | None, reason: str, build: str) -> None:
+    """Stop one BUILD (its id, as the pages have it): its job counts as one that did not pass."""
+    at = pages(config, url)
+    at.post(f"{at.of(tenant)}/build/{quote(build, safe='')}/cancel", {"reason": reason})
+    click.echo(f"The build {build} is stopped.")
+
+
+@click.command()
+@_config
+@_url
+@_tenant
 @_pipeline
 @_reason
 @_unapproved

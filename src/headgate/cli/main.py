@@ -30,6 +30,7 @@ COMMANDS = {
     "components": ("headgate.cli.components:command", "The processes that take part; pause or stop them."),
     "enqueue": ("headgate.cli.control:enqueue", "Put a change into a pipeline."),
     "dequeue": ("headgate.cli.control:dequeue", "Take a change out of a pipeline."),
+    "cancel": ("headgate.cli.control:cancel", "Stop one build."),
     "promote": ("headgate.cli.control:promote", "Move changes to the head of their queue."),
     "close": ("headgate.cli.orders:close", "Let nothing land from a pipeline until it is opened."),
     "open": ("headgate.cli.orders:open_again", "Let changes land from a pipeline again."),

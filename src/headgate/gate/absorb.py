@@ -24,6 +24,7 @@ from headgate.gate.work import (
     BuildFailing,
     BuildOutcome,
     BuildPaused,
+    CancelBuild,
     Dequeue,
     Enqueue,
     LandAnswer,
@@ -45,8 +46,10 @@ def absorb(state: State, event: TriggerEvent | Answer | Managed, world: World, a
             return answered(state, event, world, asked)
         case Enqueue(change=change, id=id, unapproved=unapproved):
             return enqueue(state, change, id, world, asked, exempt=unapproved or not guarded(world.pipeline))
-        case Dequeue(key=key):
-            return dequeued(state, key, world, asked)
+        case Dequeue(key=key, why=why):
+            return dequeued(state, key, world, asked, why)
+        case CancelBuild():
+            return stopped(state, event, world, asked)
         case Promote(keys=keys):
             back = any(state.find(key) is None or _kept_back(event, key, state, world) for key in keys)
             return state if back else promoted(state, event, world, asked)
@@ -114,15 +117,38 @@ def _without_old_patchset(state: State, change: Change, world: World, asked: lis
     return state
 
 
-def dequeued(state: State, key: str, world: World, asked: list[Action]) -> State:
+def dequeued(state: State, key: str, world: World, asked: list[Action], why: str = "") -> State:
     """Without the live items of this change, in whichever patchset; builds under way are cancelled.  What is being
-    landed stays: the answer to that decides."""
+    landed stays: the answer to that decides.  `why`: what people are told, whether or not they know of it."""
     for _, item in list(state.items()):
         landing = item.buildset is not None and item.buildset.landing
         if item.live and item.change.key == key and not landing:
             queue = next(queue for queue in state.queues if item in queue.items)
-            state = with_queue(state, leave(queue, item, "DEQUEUED", world, asked, told=knows(item, world)))
+            told, item = bool(why) or knows(item, world), replace(item, trouble=why) if why else item
+            state = with_queue(state, leave(queue, item, "DEQUEUED", world, asked, told=told))
     return state
+
+
+def running(state: State, build: str) -> tuple[Queue, Item, Build] | None:
+    """Return the build with this id, while it has no result."""
+    for queue, item in state.items():
+        for found in item.buildset.builds.values() if item.buildset is not None else ():
+            if found.id == build and found.result is None:
+                return queue, item, found
+    return None
+
+
+def stopped(state: State, work: CancelBuild, world: World, asked: list[Action]) -> State:
+    """The state once somebody stopped a build: it is cancelled, and its job did not pass."""
+    found = running(state, work.build)
+    if found is None:
+        return state
+    queue, item, build = found
+    assert item.buildset is not None, "it has a build"
+    asked.append(Cancel(build.id, build=True))
+    outcome = BuildOutcome(build.id, result="CANCELED", error=work.why)
+    ended = _built(item, item.buildset, BuildEnded(item.buildset.id, build.job, outcome), world, asked)
+    return with_queue(state, with_item(queue, replace(item, buildset=ended)))
 
 
 def promoted(state: State, work: Promote, world: World, asked: list[Action]) -> State:
@@ -169,6 +195,8 @@ def unmoved(work: Managed, before: State, after: State, world: World) -> str:
             if before.find(key) is None:
                 return f"{key} is not in the pipeline"
             return "" if after.find(key) is None else f"{key} is landing already"
+        case CancelBuild(build=build):
+            return "" if running(before, build) is not None else f"the build {build} is not running"
         case Promote(keys=keys):
             missing = [key for key in keys if before.find(key) is None]
             if missing:

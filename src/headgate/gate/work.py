@@ -243,6 +243,16 @@ class Dequeue(msgspec.Struct, frozen=True, omit_defaults=True, tag="dequeue"):
     """By hand: take the change with this key out."""
 
     key: str
+    why: str = ""
+    """For its people: who did, and why.  Empty: they are told no reason."""
+
+
+class CancelBuild(msgspec.Struct, frozen=True, omit_defaults=True, tag="cancel-build"):
+    """By hand: stop this build; its job counts as one that did not pass."""
+
+    build: str
+    why: str
+    """For people: who did, and why."""
 
 
 class Promote(msgspec.Struct, frozen=True, omit_defaults=True, tag="promote"):
@@ -262,5 +272,5 @@ class LayoutChanged(msgspec.Struct, frozen=True, omit_defaults=True, tag="layout
     """It may be the same: whoever says so has only begun with the pipeline."""
 
 
-Managed = Enqueue | Dequeue | Promote | LayoutChanged
+Managed = Enqueue | Dequeue | CancelBuild | Promote | LayoutChanged
 Answer = MergeAnswer | LandAnswer | BuildEnded | BuildPaused | BuildFailing

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from headgate.config.model import FrozenJob, Window
-from headgate.gate.work import Enqueue, LayoutChanged, Promote
+from headgate.config.model import FrozenJob, JobDependency, Window
+from headgate.gate.work import CancelBuild, Dequeue, Enqueue, LayoutChanged, Promote
 from headgate.testing.plays import Play, PlayLayout
 
 KEY = "p/master/{}".format
@@ -90,6 +90,44 @@ def test_who_was_withdrawn_or_replaced_meanwhile_does_not_come_in() -> None:
         play.passes("A")
         play.lands("A")
         assert play.queue == [], act
+
+
+# --- taking out, and stopping
+
+
+def test_who_is_taken_out_for_a_reason_is_told() -> None:
+    play = Play()
+    play.approve("A", "B")
+    play.merges()
+    play.act(Dequeue(KEY("A"), why="it was done by hand by ada: it breaks the release"))
+    assert play.ended == {"A": "DEQUEUED"} and play.queue == ["B"]
+    assert "It was done by hand by ada: it breaks the release." in play.said["A"]
+    note = next(r.work.note for r in play.reports if r.work.change.topic == "A" and "by hand" in r.work.note)
+    assert "it breaks the release" in note
+
+
+def test_a_build_that_somebody_stops_fails_its_change_and_says_why() -> None:
+    play = Play("unit", "docs")
+    play.approve("A", "B")
+    play.merges()
+    build = play.running_spec("A", "unit").build
+    play.act(CancelBuild(build, "it was done by hand by ada: it hangs"))
+    assert [one for one in play.builds if one[0] == "A"] == [("A", "docs")], "the other goes on"
+    play.act(CancelBuild(build, "twice"))
+    play.passes("A", "docs")
+    assert play.ended == {"A": "FAILURE"} and "CANCELED it was done by hand by ada: it hangs" in play.said["A"]
+    assert "twice" not in play.said["A"] and play.queue == ["B"]
+
+
+def test_what_runs_beside_a_paused_build_that_is_stopped_ends_with_it() -> None:
+    serves = FrozenJob(name="serves", attempts_max=3)
+    play = Play(serves, FrozenJob(name="uses", dependencies=(JobDependency("serves"),)))
+    play.approve("A")
+    play.merges()
+    play.pauses("A", "serves")
+    assert ("A", "uses") in play.builds
+    play.act(CancelBuild(play.running_spec("A", "serves").build, "by hand"))
+    assert play.builds == [] and play.ended == {"A": "FAILURE"}
 
 
 # --- promote

@@ -58,6 +58,13 @@ class Hand:
             raise
         await self._ended(replace(action, outcome=DONE))
 
+    @property
+    def said(self) -> str:
+        """For the people whose change it is: who did it, and why."""
+        bearer = self.site.access.bearer(self.request)
+        who = plain(bearer.name) if bearer is not None else "nobody"
+        return f"it was done by hand by {who}{f': {plain(self.reason)}' if self.reason else ''}"
+
     async def _ended(self, action: HandAction) -> None:
         log.info("%s by %s: %s", action.verb, action.who, action.outcome)
         try:

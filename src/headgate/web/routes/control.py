@@ -13,7 +13,7 @@ from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath, JSONBody
 
 from headgate.base.ids import fresh
-from headgate.gate.work import Dequeue, Enqueue, Promote
+from headgate.gate.work import CancelBuild, Dequeue, Enqueue, Promote
 from headgate.services.membership import want
 from headgate.store.types import Op
 from headgate.web.access import UNAPPROVED
@@ -74,10 +74,34 @@ async def control(
 
     async def work(besides: Sequence[Op]) -> None:
         change = site.change(tenant, project, data.change)
-        asked = Enqueue(change, fresh(), data.unapproved) if verb == "enqueue" else Dequeue(change.key)
+        asked = Enqueue(change, fresh(), data.unapproved) if verb == "enqueue" else Dequeue(change.key, why=hand.said)
         await site.ask(tenant, data.pipeline, asked, besides)
 
     await hand.does(work)
+    return True
+
+
+class Why(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a request that says no more."""
+
+    reason: str = ""
+
+
+@post("/api/tenant/{tenant:str}/build/{uuid:str}/cancel", status_code=200, opt={"permission": "dequeue"})
+async def cancel(
+    state: State, request: HttpRequest, tenant: FromPath[str], uuid: FromPath[str], data: JSONBody[Why]
+) -> bool:
+    """Stop one build that waits or runs: its job counts as one that did not pass.  Ours."""
+    site = site_of(state)
+    found = next(((p, i, b) for p, i, b in site.status.builds(tenant) if b.id == uuid), None)
+    project = found[1].change.project.partition("/")[2] if found else ""
+    site.allow(request, tenant, "dequeue", project=project)
+    if found is None:
+        raise NotFoundException(f"no build {uuid!r} is in the queues")
+    pipeline, item, build = found
+    subject = f"build {build.id}: {build.job} of {item.change.id} in {pipeline}"
+    hand = Hand(site, request, "cancel", tenant, subject, data.reason)
+    await hand.does(partial(site.ask, tenant, pipeline, CancelBuild(uuid, hand.said)))
     return True
 
 
@@ -196,12 +220,6 @@ async def component(
     return True
 
 
-class Why(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of a request that says no more."""
-
-    reason: str = ""
-
-
 @post("/api/zone/{zone:str}/forget", status_code=200, opt={"permission": OF_ALL})
 async def forget(state: State, request: HttpRequest, zone: FromPath[str], data: JSONBody[Why]) -> bool:
     """Forget the labels of a zone's machines, but for those of executors that are there."""
@@ -218,4 +236,4 @@ async def forget(state: State, request: HttpRequest, zone: FromPath[str], data: 
     return True
 
 
-ROUTES = (control, promote, reconfigure, read_anew, authorizations, component, forget)
+ROUTES = (control, cancel, promote, reconfigure, read_anew, authorizations, component, forget)
