@@ -351,7 +351,8 @@ async def test_a_damaged_tenant_file_is_waited_for(running: Gate, caplog: pytest
         await context.mirror.reached(entry.path, entry.version)
         for _ in range(2):
             assert list(tenancy) == names
-    assert sum(message.startswith(f"{whole.path} cannot be read") for message in caplog.messages) == 1
+    said = sum(message.startswith(f"{whole.path} cannot be read") for message in caplog.messages)
+    assert 1 <= said <= 2, "the scheduler follows it, too, and each says so once"
 
 
 async def test_what_was_set_aside_is_shown_retried_and_dropped(client: Client, running: Gate) -> None:

@@ -84,8 +84,9 @@ async def test_every_place_the_gate_needs_is_written_and_reads_back(
         store = running.context.store
         async with store.session("somebody") as session:
             work = Dequeue("git.example/code/api/master/none")
+            stream = running.context.map.events.tenant("example").management.stream
             for pipeline, why in (("gate", "not in the pipeline"), ("none", "no pipeline")):
-                told = await ask(running.context, session, "example", partial(ForPipeline, pipeline, work))
+                told = await ask(running.context, session, stream, partial(ForPipeline, pipeline, work))
                 assert why in told.text
             one = Change("local", "git.example/code/api", "master")
             alone = BuildSpec("b", "", "example", "check", "i", FrozenJob("unit"), one, state=RepoState())

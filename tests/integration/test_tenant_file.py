@@ -11,7 +11,8 @@ import pytest
 from headgate.base.errors import UserError
 from headgate.base.ids import fresh
 from headgate.config.tenants import Connection
-from headgate.map.records import ManagementResult, ReadAnew
+from headgate.map.orders import ReadAnew
+from headgate.map.records import ManagementResult
 from headgate.services.asking import ask
 from headgate.services.tenancy import Tenancy
 from headgate.store.memory import MemoryBackend

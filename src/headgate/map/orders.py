@@ -1,4 +1,4 @@
-"""The records of what people order for a while: it holds until they take it back, or until its time is over."""
+"""The records of what people order: what holds until they take it back, and what is done once."""
 
 from __future__ import annotations
 
@@ -21,3 +21,12 @@ class TenantState(msgspec.Struct, frozen=True, omit_defaults=True):
     """For people, as who ordered it said."""
     closings: tuple[Closing, ...] = ()
     """Pipelines and queues from which nothing lands."""
+
+
+class ReadAnew(msgspec.Struct, frozen=True, omit_defaults=True, tag="anew"):
+    """By hand: the tenant file is to be read anew."""
+
+    result: str = ""
+    """Where the outcome is told, empty when nobody waits."""
+    full: bool = False
+    """With the configuration of every project."""

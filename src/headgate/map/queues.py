@@ -6,6 +6,7 @@ from functools import cached_property
 
 from headgate.gate.change import TriggerEvent
 from headgate.gate.work import Answer, BuildSpec, MergerAnswer, MergerWork
+from headgate.map.orders import ReadAnew
 from headgate.map.records import (
     Empty,
     Finished,
@@ -16,7 +17,6 @@ from headgate.map.records import (
     Postings,
     Quarantined,
     Raw,
-    ReadAnew,
 )
 from headgate.map.tree import Dir, place, union
 from headgate.recipes.requests import Request, RequestPlaces

@@ -218,15 +218,6 @@ class Reread(msgspec.Struct, frozen=True, tag="reread"):
     """Where the outcome is told, empty when nobody waits."""
 
 
-class ReadAnew(msgspec.Struct, frozen=True, omit_defaults=True, tag="anew"):
-    """By hand: the tenant file is to be read anew."""
-
-    result: str = ""
-    """Where the outcome is told, empty when nobody waits."""
-    full: bool = False
-    """With the configuration of every project."""
-
-
 Management = Reconfigure | Reread | ForPipeline
 
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from headgate.config.dynamic import Layouts
 from headgate.gate.change import Change
 from headgate.gate.work import Managed
-from headgate.map.records import Finished, ForPipeline, Management, ReadAnew, Reread, Trouble
+from headgate.map.records import Finished, ForPipeline, Management, Reread, Trouble
 from headgate.ports.history import HistoryReader
 from headgate.ports.secrets import NoKeys, ProjectKeys
 from headgate.recipes.stream import Stream
@@ -222,24 +222,8 @@ class Site:
         """As `ask`: the configuration of these projects, of all for none, is read anew."""
         await self._ask(tenant, partial(Reread, tuple(self.project(tenant, name) for name in projects)), besides)
 
-    async def read_anew(self, *, full: bool, besides: Sequence[Op] = ()) -> str:
-        """As `ask`: the tenant file is read anew, with all projects when it is to be `full`; what is different now."""
-        return await self._asked(self.context.map.system.asked.stream, partial(ReadAnew, full=full), besides)
-
-    async def _ask(self, tenant: str, asked: Callable[[str], Management], besides: Sequence[Op]) -> None:
-        await self._asked(self.context.map.events.tenant(tenant).management.stream, asked, besides)
-
-    async def _asked(self, stream: Stream[E], asked: Callable[[str], E], besides: Sequence[Op]) -> str:
-        session = self.joined()
-        if session is None:
-            raise HTTPException("the store cannot be reached just now; nothing was asked", status_code=503)
-        try:
-            outcome = await ask(self.context, session, stream, asked, besides)
-        except (Unanswered, SessionLost) as error:
-            raise HTTPException(str(error), status_code=503) from error
-        if not outcome.done:
-            raise HTTPException(outcome.text, status_code=409)
-        return outcome.text
+    async def _ask(self, tenant: str, work: Callable[[str], Management], besides: Sequence[Op]) -> None:
+        await asked(self, self.context.map.events.tenant(tenant).management.stream, work, besides)
 
     def pipeline(self, tenant: str, name: str) -> None:
         """Raises 404 when there is none of this name, 503 while that is not known."""
@@ -274,3 +258,18 @@ def site_of(state: AppState) -> Site:
     site = state["site"]
     assert isinstance(site, Site), "set by create_app"
     return site
+
+
+async def asked(site: Site, stream: Stream[E], work: Callable[[str], E], besides: Sequence[Op] = ()) -> str:
+    """Return what came of it, once it is done; `besides` is written with it.  Raise 409 when it could not be done, 503
+    when nobody answered."""
+    session = site.joined()
+    if session is None:
+        raise HTTPException("the store cannot be reached just now; nothing was asked", status_code=503)
+    try:
+        outcome = await ask(site.context, session, stream, work, besides)
+    except (Unanswered, SessionLost) as error:
+        raise HTTPException(str(error), status_code=503) from error
+    if not outcome.done:
+        raise HTTPException(outcome.text, status_code=409)
+    return outcome.text

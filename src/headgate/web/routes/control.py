@@ -14,12 +14,13 @@ from litestar.params import FromPath, JSONBody
 
 from headgate.base.ids import fresh
 from headgate.gate.work import CancelBuild, Dequeue, Enqueue, Promote
+from headgate.map.orders import ReadAnew
 from headgate.services.membership import want
 from headgate.store.types import Op
 from headgate.web.access import UNAPPROVED
 from headgate.web.routes.actions import Hand
 from headgate.web.routes.orders import STATE
-from headgate.web.site import OPEN, HttpRequest, site_of
+from headgate.web.site import OPEN, HttpRequest, asked, site_of
 
 CHANGES_MAX = 200
 """That one request may promote."""
@@ -74,8 +75,8 @@ async def control(
 
     async def work(besides: Sequence[Op]) -> None:
         change = site.change(tenant, project, data.change)
-        asked = Enqueue(change, fresh(), data.unapproved) if verb == "enqueue" else Dequeue(change.key, why=hand.said)
-        await site.ask(tenant, data.pipeline, asked, besides)
+        wanted = Enqueue(change, fresh(), data.unapproved) if verb == "enqueue" else Dequeue(change.key, why=hand.said)
+        await site.ask(tenant, data.pipeline, wanted, besides)
 
     await hand.does(work)
     return True
@@ -116,9 +117,9 @@ async def promote(state: State, request: HttpRequest, tenant: FromPath[str], dat
         raise HTTPException(f"changes: name at least one, and at most {CHANGES_MAX}", status_code=400)
     subject = f"{', '.join(data.changes)} in {data.pipeline}"
     details = {"pipeline": data.pipeline, "unapproved": data.unapproved}
-    asked = Promote(data.changes, fresh(), data.unapproved)
+    wanted = Promote(data.changes, fresh(), data.unapproved)
     hand = Hand(site, request, "promote", tenant, subject, data.reason, details)
-    await hand.does(partial(site.ask, tenant, data.pipeline, asked))
+    await hand.does(partial(site.ask, tenant, data.pipeline, wanted))
     return True
 
 
@@ -168,7 +169,8 @@ async def read_anew(state: State, request: HttpRequest, data: JSONBody[HowMuch])
     said = list[str]()
 
     async def work(besides: Sequence[Op]) -> None:
-        said.append(await site.read_anew(full=data.full, besides=besides))
+        stream = site.context.map.system.asked.stream
+        said.append(await asked(site, stream, partial(ReadAnew, full=data.full), besides))
 
     subject = "the tenant file and every project" if data.full else "the tenant file"
     await Hand(site, request, "reconfigure", subject=subject, reason=data.reason).does(work)
