@@ -20,6 +20,8 @@ CONNECTIONS = {
     "lab": Connection("lab", "gitlab.example", "gitlab"),
     "aws": Connection("aws", "", "aws"),
     "stack": Connection("stack", "", "openstack"),
+    "racks": Connection("racks", "", "static"),
+    "kube": Connection("kube", "", "kubernetes"),
     "mail": Connection("mail", "mail.example", "smtp"),
     "bus": Connection("bus", "", "queue"),
 }

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from headgate.config.keys.objects import DRIVER_KEYS, PROVIDER, SECTION
+from headgate.config.keys.forms import misspoken
+from headgate.config.keys.nodes import ANY_NODES, NODE_DRIVERS, NodeDriver
+from headgate.config.keys.objects import PROVIDER, SECTION
 from headgate.config.model import ConfigError
 from headgate.config.parse import Stanza
 from headgate.config.reading.check import entries, show
 from headgate.config.reading.document import Table
-from headgate.config.reading.source import MEANING, SCHEMA, nearest
+from headgate.config.reading.source import MEANING, UNKNOWN_WORD, Wrong, nearest
 
 PARTS = {"images": "image", "flavors": "flavor", "labels": "label"}
 """Key of a section or provider -> what it attaches."""
@@ -42,7 +44,7 @@ def attached(stanza: Stanza, key: str) -> Iterator[Part]:
 def misfits(path: Sequence[Stanza], known: Known, driver: Callable[[str], str]) -> Iterator[ConfigError]:
     """What is wrong with the first of `path`, given those that it inherits from, nearest first."""
     yield from _connections(path)
-    yield from _keys(path, driver)
+    yield from _words(path, driver)
     for key, kind in PARTS.items():
         for part in attached(path[0], key):
             yield from _redefined(part, key, kind, path[1:])
@@ -58,22 +60,45 @@ def _connections(path: Sequence[Stanza]) -> Iterator[ConfigError]:
         yield path[0].error(MEANING, text, "connection")
 
 
-def _keys(path: Sequence[Stanza], driver: Callable[[str], str]) -> Iterator[ConfigError]:
-    """Keys that the driver does not know; of sections that do not know their driver, where it is said."""
+def _words(path: Sequence[Stanza], driver: Callable[[str], str]) -> Iterator[ConfigError]:
+    """What its driver does not know; of sections that do not know their driver, where it is said."""
     said = next((stanza.body["connection"] for stanza in path if "connection" in stanza.body), "")
     name = driver(said) if isinstance(said, str) and said else ""
-    if name not in DRIVER_KEYS:
+    if not name:
         return
-    first = path[0]
-    blind = path[1:] if "connection" in first.body else ()
-    for stanza in (first, *blind):
-        own = PROVIDER if stanza.kind == "provider" else SECTION
-        good = {*own, *DRIVER_KEYS[name]}
-        for key in stanza.body:
-            if key not in good:
-                where = "" if stanza is first else f", which it inherits from {stanza.name}"
-                text = f"a {first.kind} of {name} has no key {key!r}{where}{nearest(key, good)}"
-                yield first.error(SCHEMA, text, key if stanza is first else "connection")
+    first, known = path[0], NODE_DRIVERS.get(name, ANY_NODES)
+    for wrong in (*_unknown_keys(first, first.kind, name), *_misspoken(first, known)):
+        yield first.source.told(wrong)
+    for stanza in path[1:] if "connection" in first.body else ():
+        for wrong in (*_unknown_keys(stanza, first.kind, name), *_misspoken(stanza, known)):
+            text = f"{wrong.text}; it is inherited from {stanza.name}"
+            yield first.source.error(wrong.name, text, first.body.at("connection"), wrong.severity)
+
+
+def _unknown_keys(stanza: Stanza, kind: str, driver: str) -> Iterator[Wrong]:
+    """Of the section or provider itself."""
+    known = NODE_DRIVERS.get(driver, ANY_NODES)
+    good = {*(PROVIDER if stanza.kind == "provider" else SECTION), *known.own}
+    for key in stanza.body if known.whole else ():
+        if key not in good:
+            text, line = f"a {kind} of {driver} has no key {key!r}{nearest(key, good)}", stanza.body.at(key)
+            yield Wrong(text, line) if known.refuses else Wrong(text, line, UNKNOWN_WORD, "warning")
+
+
+def _misspoken(stanza: Stanza, known: NodeDriver) -> Iterator[Wrong]:
+    """What it says to its driver, and of what it attaches."""
+    body = stanza.body
+    yield from misspoken(body, known.own, f"the {stanza.kind} {stanza.name}", whole=False)
+    for key, keys in known.attached:
+        kind = PARTS[key]
+        for said, line in entries(body.get(key), body.at(key)):
+            if isinstance(said, Table):
+                lacks = not isinstance(said.get("name"), str)
+                what = f"{kind} without a name" if lacks else f"{kind} {said['name']}"
+                yield from [Wrong(f"one of the {key} has no name", line)] if lacks else []
+                yield from misspoken(said, keys, f"the {what}", whole=known.whole)
+        if (defaults := body.get(f"{kind}-defaults")) is not None and isinstance(defaults, Table):
+            yield from misspoken(defaults, keys, f"{kind}-defaults of {stanza.name}", whole=known.whole)
 
 
 def _redefined(part: Part, key: str, kind: str, above: Sequence[Stanza]) -> Iterator[ConfigError]:

@@ -42,7 +42,7 @@ ERRORS: dict[str, Class] = {
     "Regex Deprecation": Class("a pattern only Python's dialect knows", "nothing", "warning"),
     "Cleanup Run Deprecation": Class("cleanup-run instead of post-run with `cleanup: true`", "nothing", "warning"),
     NO_EFFECT: Class("what is accepted and does nothing here; no report of a change tells it", "nothing", "warning"),
-    UNKNOWN_WORD: Class("a word that means nothing to the driver a pipeline says it to", "nothing", "warning"),
+    UNKNOWN_WORD: Class("a word that means nothing to the driver it is said to", "nothing", "warning"),
     "Github Trigger Configuration Warning": Class(
         "a trigger of GitHub has an unknown word, or the wrong form", "nothing, or that trigger", "warning"
     ),

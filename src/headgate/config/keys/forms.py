@@ -8,6 +8,7 @@ from typing import Any
 
 from headgate.config.reading.check import Check, Key, Keys, Schema, Spot, many, show, text, word
 from headgate.config.reading.check import idle as no_effect
+from headgate.config.reading.document import Table
 from headgate.config.reading.source import UNKNOWN_WORD, Wrong, nearest
 from headgate.queueing.lanes import QUEUE_NAME
 
@@ -45,6 +46,33 @@ def words(*known: str, idle: Mapping[str, str] | None = None) -> Check:
         return {"anyOf": [{"enum": list(known)}, text.schema()]}
 
     return Check(", ".join(known), see, schema=schema)
+
+
+def misspoken(said: Table, keys: Keys, what: str, *, whole: bool = True) -> list[Wrong]:
+    """Everything that is wrong with `what`; an unknown key is a warning, or passed over where `keys` is not whole."""
+    found: list[Wrong] = []
+    for name, value in said.items():
+        key, line = keys.get(name), said.at(name)
+        if key is None and whole:
+            text = f"{what} has no key {name!r}{nearest(name, list(keys))}"
+            found.append(Wrong(text, line, UNKNOWN_WORD, "warning"))
+        elif key is not None:
+            try:
+                key.check.see(value, Spot(line, f"{name} of {what}", found))
+            except Wrong as wrong:
+                found.append(wrong)
+    return found
+
+
+def loose(keys: Keys, what: str) -> Check:
+    """A mapping that may have other keys, too, which make warnings."""
+
+    def see(value: Any, spot: Spot) -> None:
+        if not isinstance(value, Table):
+            raise spot.wrong(f"must be a mapping, not {show(value)}")
+        spot.warnings += misspoken(value, keys, what)
+
+    return Check(f"{{{', '.join(keys)}}}", see, schema=lambda: {"type": "object"})
 
 
 age = Check("number and one of s m h d w", _age_wrong, schema=lambda: {"type": "string", "pattern": r"^\d+[smhdw]$"})

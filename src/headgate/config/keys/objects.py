@@ -153,16 +153,3 @@ PROVIDER: Keys = {
     "images": Key(_PARTS),
     "labels": Key(_PARTS),
 }
-_NODES = (
-    "launch-timeout",
-    "launch-attempts",
-    "resource-limits",
-    "image-defaults",
-    "flavor-defaults",
-    "label-defaults",
-)
-DRIVER_KEYS = {
-    "aws": (*_NODES, "region", "object-storage"),
-    "openstack": (*_NODES, "region", "floating-ip-cleanup", "port-cleanup-interval"),
-}
-"""Driver of a connection -> keys that sections and providers may hold besides; of other drivers they hold any."""

@@ -8,6 +8,7 @@ from headgate.config.keys import objects, tenant
 from headgate.config.keys.drivers import DRIVERS
 from headgate.config.keys.errors import CHECKED, ERRORS
 from headgate.config.keys.job import JOB
+from headgate.config.keys.nodes import ANY_NODES, NODE_DRIVERS
 from headgate.config.keys.pipeline import PIPELINE
 from headgate.config.reading.check import Key, Keys
 from headgate.config.telling.words import (
@@ -21,6 +22,7 @@ from headgate.config.telling.words import (
     FREEZING,
     HEAD,
     JOB_WORDS,
+    NODE_WORDS,
     PROPOSALS,
     TENANT_WORDS,
 )
@@ -76,6 +78,11 @@ def _lines() -> Iterator[str]:
     for name, keys in _OBJECTS:
         yield f"\n### {name}\n"
         yield from _table(keys)
+    yield NODE_WORDS
+    for name, made in {**NODE_DRIVERS, "any other driver": ANY_NODES}.items():
+        yield f"\n### {name}, of machines\n"
+        for part, keys in (("section, provider", made.own), *made.attached):
+            yield from _table(keys, part)
     yield "\n## The tenant file\n"
     yield TENANT_WORDS
     for name, keys in _TENANT_FILE:

@@ -110,6 +110,15 @@ Requirements for other connections than the change's are passed over. A driver t
 checked all the same.
 """
 
+NODE_WORDS = """
+## Machines
+
+What sections and providers say, and say of the images, flavors and labels that they attach, is for the driver of their
+connection. A key that it does not know is a warning; where a section or provider of AWS or OpenStack has it, it is an
+error, as in the reference. All of this is checked, and makes no machine: Headgate's own are those of the
+[inventory](../how-to/use-the-inventory.md).
+"""
+
 TENANT_WORDS = """What is wrong with its form refuses the file as a whole, and what held goes on to hold. A name
 that a tenant uses and nobody defines refuses that tenant alone. A project is its name, or a mapping of the name to
 its settings; a group is a mapping with `projects` and settings for all of them, and groups may stand in groups.
@@ -139,8 +148,7 @@ DECISIONS = (
     "Unknown pipeline names in project stanzas are accepted: other tenants may have them; `headgate check` tells "
     "of those that none has.",
     "Inheritance that goes in a circle ends where it began; `headgate check` tells of it.",
-    "Sections and providers may hold any other key, which is for the driver of their connection; those of AWS and "
-    "OpenStack have the keys that these know.",
+    "Sections and providers may hold any other key where not all is known that the driver of their connection knows.",
     "A section with `parameters` in a pipeline that has none is dropped whole, and an error.",
     "A timer puts the head a branch has at that moment into its pipeline; `dereference` changes nothing. All fields of "
     "a time must fit, the day and the weekday too. What was due while nobody ran is not made up for.",

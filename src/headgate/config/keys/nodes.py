@@ -1,0 +1,195 @@
+"""What drivers of machines are told by sections and providers, and of what those attach (nodes §2.3, §2.4)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from headgate.config.keys.forms import loose, words
+from headgate.config.reading.check import (
+    Check,
+    Key,
+    Keys,
+    Spot,
+    anything,
+    count,
+    either,
+    flag,
+    many,
+    mapping,
+    null,
+    text,
+)
+from headgate.config.reading.source import UNKNOWN_WORD
+
+
+class NodeDriver(NamedTuple):
+    own: Keys
+    """Of sections and providers, besides those that every one has."""
+    images: Keys
+    flavors: Keys
+    labels: Keys
+    whole: bool = True
+    """Are these all of its keys?  If not, what is unknown is passed over."""
+    refuses: bool = False
+    """Is an unknown key of a section or provider an error?"""
+
+    @property
+    def attached(self) -> tuple[tuple[str, Keys], ...]:
+        """Key of a section or provider -> the keys of what it attaches there."""
+        return ("images", self.images), ("flavors", self.flavors), ("labels", self.labels)
+
+
+def _key(check: Check, default: str = "", note: str = "") -> Key:
+    """Null is as if it were not there."""
+    return Key(either(null, check), default, note)
+
+
+def _label_itself(value: Any, spot: Spot) -> None:
+    spot.warn("has no effect here: it is said of the label itself", UNKNOWN_WORD)
+
+
+_ITSELF = Key(Check("said of the label itself", _label_itself))
+_TEXTS = many(text)
+_NAMED: Keys = {
+    "name": Key(text, required=True),
+    "description": _key(text),
+    "final": _key(flag, "false"),
+    "allow-override": _key(flag, "false", "may be defined anew, though it is final"),
+}
+IMAGE: Keys = {
+    **_NAMED,
+    "username": _key(text),
+    "connection-type": _key(words("ssh", "winrm", "kubectl", "network_cli"), "ssh"),
+    "connection-port": _key(count(1, 65535), "22", "5986 of winrm"),
+    "python-path": _key(text, "auto"),
+    "shell-type": _key(text),
+    "userdata": _key(text, note="of an image of the cloud"),
+    "import-timeout": _key(count(0), "300"),
+    "upload-methods": _key(many(words("copy", "import", "upload")), "all"),
+    "tags": _key(mapping, "{}"),
+    "retain-count": Key(anything, "2"),
+    "max-retain-count": Key(anything),
+}
+"""How many builds are kept is judged where they meet."""
+FLAVOR: Keys = {**_NAMED, "public-ipv4": _key(flag, "false"), "public-ipv6": _key(flag, "false")}
+LABEL: Keys = {
+    **_NAMED,
+    "image": _key(text),
+    "flavor": _key(text),
+    "boot-timeout": _key(count(0), "300"),
+    "max-ready-age": _key(count(0), "0"),
+    "max-age": _key(count(0), "0"),
+    "min-retention-time": _key(count(0), "0"),
+    "snapshot-timeout": _key(count(0), "3600"),
+    "snapshot-expiration": _key(count(0), "604800"),
+    "slots": _key(count(1), "1"),
+    "reuse": _key(flag, "false"),
+    "aliases": _key(_TEXTS, "none"),
+    "executor-zone": _key(text),
+    "tags": _key(mapping, "{}"),
+    "key-name": _key(text),
+    "host-key-checking": _key(flag, "true"),
+    "min-ready": _ITSELF,
+    "max-nodes": _ITSELF,
+}
+OWN: Keys = {
+    "launch-timeout": _key(count(0), "none"),
+    "launch-attempts": _key(count(1), "3"),
+    "resource-limits": _key(mapping, "none"),
+    "image-defaults": _key(mapping, "{}", "keys of images"),
+    "flavor-defaults": _key(mapping, "{}", "keys of flavors"),
+    "label-defaults": _key(mapping, "{}", "keys of labels"),
+}
+"""Whatever the driver."""
+
+_USERDATA: Keys = {"userdata": _key(text)}
+_VOLUME: Keys = {
+    "volume-size": _key(count(0)),
+    "volume-type": _key(text, "gp3"),
+    "iops": _key(count(0)),
+    "throughput": _key(count(0)),
+}
+_FLEET: Keys = {"instance-types": _key(_TEXTS), "allocation-strategy": _key(text)}
+AWS = NodeDriver(
+    own={**OWN, "region": _key(text), "object-storage": _key(loose({"bucket-name": _key(text)}, "an object-storage"))},
+    images={
+        **IMAGE,
+        **_VOLUME,
+        "image-id": _key(text),
+        "image-filters": _key(many(loose({"name": _key(text), "values": _key(many(text))}, "an image-filter"))),
+        "imds-http-tokens": _key(text),
+        "imds-support": _key(text),
+        "import-method": _key(words("snapshot", "image", "ebs-direct")),
+        "image-format": _key(text),
+        "architecture": _key(text),
+        "ena-support": _key(flag),
+    },
+    flavors={
+        **FLAVOR,
+        **_USERDATA,
+        **_VOLUME,
+        "instance-type": _key(text),
+        "fleet": _key(loose(_FLEET, "a fleet")),
+        "market-type": _key(words("on-demand", "spot"), "on-demand"),
+        "dedicated-host": _key(flag, "false"),
+        "ebs-optimized": _key(flag, "false"),
+    },
+    labels={
+        **LABEL,
+        **_USERDATA,
+        **_VOLUME,
+        "az": _key(text),
+        "subnet-ids": _key(_TEXTS),
+        "security-group-ids": _key(_TEXTS),
+        "iam-instance-profile": _key(loose({"name": _key(text), "arn": _key(text)}, "an iam-instance-profile")),
+        "kms-key-id": _key(text),
+    },
+    refuses=True,
+)
+_DISK: Keys = {"config-drive": _key(flag, "true"), "volume-size": _key(count(0))}
+OPENSTACK = NodeDriver(
+    own={
+        **OWN,
+        "region": _key(text),
+        "floating-ip-cleanup": _key(flag, "false"),
+        "port-cleanup-interval": _key(count(0), "600"),
+    },
+    images={**IMAGE, **_DISK, "image-id": _key(text)},
+    flavors={**FLAVOR, **_USERDATA, **_DISK, "flavor-name": _key(text)},
+    labels={
+        **LABEL,
+        **_USERDATA,
+        "az": _key(text),
+        "auto-floating-ip": _key(flag, "true"),
+        "boot-from-volume": _key(flag, "false"),
+        "networks": _key(_TEXTS),
+        "security-groups": _key(_TEXTS),
+        "volume-size": _key(count(0)),
+    },
+    refuses=True,
+)
+STATIC_NODE: Keys = {
+    "name": Key(text, note="its host name or address"),
+    "label": Key(text),
+    "aliases": _key(_TEXTS, "none"),
+    "connection-port": _key(count(1, 65535)),
+    "username": _key(text),
+    "host-key": _key(text),
+}
+STATIC = NodeDriver({**OWN, "nodes": _key(many(loose(STATIC_NODE, "a node")))}, IMAGE, FLAVOR, LABEL)
+KUBERNETES = NodeDriver(
+    own=OWN,
+    images=IMAGE,
+    flavors=FLAVOR,
+    labels={
+        **LABEL,
+        "kind": _key(words("pod", "namespace")),
+        "spec": _key(mapping, note="of the pod, as Kubernetes has it"),
+        "annotations": _key(mapping),
+        "image-pull-secrets": _key(many(loose({"name": _key(text), "namespace": _key(text)}, "a pull secret"))),
+    },
+)
+NODE_DRIVERS = {"aws": AWS, "openstack": OPENSTACK, "static": STATIC, "kubernetes": KUBERNETES}
+"""Driver of a connection -> what it is told."""
+ANY_NODES = NodeDriver(OWN, IMAGE, FLAVOR, LABEL, whole=False)
+"""Whatever makes machines understands this much."""
