@@ -27,7 +27,7 @@ from headgate.testing.gate import Remembered
 from headgate.testing.loop import run_virtual
 from headgate.testing.sim import world as worlds
 from headgate.testing.sim.doubles import SimForge, SimGit
-from headgate.testing.sim.world import BRANCH, CONFIG, HOST, World
+from headgate.testing.sim.world import BRANCH, CONFIG, HOST, Proposal, World
 
 MOST = 200
 SERVED_WITHIN_S = 600.0
@@ -49,6 +49,8 @@ class Sizes:
     """Of each change."""
     needs: int = 0
     """Of one change more."""
+    config_bytes: int = 0
+    """Of the configuration that each change proposes."""
 
     @property
     def names(self) -> list[str]:
@@ -134,6 +136,9 @@ class House:
         files = tuple(f"dir{n}/file{n * self._told}" for n in range(self.sizes.files))
         project = f"{HOST}/p{self._told % self.sizes.projects}"
         ref = f"refs/for/{BRANCH}/{topic}"
+        if self.sizes.config_bytes:
+            self.world.proposals[f"c{self._told}"] = Proposal(f"c{self._told}", comments_bytes=self.sizes.config_bytes)
+            files += (worlds.FILE,)
         change = Change("sim", project, BRANCH, topic, f"c{self._told}", ref=ref, files=files, needs=keys)
         self.world.propose(change, approved=approved)
         return change
@@ -169,6 +174,12 @@ class House:
             assert not self.backend.tree.under(Map().quarantine.path), "something was set aside"
         finally:
             await self.stop()
+
+
+@pytest.mark.parametrize("config_bytes", [300_000, 1_900_000])
+def test_a_large_configuration_is_tested_and_lands(config_bytes: int) -> None:
+    """Within the budget, larger than any commit, and of a kind that does not get smaller when it is packed."""
+    run_virtual(House(Sizes(config_bytes=config_bytes, changes=2)).everything())
 
 
 def drawn(seed: int) -> Sizes:

@@ -76,6 +76,8 @@ class MergeAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="merge"):
     state: RepoState | None = None
     config: dict[str, dict[str, dict[str, str]]] = {}
     """project -> branch -> path -> text, of `config_paths`, at the merged state; but for what is known."""
+    apart: str = ""
+    """When the answer is large: the path where all of it lies."""
 
 
 class CatRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="cat"):

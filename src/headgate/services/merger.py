@@ -34,6 +34,8 @@ RETRY_MIN_S, RETRY_MAX_S = 0.25, 30.0
 SLOW_S = 5.0
 UNREACHABLE_MAX_S = 3600.0
 """How long work waits for a repository that cannot be reached or worked on; then that is the answer."""
+ANSWER_MAX_BYTES = 200_000
+"""A larger answer to a pipeline lies apart from the event that tells of it."""
 TOLD_MAX = 1000
 """Characters of a trouble that are shown."""
 
@@ -102,7 +104,12 @@ class Merger:
             await self._context.merges.complete(claim, [])
 
     async def _answered(self, claim: Claim, answer: MergerAnswer) -> None:
-        await self._context.merges.complete(claim, self._answer(claim, answer))
+        merges, large = self._context.merges, None
+        if isinstance(answer, MergeAnswer):
+            plain = msgspec.json.encode(answer)
+            if len(plain) > ANSWER_MAX_BYTES:
+                large, answer = plain, MergeAnswer(answer.buildset, answer.ok, apart=merges.result_path(claim))
+        await merges.complete(claim, self._answer(claim, answer), large)
 
     async def _patiently(self, claim: Claim, work: MergerWork, worker: Worker) -> MergerAnswer | None:
         """The answer, once the work can be done; None when it is no longer wanted."""

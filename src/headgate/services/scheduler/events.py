@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from headgate.gate.change import TriggerEvent
-from headgate.gate.work import Answer, BuildEnded, BuildOutcome, BuildPaused
+from headgate.gate.work import Answer, BuildEnded, BuildOutcome, BuildPaused, MergeAnswer
 from headgate.map.records import ForPipeline
 from headgate.recipes import blob
 from headgate.recipes.codec import decode
@@ -20,28 +20,39 @@ log = logging.getLogger("headgate.pipeline")
 Event = TriggerEvent | Answer | ForPipeline
 
 
+Apart = BuildEnded | BuildPaused | MergeAnswer
+"""Events of which something large may lie apart."""
+
+
 async def whole(context: Context, waiting: Waiting[Event]) -> Waiting[Event]:
     """Return it with what lies apart from it, which goes when it goes."""
     event = waiting.event
-    if not isinstance(event, BuildEnded | BuildPaused) or not event.apart:
+    if not isinstance(event, Apart) or not event.apart:
         return waiting
     try:
         found = await blob.taken(context.store, event.apart)
-        data = decode(found[0], dict[str, Any]) if found is not None else {}
+        if found is not None:
+            return replace(waiting, event=_with(event, found[0]), besides=tuple(found[1]))
     except ValueError as damaged:
         log.error("%s: %s", waiting.entry, damaged)
-        found = None
-    if found is None:
-        return replace(waiting, event=_lost(event))
-    besides = tuple(found[1])
-    if isinstance(event, BuildEnded):
-        outcome = replace(event.outcome, data=data)
-        return replace(waiting, event=replace(event, outcome=outcome), besides=besides)
-    return replace(waiting, event=replace(event, data=data), besides=besides)
+    return replace(waiting, event=_lost(event))
 
 
-def _lost(event: BuildEnded | BuildPaused) -> BuildEnded:
-    """What a build returned is gone: it is tried again."""
+def _with(event: Apart, plain: bytes) -> Apart:
+    """Return the event with what lay apart from it.  Raise ValueError."""
+    match event:
+        case MergeAnswer():
+            return decode(plain, MergeAnswer)
+        case BuildEnded():
+            return replace(event, outcome=replace(event.outcome, data=decode(plain, dict[str, Any])))
+        case BuildPaused():
+            return replace(event, data=decode(plain, dict[str, Any]))
+
+
+def _lost(event: Apart) -> BuildEnded | MergeAnswer:
+    """Return what to take up instead: a build is tried again; a change is told that its merge is unknown."""
+    if isinstance(event, MergeAnswer):
+        return MergeAnswer(event.buildset, ok=False, error="the merger's answer was lost; have the change tried again")
     build = event.outcome.build if isinstance(event, BuildEnded) else event.build
     outcome = BuildOutcome(build=build, error="what it returned was lost")
     return BuildEnded(event.buildset, event.job, outcome)

@@ -184,9 +184,13 @@ class Proposal:
     """It can never be put into effect."""
     parent: str = ""
     """The commit whose job this one inherits from."""
+    comments_bytes: int = 0
+    """Size of what stands above it, which no store makes smaller."""
 
     @property
     def text(self) -> str:
         parent = "nowhere" if self.wrong else f"extra-{self.parent}" if self.parent else "base"
         name = f"extra-{self.commit}"
-        return f"- job: {{name: {name}, parent: {parent}}}\n- project: {{gate: {{jobs: [{name}]}}}}\n"
+        noise = random.Random(self.commit).randbytes(self.comments_bytes // 2).hex()
+        comments = "".join(f"# {noise[i : i + 100]}\n" for i in range(0, len(noise), 100))
+        return f"{comments}- job: {{name: {name}, parent: {parent}}}\n- project: {{gate: {{jobs: [{name}]}}}}\n"
