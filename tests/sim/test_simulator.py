@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headgate.gate import absorb, decide, readiness
+from headgate.gate import absorb, decide, people, readiness
 from headgate.gate.model import BuildSet, Resume
 from headgate.recipes.backlog import Backlog
 from headgate.recipes.mirror import Mirror
@@ -22,7 +22,7 @@ from headgate.services.scheduler.semaphores import Semaphores
 from headgate.services.scheduler.tenant import TenantRunner
 from headgate.store.store import Store
 from headgate.store.types import Snapshot, Unavailable
-from headgate.testing.sim.kinds import CHECKED_EVERY, SERVED_EVERY, TOLD_EVERY
+from headgate.testing.sim.kinds import CHECKED_EVERY, SERVED_EVERY, SEVERAL_EVERY, TOLD_EVERY
 from headgate.testing.sim.simulation import CLOSED_EVERY, CUT_EVERY, DOUBTED_EVERY, Simulation, prepare, simulate
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "1000"))
@@ -89,6 +89,20 @@ def what_is_asked_to_land_is_pushed_though_the_gate_is_closed_meanwhile(patch: p
 def a_closed_gate_lands(patch: pytest.MonkeyPatch) -> None:
     what_is_asked_to_land_is_pushed_though_the_gate_is_closed_meanwhile(patch)
     patch.setattr(decide, "closing_of", lambda *asked: None)
+
+
+def the_server_does_not_hold_what_people_say(patch: pytest.MonkeyPatch) -> None:
+    """It may be taken back between the gate's last look and the push."""
+    patch.setattr(decide, "leases", lambda *asked: ())
+    patch.setattr(decide, "heeds_vetoes", lambda *asked: False)
+
+
+def one_person_is_two(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(people, "person", lambda name: name)
+
+
+def who_proposed_it_approves(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(people, "authors", lambda standing: set())
 
 
 def what_is_needed_is_not_asked_for_again(patch: pytest.MonkeyPatch) -> None:
@@ -264,6 +278,9 @@ MUTANTS: tuple[Mutant, ...] = (
     an_approval_is_asked_for_once,
     the_server_does_not_hold_the_approval,
     what_is_needed_is_not_asked_for_again,
+    the_server_does_not_hold_what_people_say,
+    one_person_is_two,
+    who_proposed_it_approves,
     a_closed_gate_lands,
     what_is_asked_to_land_is_pushed_though_the_gate_is_closed_meanwhile,
     events_not_consumed_in_the_turns_commit,
@@ -280,9 +297,12 @@ MUTANTS: tuple[Mutant, ...] = (
 )
 
 AMONG = {
+    the_server_does_not_hold_what_people_say: range(6, 800, SEVERAL_EVERY),
+    one_person_is_two: range(6, 200, SEVERAL_EVERY),
+    who_proposed_it_approves: range(6, 200, SEVERAL_EVERY),
     a_closed_gate_lands: range(5, 400, CLOSED_EVERY),
     what_is_asked_to_land_is_pushed_though_the_gate_is_closed_meanwhile: range(5, 1300, CLOSED_EVERY),
-    the_server_does_not_hold_the_approval: range(2, 400, DOUBTED_EVERY),
+    the_server_does_not_hold_the_approval: range(602, 1000, SEVERAL_EVERY),
     an_approval_is_asked_for_once: range(2, 200, DOUBTED_EVERY),
     what_is_needed_is_not_asked_for_again: range(2, 800, DOUBTED_EVERY),
     what_a_cut_turn_left_is_not_cancelled: range(361, 450, CUT_EVERY),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import shlex
+import subprocess
 import tempfile
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -114,16 +115,35 @@ def _hook() -> str:
 
 
 @click.command()
+@click.option(
+    "--people", metavar="ACCOUNT", help="Let people approve under their own names; Headgate pushes as ACCOUNT."
+)
 @click.argument("repositories", nargs=-1, type=click.Path(exists=True, file_okay=False, path_type=Path))
-def hook(repositories: tuple[Path, ...]) -> None:
+def hook(people: str | None, repositories: tuple[Path, ...]) -> None:
     """Print the update hook for git servers, or install it in REPOSITORIES, which are bare ones on this machine.
 
     It refuses what is pushed to refs/for and refs/approved that Headgate cannot take, such as refs/for/master.
-    """
+
+    With --people it also binds the names in refs/approvals and refs/vetoes to who pushes, and writes down who proposed
+    what: requirements that ask for people by name need it, and `approvals = bound` in the connection's settings."""
+    if people and not repositories:
+        raise UserError("--people is written into repositories: name them, or `git config headgate.account` there")
     if not repositories:
         click.echo(_hook(), nl=False)
     for repository in repositories:
-        click.echo(f"installed {_install(repository)}")
+        at = _install(repository)
+        if people:
+            _bind(at.parent.parent, people)
+        click.echo(f"installed {at}")
+
+
+def _bind(repository: Path, account: str) -> None:
+    """Raises UserError."""
+    done = subprocess.run(
+        ["git", "-C", repository, "config", "headgate.account", account], capture_output=True, text=True
+    )
+    if done.returncode:
+        raise UserError(f"{repository}: the account cannot be written down: {done.stderr.strip()}")
 
 
 def _install(repository: Path) -> Path:

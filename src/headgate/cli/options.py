@@ -57,6 +57,12 @@ OPTIONS: dict[str, dict[str, Option]] = {
         ),
         "baseurl": Option("text", "", "git: where its repositories are: a directory, or an ssh or https URL."),
         "canonical_hostname": Option("text", "", "Host part of canonical project names. Default: the host of baseurl."),
+        "approvals": Option(
+            "choice:bound",
+            "",
+            "`bound`: the server's rules bind the names below `refs/approvals` and `refs/vetoes` to who pushes "
+            "(`headgate hook --people`). Requirements that ask for people by name are refused without it.",
+        ),
         "poll_delay": Option("seconds", "30", "How often remote repositories are looked at; local ones are watched."),
         "url": Option("text", "", "queue: where messages are posted, as `http://HOST:5000/v1/APP/`."),
         "app_key": Option("text", "", "queue: a key of that application."),

@@ -100,7 +100,9 @@ def tenant_text(settings: Settings) -> str:
 def known_connections(settings: Settings, at: dict[str, GitConnection]) -> dict[str, Connection]:
     """As a tenant file and pipelines name them."""
     return {
-        name: Connection(name, at[name].canonical_hostname if name in at else "", driver_of(found))
+        name: Connection(
+            name, at[name].canonical_hostname if name in at else "", driver_of(found), found.get("approvals") == "bound"
+        )
         for name, found in settings.connections.items()
     }
 

@@ -67,6 +67,19 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return f"{self.topic},{self.commit[:8]}" if self.topic else self.commit
 
 
+class Word(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one person says of a change: that it is approved, or that it must not land."""
+
+    who: str
+    """As the server knows them."""
+    commit: str
+    """The patchset it is said of."""
+    ref: str
+    """Where it is said; it goes when it is taken back."""
+    since_ms: int = 0
+    """When it was first seen, milliseconds since the epoch, UTC."""
+
+
 class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the connection knows of a change now: the entry of the change cache."""
 
@@ -77,6 +90,11 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
     landed: bool = False
     reason: str = ""
     """Why it is not open, for people, when nobody withdrew it."""
+    approvals: tuple[Word, ...] = ()
+    """Of people, of whichever patchset."""
+    vetoes: tuple[Word, ...] = ()
+    proposers: tuple[str, ...] = ()
+    """Who pushed this patchset, as far as the server tells."""
 
     @property
     def is_approved(self) -> bool:

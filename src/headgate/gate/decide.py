@@ -32,7 +32,7 @@ from headgate.gate.model import (
     World,
     with_queue,
 )
-from headgate.gate.readiness import Obstacle, Unready, needs, needs_approval, unready
+from headgate.gate.readiness import Obstacle, Unready, heeds_vetoes, leases, needs, needs_approval, unready
 from headgate.gate.report import result_of, text
 from headgate.gate.start import Base, abandon, start, stopped
 from headgate.gate.work import LandRequest, ReportRequest
@@ -270,6 +270,7 @@ def _told_to_wait(item: Item, shut: Closing | None, world: World, asked: list[Ac
 def _ask_to_land(item: Item, queue: Queue, world: World, asked: list[Action]) -> Item:
     buildset, change = item.buildset, item.change
     assert buildset is not None and buildset.state is not None, "only a merged buildset can be complete and good"
+    standing = world.standings.get(change.key)
     work = LandRequest(
         buildset=buildset.id,
         state=buildset.state,
@@ -278,6 +279,9 @@ def _ask_to_land(item: Item, queue: Queue, world: World, asked: list[Action]) ->
         note=text(item, "SUCCESS", world),
         pipeline=world.pipeline.name,
         approved=needs_approval(item, world.pipeline),
+        leases=leases(item, world),
+        vetoed=heeds_vetoes(world.pipeline, change.connection) and not item.exempt,
+        said={word.ref: word.commit for word in standing.approvals} if standing is not None else {},
         queue=queue.name,
     )
     asked.append(Land(derived(buildset.id, "land"), work, world.pipeline.precedence))

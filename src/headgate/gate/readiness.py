@@ -14,6 +14,7 @@ from typing import NamedTuple
 from headgate.config.model import Pipeline
 from headgate.gate.change import Change, Standing
 from headgate.gate.model import Item, World
+from headgate.gate.people import counted, lacking
 
 NEEDS_MAX = 200
 """Changes one change may need in all; more is reported, not followed."""
@@ -92,11 +93,11 @@ def _absent(key: str, standing: Standing, world: World) -> str:
 # --- requirements
 
 
-def refused(pipeline: Pipeline, standing: Standing | None) -> str:
-    """Why the pipeline's requirements keep a change out; empty when they do not."""
+def refused(pipeline: Pipeline, standing: Standing | None, now_ms: int | None = None) -> str:
+    """Why the pipeline's requirements keep a change out; empty when they do not.  `now_ms`: as of `unmet`."""
     if standing is None:
         return "it is not known at its connection"
-    return unmet(pipeline, standing) if standing.change.is_change else ""
+    return unmet(pipeline, standing, now_ms) if standing.change.is_change else ""
 
 
 def guarded(pipeline: Pipeline) -> bool:
@@ -113,14 +114,17 @@ def unfit(change: Change, world: World) -> str:
         return f"{change.id} of {change.project} is not the current patchset"
     if standing is not None and standing.landed and world.dependent:
         return f"{change.id} of {change.project} has landed already"
-    return refused(world.pipeline, standing)
+    return refused(world.pipeline, standing, world.now_ms)
 
 
-def unmet(pipeline: Pipeline, standing: Standing) -> str:
-    """Which of the pipeline's requirements keeps a change out; empty when none does."""
+def unmet(pipeline: Pipeline, standing: Standing, now_ms: int | None = None) -> str:
+    """Which of the pipeline's requirements keeps a change out; empty when none does.  `now_ms`: the moment at which it
+    is to come in, of a change that does."""
     change = standing.change
     if change.connection in pipeline.require_approved and not standing.is_approved:
         return f"{change.key} is not approved"
+    if why := _said(pipeline, standing, now_ms):
+        return why
     facts = {"approved": standing.is_approved, "open": standing.open, "current-patchset": True}
     for name, wanted in pipeline.require.get(change.connection, {}).items():
         if name in facts and facts[name] != wanted:
@@ -129,6 +133,32 @@ def unmet(pipeline: Pipeline, standing: Standing) -> str:
         if name in facts and facts[name] == unwanted:
             return f"{change.key} is {'' if unwanted else 'not '}{name}"
     return ""
+
+
+def _said(pipeline: Pipeline, standing: Standing, now_ms: int | None) -> str:
+    """What keeps it out of what people say of it, by their names."""
+    connection, vetoed = standing.change.connection, bool(standing.vetoes)
+    wanted, unwanted = pipeline.require.get(connection, {}), pipeline.reject.get(connection, {})
+    if vetoed and heeds_vetoes(pipeline, connection):
+        return f"{standing.change.key} is vetoed by {', '.join(sorted(word.who for word in standing.vetoes))}"
+    if not vetoed and (wanted.get("veto") is True or unwanted.get("veto") is False):
+        return f"{standing.change.key} is vetoed by nobody"
+    return lacking(standing, wanted["approvals"], now_ms) if "approvals" in wanted else ""
+
+
+def heeds_vetoes(pipeline: Pipeline, connection: str) -> bool:
+    """Does a veto keep changes of this connection out?"""
+    wanted, unwanted = pipeline.require.get(connection, {}), pipeline.reject.get(connection, {})
+    return wanted.get("veto") is False or unwanted.get("veto") is True
+
+
+def leases(item: Item, world: World) -> tuple[str, ...]:
+    """The refs of the approvals that let it in, which must be there at the moment of landing."""
+    standing = world.standings.get(item.change.key)
+    wanted = world.pipeline.require.get(item.change.connection, {}).get("approvals")
+    if wanted is None or standing is None or item.exempt:
+        return ()
+    return tuple(word.ref for word in counted(standing, wanted)[: int(wanted.get("count", 1))])
 
 
 def needs_approval(item: Item, pipeline: Pipeline) -> bool:

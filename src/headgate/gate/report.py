@@ -9,6 +9,7 @@ from headgate.config.model import FrozenJob
 from headgate.gate import comments
 from headgate.gate.change import Change
 from headgate.gate.model import FINAL_GOOD, Build, BuildSet, Item, Phase, World
+from headgate.gate.people import named
 from headgate.gate.returned.shape import Artifact
 
 SIZE_MAX = 50_000
@@ -70,6 +71,9 @@ def text(item: Item, result: str, world: World, intro: str = "") -> str:
     if world.root_url and buildset is not None:
         lines += [""] if "\n" in lines[0] else []
         lines.append(f"{world.root_url}/t/{world.tenant}/buildset/{buildset.id}")
+    standing = world.standings.get(item.change.key)
+    if standing is not None and standing.change.commit == item.change.commit and (who := named(standing)):
+        lines += ["", who]
     if buildset is not None:
         jobs = [_job_line(job, build, world) for job in buildset.jobs if (build := buildset.builds.get(job.name))]
         if jobs:

@@ -112,6 +112,12 @@ class LandRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
     pipeline: str = ""
     approved: bool = False
     """It lands only while its forge says that this very commit is approved."""
+    leases: tuple[str, ...] = ()
+    """Refs that must name the change's commit at that moment, too: what people said of it."""
+    vetoed: bool = False
+    """It lands only while nobody objects."""
+    said: dict[str, str] = {}
+    """Every ref at which somebody said something of it -> its commit: they go when it has landed."""
     queue: str = ""
     """Name of the queue it lands from."""
     shut: bool = False

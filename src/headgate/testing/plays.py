@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from headgate.config.dynamic import Asked, Judgement
 from headgate.config.model import ConfigError, FrozenGraph, FrozenJob, Pipeline, TriggerFilter, Window
 from headgate.gate.absorb import absorb
-from headgate.gate.change import Change, EventKind, Standing, Tell, TriggerEvent
+from headgate.gate.change import Change, EventKind, Standing, Tell, TriggerEvent, Word
 from headgate.gate.closing import Closing
 from headgate.gate.decide import settle
 from headgate.gate.enqueue import concluded
@@ -188,6 +188,28 @@ class Play:
         """Takes the approval back, of which no event tells."""
         standing = self._standing(name)
         self.standings[standing.change.key] = replace(standing, approved="")
+        self.act()
+
+    def says(self, name: str, *people: str, commit: str = "", veto: bool = False, since_ms: int = 0) -> None:
+        """Each approves the patchset under their own name, or objects to the change."""
+        for who in people:
+            if self._find(name) is None:
+                self.propose(self.change(name))
+            standing = self._standing(name)
+            kind = "vetoes" if veto else "approvals"
+            word = Word(who, commit or standing.change.commit, f"refs/{kind}/{who}/master/{name}", since_ms)
+            others = tuple(one for one in getattr(standing, kind) if one.who != who)
+            self.standings[standing.change.key] = replace(standing, **{kind: (*others, word)})
+            if veto:
+                self.act()
+            else:
+                self.event(EventKind.APPROVED, standing.change)
+
+    def unsays(self, name: str, who: str) -> None:
+        """Takes back whatever they said, of which no event tells."""
+        standing = self._standing(name)
+        approvals, vetoes = (tuple(w for w in words if w.who != who) for words in (standing.approvals, standing.vetoes))
+        self.standings[standing.change.key] = replace(standing, approvals=approvals, vetoes=vetoes)
         self.act()
 
     def pushes(self, name: str) -> None:

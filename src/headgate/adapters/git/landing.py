@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from headgate.adapters.git.command import Impossible, Limits, RemoteError
+from headgate.adapters.git.looking.names import APPROVALS, FOR, VETOES, said_of
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, NotesMoved, annotate, landed_line
 from headgate.gate.change import Change
@@ -83,10 +84,12 @@ async def land(mirror: MirrorRepository, work: LandRequest, expected: str) -> bo
     """
     change, commit, branch = work.change, work.commit, f"refs/heads/{work.change.branch}"
     landed_as = landed_line(change.branch, commit)
-    held = [_Step(ref, change.commit, change.commit) for ref in _ours(change)[: 2 if work.approved else 1]]
+    must = (*_ours(change)[: 2 if work.approved else 1], *work.leases)
+    held = [_Step(ref, change.commit, change.commit) for ref in must]
+    said = {**dict.fromkeys((*_ours(change), *work.leases), change.commit), **work.said}
 
     async def once() -> bool:
-        refs = await mirror.remote.refs(branch, *_ours(change), NOTES)
+        refs = await mirror.remote.refs(branch, *said, VETOES, NOTES)
         head = refs.get(branch)
         if head is None:
             raise Impossible(("push",), 1, f"the branch {change.branch} is gone")
@@ -97,6 +100,7 @@ async def land(mirror: MirrorRepository, work: LandRequest, expected: str) -> bo
             raise Shut
         if not landed:
             _still_there(held, refs)
+            _nobody_objects(change, refs, work.vetoed)
         if not landed and head != expected:
             return True
         steps = [] if landed else [[_Step(branch, head, commit)]]
@@ -104,7 +108,7 @@ async def land(mirror: MirrorRepository, work: LandRequest, expected: str) -> bo
             notes = refs.get(NOTES, "")
             noted = await annotate(mirror, change.commit, work.pipeline, work.note, notes, landed_as)
             steps.append([_Step(NOTES, notes, noted)])
-        steps.append([_Step(ref, change.commit, "") for ref in _ours(change) if refs.get(ref) == change.commit])
+        steps.append([_Step(ref, commit, "") for ref, commit in said.items() if refs.get(ref) == commit])
         try:
             await _push(mirror, steps, () if landed else held)
         except _Refused as refused:
@@ -147,9 +151,17 @@ def _still_there(held: Sequence[_Step], refs: Mapping[str, str]) -> None:
     for step in held:
         if refs.get(step.ref) == step.seen:
             continue
-        if step.ref.startswith("refs/approved/"):
+        if step.ref.startswith(("refs/approved/", APPROVALS)):
             raise Impossible(("push",), 1, f"its approval was withdrawn: {step.ref} is not {step.seen[:8]} any more")
         raise Impossible(("push",), 1, f"{step.ref} was withdrawn or replaced while it was being landed")
+
+
+def _nobody_objects(change: Change, refs: Mapping[str, str], vetoed: bool) -> None:
+    """Raises Impossible for a veto, where one counts."""
+    name = change.ref.removeprefix(FOR)
+    found = [who for ref in refs if (said := said_of(ref, VETOES)) and said[1] == name for who in [said[0]]]
+    if vetoed and found:
+        raise Impossible(("push",), 1, f"it was vetoed by {', '.join(sorted(found))}")
 
 
 def _ours(change: Change) -> tuple[str, str]:

@@ -1,5 +1,7 @@
 #!/bin/sh
 # Refuses refs below refs/for, refs/approved and refs/recheck that Headgate cannot take, or that would keep others from proposing.
+# Where `git config headgate.account` names whom Headgate pushes as, people approve and veto under their own names alone
+# (refs/approvals/<who>/<branch>/<topic>, refs/vetoes/…), and refs/proposers says who pushed a proposal.
 # As `hooks/update` of a bare repository it is run for each ref of a push, with its name, its old and its new object.
 ref=$1 new=$3
 LC_ALL=C
@@ -14,13 +16,41 @@ levels() {
     printf %s "$1" | tr -cd / | wc -c
 }
 
+# Whom the server knows the pusher as: gitolite, a web server, a forced command of ssh, or the account itself.
+me=${GL_USER:-${REMOTE_USER:-${HEADGATE_USER:-$(id -un)}}}
+account=$(git config headgate.account) || account=
+
 case $ref in
-    refs/for/* | refs/approved/* | refs/recheck/*) ;;
+    refs/for/* | refs/approved/* | refs/recheck/* | refs/approvals/* | refs/vetoes/* | refs/proposers/*) ;;
     *) exit 0 ;;
 esac
-case $new in *[!0]*) ;; *) exit 0 ;; esac # it goes
+gone=
+case $new in *[!0]*) ;; *) gone=yes ;; esac
 kind=${ref#refs/} name=${ref#refs/*/}
-push="push to refs/${kind%%/*}/<branch>/<topic>"
+kind=${kind%%/*}
+push="push to refs/$kind/<branch>/<topic>"
+
+case $kind in
+    proposers)
+        [ -n "$gone" ] && [ "$me" = "$account" ] || no "nobody pushes refs/proposers: they are written as changes are proposed"
+        exit 0
+        ;;
+    approvals | vetoes)
+        [ -n "$account" ] || no "this server does not know who is who; approve with refs/approved/<branch>/<topic>"
+        push="push to refs/$kind/$me/<branch>/<topic>"
+        who=${name%%/*} name=${name#*/}
+        [ "$who" = "$me" ] || { [ -n "$gone" ] && [ "$me" = "$account" ]; } || no "you are $me here, not $who; $push"
+        ;;
+    for)
+        if [ -n "$gone" ] && [ -n "$account" ]; then
+            git for-each-ref --format='%(refname)' refs/proposers | while read -r one; do
+                rest=${one#refs/proposers/*/}
+                [ "$rest" = "$name" ] && git update-ref -d "$one"
+            done
+        fi
+        ;;
+esac
+[ -z "$gone" ] || exit 0
 
 case $name in *[!\ -~]*) no "a topic has letters, digits and signs of ASCII only; choose another one" ;; esac
 [ ${#name} -le 400 ] && [ "$(levels "$name")" -le 40 ] || no "the name is too long; choose a shorter topic"
@@ -35,5 +65,11 @@ done
 [ ${#topic} -le 200 ] && [ "$(levels "$topic")" -lt 20 ] ||
     no "a topic has at most 20 levels and 200 bytes; choose a shorter one"
 
-kind=$(git cat-file -t "$new") || exit 1
-[ "$kind" = commit ] || no "this is a $kind; push a commit"
+is=$(git cat-file -t "$new") || exit 1
+[ "$is" = commit ] || no "this is a $is; push a commit"
+
+if [ "$kind" = for ] && [ -n "$account" ]; then
+    case $me in "" | *[!A-Za-z0-9._@+-]*) no "the name $me cannot be part of a ref; ask whoever runs this server" ;; esac
+    git update-ref "refs/proposers/$me/$name" "$new" || no "that you propose this could not be written down; try again"
+fi
+exit 0

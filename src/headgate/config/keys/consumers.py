@@ -63,7 +63,7 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
     "secret, oidc": {"config/assembly": "ttl iss"},
     "pragma": {"config/freezing": "implied-branch-matchers implied-branches"},
     "git trigger": {"gate": "event=events branch=branches ref=refs ignore-deletes"},
-    "git require": {"gate": "approved open current-patchset"},
+    "git require": {"gate": "approved open current-patchset approvals veto"},
     "git reporter": {"config/kinds": "note", "gate": "land=lands"},
     "queue reporter": {"services/scheduler": "queue ttl"},
     "zuul trigger": {"gate": "event=events pipeline"},

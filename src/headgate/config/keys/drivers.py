@@ -33,6 +33,8 @@ class Driver(NamedTuple):
     """Why whatever a pipeline says to it has no effect here; empty: it has one."""
     posts: bool = False
     """Its reports are posted to queues of messages, whatever connection the change is of."""
+    named: tuple[str, ...] = ()
+    """Keys of a requirement that ask for people by name, which mean something only where the server says who is who."""
 
 
 _FORGE = "Headgate has no connections of this driver yet"
@@ -146,6 +148,14 @@ GITHUB_TRIGGER: Keys = {
     "reject-status": Key(_PATTERNS, note="deprecated: reject"),
 }
 
+APPROVALS: Keys = {
+    "count": Key(count(1, 100), "1"),
+    "of": Key(_TEXTS, "anybody"),
+    "newer-than": Key(age),
+    "not-author": Key(flag, "false"),
+}
+"""What several people say of a change of plain git."""
+
 GIT = Driver(
     trigger={
         "event": _event("change-proposed", "change-approved", "change-abandoned", "ref-updated"),
@@ -154,7 +164,14 @@ GIT = Driver(
         "ignore-deletes": Key(flag, "true"),
         "debug": Key(flag, "false", idle=_UNTOLD),
     },
-    require={"approved": Key(flag), "open": Key(flag), "current-patchset": Key(flag)},
+    require={
+        "approved": Key(flag),
+        "open": Key(flag),
+        "current-patchset": Key(flag),
+        "approvals": Key(inner(APPROVALS, "approvals")),
+        "veto": Key(flag),
+    },
+    named=("approvals", "veto"),
     reporter={"note": Key(flag, "true"), "land": Key(flag, "false")},
     lands=("land",),
 )

@@ -148,6 +148,14 @@ class _Said:
             if driver.require is None:
                 raise Wrong(f"changes of the connection {connection!r} have nothing to be asked for", line)
             table(value, driver.require, f"requirement of {connection}", self._warnings, line)
+            asked = next((key for key in driver.named if key in value), "")
+            if asked and connection not in self._tenant.bound:
+                text = (
+                    f"{asked} asks for people by name, and nothing says that the server of {connection!r} binds a name "
+                    "to who pushes: install its rules (`headgate hook --people`), then set approvals = bound in "
+                    f"[connection {connection}]"
+                )
+                raise Wrong(text, value.at(asked))
             found[connection] = deep_plain(value)
         return found
 

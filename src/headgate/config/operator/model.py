@@ -22,6 +22,8 @@ class Connection(NamedTuple):
     canonical_hostname: str
     driver: str = "git"
     """What it may say in pipelines: a key of `keys.drivers.DRIVERS`."""
+    bound: bool = False
+    """Whether its server binds the names that people approve and veto under to who pushes."""
 
 
 class TenantProject(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -110,6 +112,8 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     default_parent: str = "base"
     default_ansible_version: str = ""
     """Empty: the system's."""
+    bound: tuple[str, ...] = ()
+    """Connections whose server binds the names of people to who pushes."""
     allowed_triggers: tuple[str, ...] | None = None
     allowed_reporters: tuple[str, ...] | None = None
     allowed_labels: tuple[Rule, ...] = ()

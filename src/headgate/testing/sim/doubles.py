@@ -89,7 +89,8 @@ class SimForge:
             standings.append(now)
             if was is None or was.change.commit != now.change.commit or not was.open:
                 events.append(self._event(EventKind.PROPOSED, now.change, fresh=was is None or not was.open))
-            if now.is_approved and not (was is not None and was.is_approved and was.change == now.change):
+            approved_before = was is not None and self.world.is_approved(was) and was.change == now.change
+            if self.world.is_approved(now) and not approved_before:
                 events.append(self._event(EventKind.APPROVED, now.change))
         for key, was in dict(known).items():
             if was.open and key not in self.world.open:
@@ -172,7 +173,7 @@ class SimGit:
             return LandAnswer(work.buildset, False, shut=True)
         if change.key not in world.open or world.open[change.key].change.commit != change.commit:
             return LandAnswer(work.buildset, False, error="the change is no longer proposed")
-        if work.approved and not world.open[change.key].is_approved:
+        if not _still_said(work, world.open[change.key]):
             return LandAnswer(work.buildset, False, error="its approval was withdrawn")
         own = next(item for item in work.state.chain if item.commit == change.commit)
         if merged(head, own) != work.commit:
@@ -182,6 +183,12 @@ class SimGit:
         world.land(change, work.commit, work.state)
         world.landed_by[change.commit] = work.buildset
         return LandAnswer(work.buildset, True)
+
+
+def _still_said(work: LandRequest, now: Standing) -> bool:
+    """As the server holds it."""
+    refs = {word.ref for word in now.approvals if word.commit == work.change.commit}
+    return not (work.approved and not now.is_approved) and refs >= set(work.leases) and not (work.vetoed and now.vetoes)
 
 
 def _history(head: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ from headgate.testing.sim.world import EVIL, SHARED, UNSERVED, Broken, World
 from headgate.testing.through import Through
 
 SEMAPHORE, SEMAPHORE_MAX = "one", 2
+UNAPPROVED = re.compile("is not approved|needs 2 approvals|is vetoed")
 
 
 @dataclass(slots=True)
@@ -140,7 +142,7 @@ class Judge(Through):
 
     def _is_ready(self, standing: Standing) -> bool:
         """Nobody waits for an approval, of this change or of one it needs."""
-        if not standing.is_approved:
+        if not self._world.is_approved(standing):
             return False
         return all(self._is_ready(self._world.open[key]) for key in standing.change.needs if key in self._world.open)
 
@@ -183,7 +185,7 @@ class Judge(Through):
             raise Broken(f"off the map: {findings.unknown} {findings.undecodable}")
 
     def _no_fault_of_others(self, finished: Finished, landed: set[str]) -> None:
-        if finished.result != "FAILURE" or finished.change.needs or "is not approved" in finished.message:
+        if finished.result != "FAILURE" or finished.change.needs or UNAPPROVED.search(finished.message):
             return
         on = {commit for build in finished.builds for commit in self._world.failed.get(build.uuid, ())}
         beneath = {key for commit, key in self._world.proposed.items() if commit in on} - {finished.change.key}

@@ -63,6 +63,10 @@ CONFIG = f"""{JOBS}{SEMAPHORE}
     queue: shared
     gate: {{jobs: [unit]}}
 """
+SEVERAL = "{approvals: {count: 2, not-author: true}, veto: false}"
+"""What some worlds ask for in place of one approval."""
+SEVERAL_EVERY = 8
+"""Of so many seeds, the last but one does."""
 TOGETHER = CONFIG.replace("[unit]", "[unit, together]") + "- job: {name: together, dependencies: unit}\n"
 """The same with a job that waits for the other."""
 TOGETHER_EVERY = 4
@@ -129,6 +133,8 @@ class Kind(NamedTuple):
     """Whether something runs for what has landed."""
     wide: int = 0
     """How many more pipelines there are."""
+    several: bool = False
+    """Whether two people must approve, neither of whom proposed it."""
 
     @classmethod
     def of(cls, seed: int) -> Kind:
@@ -136,12 +142,13 @@ class Kind(NamedTuple):
         check = ("t" if seed % (2 * CHECKED_EVERY) else "u") if checked else ""
         wide = WIDER if seed % WIDER_EVERY == 2 else WIDE if seed % WIDE_EVERY == 2 else 0
         together = served or seed % TOGETHER_EVERY < TOGETHER_EVERY / 2
-        return cls(served, together, check, told=together and seed % TOLD_EVERY == 1, wide=wide)
+        several = seed % SEVERAL_EVERY == SEVERAL_EVERY - 2
+        return cls(served, together, check, told=together and seed % TOLD_EVERY == 1, wide=wide, several=several)
 
     @classmethod
     def hostile_of(cls, seed: int) -> Kind:
         """Always with a check pipeline: a proposer reaches no other."""
-        return cls.of(seed)._replace(check="t" if seed % 2 else "u", hostile=True, told=False, wide=0)
+        return cls.of(seed)._replace(check="t" if seed % 2 else "u", hostile=True, told=False, wide=0, several=False)
 
     @property
     def shares_semaphores(self) -> bool:
@@ -161,6 +168,8 @@ class Kind(NamedTuple):
 
     def world(self, chance: random.Random) -> World:
         config = SERVED if self.served else TOGETHER if self.together else CONFIG
+        if self.several:
+            config = config.replace("{approved: true}", SEVERAL)
         if self.check == "u":
             config = config.replace(SEMAPHORE, "")
         if self.hostile:
@@ -175,6 +184,7 @@ class Kind(NamedTuple):
             gating=("unit", "together") if self.together else ("unit",),
             pipelines=self._pipelines,
             told=self.told,
+            several=self.several,
             served=("together",) if self.served else (),
             returned={"much": "x" * (EVENT_DATA_MAX_BYTES + 1)} if self.served else {},
         )
@@ -182,4 +192,4 @@ class Kind(NamedTuple):
 
 @cache
 def parsed(text: str) -> dict[str, Tenant]:
-    return parse_tenants(text, "tenants.yaml", {"sim": Connection("sim", HOST)})
+    return parse_tenants(text, "tenants.yaml", {"sim": Connection("sim", HOST, bound=True)})

@@ -41,7 +41,7 @@ class Story:
             self._disturb()
         await asyncio.sleep(self.chance.random() * PAUSE_MAX_S)
         for key in self._open():
-            if not self.world.open[key].is_approved and self._maybe(0.8):
+            if not self.world.is_approved(self.world.open[key]) and self._maybe(0.8):
                 self._approve(key)
 
     def _maybe(self, chance: float) -> bool:
@@ -117,7 +117,9 @@ class Doubter:
                     self._give_again(standing.change)
 
     def _approved(self) -> list[str]:
-        return sorted(k for k, s in self.world.open.items() if s.is_approved and s.change.project in PROJECTS)
+        return sorted(
+            k for k, s in self.world.open.items() if self.world.is_approved(s) and s.change.project in PROJECTS
+        )
 
     def _give_again(self, change: Change) -> None:
         """Unless it landed, or is another one now."""

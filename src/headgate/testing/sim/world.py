@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headgate.gate.change import Change, Standing
+from msgspec.structs import replace
+
+from headgate.gate.change import Change, Standing, Word
 from headgate.gate.work import MergeItem, RepoState
 
 HOST = "sim"
@@ -22,6 +24,9 @@ EVIL = f"{HOST}/evil"
 BRANCH, HEAD = "master", "refs/heads/master"
 FILE, MORE = "zuul.yaml", "more.yaml"
 """Configuration; what only the other tenant reads of the project that both have."""
+PROPOSER, PEOPLE = "ada", ("grace", "heinz")
+OTHERS = ("ADA", "Grace")
+"""The one proposed it, the other is somebody already."""
 UNSERVED = "the service is gone"
 
 
@@ -85,6 +90,8 @@ class World:
     """See tested_key; jobs that passed on exactly it."""
     passing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set whenever a build passes."""
+    several: bool = False
+    """Whether two people must approve, neither of whom proposed it, and nobody may object."""
     told: bool = False
     """Whether a job runs for each change once it has landed."""
     served: tuple[str, ...] = ()
@@ -118,8 +125,28 @@ class World:
 
     def propose(self, change: Change, *, approved: bool) -> None:
         self.proposed[change.commit] = change.key
-        self.open[change.key] = Standing(change, approved=change.commit if approved else "")
+        standing = Standing(change, approved=change.commit if approved else "")
+        self.open[change.key] = self._by_people(standing, approved=approved) if self.several else standing
         self.stir()
+
+    def _by_people(self, standing: Standing, *, approved: bool) -> Standing:
+        """Those who do not count always approve; of two who do, both or one, or both although somebody objects."""
+        change, objected = standing.change, not approved and self.chance.random() < 0.3
+        whose = [*OTHERS, *(PEOPLE if approved or objected else PEOPLE[: self.chance.randrange(2)])]
+
+        def word(kind: str, who: str) -> Word:
+            return Word(who, change.commit, f"refs/{kind}/{who}/{change.branch}/{change.topic}")
+
+        vetoes = (word("vetoes", "tony"),) if objected else ()
+        approvals = tuple(word("approvals", who) for who in whose)
+        return replace(standing, approved="", approvals=approvals, vetoes=vetoes, proposers=(PROPOSER,))
+
+    def is_approved(self, standing: Standing) -> bool:
+        """By those who must."""
+        if not self.several:
+            return standing.is_approved
+        words = {word.who for word in standing.approvals if word.commit == standing.change.commit}
+        return words >= set(PEOPLE) and not standing.vetoes
 
     def withdraw(self, key: str) -> None:
         del self.open[key]
@@ -154,7 +181,7 @@ class World:
         """Raises Broken for what is not approved now or was not tested, for what lands before a change it needs, and
         for a configuration that is wrong."""
         standing = self.open[change.key]
-        if not standing.is_approved or standing.change.commit != change.commit:
+        if not self.is_approved(standing) or standing.change.commit != change.commit:
             raise Broken(f"{change.key} lands though nobody has approved it")
         if self.shut is not None and change.id not in self.shut:
             raise Broken(f"{change.key} lands though the gate is closed")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from headgate.adapters.git.looking.misfits import Misfits
-from headgate.adapters.git.looking.names import APPROVED, FOR, HEADS
+from headgate.adapters.git.looking.names import APPROVALS, APPROVED, FOR, HEADS, VETOES
 from headgate.adapters.git.remote.reffiles import Listing
 from headgate.adapters.git.remote.refs import Remote
 from headgate.gate.change import Standing
@@ -16,7 +16,7 @@ DOUBTED_S = 5.0
 """Until it is looked again."""
 LOST_MIN = 20
 """Refs that may go at once without a doubt."""
-_OURS = (HEADS, FOR, APPROVED)
+_OURS = (HEADS, FOR, APPROVED, APPROVALS, VETOES)
 
 
 def as_before(
@@ -36,6 +36,7 @@ def as_before(
         approved = APPROVED + change.ref.removeprefix(FOR)
         if standing.approved and approved in unreadable:
             refs[approved] = standing.approved
+        refs |= {word.ref: word.commit for word in (*standing.approvals, *standing.vetoes) if word.ref in unreadable}
     return refs, misfits
 
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from headgate.adapters.git.command import Impossible
 from headgate.adapters.git.looking.misfits import Misfits
 from headgate.adapters.git.looking.names import APPROVED, FOR, HEADS, RECHECK, Names
+from headgate.adapters.git.looking.said import Said, gained
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, landed_as, read
 from headgate.adapters.git.objects.commits import Original, text
@@ -57,6 +58,7 @@ class Look:
         """Key and commit of changes that landed, it is said, but are still proposed: to be seen once more."""
         self._bases: dict[str, tuple[str, ...]] = {}
         """Name of what is proposed for a branch that was looked through -> keys of the changes it is built on."""
+        self._said = Said(refs, int(time.time() * 1000))
         self._arrived: set[str] = set()
         """Names of what is proposed that its branch has, whoever pushed it there."""
         self.answered: dict[str, str] = {}
@@ -80,6 +82,7 @@ class Look:
         described = await self._describe(fresh)
         await asyncio.to_thread(self._changes, described)
         self._again(answered)
+        self._said.lost(self._proposed, self.misfits)
         moved = old_heads is None or dict(old_heads) != self._heads
         if old_heads is not None and moved:
             await self._branches(old_heads)
@@ -225,11 +228,13 @@ class Look:
 
     def _change(self, name: str, described: Change | None) -> None:
         was, approved = self._known.get(self._key(name)), self._refs.get(APPROVED + name, "")
+        said = self._said.of(name, self._refs[FOR + name], was)
         if described is None:
             if was is None or not self._is_known(name):
                 return
             described = self._with_needs(name, was.change)
-            if (was.change, was.approved) == (described, approved) and name not in self._arrived:
+            same_words = (was.approvals, was.vetoes, was.proposers) == said
+            if (was.change, was.approved) == (described, approved) and same_words and name not in self._arrived:
                 return
             same = was
         else:
@@ -237,9 +242,10 @@ class Look:
             before, fresh = was.change.commit if was else "", was is None or not was.open
             self._tell(EventKind.PROPOSED, described, before, fresh=fresh)
         there = name in self._arrived
-        now = Standing(described, open=not there, landed=there, approved=approved)
+        now = Standing(described, not there, approved, there, "", *said)
         self._standings.append(now)
-        if now.is_approved and not (same is not None and same.is_approved):
+        approved_before = same is not None and same.is_approved
+        if (now.is_approved and not approved_before) or gained(now, same):
             self._tell(EventKind.APPROVED, described, "")
 
     def _again(self, answered: Mapping[str, str]) -> None:

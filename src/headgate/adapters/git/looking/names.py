@@ -12,10 +12,18 @@ from itertools import islice
 from headgate.config.tenants import TenantProject
 
 HEADS, FOR, APPROVED, RECHECK = "refs/heads/", "refs/for/", "refs/approved/", "refs/recheck/"
+APPROVALS, VETOES, PROPOSERS = "refs/approvals/", "refs/vetoes/", "refs/proposers/"
+"""Below each a person, then `<branch>/<topic>`; the server says whose name it is."""
 TOPIC_LEVELS_MAX, TOPIC_MAX_BYTES = 20, 200
 """As the hook has them, which keeps other topics from being pushed."""
 FOOTER_MAX_CHARS, FOOTERS_MAX = 1_000, 100
 _DEPENDS = re.compile(r"^Depends-On:[ \t]*(\S+)[ \t\r]*$", re.IGNORECASE | re.MULTILINE)
+
+
+def said_of(ref: str, kind: str) -> tuple[str, str] | None:
+    """Return who says something and of which `<branch>/<topic>`; None: it is no ref of this kind."""
+    who, _, name = ref.removeprefix(kind).partition("/") if ref.startswith(kind) else ("", "", "")
+    return (who, name) if who and name else None
 
 
 class Names:

@@ -1,0 +1,70 @@
+"""Several people approve on plain git, against `headgate run`, with real pushes to a server that binds names."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from getpass import getuser
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from headgate.cli.init import hook
+from headgate.testing.repositories import Repositories
+from tests.integration.conftest import PIPELINES, TENANTS
+
+from .headgate import SETTINGS, Headgate, wait_for
+
+WANTED = "approvals: {count: 2, not-author: true}\n        veto: false"
+
+
+@pytest.fixture
+def headgate(tmp_path: Path) -> Iterator[Headgate]:
+    repositories = Repositories(tmp_path)
+    pipelines = PIPELINES.replace("approved: true", WANTED)
+    repositories.create("config", {"zuul.yaml": pipelines, "jobs/unit": "#!/bin/sh\n"})
+    for name in ("code/api", "code/lib"):
+        repositories.create(name, {"README": "x\n"})
+        said = CliRunner().invoke(hook, ["--people", getuser(), str(repositories.hub / name)])
+        assert said.exit_code == 0, said.output
+    settings = SETTINGS.replace("[connection local]", "[connection local]\napprovals = bound")
+    running = Headgate(repositories, TENANTS, settings=settings)
+    running.start()
+    yield running
+    running.stop()
+
+
+def push(headgate: Headgate, who: str, spec: str) -> str:
+    """What the server says to somebody whom it knows by this name."""
+    work = headgate.repositories.work("code/api")
+    command = ["git", "push", "-q", "-f", "origin", spec]
+    environment = {**os.environ, "GL_USER": who}
+    return subprocess.run(command, cwd=work, capture_output=True, text=True, env=environment, check=False).stderr
+
+
+def test_what_two_people_approve_lands_and_they_are_named(headgate: Headgate, monkeypatch: pytest.MonkeyPatch) -> None:
+    repositories = headgate.repositories
+    monkeypatch.setenv("GL_USER", "ada")
+    commit = repositories.propose("code/api", "one", {"a": "x\n"})
+    wait_for("it is checked", lambda: "Build succeeded" in repositories.note("code/api", commit))
+    assert "Proposed by ada." in repositories.note("code/api", commit)
+    assert push(headgate, "ada", "HEAD:refs/approvals/ada/master/one") == ""
+    assert push(headgate, "grace", "HEAD:refs/approvals/grace/master/one") == ""
+    assert "you are grace here, not heinz" in push(headgate, "grace", "HEAD:refs/approvals/heinz/master/one")
+    assert push(headgate, "tony", "HEAD:refs/vetoes/tony/master/one") == ""
+    assert push(headgate, "heinz", "HEAD:refs/approvals/heinz/master/one") == ""
+    assert push(headgate, "tony", ":refs/vetoes/tony/master/one") == ""
+    wait_for("it lands", lambda: "Landed on master" in repositories.note("code/api", commit))
+    note = repositories.note("code/api", commit)
+    assert "Proposed by ada; approved by ada, grace, heinz." in note
+    wait_for("what was said of it is gone", lambda: not said_of(headgate))
+    assert repositories.show("code/api", "a") == "x"
+
+
+def said_of(headgate: Headgate) -> list[str]:
+    hub = headgate.repositories.hub / "code/api"
+    listed = subprocess.run(["git", "for-each-ref", "--format=%(refname)"], cwd=hub, capture_output=True, text=True)
+    words = ("refs/approvals/", "refs/proposers/", "refs/for/")
+    return [ref for ref in listed.stdout.split() if ref.startswith(words)]

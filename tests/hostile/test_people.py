@@ -1,0 +1,134 @@
+"""Several people at one repository: nobody speaks as another, and what is taken back lets nothing land."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from msgspec.structs import replace
+
+from headgate.cli.init import hook
+from headgate.gate.work import LandAnswer, LandRequest
+from headgate.testing.repositories import Repositories, run_git
+from tests.integration.git.words import PROJECT, change, engine, item, refs, state_of
+
+
+@pytest.fixture
+def repositories(tmp_path: Path) -> Repositories:
+    found = Repositories(tmp_path)
+    found.create("code", {"a": "a\n"})
+    return found
+
+
+@pytest.fixture
+def bound(repositories: Repositories) -> Repositories:
+    """With the rules that bind names; Headgate pushes as `headgate`."""
+    said = CliRunner().invoke(hook, ["--people", "headgate", str(repositories.hub / "code")])
+    assert said.exit_code == 0, said.output
+    return repositories
+
+
+def push(repositories: Repositories, who: str, *specs: str) -> str:
+    """What the server says, as to somebody whom it knows by this name; empty when it takes it all."""
+    environment = {**os.environ, "GL_USER": who}
+    command = ["git", "push", "-q", "-f", "origin", *specs]
+    done = subprocess.run(command, cwd=repositories.work("code"), capture_output=True, text=True, env=environment)
+    return done.stderr if done.returncode else ""
+
+
+def proposed(repositories: Repositories, who: str, topic: str = "one") -> str:
+    work: Path = repositories.work("code")
+    run_git("checkout", "-q", "--detach", "origin/master", at=work)
+    repositories.write("code", {topic: f"{who}\n"})
+    run_git("commit", "-q", "-m", topic, at=work)
+    assert push(repositories, who, f"HEAD:refs/for/master/{topic}") == ""
+    return run_git("rev-parse", "HEAD", at=work)
+
+
+def test_people_speak_under_their_own_names_alone(bound: Repositories) -> None:
+    proposed(bound, "ada")
+    for kind in ("approvals", "vetoes"):
+        assert push(bound, "grace", f"HEAD:refs/{kind}/grace/master/one") == ""
+        for forged in ("heinz", "Grace", "grace.", "headgate"):
+            said = push(bound, "grace", f"HEAD:refs/{kind}/{forged}/master/one")
+            assert f"you are grace here, not {forged}" in said, said
+        assert "no such branch" in push(bound, "grace", f"HEAD:refs/{kind}/grace")
+        assert "no such branch" in push(bound, "grace", f"HEAD:refs/{kind}/grace/nowhere/one")
+        assert "not grace" in push(bound, "heinz", f":refs/{kind}/grace/master/one"), "nor takes anybody it back"
+        assert "not grace" in push(bound, "headgate", f"HEAD~0:refs/{kind}/grace/master/two"), "nor does Headgate speak"
+        assert push(bound, "headgate", f":refs/{kind}/grace/master/one") == "", "it clears up"
+        assert push(bound, "grace", f"HEAD:refs/{kind}/grace/master/one", f":refs/{kind}/grace/master/one") != ""
+
+
+def test_who_proposes_is_written_down_and_nobody_writes_it(bound: Repositories) -> None:
+    commit = proposed(bound, "ada")
+    hub = bound.hub / "code"
+    assert run_git("rev-parse", "refs/proposers/ada/master/one", at=hub) == commit
+    for who in ("ada", "grace", "headgate"):
+        said = push(bound, who, "HEAD:refs/proposers/grace/master/one")
+        assert "nobody pushes refs/proposers" in said
+    assert "nobody pushes" in push(bound, "ada", ":refs/proposers/ada/master/one")
+    assert "cannot be part of a ref" in push(bound, "a b", "HEAD~1:refs/for/master/two")
+    assert push(bound, "grace", ":refs/for/master/one") == ""
+    assert not [ref for ref in refs(bound) if ref.startswith("refs/proposers")]
+
+
+def test_without_the_account_nobody_speaks_by_name(repositories: Repositories) -> None:
+    assert CliRunner().invoke(hook, [str(repositories.hub / "code")]).exit_code == 0
+    proposed(repositories, "ada")
+    said = push(repositories, "grace", "HEAD:refs/approvals/grace/master/one")
+    assert "this server does not know who is who" in said
+    assert not [ref for ref in refs(repositories) if ref.startswith("refs/proposers")]
+
+
+async def test_a_landing_needs_the_approvals_at_the_server_and_clears_up(
+    bound: Repositories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, before = proposed(bound, "ada"), bound.head("code")
+    for who in ("grace", "heinz", "tony"):
+        push(bound, who, f"HEAD:refs/approvals/{who}/master/one")
+    monkeypatch.setenv("GL_USER", "headgate")
+    git = engine(bound)
+    state = await state_of(git, item(commit, "one"))
+    names = [f"refs/approvals/{who}/master/one" for who in ("grace", "heinz", "tony")]
+    request = LandRequest(
+        "b", state, change(commit, "one"), state.merged[PROJECT]["master"], "It passed.", "gate",
+        leases=tuple(names[:2]), vetoed=True, said=dict.fromkeys(names, commit),
+    )  # fmt: skip
+    push(bound, "heinz", ":refs/approvals/heinz/master/one")
+    answer = await git.do(request)
+    assert isinstance(answer, LandAnswer) and not answer.ok
+    assert "its approval was withdrawn: refs/approvals/heinz/master/one is not" in answer.error
+    push(bound, "heinz", f"{commit}~1:refs/approvals/heinz/master/one")
+    answer = await git.do(request)
+    assert isinstance(answer, LandAnswer) and not answer.ok, "it is of another commit"
+    push(bound, "heinz", f"{commit}:refs/approvals/heinz/master/one")
+    push(bound, "eve", f"{commit}:refs/vetoes/eve/master/one")
+    answer = await git.do(request)
+    assert isinstance(answer, LandAnswer) and "it was vetoed by eve" in answer.error
+    assert bound.head("code") == before
+    assert (await git.do(replace(request, vetoed=False))) == LandAnswer("b", True)
+    assert refs(bound) == {"refs/heads/master", "refs/notes/headgate", "refs/vetoes/eve/master/one"}
+
+
+async def test_an_approval_that_goes_during_the_push_stops_it(
+    bound: Repositories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server itself refuses: the approval goes once Headgate has looked, and before the push arrives."""
+    commit, before = proposed(bound, "ada"), bound.head("code")
+    push(bound, "grace", "HEAD:refs/approvals/grace/master/one")
+    monkeypatch.setenv("GL_USER", "headgate")
+    git, hub = engine(bound), bound.hub / "code"
+    state = await state_of(git, item(commit, "one"))
+    script = hub / "hooks" / "pre-receive"
+    script.write_text("#!/bin/sh\nrm -f refs/approvals/grace/master/one\n")
+    script.chmod(0o755)
+    request = LandRequest(
+        "b", state, change(commit, "one"), state.merged[PROJECT]["master"], "It passed.", "gate",
+        leases=("refs/approvals/grace/master/one",),
+    )  # fmt: skip
+    answer = await git.do(request)
+    assert isinstance(answer, LandAnswer) and not answer.ok and bound.head("code") == before, answer

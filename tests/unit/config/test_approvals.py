@@ -1,0 +1,63 @@
+"""Requirements that ask for people by name: what may be said, and where it means something."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headgate.config.dynamic import Layouts
+from headgate.config.parse import ParseCache
+from headgate.config.tenants import parse_tenant_file
+
+from .places import BASE, CONNECTIONS, TENANTS, branches
+
+BOUND = {**CONNECTIONS, "forge": CONNECTIONS["forge"]._replace(bound=True)}
+
+
+def told(require: str, *, bound: bool = True, key: str = "require") -> tuple[dict[str, Any], list[str]]:
+    """What the pipeline asks for, and what is wrong with it."""
+    acme = parse_tenant_file(TENANTS, "tenants.yaml", BOUND if bound else CONNECTIONS).tenants["acme"]
+    gate = BASE.replace("    post-review: true\n", f"    {key}: {{forge: {require}}}\n")
+    cache = ParseCache()
+    layout = Layouts.of(acme, branches(acme, {"ops": gate}, cache), cache).landed
+    pipeline = layout.pipelines.get("gate")
+    asked = getattr(pipeline, key, {}).get("forge", {}) if pipeline is not None else {}
+    return asked, [error.text for error in layout.errors if error.severity == "error"]
+
+
+@pytest.mark.parametrize(
+    "require",
+    [
+        "{approvals: {count: 2, of: [ada, grace], newer-than: 2d, not-author: true}}",
+        "{approvals: {}, veto: false}",
+        "{approvals: {of: ada}}",
+    ],
+)
+def test_a_bound_server_lets_people_be_asked_for(require: str) -> None:
+    asked, wrong = told(require)
+    assert wrong == [] and "approvals" in asked
+
+
+@pytest.mark.parametrize(("key", "require"), [("require", "{approvals: {count: 1}}"), ("reject", "{veto: true}")])
+def test_where_nothing_binds_names_it_is_refused_in_words(key: str, require: str) -> None:
+    asked, (wrong, *_) = told(require, bound=False, key=key)
+    assert asked == {}
+    assert "asks for people by name, and nothing says that the server of 'forge' binds a name to who pushes" in wrong
+    assert "headgate hook --people" in wrong and "approvals = bound in [connection forge]" in wrong
+
+
+@pytest.mark.parametrize(
+    ("require", "says"),
+    [
+        ("{approvals: {count: 0}}", "count"),
+        ("{approvals: {count: 1000}}", "count"),
+        ("{approvals: {cuont: 2}}", "did you mean 'count'?"),
+        ("{approvals: {newer-than: yesterday}}", "newer-than"),
+        ("{approvals: two}", "approvals"),
+        ("{veto: perhaps}", "veto"),
+    ],
+)
+def test_what_means_nothing_is_pointed_at(require: str, says: str) -> None:
+    _, wrong = told(require)
+    assert wrong and says in wrong[0]

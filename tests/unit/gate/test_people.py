@@ -1,0 +1,165 @@
+"""Several people approve, told as plays: who counts, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from headgate.gate.change import Change, Standing, Word
+from headgate.gate.people import counted, lacking, named
+from headgate.gate.work import Enqueue
+from headgate.testing.plays import Play
+
+HOUR_MS = 3_600_000
+
+
+def play_of(**approvals: Any) -> Play:  # of the requirement, JSON
+    """The gate asks for approvals by name, and heeds vetoes."""
+    play = Play()
+    wanted = {name.replace("_", "-"): value for name, value in approvals.items()}
+    require = {"git": {"approvals": wanted, "veto": False}}
+    play.pipeline = replace(play.pipeline, require_approved=(), require=require)
+    return play
+
+
+def test_two_people_are_more_than_one() -> None:
+    play = play_of(count=2)
+    play.says("A", "grace")
+    assert play.queue == []
+    play.says("A", "grace")
+    assert play.queue == [], "once more is not once again"
+    play.says("A", "heinz")
+    assert play.queue == ["A"]
+    play.merges()
+    play.passes("A")
+    (landing,) = play.landing.values()
+    assert landing.work.leases == ("refs/approvals/grace/master/A", "refs/approvals/heinz/master/A")
+    assert not landing.work.approved and landing.work.vetoed
+
+
+@pytest.mark.parametrize("twin", ["Grace", "GRACE", "ｇｒａｃｅ", "graCe"])
+def test_one_person_under_two_names_is_one(twin: str) -> None:
+    play = play_of(count=2)
+    play.says("A", "grace", twin)
+    assert play.queue == []
+    play.says("A", "heinz")
+    assert play.queue == ["A"]
+
+
+def test_an_approval_of_an_old_patchset_does_not_count() -> None:
+    play = play_of(count=1)
+    play.says("A", "grace", commit="2" * 40)
+    assert play.queue == []
+    play.says("A", "grace")
+    assert play.queue == ["A"]
+    play.propose(play.change("A", commit="3" * 40))
+    assert play.queue == []
+
+
+def test_what_is_taken_back_at_any_time_counts_no_more() -> None:
+    play = play_of(count=2)
+    play.says("A", "grace", "heinz")
+    play.merges()
+    play.unsays("A", "heinz")
+    assert play.queue == [] and play.builds == []
+    assert "needs 2 approvals, and has 1 (grace)" in play.said["A"]
+    play.says("A", "ada")
+    play.merges()
+    play.passes("A")
+    assert play.landing_names == ["A"]
+    play.unsays("A", "ada")
+    play.lands("A", error="its approval was withdrawn: refs/approvals/ada/master/A is not AAAAAAAA any more")
+    assert play.ended["A"] == "FAILURE" or play.ended["A"] == "MERGE_FAILURE"
+    assert "A" not in play.queue
+
+
+@pytest.mark.parametrize("of", [["Grace"], "grace", ["tony", "GRACE"]])
+def test_only_the_named_count(of: Any) -> None:
+    play = play_of(count=1, of=of)
+    play.says("A", "heinz")
+    assert play.queue == []
+    play.says("A", "grace")
+    assert play.queue == ["A"]
+
+
+def test_nobody_approves_what_is_their_own() -> None:
+    play = play_of(count=1, not_author=True)
+    change = replace(play.change("A"), owner="Ada Lovelace <Countess@Example.org>")
+    play.propose(change)
+    standing = play.standings[change.key] = replace(play.standings[change.key], proposers=("ada",))
+    for who in ("ada", "ADA", "countess", "countess@example.org", "ada lovelace"):
+        play.says("A", who)
+        assert play.queue == [], who
+    play.says("A", "grace")
+    assert play.queue == ["A"]
+    assert standing.proposers == ("ada",)
+
+
+def test_who_proposed_must_be_known_where_it_matters() -> None:
+    play = play_of(count=1, not_author=True)
+    play.says("A", "grace")
+    change = play.standings["p/master/A"].change
+    play.act(Enqueue(change, "hand"))
+    assert play.queue == []
+    assert "the server did not tell who proposed this patchset" in lacking(
+        play.standings["p/master/A"], {"not-author": True}
+    )
+
+
+def test_an_approval_that_is_too_old_lets_nobody_in_and_throws_nobody_out() -> None:
+    play = play_of(count=1, newer_than="1h")
+    play.says("A", "grace", since_ms=0)
+    assert play.queue == ["A"]
+    play.merges()
+    play._clock += 2 * HOUR_MS
+    play.act()
+    assert play.queue == ["A"], "it was new when it came in"
+    play.says("B", "grace", since_ms=1)
+    assert play.queue == ["A"]
+
+
+def test_a_veto_keeps_out_and_takes_out_whoever_approves() -> None:
+    play = play_of(count=1)
+    play.says("A", "grace")
+    play.merges()
+    play.says("A", "heinz", veto=True)
+    assert play.queue == [] and "p/master/A is vetoed by heinz" in play.said["A"]
+    play.says("A", "ada")
+    assert play.queue == []
+    play.unsays("A", "heinz")
+    play.says("A", "tony")
+    assert play.queue == ["A"]
+
+
+def test_who_is_let_in_by_hand_needs_nobody() -> None:
+    play = play_of(count=2)
+    play.propose(play.change("A"))
+    play.act(Enqueue(play.standings["p/master/A"].change, "hand", unapproved=True))
+    play.merges()
+    play.passes("A")
+    (landing,) = play.landing.values()
+    assert landing.work.leases == () and not landing.work.vetoed
+
+
+def test_notes_name_those_who_stand_for_it() -> None:
+    play = play_of(count=2)
+    play.says("A", "grace", "heinz")
+    key = "p/master/A"
+    play.standings[key] = replace(play.standings[key], proposers=("ada",))
+    play.merges()
+    play.passes("A")
+    (landing,) = play.landing.values()
+    assert "\n\nProposed by ada; approved by grace, heinz.\n\n- unit" in landing.work.note
+
+
+def test_people_are_named() -> None:
+    change = Change("git", "p", "master", "A", "1" * 40)
+    words = tuple(Word(who, commit, f"r/{who}") for who, commit in (("heinz", "1" * 40), ("ada", "2" * 40)))
+    standing = Standing(change, approvals=words, proposers=("grace",))
+    assert named(standing) == "Proposed by grace; approved by heinz."
+    assert named(Standing(change)) == ""
+    assert [word.who for word in counted(standing, {})] == ["heinz"]
+    told = lacking(standing, {"count": 2, "of": ["x", "heinz"], "newer-than": "2d"})
+    assert told == "p/master/A needs 2 approvals of x, heinz, not older than 2d, and has 1 (heinz)"
