@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from headgate.adapters.sql.history import SqlHistory
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.places import Map
-from headgate.map.records import Holder, SemaphoreRecord
+from headgate.map.records import Finished, Holder, SemaphoreRecord
+from headgate.ports.history import Question
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Entry
@@ -212,3 +214,67 @@ async def test_what_happens_to_one_change_has_others_tested(tmp_path: Path, repo
         assert (await running.history.result_of("open", "afresh")).result == "SUCCESS"
         heard = {(one.pipeline, one.change.topic) for one in running.history.finished.values()}
         assert not heard & {("again", "open"), ("again", "base"), ("afresh", "base"), ("afresh", "user")}
+
+
+PROVIDING = """
+- job:
+    name: image
+    run: jobs/unit
+    provides: images
+- job:
+    name: deploy
+    run: jobs/unit
+    requires: images
+- project:
+    name: code/api
+    check:
+      jobs: [image, deploy]
+"""
+
+
+class Telling(SqlHistory):
+    """Of what is recorded."""
+
+    def __init__(self, dburi: str) -> None:
+        super().__init__(dburi)
+        self.told: asyncio.Queue[str] = asyncio.Queue()
+
+    async def record(self, finished: Finished) -> None:
+        await super().record(finished)
+        self.told.put_nowait(finished.change.topic)
+
+
+async def test_artifacts_of_a_needed_change_are_those_of_its_last_test(
+    tmp_path: Path, repositories: Repositories
+) -> None:
+    def image(spec: BuildSpec, state: RepoState) -> BuildOutcome:
+        if spec.change.topic == "broken":
+            return BuildOutcome(build=spec.build, result="FAILURE")
+        made = [{"name": "image", "url": f"http://images/{spec.change.topic}"}]
+        return BuildOutcome(build=spec.build, result="SUCCESS", data={"zuul": {"artifacts": made}})
+
+    repositories.create("providing", {"zuul.yaml": PIPELINES + PROVIDING, "jobs/unit": "#!/bin/sh\n"})
+    tenants, history = TENANTS.replace("- config\n", "- providing\n"), Telling(f"sqlite:///{tmp_path}/history")
+    async with gate(
+        tmp_path, repositories.hub, MemoryBackend(), tenants, {"image": image}, recording=history
+    ) as running:
+        running.context.history = history
+
+        async def checked(topic: str, needs: str = "") -> dict[str, str | None]:
+            message = f"{topic}\n\nDepends-On: code/api/master/{needs}" if needs else topic
+            repositories.propose("code/api", topic, {topic: "x\n"}, message)
+            async with asyncio.timeout(20):
+                while await history.told.get() != topic:
+                    pass
+            found = await history.buildsets("example", Question({"change": (topic,)}))
+            whole = await history.buildset("example", found[0].uuid)
+            assert whole is not None and whole.builds is not None
+            return {build.job_name: build.result for build in whole.builds}
+
+        assert set((await checked("base")).values()) == {"SUCCESS"}
+        assert set((await checked("user", "base")).values()) == {"SUCCESS"}
+        (deploy,) = (s for s in running.runner.ran if (s.change.topic, s.job.name) == ("user", "deploy"))
+        assert [one["url"] for one in deploy.zuul["artifacts"]] == ["http://images/base"]
+        await checked("broken")
+        assert (await checked("after", "broken"))["deploy"] == "FAILURE"
+    history.close()

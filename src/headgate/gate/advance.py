@@ -181,7 +181,7 @@ def _round(
         builds[name] = Build(id=id, job=name, result="SKIPPED", voting=voting, error=why)
     held, waits = world.dependent and graph.holding(ahead), dict[str, None]()
     for job in graph.ready(buildset) if not held else ():
-        needs = graph.required(job, ahead if item.change.is_change else ())
+        needs = graph.required(job, ahead if item.change.is_change else (), world.beside.past)
         if needs.failed and job.name not in builds:
             id = derived(buildset.id, job.name, "required")
             builds[job.name] = Build(id, job.name, result="FAILURE", voting=job.voting, error=needs.failed)

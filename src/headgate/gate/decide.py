@@ -297,9 +297,7 @@ def _believe(item: Item, base: Base, permits: Permits) -> None:
         return
     if item.change.is_change:
         base.chain.append(item)
-    twin = permits.twin(item)
-    if twin is not None:
-        base.items.append(twin)
+    base.items.append(permits.twin(item) or item)
     if item.live and item.buildset is not None:
         base.ahead = item.buildset.id
         base.proposed = item.buildset.proposed

@@ -233,7 +233,7 @@ def heard(kind: EventKind, item: Item, world: World) -> Iterator[Action]:
     if item.change.is_change:
         id = derived(item.id, kind, world.pipeline.name)
         event = TriggerEvent(kind, item.change, id, world.now_ms, pipeline=world.pipeline.name)
-        yield from (Tell(name, event) for name, other in world.pipelines.items() if triggers(other, event))
+        yield from (Tell(name, event) for name, other in world.beside.pipelines.items() if triggers(other, event))
 
 
 def foreign(pipeline: Pipeline, change: Change) -> bool:

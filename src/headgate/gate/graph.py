@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from headgate.config.model import FrozenJob, JobDependency
+from headgate.config.model import FrozenGraph, FrozenJob, JobDependency
 from headgate.gate.change import Change
 from headgate.gate.model import FINAL_GOOD, Build, BuildSet, Item
+
+NOTHING_PROVIDED = BuildSet("", graph=FrozenGraph())
+Past = Callable[[Change], BuildSet | None]
+"""See `waiter.Beside`."""
 
 
 def ready(buildset: BuildSet) -> list[FrozenJob]:
@@ -88,11 +92,12 @@ class Required(NamedTuple):
     artifacts: tuple[dict[str, object], ...]
 
 
-def required(job: FrozenJob, ahead: Sequence[Item]) -> Required:
-    """`ahead`: the items that what is tested rests on, furthest first."""
+def required(job: FrozenJob, ahead: Sequence[Item], past: Past | None = None) -> Required:
+    """`ahead`: the items that what is tested rests on, furthest first; those that are not live are not tested here any
+    more, and the `past` tells of them."""
     waits, failed, artifacts = False, "", list[dict[str, object]]()
     for item in ahead if job.requires else ():
-        buildset = item.buildset
+        buildset = item.buildset if item.live else past(item.change) if past is not None else NOTHING_PROVIDED
         if buildset is None or buildset.graph is None:
             waits = True  # what it provides is not known yet
             continue

@@ -20,7 +20,7 @@ from headgate.gate.change import Change, Standing, Tell
 from headgate.gate.closing import Closing
 from headgate.gate.returned.shape import NOTHING, Returned, checked
 from headgate.gate.returned.values import Unfit
-from headgate.gate.waiter import Waiter
+from headgate.gate.waiter import Beside, Waiter
 from headgate.gate.work import BuildSpec, LandRequest, MergeRequest, ReportRequest, RepoState
 
 FINAL_GOOD = frozenset({"SUCCESS", "SKIPPED"})
@@ -306,8 +306,8 @@ class World:
     """Semaphore -> who waits for a place, in this pipeline and in others; each goes before those with later tickets."""
     closings: tuple[Closing, ...] = ()
     """What people closed."""
-    pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
-    """The tenant's, which may be triggered by what happens in this one."""
+    beside: Beside = field(default_factory=Beside)
+    """The other pipelines of the tenant, and what this one has forgotten."""
 
     @property
     def dependent(self) -> bool:

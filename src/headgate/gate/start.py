@@ -39,7 +39,7 @@ class Base:
     chain: list[Item] = field(default_factory=list)
     """The changes beneath, furthest first."""
     items: list[Item] = field(default_factory=list)
-    """Where what is beneath is tested, furthest first; nothing for what is tested nowhere here."""
+    """Where what is beneath is tested, furthest first; what is tested nowhere here stands for itself."""
     unfollowed: Mapping[str, Unfollowed] = field(default_factory=dict)
     """Configuration beneath the chain that the layout does not know yet."""
     proposed: Texts = field(default_factory=dict)

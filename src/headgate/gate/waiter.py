@@ -1,8 +1,18 @@
-"""Who waits for a place in a semaphore."""
+"""What a pipeline may know beside its own state: who waits for the same semaphores, who hears of it, what ended."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
 import msgspec
+
+from headgate.config.model import Pipeline
+from headgate.gate.change import Change
+
+if TYPE_CHECKING:
+    from headgate.gate.model import BuildSet
 
 
 class Waiter(msgspec.Struct, frozen=True, order=True):
@@ -13,3 +23,12 @@ class Waiter(msgspec.Struct, frozen=True, order=True):
     tenant: str
     pipeline: str
     project: str
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
+    """The tenant's, which may be triggered by what happens in this one."""
+    past: Callable[[Change], BuildSet | None] | None = None
+    """What a patchset that is tested nowhere here came to when it was, last; it answers None while that is looked up.
+    Without it nothing was ever tested."""

@@ -12,6 +12,7 @@ from typing import TypeVar
 from headgate.map.places import Map
 from headgate.map.records import ComponentRecord, Notice, Notices, Posting, Postings
 from headgate.map.tree import unescape
+from headgate.ports.history import HistoryReader
 from headgate.ports.judge import Judging
 from headgate.ports.observer import Nobody, Observer
 from headgate.recipes import codec
@@ -52,6 +53,9 @@ class Context:
     waiting_max: int = WAITING_MAX
     judging: Judging | None = None
     """How proposed configuration is judged; without it each turn does so itself."""
+
+    history: HistoryReader | None = None
+    """Where schedulers look up what ended; without it nothing did."""
 
     _queues: dict[str, Requests] = field(default_factory=dict)
 

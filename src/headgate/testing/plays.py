@@ -15,8 +15,10 @@ from headgate.gate.change import Change, EventKind, Standing, Tell, TriggerEvent
 from headgate.gate.closing import Closing
 from headgate.gate.decide import settle
 from headgate.gate.enqueue import concluded
+from headgate.gate.graph import NOTHING_PROVIDED
 from headgate.gate.model import (
     Action,
+    BuildSet,
     Cancel,
     Item,
     Land,
@@ -30,7 +32,7 @@ from headgate.gate.model import (
     Supersede,
     World,
 )
-from headgate.gate.waiter import Waiter
+from headgate.gate.waiter import Beside, Waiter
 from headgate.gate.work import (
     Answer,
     BuildEnded,
@@ -149,6 +151,8 @@ class Play:
         self.landing: dict[str, Land] = {}
         self.reports: list[Report] = []
         self.resumed: list[str] = []
+        self.past: BuildSet | None = NOTHING_PROVIDED
+        """What a needed patchset that is tested nowhere came to when it was."""
         self.pipelines: dict[str, Pipeline] = {}
         """Those that may be triggered by what happens in this one."""
         self.told: list[tuple[str, TriggerEvent]] = []
@@ -328,7 +332,7 @@ class Play:
         layouts, now_ms = PlayLayouts(self.layout, self.contents, self.waits), self._clock
         more = (self.state.disabled, *self.most, self.waiters, self.closings)
         world = World("t", self.pipeline, layouts, self.standings, now_ms, "http://h", self.held, *more)
-        return replace_dataclass(world, pipelines=self.pipelines)
+        return replace_dataclass(world, beside=Beside(self.pipelines, lambda _: self.past))
 
     @property
     def queue(self) -> list[str]:

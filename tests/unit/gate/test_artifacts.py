@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from headgate.config.model import FrozenJob, JobDependency
+from headgate.config.model import FrozenGraph, FrozenJob, JobDependency
+from headgate.gate.change import Standing
+from headgate.gate.graph import NOTHING_PROVIDED
+from headgate.gate.model import Build, BuildSet
 from headgate.testing.plays import Play
 
 IMAGE = FrozenJob(name="image", provides=("images",))
@@ -91,3 +94,40 @@ def test_the_gate_says_of_which_build_an_artifact_is() -> None:
     (found,) = play.running_spec("A", "after").zuul["artifacts"]
     buildset = play.item("A").buildset
     assert buildset is not None and found["build"] == buildset.builds["image"].id
+
+
+def needing(past: BuildSet | None) -> Play:
+    """B needs A, of which this is known from when it was tested here."""
+    play = Play(IMAGE, DEPLOY, manager="independent")
+    play.past = past
+    needed = play.change("A")
+    play.standings[needed.key] = Standing(needed)
+    play.propose(play.change("B", "A"))
+    play.merges()
+    return play
+
+
+def ended(result: str) -> BuildSet:
+    build = Build("earlier", "image", result=result, data=dict(BUILT) if result == "SUCCESS" else {})
+    return BuildSet("set", graph=FrozenGraph((IMAGE,)), builds={"image": build})
+
+
+def test_what_is_tested_no_more_provides_what_it_did_when_it_was() -> None:
+    play = needing(None)
+    assert play.builds == [("B", "image")], "it is being looked up"
+    play.past = ended("SUCCESS")
+    play.act()
+    assert given(play, "B", "deploy") == [("A", "image", "http://i/1")]
+
+
+def test_what_failed_to_provide_it_then_fails_who_requires_it() -> None:
+    play = needing(ended("FAILURE"))
+    assert ("B", "deploy") not in play.builds and play.item("B").failing
+    play.passes("B")
+    assert play.ended["B"] == "FAILURE"
+    assert "Job image of A,AAAAAAAA, which provides what this one requires, failed" in play.said["B"]
+
+
+def test_what_was_never_tested_here_provides_nothing() -> None:
+    play = needing(NOTHING_PROVIDED)
+    assert given(play, "B", "deploy") == []

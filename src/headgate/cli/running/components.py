@@ -244,6 +244,7 @@ async def add_scheduler(process: Process) -> None:
     judge = ApartJudge(Limits(*most))
     process.stack.push_async_callback(judge.close)
     context.judging = Judging(judge)
+    context.history = process.history
     cache = ParseCache(budgets=settings.budgets)
     path = str(settings.tenant_config)
     known, read = known_connections(settings, at), partial(tenant_text, settings)

@@ -18,6 +18,7 @@ from headgate.gate.enqueue import concluded, triggers
 from headgate.gate.leave import set_aside
 from headgate.gate.model import Action, Cancel, Faulty, Resume, Run, State, World
 from headgate.gate.start import awaited
+from headgate.gate.waiter import Beside
 from headgate.gate.work import LayoutChanged
 from headgate.map.kept.state import Damaged, garbage, load
 from headgate.map.places import PipelineEvents
@@ -35,6 +36,7 @@ from headgate.services.orders import state_of
 from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries, said
 from headgate.services.scheduler.events import Event, whole
 from headgate.services.scheduler.notices import batched, notices, reports, tell_of
+from headgate.services.scheduler.past import Past
 from headgate.services.scheduler.semaphores import Semaphores
 from headgate.services.scheduler.standings import Standings
 from headgate.services.scheduler.turn import Piece, Turn, packed
@@ -65,6 +67,7 @@ class PipelineRunner:
         self._context, self.tenant, self.name = context, configuration.tenant.name, name
         self._configuration, self._standings = configuration, standings
         self._state, self._proposals = State(), Proposals(None, lambda: None)
+        self._past = Past(context, self.tenant, name, lambda: None)
         self._events: PipelineEvents = context.map.events.tenant(self.tenant).pipelines(name)
         self._place = context.map.tenant(self.tenant).pipeline(name)
         map = context.map
@@ -101,7 +104,10 @@ class PipelineRunner:
         async with lock(self._context.store, session, path).hold() as guard:
             await self._take_over()
             with self._context.mirror.part(*self._looked_at) as stirs:
-                async with Proposals(self._context.judging, stirs.nudge) as self._proposals:
+                async with (
+                    Proposals(self._context.judging, stirs.nudge) as self._proposals,
+                    Past(self._context, self.tenant, self.name, stirs.nudge) as self._past,
+                ):
                     await self._turns(stirs, guard)
 
     async def _turns(self, stirs: Part, guard: At) -> None:
@@ -162,6 +168,7 @@ class PipelineRunner:
                 raise
             except Exception as error:
                 await self._blame(error, events, facts, layouts, guard)
+            self._past.look()
             self._context.observer.turn(self.tenant, self.name, len(events), time.perf_counter() - began)
         return True
 
@@ -293,13 +300,13 @@ class PipelineRunner:
             disabled=self._state.disabled,
             dependencies_max=layouts.tenant.max_dependencies,
             changes_max=layouts.tenant.max_changes_per_pipeline,
-            pipelines=pipelines,
+            beside=Beside(pipelines, self._past.of),
             closings=state_of(self._context, self.tenant).closings,
         )
 
     def _facts(self) -> tuple[object, ...]:
         """Changes whenever anything outside our own state that a decision may rest on has changed."""
-        layouts, answered = id(self._configuration.layouts), self._proposals.answered
+        layouts, answered = id(self._configuration.layouts), self._proposals.answered + self._past.answered
         shut, disabled = state_of(self._context, self.tenant), self._state.disabled
         return self._standings.counted(), layouts, answered, shut, disabled, *self._semaphores.versions()
 

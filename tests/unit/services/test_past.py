@@ -1,0 +1,129 @@
+"""What changes provided that are tested no more, looked up in the history."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from headgate.gate.change import Change
+from headgate.gate.returned.shape import Artifact
+from headgate.map.places import Map
+from headgate.map.records import Finished, FinishedBuild
+from headgate.ports import history as past_of
+from headgate.ports.history import HistoryUnavailable, PastBuild, PastBuildset, PastRef, Question
+from headgate.recipes.mirror import Mirror
+from headgate.services.context import Context
+from headgate.services.scheduler.past import Past
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+from headgate.testing.loop import run_virtual
+
+CHANGE = Change("git", "h/p", "master", "A", "a" * 40, ref="refs/for/master/A")
+REF = PastRef("h/p", "master", "A", "a" * 40, CHANGE.ref, None, None)
+
+
+@dataclass
+class Kept:
+    """A history of one buildset, that is away at first."""
+
+    result: str
+    away: int = 0
+    asked: list[Question] = field(default_factory=list)
+
+    async def buildsets(self, tenant: str, question: Question) -> list[PastBuildset]:
+        self.asked.append(question)
+        if self.away:
+            self.away -= 1
+            raise HistoryUnavailable("it is away")
+        return [self._buildset()] if self.result else []
+
+    async def buildset(self, tenant: str, uuid: str) -> PastBuildset | None:
+        return self._buildset()
+
+    def _buildset(self) -> PastBuildset:
+        build = PastBuild(
+            id="1", uuid="b1", job_name="image", result=self.result, ref=REF, pipeline="check",
+            artifacts=(past_of.Artifact("image", "http://kept"),), provides=(past_of.Provided("images"),),
+            buildset=past_of.InBuildset("s1"),
+        )  # fmt: skip
+        return PastBuildset(
+            id="1", uuid="s1", result="SUCCESS", message="", pipeline="check", refs=(REF,), builds=(build,)
+        )
+
+
+def looked(history: Kept, body: Callable[[Past, Context, list[str]], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        store = Store(MemoryBackend())
+        context = Context(store, Mirror(store, Map().path), lambda: 0)
+        context.history = history  # type: ignore[assignment]  # what is asked of it here
+        task, stirred = asyncio.ensure_future(context.mirror.run()), list[str]()
+        await context.mirror.ready()
+        async with Past(context, "t", "check", lambda: stirred.append("now")) as past:
+            await body(past, context, stirred)
+        task.cancel()
+
+    run_virtual(main())
+
+
+async def answer(past: Past) -> tuple[list[str], list[str | None]]:
+    """Names of the jobs, their results; asked in turns until it is there."""
+    while (found := past.of(CHANGE)) is None:
+        past.look()
+        await asyncio.sleep(1)
+    return [job.name for job in found.jobs], [build.result for build in found.builds.values()]
+
+
+def test_a_turn_goes_on_without_and_another_has_the_answer() -> None:
+    async def body(past: Past, context: Context, stirred: list[str]) -> None:
+        assert past.of(CHANGE) is None and past.answered == 0
+        past.look()
+        await asyncio.sleep(1)
+        assert stirred == ["now"] and past.answered == 1
+        found = past.of(CHANGE)
+        assert found is not None and found.jobs[0].provides == ("images",)
+        assert found.builds["image"].data == {"zuul": {"artifacts": [{"name": "image", "url": "http://kept"}]}}
+        past.look()
+        past.look()
+        assert past.of(CHANGE) is None, "what a turn did not ask for is asked anew: it may be another then"
+
+    kept = Kept("SUCCESS")
+    looked(kept, body)
+    (asked,) = kept.asked
+    assert asked.equal["patchset"] == ("a" * 40,) and asked.unequal == {"result": ("DEQUEUED",)}
+
+
+def test_what_is_not_recorded_yet_is_newer_than_what_is() -> None:
+    async def body(past: Past, context: Context, stirred: list[str]) -> None:
+        build = FinishedBuild(
+            uuid="b2", job_name="image", result="FAILURE", provides=("images",), artifacts=(Artifact("x", "http://x"),)
+        )
+        place = context.map.history.stream
+        for result, builds in (("FAILURE", (build,)), ("DEQUEUED", ())):
+            finished = Finished("s2", "t", "check", CHANGE, "e", result, "", 0, 0, builds)
+            written = await context.store.commit([], place.append(finished))
+            for entry in written:
+                if entry is not None:
+                    await context.mirror.reached(entry.path, entry.version)
+        assert await answer(past) == (["image"], ["FAILURE"])
+
+    kept = Kept("SUCCESS")
+    looked(kept, body)
+    assert kept.asked == []
+
+
+def test_a_history_that_is_away_is_waited_for() -> None:
+    async def body(past: Past, context: Context, stirred: list[str]) -> None:
+        assert await answer(past) == (["image"], ["SUCCESS"])
+
+    kept = Kept("SUCCESS", away=3)
+    looked(kept, body)
+    assert len(kept.asked) == 4
+
+
+def test_of_what_was_never_tested_nothing_is_known() -> None:
+    async def body(past: Past, context: Context, stirred: list[str]) -> None:
+        assert await answer(past) == ([], [])
+
+    looked(Kept(""), body)
