@@ -17,6 +17,11 @@ SITE = """
     abstract: true
     post-run: [play/report.yaml, play/count]
     secrets: [site]
+- job: {name: sealed, final: true, run: [play/report.yaml], secrets: [site]}
+- job: {name: guarded, protected: true, run: [play/report.yaml], secrets: [site]}
+- job: {name: halfway, abstract: true, intermediate: true, post-run: [play/report.yaml], secrets: [site]}
+- job: {name: fixed, run: [play/report.yaml], secrets: [site], attribute-control: {run: {final: true}}}
+- project-template: {name: reports, check: {jobs: [sealed]}}
 """
 REPORT = """
 - hosts: localhost
@@ -81,7 +86,52 @@ MINE = """
 - job: {name: attack, parent: reported, run: look%s}
 - project: {check: {jobs: [attack]}}
 """
+RULED = "- job: {name: attack, parent: %s}\n- project: {check: {jobs: [attack]}}\n"
+VARIED = "- project: {check: {jobs: [%s]}}\n"
 REFUSED = {
+    "final-child": (RULED % "sealed, run: look", "the job sealed is final: it has no children"),
+    "final-undone": (RULED % "sealed, final: false, pre-run: look", "the job sealed is final: it has no children"),
+    "final-varied": (VARIED % "sealed: {post-run: look}", "job sealed is final .*may not change post-run"),
+    "final-again": (
+        "- job: {name: sealed, final: false, run: look}\n" + VARIED % "sealed",
+        "already defined in project",
+    ),
+    "protected-child": (RULED % "guarded, run: look", "guarded is protected: it has no children in other projects"),
+    "protected-undone": (
+        RULED % "guarded, protected: false",
+        "guarded is protected: it has no children in other projects",
+    ),
+    "protected-varied": (VARIED % "guarded: {pre-run: look}", "job guarded is protected by .*may not change pre-run"),
+    "protected-late": (
+        "- job: {name: between, parent: guarded}\n" + RULED % "between, required-projects: [code/lib], run: look",
+        "guarded is protected: it has no children in other projects",
+    ),
+    "halfway-child": (RULED % "halfway, run: look", "halfway is intermediate: its children must be abstract"),
+    "halfway-itself": (VARIED % "halfway", "abstract"),
+    "halfway-undone": (
+        RULED % "halfway, intermediate: false, abstract: false, run: look",
+        "halfway is intermediate: its children must be abstract",
+    ),
+    "halfway-below": (
+        "- job: {name: between, parent: halfway, abstract: true}\n" + RULED % "between, run: look",
+        "Build succeeded",  # so it is meant: the trusted playbook runs after the change's own, with its secret alone
+    ),
+    "fixed": (RULED % "fixed, run: look", "run of job attack is final"),
+    "fixed-varied": (VARIED % "fixed: {run: look, attribute-control: {run: {final: false}}}", "final"),
+    "template-again": (
+        "- project-template: {name: reports, check: {jobs: [{sealed: {run: look}}]}}\n"
+        "- project: {templates: [reports]}\n",
+        "already defined in project",
+    ),
+    "template-own": (
+        "- project-template: {name: mine, check: {jobs: [{sealed: {run: look}}]}}\n- project: {templates: [mine]}\n",
+        "job sealed is final .*may not change run",
+    ),
+    "template-varied": (
+        "- project: {templates: [reports], check: {jobs: [{sealed: {pre-run: look}}]}}\n",
+        "job sealed is final .*may not change pre-run",
+    ),
+    "variant": (MINE % "" + "- job: {name: reported, branches: .*, run: look}\n", "already defined in project"),
     "named": (MINE % ", secrets: [site]", "the secret 'site' is not defined in git.example/code/api"),
     "renamed": (
         MINE % ", secrets: [{name: x, secret: site, pass-to-parent: true}]",
@@ -89,7 +139,6 @@ REFUSED = {
     ),
     "given": (MINE % ", secrets: [{name: where, secret: mine, pass-to-parent: true}]", "attack is post-review"),
     "again": (MINE % "" + "- secret: {name: site, data: {token: x}}\n", "already defined in project"),
-    "variant": (MINE % "" + "- job: {name: reported, run: look}\n", "reported"),
     "base": (MINE % "" + "- job: {name: other, parent: null, run: look}\n", "other"),
     "node": (MINE % ', nodeset: {nodes: [{name: "localhost:22", label: x}]}', "has a meaning in an inventory"),
     "exposure": (
@@ -122,10 +171,9 @@ def test_nothing_that_a_proposal_says_takes_a_secret_from_a_trusted_playbook(tmp
         assert "for api and" in log and "of Steal {{ site.token }}" in log and topic in log, log
         assert TOKEN not in log and "| RAN" not in log and "FOUND" not in log, log
         asked = {t: arena.propose(ATTACKER, t, {"zuul.yaml": text, "look": LOOK}) for t, (text, _) in REFUSED.items()}
-        for topic, (_, why) in REFUSED.items():
-            assert re.search(why, arena.told(ATTACKER, asked[topic], "check")), topic + arena.job_log(
-                "example", "attack"
-            )
+        answers = {topic: " ".join(arena.told(ATTACKER, commit, "check").split()) for topic, commit in asked.items()}
+        wrong = [f"{topic}: {told}" for topic, told in answers.items() if not re.search(REFUSED[topic][1], told)]
+        assert not wrong, "\n".join(wrong)
         assert arena.neighbours_land() > 0
     for kept in (tmp_path / "state/logs").rglob("*"):
         assert not kept.is_file() or TOKEN.encode() not in kept.read_bytes(), kept
@@ -159,6 +207,7 @@ echo left in $HOME
 """
 LIBRARY = """
 - job: {name: built, abstract: true, pre-run: left, post-run: last}
+- project: {release: {jobs: [noop]}}
 """
 LAST = """#!/bin/sh
 grep -rsa --exclude=zuul.yaml 'api-[t]oken-77' $(dirname $(dirname $ZUUL_SRC_ROOT)) ~ && echo FOUND
@@ -191,7 +240,25 @@ def test_a_secret_of_one_project_is_not_for_the_playbooks_of_another_one_in_the_
         asked = {
             "early": ({"zuul.yaml": early}, "post-review"),
             "foreign": ({"zuul.yaml": early.replace("name: api,", "name: mine,").replace("[api]", "[site]")}, "site"),
+            "varied": ({"zuul.yaml": API + "- job: {name: publish, pre-run: last}\n", "last": LAST}, "Build succeeded"),
+            "reviewed": ({"zuul.yaml": early.replace("run:", "post-review: false, run:")}, "post-review"),
         }
         for topic, (files, why) in asked.items():
             assert why in arena.told(ATTACKER, arena.propose(ATTACKER, topic, files), "check")
+        child = "- job: {name: mine, parent: publish, pre-run: last, post-run: last%s}\n"
+        child += "- project: {release: {jobs: [%s]}}\n"
+        wider = ", allowed-projects: [code/api, code/lib]"
+        approved = {
+            "child": (child % ("", "mine"), "job mine .*allowed"),
+            "wider": (child % (wider, "mine"), "job mine .*allowed"),
+            "itself": (child % ("", "{publish: {pre-run: last}}"), "job publish .*allowed"),
+        }
+        for topic, (text, _) in approved.items():
+            approved[topic] = (arena.propose("code/lib", topic, {"zuul.yaml": LIBRARY + text}), approved[topic][1])
+            arena.approve("code/lib", topic)
+        for topic, (commit, why) in approved.items():
+            told = " ".join(arena.told("code/lib", commit, "release").split())
+            assert re.search(why, told), (topic, told)
         assert arena.neighbours_land() > 0
+    for kept in (tmp_path / "state/logs").rglob("*"):
+        assert not kept.is_file() or b"api-token-77" not in kept.read_bytes(), kept
