@@ -7,17 +7,19 @@ import os
 import stat
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
 
+import jwt
 from litestar.handlers import HTTPRouteHandler
 
 from headgate.web.app import ROUTES
 from tests.e2e.headgate import wait_for
 
-from .arena import ATTACKER, Arena
+from .arena import ATTACKER, TENANTS, Arena
 
 ENQUEUE = "/api/tenant/example/project/code/api/enqueue"
 JOB = """#!/usr/bin/env python3
@@ -98,3 +100,59 @@ def test_nobody_on_this_machine_writes_without_the_token_and_who_runs_it_has_it(
         done = subprocess.run(told, cwd=elsewhere, env=other, capture_output=True, text=True, timeout=60, check=False)
         assert "a bearer token is needed" in done.stderr, done.stderr
         arena.neighbours_land()
+
+
+SECRET = "a secret of thirty-two bytes, or more"
+REALM = f"""
+[auth ours]
+driver = HS256
+issuer_id = issuer
+client_id = headgate
+realm = ours
+secret = {SECRET}
+"""
+RULES = "- authorization-rule: {name: ops, conditions: [{groups: ops}]}\n"
+LABELS = "    disallowed-labels: [secret-.*]\n"
+NODES = "- name: board.lab\n  labels: [secret-board]\n"
+
+
+def borne(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def test_what_has_expired_was_taken_back_or_is_another_tenant_s_is_worth_nothing(tmp_path: Path) -> None:
+    arena = Arena(tmp_path, settings=f"nodes = nodes.yaml\n{REALM}")
+    (tmp_path / "nodes.yaml").write_text(NODES)
+    first, second = TENANTS.split("- tenant:\n    name: other\n")
+    admins = "    admin-rules: [ops]\n"
+    tenants = tmp_path / "tenants.yaml"
+    tenants.write_text(f"{RULES}{first}{LABELS}{admins}- tenant:\n    name: other\n{second}")
+    with arena:
+        place = f"{arena.headgate.url}{ENQUEUE}"
+        wait_for("the pipelines are known", lambda: arena.headgate.get("/api/tenant/example/pipelines"))
+        now = int(time.time())
+        claims = {"iss": "issuer", "aud": "headgate", "sub": "ann", "groups": ["ops"], "iat": now, "exp": now + 4}
+        short, long = (jwt.encode({**claims, "exp": now + s}, SECRET, "HS256") for s in (4, 600))
+        body = {"pipeline": "check", "change": "none"}
+        assert asked(place, body, borne(short)) == 404, "ann is somebody, and there is no such change"
+        operator = (tmp_path / "state/token").read_text().strip()
+        labelled = {
+            "zuul.yaml": "- job: {name: attack, run: look, nodeset: {nodes: [{name: n, label: secret-board}]}}\n"
+            "- project: {check: {jobs: [attack]}}\n"
+        }
+        commit = arena.propose(ATTACKER, "label", labelled)
+        assert "may not use the label 'secret-board'" in arena.told(ATTACKER, commit, "check")
+        for used in (jwt.encode({**claims, "exp": now - 1}, SECRET, "HS256"), jwt.encode(claims, "", "none")):
+            assert asked(place, body, borne(used)) == 401
+        wait_for("it has expired", lambda: asked(place, body, borne(short)) == 401, 20)
+        assert asked(place, body, borne(long)) == 404 and asked(place, body, borne(operator)) == 404
+        arena.headgate.stop()
+        tenants.write_text(tenants.read_text().replace(admins, ""))
+        (tmp_path / "state/token").unlink()
+        arena.headgate.start()
+        place = f"{arena.headgate.url}{ENQUEUE}"
+        wait_for("the pipelines are known", lambda: arena.headgate.get("/api/tenant/example/pipelines"))
+        assert asked(place, body, borne(long)) == 403, "the rule was taken back"
+        assert asked(place, body, borne(operator)) == 401, "and so was the operator's token"
+        assert asked(place, body, borne((tmp_path / "state/token").read_text().strip())) == 404
+        assert arena.neighbours_land() > 0

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.e2e.headgate import wait_for
 
 from .arena import ATTACKER, Arena
 
@@ -187,3 +190,37 @@ def test_another_user_of_the_machine_reads_nothing(tmp_path: Path) -> None:
     databases = {name: mode for name, mode in modes.items() if ".sqlite" in name and not name.endswith(".owner")}
     assert len(databases) >= 4 and set(databases.values()) == {0o600}
     assert arena.log.count("could be read by others") == 5
+
+
+OPEN = """#!/bin/sh
+umask 000
+mkdir -p $ZUUL_LOG_DIR/open shared && echo mine >shared/file && echo log >$ZUUL_LOG_DIR/open/log
+cp /bin/sh $ZUUL_LOG_DIR/open/shell && chmod 6777 $ZUUL_LOG_DIR/open/shell shared/file $ZUUL_LOG_DIR/open
+chmod 777 . .. ../.. $HOME
+touch $ZUUL_LOG_DIR/open/begun
+echo BEGUN
+sleep 3
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
+def test_what_a_job_without_a_umask_leaves_is_open_to_nobody(tmp_path: Path) -> None:
+    """While it runs, and among the kept logs, which everybody of the machine may read here."""
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    tmp_path.chmod(0o755)
+    for parent in tmp_path.parents[:2]:
+        parent.chmod(parent.stat().st_mode | 0o111)
+    with Arena(tmp_path, settings="log_access = all\n") as arena:
+        commit = arena.attack("open", OPEN)
+        builds, logs = tmp_path / "state/builds", tmp_path / "state/logs"
+        place = wait_for("the job has begun", lambda: next(builds.glob("*/work/logs/open/begun"), None))
+        for reach in (f"cat {place.parent}/log", f"echo x >>{place.parent}/log", f"ls {builds}"):
+            done = subprocess.run([*nobody, "sh", "-c", reach], capture_output=True, text=True, check=False)
+            assert done.returncode != 0 and not done.stdout, reach
+        assert arena.neighbours_land() > 0
+        arena.told(ATTACKER, commit, "check")
+        (kept,) = logs.glob("*/open/shell")
+        for file in (logs, *logs.rglob("*")):
+            found = file.stat()
+            assert found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o7022, (file, oct(found.st_mode))
+        assert kept.stat().st_size == Path("/bin/sh").stat().st_size

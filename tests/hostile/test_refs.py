@@ -144,3 +144,28 @@ def test_a_listing_without_branches_is_believed_when_git_says_so_again(tmp_path:
         shutil.rmtree(bare / "refs/heads")
         (bare / "refs/heads").mkdir()
         wait_for("its branch is really gone", lambda: not is_queued(arena))
+
+
+REFS, PROPOSALS = 100_000, 200
+FLOODED_MAX_S = 60.0
+"""On a busy machine; alone it takes two or three."""
+
+
+def test_refs_without_number_hold_up_nobody(tmp_path: Path) -> None:
+    """As one push may bring them, and a server packs them."""
+    with Arena(tmp_path) as arena:
+        commit = arena.propose(ATTACKER, "first", {"first": "x\n"})
+        arena.told(ATTACKER, commit, "check")
+        bare = arena.repositories.hub / ATTACKER
+        run_git("pack-refs", "--all", at=bare)
+        head, *rest = (bare / "packed-refs").read_text().splitlines()
+        names = [f"refs/for/master/many-{n:06}" for n in range(PROPOSALS)]
+        names += [f"refs/tags/many-{n:06}" for n in range(REFS - PROPOSALS)]
+        lines = sorted([*rest, *(f"{commit} {name}" for name in names)], key=lambda line: line.split(" ")[1])
+        (bare / "packed-refs.new").write_text("\n".join([head, *lines, ""]))
+        (bare / "packed-refs.new").replace(bare / "packed-refs")
+        assert len(run_git("for-each-ref", at=bare).splitlines()) > REFS
+        arena.propose(ATTACKER, "last", {"last": "x\n"})
+        wait_for("they are taken up", lambda: "many-" in json.dumps(arena.headgate.items("check")))
+        assert arena.neighbours_land() < FLOODED_MAX_S
+        assert not [line for line in arena.log.splitlines() if " ERROR " in line], arena.log
