@@ -171,13 +171,17 @@ def actions(config: str | None, url: str | None, tenant: str | None, system: boo
 @_project
 @_reason
 @click.option("--branch", default="master", show_default=True)
+@click.option("--as", "who", default="", help="Under this name, which must be yours: to refs/approvals/NAME/….")
 @click.argument("topic")
-def approve(config: str | None, url: str | None, project: str, reason: str, branch: str, topic: str) -> None:
+def approve(config: str | None, url: str | None, project: str, reason: str, branch: str, who: str, topic: str) -> None:
     """Approve the change TOPIC: push its commit to refs/approved/<branch>/<topic>.
+
+    Where several people approve, say --as NAME: it goes to refs/approvals/<name>/<branch>/<topic>.
 
     One that is approved already is tested again, as by `headgate recheck`.  A running Headgate that knows your token
     keeps who did it and why."""
-    commit, again = asyncio.run(_push(_url_of(config, project), branch, topic, "approved"))
+    kind = f"approvals/{who}" if who else "approved"
+    commit, again = asyncio.run(_push(_url_of(config, project), branch, topic, kind))
     if again:
         asyncio.run(_push(_url_of(config, project), branch, topic, "recheck"))
         click.echo(f"{topic} of {project} was approved already, and is tested again: {commit}")

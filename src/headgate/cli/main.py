@@ -36,6 +36,8 @@ COMMANDS = {
     "open": ("headgate.cli.orders:open_again", "Let changes land from a pipeline again."),
     "reconfigure": ("headgate.cli.control:reconfigure", "Read the configuration of projects anew."),
     "actions": ("headgate.cli.control:actions", "Show what was done by hand: who, what, why."),
+    "propose": ("headgate.cli.proposing:propose", "Propose the commit that is checked out."),
+    "withdraw": ("headgate.cli.proposing:withdraw", "Withdraw a proposed change."),
     "approve": ("headgate.cli.control:approve", "Approve a proposed change, by pushing its approval."),
     "recheck": ("headgate.cli.control:recheck", "Have a change tested again, by pushing a ref that asks for it."),
     "quarantine": ("headgate.cli.quarantine.command:command", "What was set aside because handling it failed."),

@@ -1,0 +1,164 @@
+"""What people do from a work tree: propose a change, and withdraw it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from headgate.adapters.git.command import GitError, git
+from headgate.base.errors import UserError
+
+TOPIC_MAX_CHARS = 60
+"""Of one that is made of the subject."""
+
+_remote = click.option("--remote", default="origin", show_default=True, help="The remote that Headgate watches.")
+_branch = click.option("--branch", default="", help="Where it is to land; by default the remote's default branch.")
+_force = click.option("--force", is_flag=True, help="Although somebody else proposed what is there.")
+_topic = click.argument("topic", default="")
+
+
+class There(NamedTuple):
+    """What is proposed already."""
+
+    commit: str
+    owner: str
+    """Name and address of its author."""
+
+
+class WorkTree:
+    """The repository around the current directory, and a remote of it.  Its methods raise UserError."""
+
+    def __init__(self, remote: str) -> None:
+        self._remote, self._at = remote, Path.cwd()
+
+    async def says(self, *args: str, remote: bool = False) -> str:
+        """What git prints."""
+        try:
+            return (await git(*args, at=self._at, remote=remote))[1].strip()
+        except GitError as error:
+            raise UserError(f"git {args[0]}: {error}") from error
+
+    async def refs(self, *names: str) -> dict[str, str]:
+        """ref -> commit, at the remote."""
+        out = await self.says("ls-remote", "--", self._remote, *names, remote=True)
+        return {name: commit for commit, name in (line.split("\t") for line in out.splitlines() if "\t" in line)}
+
+    async def branch(self, said: str) -> str:
+        """The one that was said, else the default of the remote."""
+        head = await self.says("ls-remote", "--symref", "--", self._remote, "HEAD", remote=True)
+        named = re.match(r"ref: refs/heads/(\S+)\tHEAD$", head, re.MULTILINE)
+        branch = said or (named[1] if named else "")
+        if not branch:
+            raise UserError(f"{self._remote} has no default branch; say --branch")
+        if f"refs/heads/{branch}" not in await self.refs(f"refs/heads/{branch}"):
+            raise UserError(f"{self._remote} has no branch {branch!r}")
+        return branch
+
+    async def topic(self, said: str, branch: str) -> str:
+        """The one that was said, else the name of the branch that is checked out, else words of the subject."""
+        here = "" if said else await self.says("rev-parse", "--abbrev-ref", "HEAD")
+        if said or here not in ("HEAD", branch):
+            return said or here
+        subject = await self.says("log", "-1", "--format=%s")
+        topic = re.sub(r"[^a-z0-9]+", "-", subject.lower()).strip("-")[:TOPIC_MAX_CHARS].rstrip("-")
+        if not topic:
+            raise UserError("name the topic: no word of the subject can be one")
+        return topic
+
+    async def there(self, ref: str) -> There | None:
+        """What the ref proposes now."""
+        commit = (await self.refs(ref)).get(ref)
+        if commit is None:
+            return None
+        await self.says("fetch", "-q", "--no-tags", "--", self._remote, ref, remote=True)
+        return There(commit, await self.says("log", "-1", "--format=%an <%ae>", commit))
+
+    async def is_mine(self, there: There) -> bool:
+        """Did whoever commits here write it?"""
+        known = await self.says(
+            "config", "--get", "--default", "", "user.email", remote=True
+        )  # the user's own settings
+        mine = os.environ.get("GIT_AUTHOR_EMAIL") or known
+        return bool(mine) and there.owner.casefold().endswith(f"<{mine.casefold()}>")
+
+    async def push(self, *steps: tuple[str, str, str]) -> None:
+        """(ref, where it must still be, where it goes): all or none."""
+        leases = [f"--force-with-lease={ref}:{seen}" for ref, seen, _ in steps]
+        specs = [f"{to}:{ref}" for ref, _, to in steps]
+        await self.says(
+            "push", "-q", *(["--atomic"] if len(steps) > 1 else []), *leases, "--", self._remote, *specs, remote=True
+        )
+
+
+@click.command()
+@_remote
+@_branch
+@_force
+@_topic
+def propose(remote: str, branch: str, force: bool, topic: str) -> None:
+    """Propose the commit that is checked out, as the change TOPIC: push it to refs/for/<branch>/<topic>.
+
+    Proposed again it is a new patchset.  What somebody else proposed under this name is not overwritten.  Without TOPIC
+    it is the name of your branch, or is made of the commit's subject."""
+    asyncio.run(_propose(WorkTree(remote), branch, topic, force=force))
+
+
+async def _propose(tree: WorkTree, branch: str, topic: str, *, force: bool) -> None:
+    commit = await tree.says("rev-parse", "HEAD")
+    branch = await tree.branch(branch)
+    topic = await tree.topic(topic, branch)
+    ref, head = f"refs/for/{branch}/{topic}", (await tree.refs(f"refs/heads/{branch}"))[f"refs/heads/{branch}"]
+    there = await tree.there(ref)
+    if there is not None and there.commit == commit:
+        click.echo(f"{topic} is proposed already: {commit[:8]}.  To have it tested again: headgate recheck.")
+        return
+    if there is not None and not force and not await tree.is_mine(there):
+        raise UserError(
+            f"{topic} is proposed by {there.owner} ({there.commit[:8]}); choose another topic, or say --force"
+        )
+    if commit == head:
+        raise UserError(f"{commit[:8]} is the head of {branch} already; commit what you propose")
+    await tree.push((ref, there.commit if there is not None else "", commit))
+    what = "a new patchset of" if there is not None else "the change"
+    click.echo(f"Proposed {what} {topic} for {branch}: {commit[:8]} {await tree.says('log', '-1', '--format=%s')}")
+    click.echo(
+        "What is next: its jobs run, and tell in a note (git fetch origin refs/notes/headgate:refs/notes/headgate"
+    )
+    click.echo("&& git log --notes=headgate).  It lands once it is approved:")
+    click.echo(f"  git push origin {commit[:8]}:refs/approved/{branch}/{topic}")
+    click.echo(f"To take it back: headgate withdraw {topic}")
+
+
+@click.command()
+@_remote
+@_branch
+@_force
+@_topic
+def withdraw(remote: str, branch: str, force: bool, topic: str) -> None:
+    """Withdraw the change TOPIC: remove refs/for/<branch>/<topic>, and its approval.
+
+    It leaves every queue.  The commits stay where they are, in your own repository."""
+    asyncio.run(_withdraw(WorkTree(remote), branch, topic, force=force))
+
+
+async def _withdraw(tree: WorkTree, branch: str, topic: str, *, force: bool) -> None:
+    branch = await tree.branch(branch)
+    topic = await tree.topic(topic, branch)
+    ref, approved = f"refs/for/{branch}/{topic}", f"refs/approved/{branch}/{topic}"
+    there = await tree.there(ref)
+    if there is None:
+        raise UserError(f"nobody proposes {topic} for {branch}; it may have landed")
+    if not force and not await tree.is_mine(there):
+        raise UserError(
+            f"{topic} is proposed by {there.owner} ({there.commit[:8]}); to withdraw it all the same: --force"
+        )
+    steps = [(ref, there.commit, "")]
+    steps += [(approved, seen, "") for seen in [(await tree.refs(approved)).get(approved)] if seen]
+    await tree.push(*steps)
+    click.echo(f"Withdrew {topic} from {branch}: {there.commit[:8]}.  It leaves every queue; to propose it again:")
+    click.echo(f"  git push origin {there.commit[:8]}:{ref}")

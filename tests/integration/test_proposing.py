@@ -1,0 +1,103 @@
+"""`headgate propose` and `headgate withdraw`, from a work tree, with real pushes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from headgate.cli.proposing import propose, withdraw
+from headgate.testing.repositories import Repositories, run_git
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repositories:
+    """Ada's clone is the current directory."""
+    found = Repositories(tmp_path)
+    found.create("code", {"a": "a\n"})
+    work = found.work("code")
+    monkeypatch.chdir(work)
+    for variable in ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL"):
+        monkeypatch.delenv(variable, raising=False)
+    run_git("config", "user.name", "Ada", at=work)
+    run_git("config", "user.email", "ada@example.org", at=work)
+    return found
+
+
+def commit(tree: Repositories, subject: str, text: str = "b\n", author: str = "") -> str:
+    work = tree.work("code")
+    tree.write("code", {"a": text})
+    run_git("commit", "-q", "-m", subject, *([f"--author={author}"] if author else []), at=work)
+    return run_git("rev-parse", "HEAD", at=work)
+
+
+def says(command: object, *args: str) -> str:
+    """What the command prints; of one that refuses, why."""
+    done = CliRunner().invoke(command, args)  # type: ignore[arg-type]  # a command
+    return done.output if done.exception is None else str(done.exception)
+
+
+def refs(tree: Repositories) -> dict[str, str]:
+    out = run_git("for-each-ref", "--format=%(refname) %(objectname)", at=tree.hub / "code")
+    return {name: commit for name, commit in (line.split() for line in out.splitlines()) if "heads" not in name}
+
+
+def test_a_change_is_proposed_again_and_withdrawn(tree: Repositories) -> None:
+    first = commit(tree, "Greet: the whole World!")
+    said = says(propose)
+    assert f"Proposed the change greet-the-whole-world for master: {first[:8]} Greet: the whole World!" in said
+    assert f"git push origin {first[:8]}:refs/approved/master/greet-the-whole-world" in said
+    assert refs(tree) == {"refs/for/master/greet-the-whole-world": first}
+    assert "is proposed already" in says(propose)
+    run_git("commit", "-q", "--amend", "-m", "Greet: the whole world", at=tree.work("code"))
+    second = run_git("rev-parse", "HEAD", at=tree.work("code"))
+    assert "Proposed a new patchset of greet-the-whole-world" in says(propose)
+    tree.approve("code", "greet-the-whole-world")
+    assert refs(tree)["refs/for/master/greet-the-whole-world"] == second
+    assert f"Withdrew greet-the-whole-world from master: {second[:8]}" in says(withdraw)
+    assert refs(tree) == {}
+    assert "nobody proposes greet-the-whole-world for master" in says(withdraw)
+
+
+def test_the_topic_is_the_branch_or_what_is_said(tree: Repositories) -> None:
+    run_git("checkout", "-q", "-b", "ada/fix", at=tree.work("code"))
+    one = commit(tree, "x")
+    assert "the change ada/fix for master" in says(propose)
+    assert "the change other for master" in says(propose, "other")
+    assert refs(tree) == {"refs/for/master/ada/fix": one, "refs/for/master/other": one}
+
+
+def test_what_somebody_else_proposed_is_not_overwritten(tree: Repositories) -> None:
+    theirs = commit(tree, "theirs", author="Grace <grace@example.org>")
+    run_git("push", "-q", "origin", f"{theirs}:refs/for/master/one", at=tree.work("code"))
+    run_git("reset", "-q", "--hard", "HEAD~1", at=tree.work("code"))
+    mine = commit(tree, "mine", "c\n")
+    for command in (propose, withdraw):
+        assert "one is proposed by Grace <grace@example.org>" in says(command, "one")
+        assert refs(tree) == {"refs/for/master/one": theirs}
+    assert "a new patchset of one" in says(propose, "--force", "one")
+    assert refs(tree) == {"refs/for/master/one": mine}
+
+
+def test_what_cannot_be_proposed_is_said(tree: Repositories) -> None:
+    assert "is the head of master already; commit what you propose" in says(propose, "one")
+    assert "origin has no branch 'nowhere'" in says(propose, "--branch", "nowhere", "one")
+    assert "elsewhere" in says(propose, "--remote", "elsewhere", "one")
+    commit(tree, "…")
+    assert "name the topic" in says(propose)
+    assert refs(tree) == {}
+
+
+def test_who_is_late_overwrites_nothing(tree: Repositories, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else proposes between the look and the push."""
+    theirs = commit(tree, "theirs", author="Grace <grace@example.org>")
+    run_git("reset", "-q", "--hard", "HEAD~1", at=tree.work("code"))
+    commit(tree, "mine", "c\n")
+    hook = tree.hub / "code" / "hooks" / "pre-receive"
+    hook.write_text(f"#!/bin/sh\nenv -u GIT_QUARANTINE_PATH git update-ref refs/for/master/one {theirs}\n")
+    hook.chmod(0o755)
+    run_git("push", "-q", "origin", f"{theirs}:refs/heads/kept", at=tree.work("code"))
+    run_git("update-ref", "-d", "refs/for/master/one", at=tree.hub / "code")
+    assert "git push" in says(propose, "one")
+    assert refs(tree) == {"refs/for/master/one": theirs}
