@@ -190,13 +190,17 @@ SETTINGS = {
 
 
 @st.composite
-def a_tenant(draw: st.DrawFn) -> Tenant:
+def a_tenant_text(draw: st.DrawFn) -> str:
     of = {name: f"{name}: {{{said}}}" if (said := draw(found)) else name for name, found in SETTINGS.items()}
     said = draw(some({"use-nodepool": one_of("false"), "default-parent": one_of("unit", "gone"),
                       "max-nodes-per-job": one_of("1"), "default-ansible-version": one_of("9")}))  # fmt: skip
     projects = f"[{of['app']}, {of['lib']}, site/ansible-role-x]"
     source = f"source: {{forge: {{config-projects: [ops, more], untrusted-projects: {projects}}}}}"
-    return tenant(f"- tenant: {{name: acme, {said + ', ' if said else ''}{source}}}")
+    return f"- tenant: {{name: acme, {said + ', ' if said else ''}{source}}}"
+
+
+def a_tenant() -> st.SearchStrategy[Tenant]:
+    return a_tenant_text().map(tenant)
 
 
 def landed(files: Files) -> dict[str, str | Mapping[str, str]]:
@@ -259,10 +263,11 @@ def differs(old: FrozenGraph, new: FrozenGraph) -> None:
         assert there.order == (again if kept != again else [])
 
 
-PLAIN = tenant(
+PLAIN_TEXT = (
     "- tenant: {name: acme, source: {forge: {config-projects: [ops, more], "
     "untrusted-projects: [app: {include-provider-config: true}, lib, site/ansible-role-x]}}}"
 )
+PLAIN = tenant(PLAIN_TEXT)
 
 
 @settings(max_examples=30, deadline=None)
