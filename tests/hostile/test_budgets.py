@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 import time
 import urllib.request
+from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
+
+import pytest
 
 from .arena import ATTACKER, Arena
 
@@ -94,25 +96,30 @@ class Pulse(threading.Thread):
         return self.longest_s
 
 
-def test_nothing_that_is_too_large_stops_the_others(tmp_path: Path) -> None:
-    with Arena(tmp_path, scheduler="config_reading_max_s = 2\n", files={"jobs/unit": JOB}) as arena:
-        pulse = Pulse(arena)
-        pulse.start()
-        told = {name: arena.propose(ATTACKER, f"x-{name}", {"zuul.yaml": text}) for name, (text, _) in ATTACKS.items()}
-        took_s = arena.neighbours_land()
-        for name, (_, why) in ATTACKS.items():
-            note = arena.told(ATTACKER, told[name], "check")
-            assert why in note and "zuul.yaml" in note, f"{name}: {note[:2_000]}"
-        longest_s = pulse.end()
-        print(f"neighbours took {took_s:.1f} s; the loop stood still for {longest_s:.2f} s")
-        assert longest_s < STANDSTILL_MAX_S
-        assert arena.neighbours_land() < 90
+@pytest.fixture(scope="module")
+def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
+    settings = "config_reading_max_s = 2\n"
+    with Arena(tmp_path_factory.mktemp("arena"), scheduler=settings, files={"jobs/unit": JOB}) as made:
+        yield made
 
 
-def test_variables_that_come_to_gigabytes_fail_their_build_alone(tmp_path: Path) -> None:
+def test_nothing_that_is_too_large_stops_the_others(arena: Arena) -> None:
+    pulse = Pulse(arena)
+    pulse.start()
+    told = {name: arena.propose(ATTACKER, f"x-{name}", {"zuul.yaml": text}) for name, (text, _) in ATTACKS.items()}
+    took_s = arena.neighbours_land()
+    for name, (_, why) in ATTACKS.items():
+        note = arena.told(ATTACKER, told[name], "check")
+        assert why in note and "zuul.yaml" in note, f"{name}: {note[:2_000]}"
+    longest_s = pulse.end()
+    print(f"neighbours took {took_s:.1f} s; the loop stood still for {longest_s:.2f} s")
+    assert longest_s < STANDSTILL_MAX_S
+    assert arena.neighbours_land() < 90
+
+
+def test_variables_that_come_to_gigabytes_fail_their_build_alone(arena: Arena) -> None:
     own = "- job: {name: attack, run: jobs/unit, include-vars: [vars.yaml]}\n- project: {check: {jobs: [attack]}}\n"
-    with Arena(tmp_path, files={"jobs/unit": JOB}) as arena:
-        commit = arena.propose(ATTACKER, "variables", {"zuul.yaml": own, "vars.yaml": bomb("abcdefghijkl")})
-        assert arena.neighbours_land() < 90
-        note = arena.told(ATTACKER, commit, "check")
-        assert "cannot be included" in note and "more than" in note, note
+    commit = arena.propose(ATTACKER, "variables", {"zuul.yaml": own, "vars.yaml": bomb("abcdefghijkl")})
+    assert arena.neighbours_land() < 90
+    note = arena.told(ATTACKER, commit, "check")
+    assert "cannot be included" in note and "more than" in note, note

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from .arena import ATTACKER, Arena
 from .objects import AUTHOR, based_on, commit_of, point, put, tree_of
 
@@ -98,29 +100,33 @@ def strange(bare: Path, head: str, tree: str) -> Iterator[tuple[str, str]]:
     yield "modules", put(bare, "commit", commit_of(put(bare, "tree", tree_of(*entries)), (head,)))
 
 
-def test_what_git_would_not_write_is_refused_in_words_and_blocks_nobody(tmp_path: Path) -> None:
-    with Arena(tmp_path) as arena:
-        bare = arena.repositories.hub / ATTACKER
-        head, tree = based_on(arena.repositories, ATTACKER)
-        refused = dict([*flawed(bare, head, tree), *evil_trees(bare, head)])
-        for topic, commit in refused.items():
-            point(bare, f"refs/for/master/{topic}", commit)
-        arena.neighbours_land()
-        good = arena.propose(ATTACKER, "good", {"good": "x\n"})
-        assert "Build succeeded" in arena.told(ATTACKER, good, "check")
-        told = {topic: arena.told(ATTACKER, commit, "check") for topic, commit in refused.items()}
-        assert not [topic for topic, text in told.items() if "cannot be merged into master" not in text], told
-        assert arena.repositories.head(ATTACKER) == head
-        arena.neighbours_land()
+@pytest.fixture(scope="module")
+def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
+    with Arena(tmp_path_factory.mktemp("arena")) as made:
+        yield made
 
 
-def test_what_is_strange_is_answered(tmp_path: Path) -> None:
-    with Arena(tmp_path) as arena:
-        bare = arena.repositories.hub / ATTACKER
-        changes = dict(strange(bare, *based_on(arena.repositories, ATTACKER)))
-        for topic, commit in changes.items():
-            point(bare, f"refs/for/master/{topic}", commit)
-        arena.neighbours_land()
-        told = {topic: arena.told(ATTACKER, commit, "check") for topic, commit in changes.items()}
-        assert not [topic for topic, text in told.items() if "Build succeeded" not in text], told
-        assert not Path("/tmp/owned").exists()
+def test_what_git_would_not_write_is_refused_in_words_and_blocks_nobody(arena: Arena) -> None:
+    bare = arena.repositories.hub / ATTACKER
+    head, tree = based_on(arena.repositories, ATTACKER)
+    refused = dict([*flawed(bare, head, tree), *evil_trees(bare, head)])
+    for topic, commit in refused.items():
+        point(bare, f"refs/for/master/{topic}", commit)
+    arena.neighbours_land()
+    good = arena.propose(ATTACKER, "good", {"good": "x\n"})
+    assert "Build succeeded" in arena.told(ATTACKER, good, "check")
+    told = {topic: arena.told(ATTACKER, commit, "check") for topic, commit in refused.items()}
+    assert not [topic for topic, text in told.items() if "cannot be merged into master" not in text], told
+    assert arena.repositories.head(ATTACKER) == head
+    arena.neighbours_land()
+
+
+def test_what_is_strange_is_answered(arena: Arena) -> None:
+    bare = arena.repositories.hub / ATTACKER
+    changes = dict(strange(bare, *based_on(arena.repositories, ATTACKER)))
+    for topic, commit in changes.items():
+        point(bare, f"refs/for/master/{topic}", commit)
+    arena.neighbours_land()
+    told = {topic: arena.told(ATTACKER, commit, "check") for topic, commit in changes.items()}
+    assert not [topic for topic, text in told.items() if "Build succeeded" not in text], told
+    assert not Path("/tmp/owned").exists()
