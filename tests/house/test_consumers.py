@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from headgate.config.keys import objects, tenant
+from headgate.config.keys import job, objects, tenant
 from headgate.config.keys.consumers import CONSUMERS
 from headgate.config.keys.drivers import DRIVERS
 from headgate.config.keys.job import JOB
@@ -17,6 +17,15 @@ from headgate.config.reading.check import Keys
 SOURCE = Path(__file__).parents[2] / "src" / "headgate"
 DECLARED: dict[str, Keys] = {
     "job": JOB,
+    "job, a playbook": job.PLAYBOOK,
+    "job, a semaphore": job.SEMAPHORE,
+    "job, a filter of projects": job.FILTER,
+    "job, a role of galaxy": job.GALAXY,
+    "job, a role": job.ROLE,
+    "job, a required project": job.REQUIRED,
+    "job, a file of variables": job.VARIABLES_FILE,
+    "job, a secret": job.SECRET,
+    "job, a dependency": job.DEPENDENCY,
     "pipeline": PIPELINE,
     "project": objects.PROJECT,
     "project-template": objects.TEMPLATE,

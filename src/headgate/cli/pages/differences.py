@@ -142,8 +142,8 @@ OTHERWISE = (
         "test_playbook_origins.py",
     ),
     Difference(
-        "`galaxy` roles are accepted and not fetched.",
-        "severity: a role of a project outside of the tenant is left out with a warning",
+        "`galaxy` roles are accepted, warned of, and not fetched.",
+        "effects: roles of Ansible Galaxy",
     ),
     Difference(
         "Home directories are not cleared between playbooks of like rights, so that `preserve-home-paths` has nothing "

@@ -32,6 +32,15 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
         ),
         "services/nodes": "nodeset",
     },
+    "job, a playbook": {"adapters/process": "semaphores cleanup"},
+    "job, a semaphore": {"gate": "resources-first=semaphores_first", "services": "resources-first=semaphores_last"},
+    "job, a filter of projects": {"adapters/process": "type name"},
+    "job, a role of galaxy": {},
+    "job, a role": {"config/freezing": "zuul name", "adapters/process": "name"},
+    "job, a required project": {"config/freezing": "override-branch", "adapters/process": "override-checkout"},
+    "job, a file of variables": {"adapters/process": "project zuul-project use-ref required"},
+    "job, a secret": {"config/freezing": "secret pass-to-parent"},
+    "job, a dependency": {"gate": "soft"},
     "pipeline": {
         "gate": (
             f"name manager=dependent trigger=triggers require reject {_REPORTERS} success-message failure-message "

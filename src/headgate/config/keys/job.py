@@ -72,29 +72,38 @@ def _inherit(check: Check) -> Check:
 
 _TEXTS = many(text)
 PLAYBOOK = {"semaphores": Key(_TEXTS), "cleanup": Key(flag)}
+SEMAPHORE = {"resources-first": Key(flag)}
+FILTER = {"type": Key(one_of("name", "change", "item"), required=True), "name": Key(text)}
+_NO_GALAXY = "nothing is fetched from there"
+GALAXY = {"galaxy": Key(text, required=True, idle=_NO_GALAXY), "name": Key(text, idle=_NO_GALAXY)}
+ROLE = {"zuul": Key(text, required=True), "name": Key(text)}
+REQUIRED = {"override-checkout": Key(text), "override-branch": Key(text)}
+VARIABLES_FILE = {"project": Key(text), "zuul-project": Key(flag), "use-ref": Key(flag), "required": Key(flag)}
+SECRET = {"secret": Key(text), "pass-to-parent": Key(flag)}
+DEPENDENCY = {"soft": Key(flag)}
 _BOOKS = many(named({"semaphores": Key(_TEXTS)}, "playbook"))
 _POST_BOOKS = many(named(PLAYBOOK, "playbook"))
-_SEMAPHORES = many(named({"resources-first": Key(flag)}, "semaphore of a job"))
+_SEMAPHORES = many(named(SEMAPHORE, "semaphore of a job"))
 _FILTERS = many(
     either(
         text,
-        inner({"type": Key(one_of("name", "change", "item"), required=True), "name": Key(text)}, "project filter"),
+        inner(FILTER, "project filter"),
     )
 )
 _ROLES = many(
     either(
-        inner({"galaxy": Key(text, required=True), "name": Key(text)}, "role"),
-        inner({"zuul": Key(text, required=True), "name": Key(text)}, "role"),
+        inner(GALAXY, "role"),
+        inner(ROLE, "role"),
     )
 )
-_REQUIRED = many(named({"override-checkout": Key(text), "override-branch": Key(text)}, "required project"))
+_REQUIRED = many(named(REQUIRED, "required project"))
 _INCLUDE_VARS = many(
     named(
-        {"project": Key(text), "zuul-project": Key(flag), "use-ref": Key(flag), "required": Key(flag)},
+        VARIABLES_FILE,
         "variables file",
     )
 )
-_SECRETS = many(named({"secret": Key(text), "pass-to-parent": Key(flag)}, "secret of a job"))
+_SECRETS = many(named(SECRET, "secret of a job"))
 
 _RETURNED = "a job returns the address of its log as `zuul.log_url`"
 _FILTERED = "of the changes' projects, these are in the work directory; required ones always are"
@@ -139,9 +148,7 @@ JOB: dict[str, JobKey] = {
     "tags": _key(_override(_TEXTS), Merge.UNION, context=True, control=True),
     "provides": _key(_override(_TEXTS), Merge.UNION, context=True, control=True),
     "requires": _key(_override(_TEXTS), Merge.UNION, context=True, control=True),
-    "dependencies": _key(
-        _inherit(many(named({"soft": Key(flag)}, "dependency"))), Merge.REPLACE, context=True, control=True
-    ),
+    "dependencies": _key(_inherit(many(named(DEPENDENCY, "dependency"))), Merge.REPLACE, context=True, control=True),
     "files": _key(_inherit(many(regex)), Merge.REPLACE, context=True, control=True),
     "irrelevant-files": _key(_inherit(many(regex)), Merge.REPLACE, context=True, control=True),
     "match-on-config-updates": _key(flag, default="true", context=True),

@@ -172,10 +172,13 @@ def either(*checks: Check) -> Check:
 
     def see(value: Any, spot: Spot) -> None:
         for check in checks[:-1]:
+            heard: list[Wrong] = []
             try:
-                return check.see(value, spot)
+                check.see(value, Spot(spot.line, spot.what, heard))
             except Wrong:
                 continue
+            spot.warnings.extend(heard)
+            return
         checks[-1].see(value, spot)
 
     return Check(" or ".join(c.says for c in checks), see, schema=lambda: {"anyOf": [c.schema() for c in checks]})

@@ -1,0 +1,47 @@
+"""What a configuration says is meant, or is said to have no effect: real pushes to a running Headgate."""
+
+from __future__ import annotations
+
+from .headgate import Headgate, wait_for
+
+LOUD = """#!/bin/sh
+headgate-return 'zuul.file_comments={"hello": [{"line": 1, "message": "odd", "level": "warning"}], "other": []}'
+test -e "$ZUUL_SRC_ROOT/git.example/code/lib" && exit 9
+test "$(ls -A "$ZUUL_SRC_ROOT/git.example/code/api")" = .git || exit 8
+echo "tests: 1 FAILED"
+"""
+ZUUL = """
+- job:
+    name: loud
+    run: loud
+    failure-output: [1 FAILED]
+    exclude-projects: [code/lib]
+    workspace-checkout: false
+    success-url: http://nowhere/
+- project:
+    gate:
+      jobs: [loud]
+"""
+
+
+def test_what_a_job_says_of_its_output_and_its_projects_holds(headgate: Headgate) -> None:
+    """It exits with success; its output says otherwise, and that counts."""
+    repositories = headgate.repositories
+    repositories.propose("code/lib", "base", {"base": "x\n"})
+    before = repositories.head("code/api")
+    files = {"hello": "hi\n", "zuul.yaml": ZUUL, "loud": LOUD}
+    commit = repositories.propose("code/api", "topic", files, "Topic\n\nDepends-On: code/lib/master/base")
+    repositories.approve("code/lib", "base")
+    repositories.approve("code/api", "topic")
+
+    def told() -> str:
+        note = repositories.note("code/api", commit)
+        return note if "- loud" in note else ""
+
+    note = wait_for("the gate tells of it", told)
+    assert 'FAILURE its output matches failure-output: "tests: 1 FAILED"' in note
+    assert "hello:1: warning: odd [loud]" in note and "- unit" in note
+    assert "no effect" not in note, "which is nothing that a report tells"
+    assert repositories.head("code/api") == before
+    (build,) = headgate.get("/api/tenant/example/builds?job_name=loud&change=topic")
+    assert build["result"] == "FAILURE"
