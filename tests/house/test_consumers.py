@@ -58,7 +58,7 @@ DECLARED: dict[str, Keys] = {
 """Kinds that describe where nodes come from are without an effect as a whole."""
 ONLY_READ = ("config/keys", "config/model.py", "config/operator/model.py", "config/telling", "config/checking")
 """Parts of `config` that declare, copy or show."""
-TOLD = {("queue", "allow-circular-dependencies"), ("queue", "dependencies-by-topic")}
+TOLD = {("queue", "dependencies-by-topic")}
 """Warned of in words of their own."""
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headgate.gate import absorb, decide, people, readiness
-from headgate.gate.model import BuildSet, Resume
+from headgate.gate import absorb, decide, landing, people, readiness
+from headgate.gate.actions import Resume
+from headgate.gate.model import BuildSet
 from headgate.recipes.backlog import Backlog
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Requests
@@ -76,7 +77,7 @@ def an_approval_is_asked_for_once(patch: pytest.MonkeyPatch) -> None:
 
 def the_server_does_not_hold_the_approval(patch: pytest.MonkeyPatch) -> None:
     """It may go between the gate's last look and the push."""
-    patch.setattr(decide, "needs_approval", lambda item, pipeline: False)
+    patch.setattr(landing, "needs_approval", lambda item, change, pipeline: False)
 
 
 def what_is_asked_to_land_is_pushed_though_the_gate_is_closed_meanwhile(patch: pytest.MonkeyPatch) -> None:
@@ -93,8 +94,8 @@ def a_closed_gate_lands(patch: pytest.MonkeyPatch) -> None:
 
 def the_server_does_not_hold_what_people_say(patch: pytest.MonkeyPatch) -> None:
     """It may be taken back between the gate's last look and the push."""
-    patch.setattr(decide, "leases", lambda *asked: ())
-    patch.setattr(decide, "heeds_vetoes", lambda *asked: False)
+    patch.setattr(landing, "leases", lambda *asked: ())
+    patch.setattr(landing, "heeds_vetoes", lambda *asked: False)
 
 
 def one_person_is_two(patch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from headgate.config.assembly.adding import PATTERNS, SINGLE, Key
 from headgate.config.assembly.linking import Branches, Findings, Index, exchanged
@@ -21,7 +21,6 @@ from headgate.config.reading.document import Table
 from headgate.config.reading.source import Source
 
 QUEUE_TYPES = ("all-branches", "per-branch", "branch-assigned")
-T = TypeVar("T")
 _UNKNOWN = TenantProject("", "", "", trusted=True)
 """Where built-in things are defined."""
 
@@ -92,19 +91,6 @@ class Layout:
             case _:
                 return [found] if (found := self.singles[kind].get(name)) is not None else []
 
-    def admit(self, key: Key, stanzas: list[Stanza], pipeline: Pipeline | None = None) -> None:
-        """Exactly these; for whoever puts a layout together."""
-        kind, name = key
-        if key == PATTERNS:
-            self.patterns = stanzas
-        elif kind in self.singles:
-            _set(self.singles[kind], name, stanzas[0] if stanzas else None)
-        else:
-            tables = {"job": self.jobs, "project-template": self.templates, "project": self.projects}
-            _set(tables.get(kind, self.pipeline_stanzas), name, stanzas or None)
-        if kind == "pipeline":
-            _set(self.pipelines, name, pipeline)
-
     def variants(self, job: str) -> list[Stanza]:
         """In the order of their definition."""
         return self._noop if job == "noop" else self.jobs.get(job, [])
@@ -155,17 +141,26 @@ class Layout:
 
     def queue_of(self, project: str, branch: str, pipeline: str) -> str:
         """Name of the shared queue, or the project's own; of a per-branch queue with the branch."""
+        name = self._named_queue(project, branch)
+        return f"{name or project}@{branch}" if self._queue_type(name) == "per-branch" else name or project
+
+    def queue_says(self, project: str, branch: str, key: str) -> bool:
+        """Is this flag set in the queue of the project?"""
+        queue = self.singles["queue"].get(self._named_queue(project, branch))
+        return queue is not None and bool(queue.body.get(key))
+
+    def _named_queue(self, project: str, branch: str) -> str:
+        """Name of the shared queue; empty: it has one of its own."""
         named = list(self._queues(project))
         name = next((queue for _, queue in named), "")
-        kind = self._queue_type(name)
-        if kind == "branch-assigned":
-            target = Target(branch)
-            assigned = (queue for s, queue in named if project_applies(self, s, project, target))
-            try:
-                return next(assigned, name)
-            except Undecided:
-                return name  # freezing tells of it
-        return f"{name or project}@{branch}" if kind == "per-branch" else name or project
+        if self._queue_type(name) != "branch-assigned":
+            return name
+        target = Target(branch)
+        assigned = (queue for s, queue in named if project_applies(self, s, project, target))
+        try:
+            return next(assigned, name)
+        except Undecided:
+            return name  # freezing tells of it
 
     def _queues(self, project: str) -> Iterator[tuple[Stanza, str]]:
         """(stanza, queue it or one of its templates names)"""
@@ -199,13 +194,6 @@ class Layout:
     def config_paths(self, project: str) -> tuple[str, ...]:
         known = self.tenant.by_canonical.get(project)
         return known.config_paths if known is not None else ()
-
-
-def _set(table: dict[str, T], name: str, value: T | None) -> None:
-    if value is None:
-        table.pop(name, None)
-    else:
-        table[name] = value
 
 
 def build_layout(tenant: Tenant, branches: Branches, budgets: Budgets = DEFAULTS) -> Layout:

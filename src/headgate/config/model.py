@@ -187,6 +187,15 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
     """The built-in job: always SUCCESS, never sent to an executor."""
     inheritance: tuple[str, ...] = ()
     """For people: `job project branch file:line` of every variant applied, in order."""
+    key: str = ""
+    """What tells it from the others of its graph, where that is not its name: jobs of several changes may share one."""
+    refs: tuple[int, ...] = ()
+    """The changes of its item that it is for, by number; empty: the first."""
+
+    @property
+    def id(self) -> str:
+        """Its name within its graph."""
+        return self.key or self.name
 
     @property
     def semaphores_first(self) -> tuple[str, ...]:
@@ -214,12 +223,12 @@ class FrozenGraph(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """Blocking: the item reports a configuration error and runs nothing."""
 
     @cached_property
-    def by_name(self) -> dict[str, FrozenJob]:
-        return {job.name: job for job in self.jobs}
+    def by_id(self) -> dict[str, FrozenJob]:
+        return {job.id: job for job in self.jobs}
 
     @cached_property
     def _initializers(self) -> dict[str, JobDependency]:
-        return {job.name: JobDependency(job.name, soft=True) for job in self.jobs if job.type == "initializer"}
+        return {job.id: JobDependency(job.id, soft=True) for job in self.jobs if job.type == "initializer"}
 
     def needs(self, job: FrozenJob) -> Iterable[JobDependency]:
         """What `job` depends on; a regular one also on every initializer, softly unless it says otherwise."""
@@ -229,11 +238,11 @@ class FrozenGraph(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @cached_property
     def needed_by(self) -> dict[str, list[tuple[str, bool]]]:
-        """Name -> (job that depends on it, whether softly)."""
+        """Job -> (job that depends on it, whether softly), by their ids."""
         found: dict[str, list[tuple[str, bool]]] = {}
         for job in self.jobs:
             for d in self.needs(job):
-                found.setdefault(d.name, []).append((job.name, d.soft))
+                found.setdefault(d.name, []).append((job.id, d.soft))
         return found
 
     @cached_property

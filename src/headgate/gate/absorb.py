@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import assert_never
 
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
 from headgate.config.model import Window
+from headgate.gate.actions import Action, Cancel
 from headgate.gate.change import Change, EventKind, TriggerEvent
 from headgate.gate.enqueue import enqueue, triggers
 from headgate.gate.graph import dependents
+from headgate.gate.landing import landed
 from headgate.gate.leave import commit_of, leave
-from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Phase, Queue, State, World, with_item, with_queue
-from headgate.gate.readiness import guarded, needed_by, needs, unfit
+from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State, with_item, with_queue
+from headgate.gate.needs import needed_by, needs
+from headgate.gate.readiness import guarded, unfit
 from headgate.gate.report import knows
 from headgate.gate.returned.shape import checked
 from headgate.gate.ripples import rippled
@@ -33,6 +37,7 @@ from headgate.gate.work import (
     MergeAnswer,
     Promote,
 )
+from headgate.gate.world import World
 
 
 def absorb(state: State, event: TriggerEvent | Answer | Managed, world: World, asked: list[Action]) -> State:
@@ -64,10 +69,12 @@ def triggered(state: State, event: TriggerEvent, world: World, asked: list[Actio
     change = event.change
     if event.kind is EventKind.REF_UPDATED and world.dependent:
         state = _moved(state, change, asked)
+    parted: tuple[Change, ...] = ()
+    """Those that were tested as one with an older patchset."""
     if event.kind is EventKind.ABANDONED:
-        state = dequeued(state, change.key, world, asked)
+        state = dequeued(state, change.key, world, asked, withdrawn=True)
     elif change.is_change and (world.pipeline.dequeue_on_new_patchset or world.dependent):
-        state = _without_old_patchset(state, change, world, asked)
+        state, parted = _without_old_patchset(state, change, world, asked)
     if triggers(world.pipeline, event):
         current = world.standings.get(change.key)
         if change.is_change and current is not None and current.change.commit != change.commit:
@@ -76,13 +83,17 @@ def triggered(state: State, event: TriggerEvent, world: World, asked: list[Actio
     for other in needed_by(change.key, world) if event.fresh else ():  # it was tested without
         if triggers(world.pipeline, replace(event, change=other)):
             state = enqueue(state, other, event.id, world, asked)
+    for other in parted:
+        if state.find(other.key) is None:
+            state = enqueue(state, other, derived(event.id, "parted", other.key), world, asked)
     return state
 
 
 def _moved(state: State, update: Change, asked: list[Action]) -> State:
     """A branch that somebody else moved: what rests on where it was starts anew, and with it what is behind."""
     for queue in state.queues:
-        landing = {commit_of(one) for one in queue.items if one.buildset is not None and one.buildset.landing}
+        begun = (one for one in queue.items if one.buildset is not None and one.buildset.landing)
+        landing = {commit_of(one, change) for one in begun for change in one.changes}
         if update.commit in landing or update.commit in queue.landed_as:
             continue  # it was us
         items, resting = list[Item](), set(queue.landed)
@@ -103,29 +114,43 @@ def _moved(state: State, update: Change, asked: list[Action]) -> State:
 
 def _lost_its_base(item: Item, buildset: BuildSet, update: Change, *, old: bool) -> bool:
     """`old`: it was begun before the branch came to where it was then moved from."""
-    change = item.change
-    on_it = change.is_change and (change.project, f"refs/heads/{change.branch}") == (update.project, update.ref)
+    own = {(one.project, f"refs/heads/{one.branch}") for one in item.changes if one.is_change}
+    on_it = (update.project, update.ref) in own
     if not on_it or buildset.landing or item.epilogue or buildset.state is None:
         return on_it and buildset.merge is Phase.RUNNING
     return old or buildset.state.heads.get(update.project, {}).get(update.ref) == update.old_commit
 
 
-def _without_old_patchset(state: State, change: Change, world: World, asked: list[Action]) -> State:
+def _without_old_patchset(
+    state: State, change: Change, world: World, asked: list[Action]
+) -> tuple[State, tuple[Change, ...]]:
+    """And what was tested as one with it."""
     found = state.find(change.key)
-    if found is not None and found[1].change.commit != change.commit:
-        return dequeued(state, change.key, world, asked)
-    return state
+    own = found[1].of(change.key) if found is not None else None
+    if found is None or own is None or own.commit == change.commit:
+        return state, ()
+    after = dequeued(state, change.key, world, asked)
+    return after, tuple(one for one in found[1].left if one != own) if after is not state else ()
 
 
-def dequeued(state: State, key: str, world: World, asked: list[Action], why: str = "") -> State:
+def dequeued(
+    state: State, key: str, world: World, asked: list[Action], why: str = "", *, withdrawn: bool = False
+) -> State:
     """Without the live items of this change, in whichever patchset; builds under way are cancelled.  What is being
-    landed stays: the answer to that decides.  `why`: what people are told, whether or not they know of it."""
+    landed stays: the answer to that decides.  `why`: what people are told, whether or not they know of it.
+    `withdrawn`: people of what was to land together with it do not know."""
     for _, item in list(state.items()):
         landing = item.buildset is not None and item.buildset.landing
-        if item.live and item.change.key == key and not landing:
+        if item.live and item.of(key) is not None and not landing:
             queue = next(queue for queue in state.queues if item in queue.items)
-            told, item = bool(why) or knows(item, world), replace(item, trouble=why) if why else item
-            state = with_queue(state, leave(queue, item, "DEQUEUED", world, asked, told=told))
+            if withdrawn and (item.others or item.landed):
+                item = replace(item, trouble=f"{key}, which goes together with it, was withdrawn")
+                queue = leave(queue, item, "FAILURE", world, asked, tested=False)
+            else:
+                told = bool(why or item.landed) or knows(item, world)
+                item = replace(item, trouble=why) if why else item
+                queue = leave(queue, item, "DEQUEUED", world, asked, told=told)
+            state = with_queue(state, queue)
     return state
 
 
@@ -158,17 +183,17 @@ def promoted(state: State, work: Promote, world: World, asked: list[Action]) -> 
         if queue.dynamic:
             continue  # there is nobody else in it
         here = [item for item in queue.items if item.live]
-        named = [item for key in work.keys for item in here if item.change.key == key]
+        named = [item for key in work.keys for item in here if item.of(key) is not None]
         wanted = [one.key for item in named for one in (*needs(item.change, world).changes, item.change)]
         landing = [item for item in queue.items if item.buildset is not None and item.buildset.landing]
-        chosen = [item for key in wanted for item in here if item.change.key == key]
+        chosen = [item for key in wanted for item in here if item.of(key) is not None]
         first = list({item.id: item for item in (*landing, *chosen)}.values())
         exempt = {item.id for item in named} if work.unapproved else set[str]()
         fresh, displaced = list[Item](), False
         for was, item in zip(queue.items, first + [i for i in queue.items if i not in first], strict=True):
             displaced = displaced or was.id != item.id
             if item.id in exempt:
-                item = replace(item, exempt=True)
+                item = _exempted(item, work.keys)
             if displaced:
                 abandon(item, asked)
                 item = replace(item, id=derived(item.id, "promoted", work.id), buildset=None, trouble="")
@@ -176,6 +201,12 @@ def promoted(state: State, work: Promote, world: World, asked: list[Action]) -> 
         if displaced or exempt:
             state = with_queue(state, replace(queue, items=tuple(fresh)))
     return state
+
+
+def _exempted(item: Item, keys: Sequence[str]) -> Item:
+    """Those of its changes that are named."""
+    spared = tuple(key for key in item.keys if key in keys or (item.exempt and key in item.spared))
+    return replace(item, exempt=True, spared=spared if item.others else ())
 
 
 def unmoved(work: Managed, before: State, after: State, world: World) -> str:
@@ -213,9 +244,10 @@ def unmoved(work: Managed, before: State, after: State, world: World) -> str:
 def _kept_back(work: Promote, key: str, state: State, world: World) -> str:
     """Why a change is not moved to the head, where it lands first: it no longer meets the requirements."""
     found = state.find(key)
-    if found is None or found[1].exempt or work.unapproved or not guarded(world.pipeline):
+    if found is None or work.unapproved or not guarded(world.pipeline):
         return ""
-    return unfit(found[1].change, world)
+    item = found[1]
+    return next(filter(None, (unfit(one, world) for one in item.left if not item.exempts(one))), "")
 
 
 def _why_not(why: str, world: World) -> str:
@@ -231,9 +263,9 @@ def reconfigured(state: State, world: World, asked: list[Action]) -> State:
     layout = world.layouts.landed
     for queue in state.queues:
         for item in queue.items:
-            change = item.change
-            takes_part = layout.takes_part(world.pipeline.name, change.project, change.branch)
-            if item.live and not takes_part and not _closes_itself(change, world):
+            name = world.pipeline.name
+            out = [one for one in item.changes if not layout.takes_part(name, one.project, one.branch)]
+            if item.live and _apart(item, out, world) and not any(_closes_itself(one, world) for one in out):
                 current = next(q for q in state.queues if q.id == queue.id)
                 state = with_queue(state, leave(current, item, "DEQUEUED", world, asked))
     for queue in state.queues if world.dependent else ():
@@ -248,6 +280,11 @@ def _resized(size: int, window: Window) -> int:
     if 0 in (size, window.size) or moves == ("exponential", 1, "exponential", 1):
         return window.size
     return max(window.floor, size if window.ceiling is None else min(size, window.ceiling))
+
+
+def _apart(item: Item, out: Sequence[Change], world: World) -> bool:
+    """Has it nothing left to be in the pipeline for, where the changes `out` take no part any more?"""
+    return bool(out) and (world.dependent or len(out) == len(item.changes))
 
 
 def _closes_itself(change: Change, world: World) -> bool:
@@ -292,38 +329,25 @@ def _answered_landing(
     state: State, queue: Queue, item: Item, answer: LandAnswer, world: World, asked: list[Action]
 ) -> State:
     next = item.successor
-    state = with_queue(state, _landed(queue, replace(item, successor=None), answer, world, asked))
+    state = with_queue(state, landed(queue, replace(item, successor=None), answer, world, asked))
     if next is None or answer.ok:
         return state
-    state = dequeued(state, item.change.key, world, asked)
+    state = dequeued(state, next.change.key, world, asked)
     return enqueue(state, next.change, next.event, world, asked, exempt=next.by_hand)
-
-
-def _landed(queue: Queue, item: Item, answer: LandAnswer, world: World, asked: list[Action]) -> Queue:
-    buildset = item.buildset
-    if buildset is None or not buildset.landing:
-        return queue
-    if answer.ok:
-        return leave(queue, item, "SUCCESS", world, asked, told=False)
-    if answer.shut:
-        return with_item(queue, replace(item, buildset=replace(buildset, landing=False)))
-    if answer.moved:  # somebody pushed to the branch: test again on what is there now
-        return with_item(queue, replace(item, buildset=None))
-    return with_item(queue, replace(item, buildset=replace(buildset, landing=False, landing_error=answer.error)))
 
 
 def _built(item: Item, buildset: BuildSet, answer: BuildEnded, world: World, asked: list[Action]) -> BuildSet:
     build, outcome = buildset.builds.get(answer.job), answer.outcome.fit()
     if build is None or build.id != outcome.build or build.result is not None:
         return buildset
-    job = next(j for j in buildset.jobs if j.name == answer.job)
+    job = next(j for j in buildset.jobs if j.id == answer.job)
     result = "FAILURE" if build.pre_fail and outcome.result == "SUCCESS" else outcome.result
     again = result is None and build.attempt < job.attempts_max
     if build.paused and result != "SUCCESS":
         buildset = _without_dependents(buildset, build, asked, ended=again)
     if again:
         next_one = run(item, buildset, job, build.attempt + 1, world, asked, given=build.given)
-        return replace(buildset, builds={**buildset.builds, job.name: next_one})
+        return replace(buildset, builds={**buildset.builds, job.id: next_one})
     ended = replace(
         build,
         result=result or "RETRY_LIMIT",
@@ -333,7 +357,7 @@ def _built(item: Item, buildset: BuildSet, answer: BuildEnded, world: World, ask
         log_url=checked(outcome.data).log_url or "",
         data=outcome.data,
     )
-    return replace(buildset, builds={**buildset.builds, job.name: ended})
+    return replace(buildset, builds={**buildset.builds, job.id: ended})
 
 
 def _paused(buildset: BuildSet, answer: BuildPaused) -> BuildSet:

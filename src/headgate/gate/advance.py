@@ -9,14 +9,18 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
-from headgate.config.dynamic import Asked
+from headgate.config.dynamic import Asked, Judgement
 from headgate.config.model import ConfigError, FrozenJob
 from headgate.gate import graph
-from headgate.gate.model import Action, Build, BuildSet, Cancel, Item, Report, Resume, State, World
+from headgate.gate.actions import Action, Cancel, Report, Resume
+from headgate.gate.change import Change
+from headgate.gate.model import Build, BuildSet, Item, State
 from headgate.gate.report import filled
 from headgate.gate.start import Base, run
+from headgate.gate.together import graph_of
 from headgate.gate.waiter import Waiter
 from headgate.gate.work import ReportRequest
+from headgate.gate.world import World
 
 ERRORS_MAX = 100
 """Errors of its configuration that an item tells of."""
@@ -29,7 +33,7 @@ class Permits:
     taken: Counter[str]
     world: World
     live: Mapping[str, Item]
-    """Change key -> its live item, as the turn began."""
+    """Change key -> the live item that holds it, as the turn began."""
     tickets: dict[str, Waiter]
     """Project of this pipeline that waits for a place -> its ticket; who takes one gives it up."""
 
@@ -37,7 +41,7 @@ class Permits:
     def of(cls, state: State, world: World) -> Permits:
         taken = Counter(dict(world.held))
         taken.update(name for name, _, _ in holders(state))
-        live = {item.change.key: item for _, item in state.items() if item.live}
+        live = {key: item for _, item in state.items() if item.live for key in item.keys}
         own = (world.tenant, world.pipeline.name)
         waiters = (waiter for line in world.waiters.values() for waiter in line)
         return cls(taken, world, live, {w.project: w for w in waiters if (w.tenant, w.pipeline) == own})
@@ -45,7 +49,8 @@ class Permits:
     def twin(self, item: Item) -> Item | None:
         """The live item of the same patchset: `item` itself, or the one it stands for in another queue."""
         found = item if item.live else self.live.get(item.change.key)
-        return found if found is not None and found.change.commit == item.change.commit else None
+        known = found.of(item.change.key) if found is not None else None
+        return found if known is not None and known.commit == item.change.commit else None
 
     def take(self, job: FrozenJob, project: str) -> bool:
         """Take all semaphores of the job, or none: where others began to wait earlier, places are left for them.
@@ -82,24 +87,36 @@ def holders(state: State) -> Iterator[tuple[str, str, str]]:
 
 def freeze(item: Item, base: Base, world: World, asked: list[Action]) -> Item:
     """The item with its job graph, or with what is wrong with its configuration; as it is while that is looked at."""
-    buildset, change = item.buildset, item.change
+    buildset = item.buildset
     assert buildset is not None, "an item is frozen after its buildset merged"
-    texts = {"texts": buildset.proposed, "ahead": base.proposed} if buildset.proposed else {}
-    found = world.layouts.judged(
-        Asked(buildset.id, world.pipeline.name, change.project, change.branch, change.ref, change.files, **texts)
-    )
-    if found is None:
+    judged = [world.layouts.judged(_question(buildset, item, change, base, world)) for change in item.changes]
+    known = [one for one in judged if one is not None]
+    if len(known) < len(judged):
         return item
-    errors = found.errors
-    if not world.layouts.landed.touches_config(change.project, change.files, change.branch):
-        errors = _beneath(errors, base, world)
+    errors = tuple(error for c, one in zip(item.changes, known, strict=True) for error in _of_it(c, one, base, world))
+    graph = graph_of([one.graph for one in known], item.changes, everywhere=world.dependent)
     warnings = tuple(e.render() for e in _distinct(tuple(e for e in errors if e.severity != "error")))
-    blocking = tuple(e for e in errors if e.severity == "error") or found.graph.errors
-    graph = None if blocking else found.graph
+    blocking = tuple(e for e in errors if e.severity == "error") or graph.errors
     warnings = buildset.warnings + warnings
-    buildset = replace(buildset, graph=graph, config_errors=_distinct(blocking), warnings=warnings)
+    buildset = replace(
+        buildset, graph=None if blocking else graph, config_errors=_distinct(blocking), warnings=warnings
+    )
     item = replace(item, buildset=buildset)
     return item if blocking else _announce(item, world, asked)
+
+
+def _question(buildset: BuildSet, item: Item, change: Change, base: Base, world: World) -> Asked:
+    """Of one of the changes of an item; each has an answer of its own."""
+    name = buildset.id if change == item.change else derived(buildset.id, change.key)
+    texts = {"texts": buildset.proposed, "ahead": base.proposed} if buildset.proposed else {}
+    return Asked(name, world.pipeline.name, change.project, change.branch, change.ref, change.files, **texts)
+
+
+def _of_it(change: Change, judged: Judgement, base: Base, world: World) -> tuple[ConfigError, ...]:
+    """What is wrong, as far as the change is to hear of it."""
+    if world.layouts.landed.touches_config(change.project, change.files, change.branch):
+        return judged.errors
+    return _beneath(judged.errors, base, world)
 
 
 def _beneath(errors: tuple[ConfigError, ...], base: Base, world: World) -> tuple[ConfigError, ...]:
@@ -125,10 +142,11 @@ def _announce(item: Item, world: World, asked: list[Action]) -> Item:
     told = () if world.disabled else world.pipeline.reporters.get("start", ())
     if item.started or not told or item.buildset is None or not item.buildset.jobs:
         return item
-    if item.change.connection in told and item.change.is_change:
-        note = filled(world.pipeline.start_message, item, world)
-        work = ReportRequest(change=item.change, pipeline=world.pipeline.name, note=note)
-        asked.append(Report(derived(item.id, "start"), work, world.pipeline.precedence))
+    note = filled(world.pipeline.start_message, item, world)
+    for change in item.changes:
+        if change.connection in told and change.is_change:
+            work = ReportRequest(change=change, pipeline=world.pipeline.name, note=note)
+            asked.append(Report(item.named(change, "start"), work, world.pipeline.precedence))
     return replace(item, started=True)
 
 
@@ -176,18 +194,18 @@ def _round(
         return _stop_the_rest(buildset, asked)
     builds = dict(buildset.builds)
     for name, why in graph.skipped(buildset).items():
-        voting = buildset.graph is None or buildset.graph.by_name[name].voting
+        voting = buildset.graph is None or buildset.graph.by_id[name].voting
         id = derived(buildset.id, name, "skipped")
         builds[name] = Build(id=id, job=name, result="SKIPPED", voting=voting, error=why)
     held, waits = world.dependent and graph.holding(ahead), dict[str, None]()
     for job in graph.ready(buildset) if not held else ():
         needs = graph.required(job, ahead if item.change.is_change else (), world.beside.past)
-        if needs.failed and job.name not in builds:
-            id = derived(buildset.id, job.name, "required")
-            builds[job.name] = Build(id, job.name, result="FAILURE", voting=job.voting, error=needs.failed)
-        elif not needs.waits and job.name not in builds:
+        if needs.failed and job.id not in builds:
+            id = derived(buildset.id, job.id, "required")
+            builds[job.id] = Build(id, job.id, result="FAILURE", voting=job.voting, error=needs.failed)
+        elif not needs.waits and job.id not in builds:
             if permits.take(job, item.change.project):
-                builds[job.name] = run(item, buildset, job, 1, world, asked, given=needs.artifacts)
+                builds[job.id] = run(item, buildset, job, 1, world, asked, given=needs.artifacts)
             else:
                 waits.update(dict.fromkeys(job.semaphores_first))
     if len(builds) == len(buildset.builds) and tuple(waits) == buildset.waits:
@@ -199,11 +217,11 @@ def _stop_the_rest(buildset: BuildSet, asked: list[Action]) -> BuildSet:
     """Fail-fast: the first failure of a voting job decides; what runs is cancelled, what waits is not begun."""
     builds = dict(buildset.builds)
     for job in buildset.jobs:
-        build = builds.get(job.name)
+        build = builds.get(job.id)
         if build is None:
-            id = derived(buildset.id, job.name, "skipped")
-            builds[job.name] = Build(id=id, job=job.name, result="SKIPPED", voting=job.voting, error="fail-fast")
+            id = derived(buildset.id, job.id, "skipped")
+            builds[job.id] = Build(id=id, job=job.id, result="SKIPPED", voting=job.voting, error="fail-fast")
         elif build.result is None and not build.pre_fail:  # what fails is to tell how
             asked.append(Cancel(build.id, build=True))
-            builds[job.name] = replace(build, result="CANCELED", error="fail-fast")
+            builds[job.id] = replace(build, result="CANCELED", error="fail-fast")
     return replace(buildset, builds=builds, waits=())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from headgate.gate.change import Change
 from headgate.gate.model import Build, BuildSet
@@ -12,10 +12,10 @@ COMMENTS_MAX = 100
 """In one report."""
 
 
-def told(buildset: BuildSet, change: Change) -> list[str]:
+def told(buildset: BuildSet, changes: Sequence[Change]) -> list[str]:
     """Lines of the report: by file and line, each with its job; then what is left out."""
-    found = [one for job in buildset.jobs if (build := buildset.builds.get(job.name)) for one in _of(build)]
-    touched = [one for one in found if change.files is None or one[0] in change.files]
+    found = [one for job in buildset.jobs if (build := buildset.builds.get(job.id)) for one in _of(build)]
+    touched = [one for one in found if any(change.files is None or one[0] in change.files for change in changes)]
     shown = sorted(touched, key=lambda one: (one[0], one[1].line))[:COMMENTS_MAX]
     lines = [_line(path, comment, job) for path, comment, job in shown]
     if more := len(touched) - len(shown):

@@ -7,35 +7,25 @@ changes, the item starts anew.  The head lands when all its jobs passed; a faili
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from headgate.base.ids import derived
+from headgate.gate.actions import Action, Faulty, Record, Report
 from headgate.gate.advance import Permits, advance_jobs, freeze
+from headgate.gate.change import Change
 from headgate.gate.closing import Closing, closing_of
 from headgate.gate.enqueue import needed_item
+from headgate.gate.landing import ask_to_land
 from headgate.gate.leave import active, dismiss, leave
-from headgate.gate.model import (
-    Action,
-    BuildSet,
-    Faulty,
-    Item,
-    Land,
-    Phase,
-    Queue,
-    Record,
-    Report,
-    State,
-    Unfollowed,
-    World,
-    with_queue,
-)
-from headgate.gate.readiness import Obstacle, Unready, heeds_vetoes, leases, needs, needs_approval, unready
+from headgate.gate.model import BuildSet, Item, Phase, Queue, State, Unfollowed, with_queue
+from headgate.gate.needs import needs
+from headgate.gate.readiness import Obstacle, Unready, unready
 from headgate.gate.report import result_of, text
 from headgate.gate.start import Base, abandon, start, stopped
-from headgate.gate.work import LandRequest, ReportRequest
+from headgate.gate.work import ReportRequest
+from headgate.gate.world import World
 
 LEAVES_MAX = 10
 """Items that leave in one turn, whose end must be recorded at once; what is behind them waits for the next."""
@@ -130,10 +120,10 @@ def settle_queue(
         if works or item.buildset is not None:
             item = _look(item, obstacle, queue.landed, base, works, permits, world, asked)
             if _finished(item, base):
-                if _lands(item, world) and world.disabled:
+                if _lands(item, world) and world.disabled and not item.landed:
                     item = _held_back(item)
                 if _lands(item, world):
-                    item = item if shut else _ask_to_land(item, queue, world, asked)
+                    item = item if shut else ask_to_land(item, queue, world, asked)
                 elif unfinished(asked):
                     return _tidy(queue, [*kept, item, *items[position + 1 :]], world)
                 else:
@@ -142,7 +132,7 @@ def settle_queue(
             item = _told_to_wait(item, shut, world, asked)
             _believe(item, base, permits)
         else:
-            base.keys.add(item.change.key)  # it waits for its turn, and those that need it behind it
+            base.keys.update(item.keys)  # it waits for its turn, and those that need it behind it
         kept.append(item)
     return _tidy(queue, kept, world)
 
@@ -154,11 +144,16 @@ def _asked_again(item: Item) -> bool:
 
 def _as_known(item: Item, world: World) -> Item:
     """What a patchset needs may become known later: another change is proposed, or a branch made."""
-    own, change = world.standings.get(item.change.key), item.change
+    known = tuple(_change_as_known(change, world) for change in item.changes)
+    return item if known == item.changes else replace(item, change=known[0], others=known[1:])
+
+
+def _change_as_known(change: Change, world: World) -> Change:
+    own = world.standings.get(change.key)
     if own is None or not own.open or own.change.commit != change.commit:
-        return item
+        return change
     same = (own.change.needs, own.change.unresolved) == (change.needs, change.unresolved)
-    return item if same else replace(item, change=own.change)
+    return change if same else own.change
 
 
 def _renewed(queue: Queue, world: World, asked: list[Action]) -> tuple[Queue, Unready | None]:
@@ -169,18 +164,31 @@ def _renewed(queue: Queue, world: World, asked: list[Action]) -> tuple[Queue, Un
     if not _asked_again(item) or not item.change.is_change:
         return queue, None
     item = _as_known(item, world)
-    if not (before or item.change.needs):
+    if not (before or any(change.needs for change in item.changes)):
         return queue, None
-    wanted, problems = needs(item.change, world)
-    left = [one for one in before if not ((s := world.standings.get(one.change.key)) is not None and s.landed)]
-    if [(c.key, c.commit) for c in wanted] == [(one.change.key, one.change.commit) for one in left]:
+    wanted = needs(item.change, world)
+    left = [one for one in before if not all(_has_landed(change, world) for change in one.changes)]
+    if _patchsets(wanted.ahead) == _patchsets(one.changes for one in left):
         return queue, None
-    if problems:
-        return queue, Unready(Obstacle.LACKING, "; ".join(problems))
+    if wanted.problems:
+        return queue, Unready(Obstacle.LACKING, "; ".join(wanted.problems))
     abandon(item, asked)
-    had = {(one.change.key, one.change.commit): one for one in before}
-    fresh = (had.get((c.key, c.commit)) or needed_item(item, c, world) for c in wanted)
+    had = dict(zip(_patchsets(one.changes for one in before), before, strict=True))
+    fresh = (
+        had.get(names) or needed_item(item, group, world)
+        for names, group in zip(_patchsets(wanted.ahead), wanted.ahead, strict=True)
+    )
     return replace(queue, items=(*fresh, replace(item, buildset=None, trouble=""))), None
+
+
+def _patchsets(groups: Iterable[tuple[Change, ...]]) -> list[tuple[tuple[str, str], ...]]:
+    """The groups, by the names of what is in them."""
+    return [tuple((change.key, change.commit) for change in group) for group in groups]
+
+
+def _has_landed(change: Change, world: World) -> bool:
+    known = world.standings.get(change.key)
+    return known is not None and known.landed
 
 
 def _look(
@@ -218,7 +226,7 @@ def _look(
 
 def _alone(item: Item) -> bool:
     """Needs it no other change?"""
-    return not (item.trouble or item.change.needs)
+    return not (item.trouble or any(change.needs for change in item.changes))
 
 
 def rests_on(buildset: BuildSet, ahead: str | None, landed: tuple[str, ...]) -> bool:
@@ -241,9 +249,8 @@ def _finished(item: Item, base: Base) -> bool:
 
 
 def _lands(item: Item, world: World) -> bool:
-    change = item.change
-    wants = world.dependent and change.is_change and change.connection in world.pipeline.lands and not item.epilogue
-    return wants and result_of(item) == "SUCCESS"
+    here = all(change.is_change and change.connection in world.pipeline.lands for change in item.changes)
+    return world.dependent and here and not item.epilogue and result_of(item) == "SUCCESS"
 
 
 def _held_back(item: Item) -> Item:
@@ -256,44 +263,23 @@ def _told_to_wait(item: Item, shut: Closing | None, world: World, asked: list[Ac
     """Tell people, once for each closing, that it passed and lands as soon as its queue is opened."""
     if shut is None or not item.live:
         return replace(item, held_ms=0) if item.held_ms else item
-    buildset, change = item.buildset, item.change
+    buildset = item.buildset
     passed = buildset is not None and buildset.complete and not buildset.landing and _lands(item, world)
     if not passed or item.held_ms == shut.since_ms:
         return item
-    assert buildset is not None, "what passed was tested"
     note = text(item, "SUCCESS", world, f"All jobs passed.  It lands once it is opened again: {shut.why}.")
-    work = ReportRequest(change=change, pipeline=world.pipeline.name, note=note)
-    asked.append(Report(derived(buildset.id, "held", str(shut.since_ms)), work, world.pipeline.precedence))
+    for change in item.left:
+        work = ReportRequest(change=change, pipeline=world.pipeline.name, note=note)
+        asked.append(Report(item.named(change, "held", str(shut.since_ms)), work, world.pipeline.precedence))
     return replace(item, held_ms=shut.since_ms)
-
-
-def _ask_to_land(item: Item, queue: Queue, world: World, asked: list[Action]) -> Item:
-    buildset, change = item.buildset, item.change
-    assert buildset is not None and buildset.state is not None, "only a merged buildset can be complete and good"
-    standing = world.standings.get(change.key)
-    work = LandRequest(
-        buildset=buildset.id,
-        state=buildset.state,
-        change=change,
-        commit=buildset.state.merged[change.project][change.branch],
-        note=text(item, "SUCCESS", world),
-        pipeline=world.pipeline.name,
-        approved=needs_approval(item, world.pipeline),
-        leases=leases(item, world),
-        vetoed=heeds_vetoes(world.pipeline, change.connection) and not item.exempt,
-        said={word.ref: word.commit for word in standing.approvals} if standing is not None else {},
-        queue=queue.name,
-    )
-    asked.append(Land(derived(buildset.id, "land"), work, world.pipeline.precedence))
-    return replace(item, buildset=replace(buildset, landing=True))
 
 
 def _believe(item: Item, base: Base, permits: Permits) -> None:
     """Those behind bet that this one lands, unless it is failing."""
-    base.keys.add(item.change.key)
+    base.keys.update(item.keys)
     base.live += item.live
     if item.failing:
-        base.failing.add(item.change.key)
+        base.failing.update(item.keys)
         return
     if item.change.is_change:
         base.chain.append(item)
@@ -314,7 +300,7 @@ def _tidy(queue: Queue, kept: list[Item], world: World) -> Queue:
         kept.pop()
     used = {item.buildset.ahead for item in kept if item.buildset is not None}
     landed = tuple(id for id in queue.landed if id in used)
-    needed = {key for item in kept for key in item.change.needs}
+    needed = {key for item in kept for change in item.changes for key in change.needs}
     keys = tuple(key for key in queue.landed_keys if key in needed)
     unfollowed = _unfollowed(queue, world)
     landed_as = queue.landed_as if kept else ()

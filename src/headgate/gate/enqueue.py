@@ -10,28 +10,18 @@ from headgate.base.ids import derived
 from headgate.config.model import FrozenGraph, Pipeline, TriggerFilter
 from headgate.config.patterns import may_match
 from headgate.config.reading.check import as_list
+from headgate.gate.actions import Action, Record, Report, Supersede
 from headgate.gate.change import Change, EventKind, Tell, TriggerEvent
 from headgate.gate.leave import leave
-from headgate.gate.model import (
-    Action,
-    BuildSet,
-    Deferred,
-    Item,
-    Phase,
-    Queue,
-    Record,
-    Report,
-    State,
-    Successor,
-    Supersede,
-    World,
-    with_item,
-    with_queue,
-)
-from headgate.gate.readiness import guarded, needed_by, needs, refused, unfit
+from headgate.gate.model import BuildSet, Deferred, Item, Phase, Queue, State, Successor, with_item, with_queue
+from headgate.gate.needs import Needs, needed_by, needs
+from headgate.gate.readiness import guarded, refused, unfit
 from headgate.gate.report import announces, filled, refusal
 from headgate.gate.work import ReportRequest
+from headgate.gate.world import World
 
+IN_LINE = ("serial", "supercedent")
+"""Managers that look at no dependencies."""
 DEFERRED_MAX = 500
 """Changes that a pipeline remembers to let in once what they need has landed."""
 
@@ -45,43 +35,78 @@ def enqueue(
         return state
     if unfit(change, world) and not exempt:
         return state
-    found = _here(state, change, world)
-    if found is not None:
-        return _succeed(state, *found, Successor(change, event, exempt))
-    own = replace(_item(change, event, world), exempt=exempt and guarded(world.pipeline))
-    if world.pipeline.manager in ("serial", "supercedent"):
-        return _in_line(state, own, world, asked)
-    ahead: tuple[Change, ...] = ()
+    here = _here(state, change, world)
+    if here is not None:
+        return _succeed(state, *here, Successor(change, event, exempt))
+    exempt = exempt and guarded(world.pipeline)
+    if world.pipeline.manager in IN_LINE:
+        return _in_line(state, replace(_item((change,), event, world), exempt=exempt), world, asked)
+    found = Needs((change,))
     if change.is_change and not world.pipeline.ignore_dependencies:
-        ahead, problems = needs(change, world)
-        if world.dependencies_max is not None and len(ahead) > world.dependencies_max:
+        found = needs(change, world)
+        beside = tuple(one for one in found.circle if one.key != change.key)
+        if world.dependencies_max is not None and len(found.changes + beside) > world.dependencies_max:
             return state
-        problems += tuple(filter(None, [too_many(state, ahead, world)]))
-        apart = _not_together(state, change, ahead, world) if world.dependent else ()
+        problems = found.problems + tuple(filter(None, [too_many(state, found.changes + beside, world)]))
+        apart = _not_together(state, change, found.changes, beside, world)
         if apart and not problems:
             state = _deferring(state, Deferred(change.key, change.commit, event))
         if problems or apart:
             return _refuse(state, change, event, problems + apart, world, asked)
+    own = _item(found.circle, event, world)
+    own = replace(own, exempt=exempt, spared=(change.key,) if exempt and own.others else ())
+    return _let_in(state, own, found.ahead, world, asked)
+
+
+def _let_in(state: State, own: Item, ahead: tuple[tuple[Change, ...], ...], world: World, asked: list[Action]) -> State:
+    """The item, behind what it needs."""
+    state = _without_parts(state, own, world, asked)
     if not world.dependent:
         return _alone(state, own, ahead, world)
-    for needed in ahead:
-        if state.find(needed.key) is None:
-            state = _append(state, _item(needed, event, world), world)
+    for group in ahead:
+        if state.find(group[0].key) is None:
+            needed = _item(group, own.event, world)
+            state = _append(_without_parts(state, needed, world, asked), needed, world)
     state = _append(state, own, world)
-    return _those_behind(state, change, event, world, asked)
+    for one in own.changes:
+        state = _those_behind(state, one, own.event, world, asked)
+    return state
+
+
+def _without_parts(state: State, item: Item, world: World, asked: list[Action]) -> State:
+    """Without what tests a part of `item` until now."""
+    patchsets = {(one.key, one.commit) for one in item.changes}
+    for queue in state.queues if item.others else ():
+        for part in queue.items:
+            landing = part.epilogue or (part.buildset is not None and part.buildset.landing)
+            if part.live and not landing and any((one.key, one.commit) in patchsets for one in part.changes):
+                queue = leave(queue, part, "DEQUEUED", world, asked, told=False)
+                state = with_queue(state, queue)
+    return state
 
 
 def _here(state: State, change: Change, world: World) -> tuple[Queue, Item] | None:
     """Its item: of a change whichever patchset, unless each is tested by itself; of a branch this update of it."""
-    known = ((q, i) for q, i in state.items() if i.live and i.change.key == change.key)
+    known = ((q, i, one) for q, i in state.items() if i.live and (one := i.of(change.key)) is not None)
     whichever = change.is_change and (world.dependent or world.pipeline.dequeue_on_new_patchset)
-    return next(((q, i) for q, i in known if whichever or i.change.commit == change.commit), None)
+    found = ((q, i) for q, i, one in known if whichever or one.commit == change.commit)
+    return next((pair for pair in found if not _grows(pair[1], change, world)), None)
+
+
+def _grows(item: Item, change: Change, world: World) -> bool:
+    """Is it, by itself, a part of what now goes together with it?"""
+    landing = item.buildset is not None and item.buildset.landing
+    if landing or item.others or not change.needs or item.change.commit != change.commit:
+        return False
+    alone = world.pipeline.ignore_dependencies or world.pipeline.manager in IN_LINE
+    return not alone and len(needs(change, world).circle) > 1
 
 
 def _succeed(state: State, queue: Queue, item: Item, successor: Successor) -> State:
     """The change is here already; what replaces a patchset that is being landed waits for the answer to that."""
     landing = item.buildset is not None and item.buildset.landing
-    if not landing or item.change.commit == successor.change.commit:
+    same = item.of(successor.change.key)
+    if not landing or (same is not None and same.commit == successor.change.commit):
         return state
     return with_queue(state, with_item(queue, replace(item, successor=successor)))
 
@@ -94,12 +119,17 @@ def _queue_name(change: Change, world: World) -> str:
     return world.layouts.landed.queue_of(change.project, change.branch, world.pipeline.name)
 
 
-def _not_together(state: State, change: Change, ahead: tuple[Change, ...], world: World) -> tuple[str, ...]:
-    """Why the changes of `ahead` cannot land before `change` in one queue.  They meet the requirements themselves,
-    whatever `change` is exempt from."""
-    problems = []
-    for needed in ahead:
-        if state.find(needed.key) is not None and _queue_name(needed, world) == _queue_name(change, world):
+def _not_together(
+    state: State, change: Change, ahead: tuple[Change, ...], beside: tuple[Change, ...], world: World
+) -> tuple[str, ...]:
+    """Why the changes of `ahead` cannot land before `change` in one queue, or those `beside` it as one with it.  They
+    meet the requirements themselves, whatever `change` is exempt from."""
+    if not world.dependent:
+        return _not_beside(state, beside, world)
+    problems = [*_not_beside(state, beside, world)]
+    for needed in (*ahead, *beside):
+        here = state.find(needed.key) is not None and needed in ahead
+        if here and _queue_name(needed, world) == _queue_name(change, world):
             continue
         why = refused(world.pipeline, world.standings.get(needed.key))
         if not _takes_part(needed, world):
@@ -117,6 +147,20 @@ def _not_together(state: State, change: Change, ahead: tuple[Change, ...], world
     return tuple(problems)
 
 
+def _not_beside(state: State, beside: tuple[Change, ...], world: World) -> tuple[str, ...]:
+    """Why these cannot be tested as one with what needs them, wherever that is."""
+    problems = []
+    for one in beside:
+        found = state.find(one.key)
+        if foreign(world.pipeline, one):
+            problems.append(f"Depends-On: {one.key}: the pipeline takes no changes of {one.connection}")
+        elif found is not None and found[1].buildset is not None and found[1].buildset.landing:
+            problems.append(f"Depends-On: {one.key}: it is landing; then this change will be enqueued")
+        elif not world.dependent and (why := refused(world.pipeline, world.standings.get(one.key))):
+            problems.append(f"Depends-On: {why}; this change will be enqueued once it is")
+    return tuple(problems)
+
+
 def _deferring(state: State, refused: Deferred) -> State:
     others = (one for one in state.deferred if one.key != refused.key)
     return replace(state, deferred=(*others, refused)[-DEFERRED_MAX:])
@@ -129,15 +173,24 @@ def readmitted(state: State, world: World, asked: list[Action]) -> State:
         gone = standing is None or not standing.open or standing.change.commit != one.commit
         if gone or standing is None or state.find(one.key) is not None:
             state = replace(state, deferred=tuple(other for other in state.deferred if other != one))
-        elif not needs(standing.change, world).changes and not refused(world.pipeline, standing):
+        elif _alone_ready(standing.change, world):
             state = replace(state, deferred=tuple(other for other in state.deferred if other != one))
             state = enqueue(state, standing.change, derived(one.event, "readmitted"), world, asked)
     return state
 
 
-def _item(change: Change, event: str, world: World, *, live: bool = True) -> Item:
-    id = derived("item", world.tenant, world.pipeline.name, change.key, change.commit, event, str(live))
-    return Item(id=id, change=change, live=live, event=event, enqueued_ms=world.now_ms)
+def _alone_ready(change: Change, world: World) -> bool:
+    """Needs it nothing more than what would come in with it?"""
+    found = needs(change, world)
+    together = (refused(world.pipeline, world.standings.get(one.key)) for one in found.circle)
+    return not found.ahead and not any(together)
+
+
+def _item(changes: tuple[Change, ...], event: str, world: World, *, live: bool = True) -> Item:
+    change, *others = changes
+    names = (name for one in changes for name in (one.key, one.commit))
+    id = derived("item", world.tenant, world.pipeline.name, *names, event, str(live))
+    return Item(id=id, change=change, live=live, event=event, enqueued_ms=world.now_ms, others=tuple(others))
 
 
 def _append(state: State, item: Item, world: World) -> State:
@@ -162,17 +215,17 @@ def _in_line(state: State, item: Item, world: World, asked: list[Action]) -> Sta
     return with_queue(state, replace(queue, items=(*queue.items, item)))
 
 
-def _alone(state: State, item: Item, ahead: tuple[Change, ...], world: World) -> State:
+def _alone(state: State, item: Item, ahead: tuple[tuple[Change, ...], ...], world: World) -> State:
     """A queue of its own; what it needs is ahead of it, tested with it, but not reported."""
-    items = (*(needed_item(item, change, world) for change in ahead), item)
+    items = (*(needed_item(item, group, world) for group in ahead), item)
     queue = Queue(id=derived("queue", item.id), name=item.change.project, items=items, window=0, dynamic=True)
     return with_queue(state, queue)
 
 
-def needed_item(item: Item, change: Change, world: World) -> Item:
-    """What stands for `change` ahead of `item`, which is tested on it."""
-    id = derived(item.id, change.key, change.commit)
-    return replace(_item(change, item.event, world, live=False), id=id)
+def needed_item(item: Item, changes: tuple[Change, ...], world: World) -> Item:
+    """What stands for `changes` ahead of `item`, which is tested on them."""
+    id = derived(item.id, *(name for one in changes for name in (one.key, one.commit)))
+    return replace(_item(changes, item.event, world, live=False), id=id)
 
 
 def _those_behind(state: State, change: Change, event: str, world: World, asked: list[Action]) -> State:
@@ -190,13 +243,14 @@ def _those_behind(state: State, change: Change, event: str, world: World, asked:
 
 def _all_present(state: State, change: Change, world: World) -> bool:
     found = needs(change, world)
-    return not found.problems and all(state.find(n.key) is not None for n in found.changes)
+    ready = not any(refused(world.pipeline, world.standings.get(one.key)) for one in found.circle)
+    return ready and not found.problems and all(state.find(n.key) is not None for n in found.changes)
 
 
 def _refuse(
     state: State, change: Change, event: str, problems: tuple[str, ...], world: World, asked: list[Action]
 ) -> State:
-    item = _item(change, event, world)
+    item = _item((change,), event, world)
     note = refusal(change, problems, world)
     if change.connection in world.pipeline.reporters.get("failure", ()):
         work = ReportRequest(change=change, pipeline=world.pipeline.name, note=note)
@@ -228,11 +282,11 @@ def _matches(filter: TriggerFilter, event: TriggerEvent) -> bool:
     return not filter.refs or may_match(filter.refs, change.ref)
 
 
-def heard(kind: EventKind, item: Item, world: World) -> Iterator[Action]:
-    """Tell the pipelines that are triggered by it of what happened to the item here."""
-    if item.change.is_change:
-        id = derived(item.id, kind, world.pipeline.name)
-        event = TriggerEvent(kind, item.change, id, world.now_ms, pipeline=world.pipeline.name)
+def heard(kind: EventKind, item: Item, change: Change, world: World) -> Iterator[Action]:
+    """Tell the pipelines that are triggered by it of what happened to a change of the item here."""
+    if change.is_change:
+        id = item.named(change, kind, world.pipeline.name)
+        event = TriggerEvent(kind, change, id, world.now_ms, pipeline=world.pipeline.name)
         yield from (Tell(name, event) for name, other in world.beside.pipelines.items() if triggers(other, event))
 
 
@@ -245,7 +299,7 @@ def too_many(state: State, ahead: tuple[Change, ...], world: World) -> str:
     """Why the pipeline has no room for a change and what it needs `ahead`; empty when it has."""
     most = world.changes_max
     missing = sum(state.find(needed.key) is None for needed in ahead)
-    if most is not None and sum(1 for _ in state.items()) + missing + 1 > most:
+    if most is not None and sum(len(item.changes) for _, item in state.items()) + missing + 1 > most:
         return f"the pipeline {world.pipeline.name} is full: the tenant allows {most} changes in it"
     return ""
 
@@ -257,12 +311,16 @@ def concluded(before: State, after: State, asked: list[Action], world: World) ->
         if isinstance(action, Record) and action.result == "SUCCESS":
             after = _with_epilogue(after, action.item)
             landed = action.item.buildset is not None and action.item.buildset.landing
-            asked.extend(heard(EventKind.PROJECT_MERGED, action.item, world) if landed else ())
+            for one in action.item.whole if landed else ():
+                asked.extend(heard(EventKind.PROJECT_MERGED, action.item, one, world))
+        elif isinstance(action, Record) and action.item.others:
+            after = _parted(after, action.item, world)
     after = readmitted(after, world, asked)
-    known = {(item.change.key, item.change.commit) for _, item in before.items() if item.live}
+    known = {(one.key, one.commit) for _, item in before.items() if item.live for one in item.changes}
     for _, item in list(after.items()):
-        if item.live and not item.epilogue and (item.change.key, item.change.commit) not in known:
-            asked.extend(_entered(item, world))
+        if item.live and not item.epilogue:
+            fresh = (one for one in item.changes if (one.key, one.commit) not in known)
+            asked.extend(action for one in fresh for action in _entered(item, one, world))
     most = world.pipeline.disable_after
     if most is None:
         return replace(after, failures=0, disabled=False) if after.failures or after.disabled else after
@@ -276,6 +334,16 @@ def concluded(before: State, after: State, asked: list[Action], world: World) ->
     return replace(after, failures=failures, disabled=disabled)
 
 
+def _parted(state: State, item: Item, world: World) -> State:
+    """Of a circle that was taken apart as somebody landed one of it past the gate, the others come in again."""
+    known = [(change, world.standings.get(change.key)) for change in item.left]
+    if any(now is not None and now.landed for _, now in known):
+        for change, now in known:
+            if now is not None and now.open and now.change.commit == change.commit:
+                state = _deferring(state, Deferred(change.key, change.commit, item.event))
+    return state
+
+
 def _with_epilogue(state: State, item: Item) -> State:
     """With the jobs that run once the success is reported, by themselves."""
     buildset = item.buildset
@@ -285,17 +353,19 @@ def _with_epilogue(state: State, item: Item) -> State:
     own = BuildSet(id=derived(buildset.id, "reporters"), merge=Phase.MERGED, state=buildset.state, graph=graph)
     id = derived(item.id, "reporters")
     more = Item(id, item.change, event=item.event, enqueued_ms=item.enqueued_ms, epilogue=True, buildset=own)
+    more = replace(more, others=item.others)
     queue = Queue(id=derived("queue", id), name=item.change.project, items=(more,), window=0, dynamic=True)
     return with_queue(state, queue)
 
 
-def _entered(item: Item, world: World) -> Iterator[Action]:
-    change, pipeline = item.change, world.pipeline
-    yield from heard(EventKind.PARENT_ENQUEUED, item, world)
+def _entered(item: Item, change: Change, world: World) -> Iterator[Action]:
+    """One of the changes of an item came in."""
+    pipeline = world.pipeline
+    yield from heard(EventKind.PARENT_ENQUEUED, item, change, world)
     if announces(change, world):
         note = filled(pipeline.enqueue_message, item, world) or f"Enqueued in {pipeline.name}."
         work = ReportRequest(change=change, pipeline=pipeline.name, note=note)
-        yield Report(derived(item.id, "enqueue"), work, pipeline.precedence)
+        yield Report(item.named(change, "enqueue"), work, pipeline.precedence)
     for name in pipeline.supercedes:
         if name != pipeline.name:
             yield Supersede(name, change.key)

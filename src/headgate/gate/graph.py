@@ -16,8 +16,8 @@ Past = Callable[[Change], BuildSet | None]
 
 def ready(buildset: BuildSet) -> list[FrozenJob]:
     """Jobs not yet begun whose dependencies all ended well or are paused, in configured order."""
-    names = {j.name for j in buildset.jobs}
-    return [j for j in buildset.jobs if j.name not in buildset.builds and _may_start(j, buildset, names)]
+    names = {j.id for j in buildset.jobs}
+    return [j for j in buildset.jobs if j.id not in buildset.builds and _may_start(j, buildset, names)]
 
 
 def _may_start(job: FrozenJob, buildset: BuildSet, names: Collection[str]) -> bool:
@@ -38,7 +38,7 @@ def _needs(buildset: BuildSet, job: FrozenJob) -> Iterable[JobDependency]:
 def holding(ahead: Iterable[Item]) -> bool:
     """Does a change ahead keep those behind it waiting for one of its jobs (`hold-following-changes`)?"""
     buildsets = [item.buildset for item in ahead if item.buildset is not None]
-    waits = ((job, b.builds.get(job.name)) for b in buildsets for job in b.jobs if job.hold_following_changes)
+    waits = ((job, b.builds.get(job.id)) for b in buildsets for job in b.jobs if job.hold_following_changes)
     return any(build is None or build.result != "SUCCESS" for _, build in waits)
 
 
@@ -47,7 +47,7 @@ def _good(build: Build) -> bool:
 
 
 def dependents(buildset: BuildSet, name: str, *, hard_only: bool = False) -> set[str]:
-    """Names of the jobs that depend on `name`, directly or through others."""
+    """Ids of the jobs that depend on the job `name`, directly or through others."""
     needed_by = buildset.graph.needed_by if buildset.graph is not None else {}
     found: set[str] = set()
     frontier = [name]
@@ -60,15 +60,15 @@ def dependents(buildset: BuildSet, name: str, *, hard_only: bool = False) -> set
 
 
 def parents(buildset: BuildSet, job: FrozenJob) -> set[str]:
-    """Names of the jobs that `job` depends on, directly or through others."""
-    by_name = buildset.graph.by_name if buildset.graph is not None else {}
+    """Ids of the jobs that `job` depends on, directly or through others."""
+    by_id = buildset.graph.by_id if buildset.graph is not None else {}
     found: set[str] = set()
     frontier = [d.name for d in _needs(buildset, job)]
     while frontier:
         name = frontier.pop()
         if name not in found:
             found.add(name)
-            frontier += [d.name for d in _needs(buildset, by_name[name])] if name in by_name else []
+            frontier += [d.name for d in _needs(buildset, by_id[name])] if name in by_id else []
     return found
 
 
@@ -102,40 +102,42 @@ def required(job: FrozenJob, ahead: Sequence[Item], past: Past | None = None) ->
             waits = True  # what it provides is not known yet
             continue
         for provider in (j for j in buildset.jobs if set(j.provides) & set(job.requires)):
-            build = buildset.builds.get(provider.name)
+            build = buildset.builds.get(provider.id)
             if build is None or not (build.result or build.paused):
                 waits = True
             elif _good(build):
-                artifacts += told(build, item.change)
+                artifacts += told(build, provider, item)
             elif build.result != "SKIPPED":
-                failed = f"Job {provider.name} of {item.change.id}, which provides what this one requires, failed"
+                of = item.subjects(provider)[0].id
+                failed = f"Job {provider.name} of {of}, which provides what this one requires, failed"
     return Required(waits and not failed, failed, tuple(artifacts))
 
 
-def told(build: Build, change: Change) -> list[dict[str, object]]:
+def told(build: Build, job: FrozenJob, item: Item) -> list[dict[str, object]]:
     """The artifacts of a build, as jobs after it are told of them; `build` is what the gate says, not the job."""
     zuul = build.data.get("zuul")
     found = zuul.get("artifacts") if build.returned.artifacts and isinstance(zuul, dict) else None
-    of = {"build": build.id, "job": build.job, "project": change.project, "branch": change.branch, "ref": change.ref}
+    change = item.subjects(job)[0]
+    of = {"build": build.id, "job": job.name, "project": change.project, "branch": change.branch, "ref": change.ref}
     of |= {"change": change.topic, "patchset": change.commit} if change.is_change else {}
     return [{**one, **of} for one in found or ()]
 
 
 def skipped(buildset: BuildSet) -> dict[str, str]:
-    """Job name -> reason, of jobs that will never run: a dependency failed, or left them out."""
+    """Job -> reason, of jobs that will never run: a dependency failed, or left them out."""
     reasons: dict[str, str] = {}
     for job in buildset.jobs:
-        build = buildset.builds.get(job.name)
+        build = buildset.builds.get(job.id)
         if build is None or not (build.result or build.paused):
             continue
         if _good(build):
             for name in _left_out(buildset, job, build):
                 reasons.setdefault(name, f"Skipped by job {job.name}")
         elif build.result not in FINAL_GOOD:
-            for name in dependents(buildset, job.name):
+            for name in dependents(buildset, job.id):
                 reasons.setdefault(name, f"Skipped due to failed job {job.name}")
         else:
-            for name in dependents(buildset, job.name, hard_only=True):
+            for name in dependents(buildset, job.id, hard_only=True):
                 reasons.setdefault(name, build.error or f"Skipped due to skipped job {job.name}")
     return {name: why for name, why in reasons.items() if name not in buildset.builds}
 
@@ -146,10 +148,10 @@ def _left_out(buildset: BuildSet, job: FrozenJob, build: Build) -> set[str]:
     if children is None:
         return set()
     if not children:
-        return dependents(buildset, job.name, hard_only=True)
-    direct = {j.name for j in buildset.jobs if any(d.name == job.name for d in _needs(buildset, j))}
+        return dependents(buildset, job.id, hard_only=True)
+    direct = {j.id: j.name for j in buildset.jobs if any(d.name == job.id for d in _needs(buildset, j))}
     out: set[str] = set()
-    for name in direct - set(children):
+    for name in (id for id, called in direct.items() if called not in children):
         out |= {name} | dependents(buildset, name, hard_only=True)
     return out
 
@@ -171,7 +173,7 @@ def parent_data(job: FrozenJob, buildset: BuildSet) -> dict[str, object]:
     """Data returned by the jobs `job` depends on, through others too; in graph order, later wins."""
     wanted, data = parents(buildset, job), dict[str, object]()
     for other in buildset.jobs:
-        build = buildset.builds.get(other.name)
-        if other.name in wanted and build is not None:
+        build = buildset.builds.get(other.id)
+        if other.id in wanted and build is not None:
             data |= {k: v for k, v in build.data.items() if k not in ("zuul", "nodepool", "unsafe_vars")}
     return data

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from msgspec.structs import replace
 
-from headgate.base.ids import derived
 from headgate.config.branches import content_of
 from headgate.config.model import Window
-from headgate.gate.model import Action, Item, Queue, Record, Report, State, Unfollowed, World, with_queue
+from headgate.gate.actions import Action, Record, Report
+from headgate.gate.change import Change
+from headgate.gate.model import Item, Queue, State, Unfollowed, with_queue
 from headgate.gate.readiness import Obstacle, Unready
 from headgate.gate.report import knows, reporters, text
 from headgate.gate.start import abandon
 from headgate.gate.work import ReportRequest
+from headgate.gate.world import World
 
 LANDED_AS_MAX = 50
 """Commits a queue remembers that it made the heads of branches; one that is told of later is taken for another's, and
@@ -35,10 +37,13 @@ def leave(
     its jobs did not decide, and nothing follows for the window."""
     abandon(item, asked)
     message = text(item, result, world)
-    change = item.change
-    if told and item.live and change.connection in reporters(result, world) and change.is_change:
-        work = ReportRequest(change=change, pipeline=world.pipeline.name, note=message)
-        asked.append(Report(derived(item.id, "report", result), work, world.pipeline.precedence))
+    names = reporters(result, world) if told and item.live else ()
+    done = {one.change.key: one for one in item.landed}
+    for change in item.whole:
+        if change.connection in names and change.is_change:
+            as_commit = done[change.key].commit if change.key in done else ""
+            work = ReportRequest(change, world.pipeline.name, message, landed=as_commit)
+            asked.append(Report(item.named(change, "report", result), work, world.pipeline.precedence))
     if item.live:
         asked.append(Record(item, result, message, tested))
     return without(queue, item, result if tested else "DEQUEUED", world)
@@ -48,6 +53,8 @@ def dismiss(queue: Queue, item: Item, found: Unready, world: World, asked: list[
     """The queue without an item whose change may not land.  Who withdrew it knows; else people are told why."""
     item = replace(item, trouble=found.why)
     match found.obstacle:
+        case Obstacle.GONE if item.others or item.landed:  # people of the other changes do not know
+            return leave(queue, item, "FAILURE", world, asked, tested=False)
         case Obstacle.GONE:
             return leave(queue, item, "DEQUEUED", world, asked, told=knows(item, world))
         case Obstacle.LANDED:
@@ -84,27 +91,33 @@ def without(queue: Queue, item: Item, result: str, world: World) -> Queue:
     if not world.dependent or result == "DEQUEUED":
         return queue
     if result == "SUCCESS" and item.buildset is not None:
-        landed, keys = (*queue.landed, item.buildset.id), (*queue.landed_keys, item.change.key)
-        queue = replace(
-            queue,
-            landed=landed,
-            landed_keys=keys,
-            landed_as=(*queue.landed_as, *filter(None, [commit_of(item)]))[-LANDED_AS_MAX:],
-            unfollowed=_unfollowed(queue, item),
-        )
+        queue = replace(with_landed(queue, item, item.left), landed=(*queue.landed, item.buildset.id))
         return grown(queue, world.pipeline.window)
     return queue if result == "MERGE_FAILURE" else shrunk(queue, world.pipeline.window)
 
 
-def commit_of(item: Item) -> str:
-    """The commit that its branch comes to when it lands; empty while that is not known."""
-    state, change = item.buildset.state if item.buildset is not None else None, item.change
+def with_landed(queue: Queue, item: Item, changes: Sequence[Change]) -> Queue:
+    """The queue that knows that these changes of the item have landed."""
+    for change in changes:
+        keys = [key for key in [change.key] if key not in queue.landed_keys]
+        commits = [commit for commit in [commit_of(item, change)] if commit and commit not in queue.landed_as]
+        queue = replace(
+            queue,
+            landed_keys=(*queue.landed_keys, *keys),
+            landed_as=(*queue.landed_as, *commits)[-LANDED_AS_MAX:],
+            unfollowed=_unfollowed(queue, item, change),
+        )
+    return queue
+
+
+def commit_of(item: Item, change: Change) -> str:
+    """The commit that the branch of the change comes to when it lands; empty while that is not known."""
+    state = item.buildset.state if item.buildset is not None else None
     return state.merged.get(change.project, {}).get(change.branch, "") if state is not None else ""
 
 
-def _unfollowed(queue: Queue, item: Item) -> Mapping[str, Unfollowed]:
-    """With what the item proposed for its own project and branch, which has landed now."""
-    change = item.change
+def _unfollowed(queue: Queue, item: Item, change: Change) -> Mapping[str, Unfollowed]:
+    """With what the item proposed for the project and branch of the change, which has landed now."""
     text = item.buildset.proposed.get(change.project, {}).get(change.branch) if item.buildset else None
     if text is None:
         return queue.unfollowed

@@ -5,23 +5,19 @@ A turn looks at every item, and most are as they were: what only follows from a 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
-from headgate.config.dynamic import Asked, Judgement
-from headgate.config.model import ConfigError, FrozenGraph, FrozenJob, Pipeline
-from headgate.gate.change import Change, Standing, Tell
-from headgate.gate.closing import Closing
+from headgate.base.ids import derived
+from headgate.config.model import ConfigError, FrozenGraph, FrozenJob
+from headgate.gate.change import Change
 from headgate.gate.returned.shape import NOTHING, Returned, checked
 from headgate.gate.returned.values import Unfit
-from headgate.gate.waiter import Beside, Waiter
-from headgate.gate.work import BuildSpec, LandRequest, MergeRequest, ReportRequest, RepoState
+from headgate.gate.work import RepoState
 
 FINAL_GOOD = frozenset({"SUCCESS", "SKIPPED"})
 
@@ -43,6 +39,7 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     id: str
     job: str
+    """Its id, which mostly is its name."""
     attempt: int = 1
     result: str | None = None
     voting: bool = True
@@ -98,7 +95,7 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """Configuration the chain proposes: project -> branch -> path -> text."""
     graph: FrozenGraph | None = None
     builds: Mapping[str, Build] = {}
-    """Job name -> current attempt, of every job that was started or skipped."""
+    """Job, by its id -> current attempt, of every job that was started or skipped."""
     config_errors: tuple[ConfigError, ...] = ()
     warnings: tuple[str, ...] = ()
     landing: bool = False
@@ -128,7 +125,7 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         if self.graph is None:
             return False
         builds = self.builds
-        return all((build := builds.get(job.name)) is not None and build.result is not None for job in self.jobs)
+        return all((build := builds.get(job.id)) is not None and build.result is not None for job in self.jobs)
 
     @cached_property
     def begun(self) -> bool:
@@ -147,7 +144,7 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     def semaphores(self) -> tuple[tuple[str, str], ...]:
         """(semaphore, job) of every build under way, but for those that its executor takes."""
         under_way = {b.job for b in self.builds.values() if b.result is None}
-        return tuple((name, job.name) for job in self.jobs if job.name in under_way for name in job.semaphores_first)
+        return tuple((name, job.id) for job in self.jobs if job.id in under_way for name in job.semaphores_first)
 
 
 class Successor(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -158,11 +155,19 @@ class Successor(msgspec.Struct, frozen=True, omit_defaults=True):
     by_hand: bool = False
 
 
+class Landed(msgspec.Struct, frozen=True):
+    """A change of a circle that has landed, and the commit that its branch came to."""
+
+    change: Change
+    commit: str
+
+
 class Item(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A change in a queue."""
+    """What is tested, and lands, as one: a change, or a circle of changes that need each other."""
 
     id: str
     change: Change
+    """The first of its changes, in the order of merging."""
     live: bool = True
     """False: there only for the sake of the item behind that needs it; never reported, never landed."""
     event: str = ""
@@ -182,6 +187,47 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     buildset: BuildSet | None = None
     held_ms: int = 0
     """It passed, and people were told that it waits for what was closed at this moment to be opened."""
+    others: tuple[Change, ...] = ()
+    """The rest of a circle, in the order of merging."""
+    spared: tuple[str, ...] = ()
+    """Of a circle: the keys of those changes that `exempt` is said of."""
+    landed: tuple[Landed, ...] = ()
+    """Of a circle of several repositories: what has landed, while the rest has not."""
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """All that are tested as one, in the order of merging."""
+        return (self.change, *self.others)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(change.key for change in self.changes)
+
+    @property
+    def left(self) -> tuple[Change, ...]:
+        """Those of its changes that have not landed yet."""
+        done = {one.change.key for one in self.landed}
+        return tuple(change for change in self.changes if change.key not in done)
+
+    @property
+    def whole(self) -> tuple[Change, ...]:
+        """Its changes, and before them those of its circle that have landed already."""
+        return (*(one.change for one in self.landed), *self.left) if self.landed else self.changes
+
+    def of(self, key: str) -> Change | None:
+        """Its change with this key."""
+        return next((change for change in self.changes if change.key == key), None)
+
+    def exempts(self, change: Change) -> bool:
+        return self.exempt and (not self.spared or change.key in self.spared)
+
+    def subjects(self, job: FrozenJob) -> tuple[Change, ...]:
+        """Those of its changes that a job of it is for."""
+        return tuple(self.changes[number] for number in job.refs) or (self.change,)
+
+    def named(self, change: Change, *words: str) -> str:
+        """An id of what is done for one of its changes."""
+        return derived(self.id, *words, *((change.key,) if self.others or self.landed else ()))
 
     @property
     def failing(self) -> bool:
@@ -241,77 +287,8 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
                 yield queue, item
 
     def find(self, key: str, *, live: bool = True) -> tuple[Queue, Item] | None:
-        """The item of the change with this key."""
-        return next(((q, i) for q, i in self.items() if i.change.key == key and (i.live or not live)), None)
-
-
-class Layout(Protocol):
-    """What the gate asks of a configuration (`config.layout.Layout` is one)."""
-
-    @property
-    def semaphores(self) -> Mapping[str, int]: ...
-    @property
-    def shared(self) -> Collection[str]:
-        """Semaphores that other tenants use, too."""
-
-    def freeze(
-        self,
-        pipeline: str,
-        project: str,
-        branch: str,
-        ref: str = "",
-        files: tuple[str, ...] | None = None,
-        ahead: Any = None,  # a layout of the same kind
-    ) -> FrozenGraph: ...
-    def queue_of(self, project: str, branch: str, pipeline: str) -> str: ...
-    def merge_mode(self, project: str, branch: str) -> str: ...
-    def takes_part(self, pipeline: str, project: str, branch: str) -> bool: ...
-    def touches_config(self, project: str, files: tuple[str, ...] | None, branch: str = "") -> bool: ...
-    def config_paths(self, project: str) -> tuple[str, ...]: ...
-
-
-class Layouts(Protocol):
-    """The tenant's layout, and the one a proposed configuration would make."""
-
-    @property
-    def landed(self) -> Layout: ...
-    def content(self, project: str) -> Mapping[str, str]:
-        """branch -> digest of the configuration files the landed layout was made of."""
-
-    def judged(self, asked: Asked) -> Judgement | None:
-        """What a proposal comes to; None while that is looked at: a later turn asks again."""
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """What the gate may know besides its own state; the clock and all outside facts arrive here."""
-
-    tenant: str
-    pipeline: Pipeline
-    layouts: Layouts
-    standings: Mapping[str, Standing]
-    """Change key -> what its connection knows of it."""
-    now_ms: int
-    root_url: str = ""
-    """Of the web pages, without a trailing slash; links in reports."""
-    held: Mapping[str, int] = field(default_factory=dict)
-    """Semaphore -> how many other pipelines hold of it."""
-    disabled: bool = False
-    """Too many failures in a row: results are told to the pipeline's `disabled` reporters alone."""
-    dependencies_max: int | None = None
-    """A change that needs more is not let in."""
-    changes_max: int | None = None
-    """Changes in the pipeline, those included that are there for the sake of others."""
-    waiters: Mapping[str, tuple[Waiter, ...]] = field(default_factory=dict)
-    """Semaphore -> who waits for a place, in this pipeline and in others; each goes before those with later tickets."""
-    closings: tuple[Closing, ...] = ()
-    """What people closed."""
-    beside: Beside = field(default_factory=Beside)
-    """The other pipelines of the tenant, and what this one has forgotten."""
-
-    @property
-    def dependent(self) -> bool:
-        return self.pipeline.manager == "dependent"
+        """The item that holds the change with this key."""
+        return next(((q, i) for q, i in self.items() if i.of(key) is not None and (i.live or not live)), None)
 
 
 def with_item(queue: Queue, item: Item) -> Queue:
@@ -325,76 +302,3 @@ def with_queue(state: State, queue: Queue) -> State:
     if any(q.id == queue.id for q in state.queues):
         return replace(state, queues=tuple(queue if q.id == queue.id else q for q in state.queues))
     return replace(state, queues=(*state.queues, queue))
-
-
-class Faulty(Exception):
-    """Deciding on this item raises; the cause says what."""
-
-    def __init__(self, item: str) -> None:
-        super().__init__(f"item {item} cannot be handled")
-        self.item = item
-
-
-@dataclass(frozen=True, slots=True)  # what a turn wants of the world; made durable in the commit that decided it
-class Merge:
-    id: str
-    work: MergeRequest
-    precedence: int
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    id: str
-    spec: BuildSpec
-    precedence: int
-
-
-@dataclass(frozen=True, slots=True)
-class Land:
-    id: str
-    work: LandRequest
-    precedence: int
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    id: str
-    work: ReportRequest
-    precedence: int
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """The build or merge with this id is no longer wanted."""
-
-    id: str
-    build: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """The paused build with this id is to go on."""
-
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """The item left the queue with this result: history."""
-
-    item: Item
-    result: str
-    message: str
-    tested: bool = True
-    """Does the result say anything of the change: were its jobs what decided?"""
-
-
-@dataclass(frozen=True, slots=True)
-class Supersede:
-    """The change with this key is to leave the other pipeline."""
-
-    pipeline: str
-    key: str
-
-
-Action = Merge | Run | Land | Report | Cancel | Resume | Record | Supersede | Tell

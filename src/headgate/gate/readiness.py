@@ -13,11 +13,9 @@ from typing import NamedTuple
 
 from headgate.config.model import Pipeline
 from headgate.gate.change import Change, Standing
-from headgate.gate.model import Item, World
+from headgate.gate.model import Item
 from headgate.gate.people import counted, lacking
-
-NEEDS_MAX = 200
-"""Changes one change may need in all; more is reported, not followed."""
+from headgate.gate.world import World
 
 
 class Obstacle(StrEnum):
@@ -37,6 +35,9 @@ class Obstacle(StrEnum):
     """A change it needs is ahead, but failing: whether that one lands is not decided yet."""
 
 
+_PRECEDENCE = {obstacle: number for number, obstacle in enumerate(Obstacle)}
+
+
 class Unready(NamedTuple):
     obstacle: Obstacle
     why: str
@@ -45,16 +46,27 @@ class Unready(NamedTuple):
 
 def unready(item: Item, ahead: Set[str], failing: Set[str], world: World) -> Unready | None:
     """What keeps `item` from landing behind the changes `ahead`, of which `failing` are failing (keys); None: nothing.
-    Of a ref that is no change nothing does."""
-    change = item.change
-    if not change.is_change:
+    Of a ref that is no change nothing does; of a circle whatever keeps back one of its changes."""
+    if not item.change.is_change:
         return None
+    found = [why for change in item.left if (why := _kept_back(item, change, world)) is not None]
+    together = {*ahead, *item.keys, *(one.change.key for one in item.landed)} if item.others or item.landed else ahead
+    for change in item.left if not found else ():
+        if (lacking := lacks(change, together, failing, world)) is not None:
+            found.append(lacking)
+    return min(found, key=lambda one: _PRECEDENCE[one.obstacle], default=None)
+
+
+def _kept_back(item: Item, change: Change, world: World) -> Unready | None:
+    """What keeps one change of the item from landing, whatever it needs."""
     own = world.standings.get(change.key)
-    if own is not None and (found := _out_of_date(change, own, world)) is not None:
-        return found
-    if own is not None and guarded(world.pipeline) and not item.exempt and (why := unmet(world.pipeline, own)):
-        return Unready(Obstacle.UNMET, why)
-    return lacks(change, ahead, failing, world)
+    found = _out_of_date(change, own, world) if own is not None else None
+    if found is not None and (item.others or item.landed) and not found.why:
+        return Unready(found.obstacle, f"{change.key}, which lands together with it, was withdrawn or replaced")
+    if found is None and own is not None and guarded(world.pipeline) and not item.exempts(change):
+        why = unmet(world.pipeline, own)
+        return Unready(Obstacle.UNMET, why) if why else None
+    return found
 
 
 def _out_of_date(change: Change, own: Standing, world: World) -> Unready | None:
@@ -152,71 +164,17 @@ def heeds_vetoes(pipeline: Pipeline, connection: str) -> bool:
     return wanted.get("veto") is False or unwanted.get("veto") is True
 
 
-def leases(item: Item, world: World) -> tuple[str, ...]:
+def leases(item: Item, change: Change, world: World) -> tuple[str, ...]:
     """The refs of the approvals that let it in, which must be there at the moment of landing."""
-    standing = world.standings.get(item.change.key)
-    wanted = world.pipeline.require.get(item.change.connection, {}).get("approvals")
-    if wanted is None or standing is None or item.exempt:
+    standing = world.standings.get(change.key)
+    wanted = world.pipeline.require.get(change.connection, {}).get("approvals")
+    if wanted is None or standing is None or item.exempts(change):
         return ()
     return tuple(word.ref for word in counted(standing, wanted)[: int(wanted.get("count", 1))])
 
 
-def needs_approval(item: Item, pipeline: Pipeline) -> bool:
+def needs_approval(item: Item, change: Change, pipeline: Pipeline) -> bool:
     """Must the server itself say, at the moment of landing, that the change is approved?"""
-    connection = item.change.connection
+    connection = change.connection
     required = connection in pipeline.require_approved or pipeline.require.get(connection, {}).get("approved") is True
-    return required and not item.exempt and item.change.is_change
-
-
-# --- what a change needs
-
-
-class Needs(NamedTuple):
-    changes: tuple[Change, ...]
-    """Open changes that must go first, the most needed first, without the change itself."""
-    problems: tuple[str, ...]
-
-
-def needs(change: Change, world: World) -> Needs:
-    """Everything `change` needs, through others too; what has landed is no longer needed, what nobody has proposed not
-    yet."""
-    ordered: dict[str, Change] = {}
-    problems: list[str] = [
-        f"Depends-On: {text}: no branch of a project is known by that name; it is written <project>/<branch>/<topic>"
-        for text in change.unresolved
-    ]
-    _visit(change, world, (), ordered, problems)
-    ordered.pop(change.key, None)
-    return Needs(tuple(ordered.values()), tuple(dict.fromkeys(problems)))
-
-
-def _visit(
-    change: Change, world: World, path: tuple[str, ...], ordered: dict[str, Change], problems: list[str]
-) -> None:
-    if change.key in path:
-        circle = (*path[path.index(change.key) :], change.key)
-        problems.append(
-            f"Depends-On goes in a circle: {' -> '.join(circle)}; changes that need each other are refused, whatever "
-            "their queue allows: make them one, or take one of the footers out"
-        )
-        return
-    if change.key in ordered:
-        return
-    if len(path) >= NEEDS_MAX or len(ordered) >= NEEDS_MAX:
-        problems.append(f"{change.key} needs more than {NEEDS_MAX} changes")
-        return
-    for key in change.needs:
-        standing = world.standings.get(key)
-        if standing is None or standing.landed:
-            continue  # what nobody proposed counts once somebody does
-        elif not standing.open:
-            problems.append(f"Depends-On: {key}: {standing.reason or 'that change was abandoned'}")
-        else:
-            _visit(standing.change, world, (*path, change.key), ordered, problems)
-    ordered[change.key] = change
-
-
-def needed_by(key: str, world: World) -> list[Change]:
-    """Open changes whose footers name `key`, in order of their keys."""
-    found = [s.change for s in world.standings.values() if s.open and key in s.change.needs]
-    return sorted(found, key=lambda change: change.key)
+    return required and not item.exempts(change) and change.is_change

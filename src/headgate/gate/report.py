@@ -8,9 +8,10 @@ from headgate.base.texts import line, visible
 from headgate.config.model import FrozenJob
 from headgate.gate import comments
 from headgate.gate.change import Change
-from headgate.gate.model import FINAL_GOOD, Build, BuildSet, Item, Phase, World
+from headgate.gate.model import FINAL_GOOD, Build, BuildSet, Item, Phase
 from headgate.gate.people import named
 from headgate.gate.returned.shape import Artifact
+from headgate.gate.world import World
 
 SIZE_MAX = 50_000
 """Characters of a report, whatever jobs and configuration have to say."""
@@ -67,30 +68,41 @@ def text(item: Item, result: str, world: World, intro: str = "") -> str:
     """The report: what happened, where to look, one line a job.  `intro`: what happened, where the result does not say
     it."""
     buildset = item.buildset
-    lines = [intro or _intro(item, result, world)]
+    lines = [intro or _intro(item, result, world), *_alarm(item, result)]
     if world.root_url and buildset is not None:
         lines += [""] if "\n" in lines[0] else []
         lines.append(f"{world.root_url}/t/{world.tenant}/buildset/{buildset.id}")
-    standing = world.standings.get(item.change.key)
-    if standing is not None and standing.change.commit == item.change.commit and (who := named(standing)):
-        lines += ["", who]
+    for change in item.changes:
+        standing = world.standings.get(change.key)
+        if standing is not None and standing.change.commit == change.commit and (who := named(standing)):
+            lines += ["", f"{change.key}: {who}" if item.others else who]
     if buildset is not None:
-        jobs = [_job_line(job, build, world) for job in buildset.jobs if (build := buildset.builds.get(job.name))]
+        jobs = [_job_line(job, build, item, world) for job in buildset.jobs if (build := buildset.builds.get(job.id))]
         if jobs:
             lines += ["", *jobs]
-        lines += untested(item.change, world)
+        lines += [line for change in item.changes for line in untested(change, world)]
         lines += [warning for warning in buildset.warnings]
         lines += [
             f"{job.name} warns: {_hanging(text)}"
             for job in buildset.jobs
-            for text in _warnings(buildset.builds.get(job.name))
+            for text in _warnings(buildset.builds.get(job.id))
         ]
-        lines += comments.told(buildset, item.change)
+        lines += comments.told(buildset, item.changes)
     footer = f"\n\n{world.pipeline.footer_message}" if world.pipeline.footer_message else ""
     said = visible("\n".join(lines))
     if len(said) > SIZE_MAX:
         said = f"{said[:SIZE_MAX]}…\nThe rest of this report is left out."
     return said + footer
+
+
+def _alarm(item: Item, result: str) -> list[str]:
+    """What people must know when only a part has landed of what goes together."""
+    if not item.landed or result == "SUCCESS":
+        return []
+    there = [f"- {one.change.key} has landed as {one.commit}." for one in item.landed]
+    missing = [f"- {change.key} has not landed." for change in item.left]
+    do = "Mend what is missing and have it approved again, or revert what has landed; no branch is moved back for you."
+    return ["", "ALARM: only a part has landed of what goes together.", *there, *missing, do]
 
 
 def untested(change: Change, world: World) -> list[str]:
@@ -129,7 +141,7 @@ def _intro(item: Item, result: str, world: World) -> str:
     return pipeline.success_message if result == "SUCCESS" else pipeline.failure_message
 
 
-def _job_line(job: FrozenJob, build: Build, world: World) -> str:
+def _job_line(job: FrozenJob, build: Build, item: Item, world: World) -> str:
     word = build.result or "unfinished"
     if build.result == "SUCCESS" and job.success_message:
         word = line(job.success_message)
@@ -139,7 +151,8 @@ def _job_line(job: FrozenJob, build: Build, world: World) -> str:
     error = f" {_hanging(build.error)}" if build.error else ""
     took = f" in {duration(build.end_ms - build.start_ms)}" if build.start_ms and build.end_ms else ""
     voting = "" if job.voting else " (non-voting)"
-    return f"- {job.name}{' ' + url if url else ''} : {word}{error}{took}{voting}"
+    of = f" of {' and '.join(change.key for change in item.subjects(job))}" if item.others else ""
+    return f"- {job.name}{of}{' ' + url if url else ''} : {word}{error}{took}{voting}"
 
 
 def _warnings(build: Build | None) -> list[str]:
@@ -212,7 +225,7 @@ def failing_reasons(item: Item) -> list[str]:
 def knows(item: Item, world: World) -> bool:
     """Was somebody told where the change comes from, or will be, that it came in or that its jobs began?"""
     told = world.pipeline.reporters.get("start", ())
-    return (item.started and item.change.connection in told) or announces(item.change, world)
+    return any((item.started and one.connection in told) or announces(one, world) for one in item.changes)
 
 
 def announces(change: Change, world: World) -> bool:

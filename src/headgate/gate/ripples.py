@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from headgate.base.ids import derived
+from headgate.gate.actions import Action
 from headgate.gate.change import Change, EventKind, TriggerEvent
 from headgate.gate.enqueue import enqueue, triggers
-from headgate.gate.model import Action, State, World
-from headgate.gate.readiness import needed_by, needs
+from headgate.gate.model import State
+from headgate.gate.needs import needed_by, needs
+from headgate.gate.world import World
 
 ENQUEUED_MAX = 500
 """Changes that one event has enqueued: the first, by their keys."""
@@ -22,7 +24,10 @@ def rippled(state: State, event: TriggerEvent, world: World, asked: list[Action]
 def _concerned(event: TriggerEvent, world: World) -> list[Change]:
     own = event.change
     if event.kind is EventKind.PARENT_ENQUEUED:
-        ours = {change.key for change in needs(own, world).changes}  # they would have each other enqueued for ever
+        needed = needs(own, world)
+        ours = {
+            change.key for change in (*needed.changes, *needed.circle)
+        }  # they would have each other enqueued for ever
         found = [change for change in needed_by(own.key, world) if change.key not in ours]
     else:
         every = (s.change for s in world.standings.values() if s.open and s.change.project == own.project)

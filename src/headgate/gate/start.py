@@ -12,22 +12,12 @@ from msgspec.structs import replace
 from headgate.base.ids import derived
 from headgate.config.dynamic import Texts
 from headgate.config.model import FrozenJob, Pipeline
+from headgate.gate.actions import Action, Cancel, Merge, Run
+from headgate.gate.change import Change
 from headgate.gate.graph import parent_data, parents, told
-from headgate.gate.model import (
-    Action,
-    Build,
-    BuildSet,
-    Cancel,
-    Item,
-    Layout,
-    Merge,
-    Phase,
-    Run,
-    State,
-    Unfollowed,
-    World,
-)
+from headgate.gate.model import Build, BuildSet, Item, Phase, State, Unfollowed
 from headgate.gate.work import BuildSpec, MergeItem, MergeRequest
+from headgate.gate.world import Layout, World
 
 
 @dataclass(slots=True)
@@ -50,17 +40,19 @@ class Base:
     live: int = 0
     """Live items ahead."""
     _merges: list[MergeItem] = field(default_factory=list)
-    """Of the chain, as far as anybody asked; and what `config` says of that."""
+    """Of the chain, as far as anybody asked: how far that is, and what `config` says of it."""
+    _asked: int = 0
     _config: set[str] = field(default_factory=set)
 
     def merges(self, world: World) -> list[MergeItem]:
         """The chain, as a merger is told of it."""
         layout = world.layouts.landed
-        for item in self.chain[len(self._merges) :]:
-            change = item.change
-            self._merges.append(merge_item(item, self.chain, world))
-            if layout.touches_config(change.project, change.files, change.branch):
-                self._config.add(change.project)
+        for item in self.chain[self._asked :]:
+            self._merges += merge_items(item, self.chain, world)
+            for change in item.changes:
+                if layout.touches_config(change.project, change.files, change.branch):
+                    self._config.add(change.project)
+        self._asked = len(self.chain)
         return self._merges
 
     def config(self, world: World) -> set[str]:
@@ -69,10 +61,13 @@ class Base:
         return self._config
 
 
-def merge_item(item: Item, chain: Sequence[Item], world: World) -> MergeItem:
-    """`item` on whatever of `chain` is ahead of it."""
-    change = item.change
-    bases = {one.change.key: one.change.commit for one in chain} if change.bases else {}
+def merge_items(item: Item, chain: Sequence[Item], world: World) -> list[MergeItem]:
+    """The changes of `item` on whatever of `chain` is ahead of it, and on each other."""
+    return [_merge_item(item, change, chain, world) for change in item.changes]
+
+
+def _merge_item(item: Item, change: Change, chain: Sequence[Item], world: World) -> MergeItem:
+    bases = {one.key: one.commit for other in (*chain, item) for one in other.changes} if change.bases else {}
     for key in change.bases:
         if (found := world.standings.get(key)) is not None and found.landed:
             bases[key] = found.change.commit
@@ -103,15 +98,15 @@ def _merge(buildset: str, item: Item, base: Base, world: World) -> MergeRequest:
     """Configuration is looked at in the projects the chain touches it in, in those where the layout has not followed
     what landed, and in the item's own: its jobs are those of the state it is tested on."""
     change = item.change
-    projects = {change.project: change.connection}
+    projects = {one.project: one.connection for one in item.changes}
     if not change.is_change:
         return MergeRequest(buildset=buildset, chain=tuple(base.merges(world)), projects=projects)
     unfollowed = base.unfollowed
-    looked_at = sorted({change.project, *unfollowed, *base.config(world)})
+    looked_at = sorted({*projects, *unfollowed, *base.config(world)})
     paths = {project: world.layouts.landed.config_paths(project) for project in looked_at}
     return MergeRequest(
         buildset=buildset,
-        chain=(*base.merges(world), merge_item(item, base.chain, world)),
+        chain=(*base.merges(world), *merge_items(item, base.chain, world)),
         projects={**{project: found.connection for project, found in unfollowed.items()}, **projects},
         config_paths=paths,
         config_heads={project: tuple(found.branches) for project, found in unfollowed.items()},
@@ -164,8 +159,8 @@ def run(
     """The build of `job`, with the artifacts `given` by changes ahead; asks an executor for it, but for the built-in
     job that needs nobody."""
     beneath = (buildset.builds.get(name) for name in sorted(parents(buildset, job)))
-    id = derived(buildset.id, job.name, str(attempt), *(b.id for b in beneath if b and b.paused))
-    build = Build(id=id, job=job.name, attempt=attempt, voting=job.voting, asked_ms=world.now_ms, given=given)
+    id = derived(buildset.id, job.id, str(attempt), *(b.id for b in beneath if b and b.paused))
+    build = Build(id=id, job=job.id, attempt=attempt, voting=job.voting, asked_ms=world.now_ms, given=given)
     if job.noop:
         return replace(build, result="SUCCESS")
     zuul = variables(item, buildset, job, build, world.tenant, world.pipeline)
@@ -180,7 +175,9 @@ def run(
         pipeline=world.pipeline.name,
         item=item.id,
         job=job,
-        change=item.change,
+        change=item.subjects(job)[0],
+        also=item.subjects(job)[1:],
+        together=item.changes if item.others else (),
         attempt=attempt,
         zuul=zuul,
         parent_data=data,
@@ -202,7 +199,7 @@ def variables(
     item: Item, buildset: BuildSet, job: FrozenJob, build: Build, tenant: str, pipeline: Pipeline
 ) -> dict[str, Any]:
     """The `zuul` variable (gating-behaviour §14.5), as far as the gate knows it.  JSON."""
-    change = item.change
+    change = item.subjects(job)[0]
     host, _, name = change.project.partition("/")
     project = {
         "name": name,
@@ -211,21 +208,6 @@ def variables(
         "canonical_name": change.project,
         "src_dir": f"src/{change.project}",
     }
-    ref: dict[str, Any] = {
-        "branch": change.branch,
-        "ref": change.ref,
-        "commit_id": change.commit,
-        "change_url": change.url,
-    }
-    if change.is_change:
-        ref |= {
-            "change": change.topic,
-            "patchset": change.commit,
-            "change_message": change.message,
-            "topic": change.topic,
-        }
-    else:
-        ref |= {"oldrev": change.old_commit, "newrev": change.commit}
     return {
         "build": build.id,
         "buildset": buildset.id,
@@ -243,12 +225,21 @@ def variables(
         "max_attempts": job.attempts_max,
         "project": project,
         "artifacts": _artifacts(item, buildset, job, build),
-        **ref,
+        **ref_variables(change),
     }
+
+
+def ref_variables(change: Change) -> dict[str, Any]:
+    """What the `zuul` variable says of one change, or of an update of a ref.  JSON."""
+    ref = {"branch": change.branch, "ref": change.ref, "commit_id": change.commit, "change_url": change.url}
+    if not change.is_change:
+        return {**ref, "oldrev": change.old_commit, "newrev": change.commit}
+    told = {"change_message": change.message, "topic": change.topic}
+    return {**ref, "change": change.topic, "patchset": change.commit, **told}
 
 
 def _artifacts(item: Item, buildset: BuildSet, job: FrozenJob, build: Build) -> list[Any]:
     """Of the changes ahead as far as the job requires them, and of the jobs it depends on."""
     names = parents(buildset, job)
-    ours = (buildset.builds.get(other.name) for other in buildset.jobs if other.name in names)
-    return [*build.given, *(one for other in ours if other for one in told(other, item.change))]
+    ours = ((buildset.builds.get(other.id), other) for other in buildset.jobs if other.id in names)
+    return [*build.given, *(one for done, other in ours if done for one in told(done, other, item))]

@@ -100,6 +100,20 @@ class CatAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="cat"):
     """branch -> path -> text"""
 
 
+class Landing(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One of several changes that land as one."""
+
+    change: Change
+    commit: str
+    """The tested commit of the change's project and branch."""
+    note: str
+    approved: bool = False
+    """As of LandRequest, as are those that follow."""
+    leases: tuple[str, ...] = ()
+    vetoed: bool = False
+    said: dict[str, str] = {}
+
+
 class LandRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
     """Advance `branch` to exactly the commit that was tested, fast-forward only, and write `note` on the change."""
 
@@ -122,6 +136,20 @@ class LandRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
     """Name of the queue it lands from."""
     shut: bool = False
     """That is closed: whoever finds it so before the push asks only whether the push was made before."""
+    others: tuple[Landing, ...] = ()
+    """Of a circle: what lands in the same repository, in the same step."""
+    later: tuple[Landing, ...] = ()
+    """What is to land in other repositories then: it is tried before anything lands."""
+    rest: bool = False
+    """A part of the circle has landed already: what is refused is tried again, as long as that may help."""
+
+    @property
+    def parts(self) -> tuple[Landing, ...]:
+        """All that lands in this step."""
+        own = Landing(
+            self.change, self.commit, self.note, self.approved, self.leases, vetoed=self.vetoed, said=self.said
+        )
+        return (own, *self.others)
 
 
 class LandAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
@@ -132,6 +160,8 @@ class LandAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
     error: str = ""
     shut: bool = False
     """Its queue is closed: nothing was pushed."""
+    project: str = ""
+    """Where it landed, of what lands in several repositories one after the other; else it may be empty."""
 
 
 class ReportRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
@@ -140,6 +170,8 @@ class ReportRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="report
     change: Change
     pipeline: str
     note: str
+    landed: str = ""
+    """The commit that it landed as, of a change that has: its note goes on to say so."""
 
 
 class ReportAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
@@ -174,6 +206,10 @@ class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Those of them that are shared with other tenants."""
     state: RepoState | None = None
     """The state itself, of a build that belongs to no buildset."""
+    also: tuple[Change, ...] = ()
+    """Of a circle: the other changes that the build is for."""
+    together: tuple[Change, ...] = ()
+    """All changes of the circle."""
     hosts: dict[str, dict[str, Any]] = {}
     """Node -> how to reach it (Ansible's variables, JSON), once machines were claimed; else the runner has its own."""
 

@@ -256,6 +256,8 @@ class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
     ended_ms: int
     builds: tuple[FinishedBuild, ...] = ()
     item: str = ""
+    others: tuple[Change, ...] = ()
+    """The rest of a circle, which was tested as one with the change."""
 
     @classmethod
     def of_format(cls, number: int, plain: bytes) -> Finished:

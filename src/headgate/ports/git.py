@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 
@@ -16,10 +17,10 @@ class Unreachable(Exception):
     """Work on a repository cannot be done now, for no fault of the work: the repository cannot be reached, or whoever
     does the work cannot (his disk is full, his git is broken).  Asked again later it may be done."""
 
-    def __init__(self, project: str, why: str, answer: MergerAnswer) -> None:
-        """`why`, for people: what is the matter with the project."""
+    def __init__(self, project: str, why: str, answer: MergerAnswer, *, max_s: float = math.inf) -> None:
+        """`why`, for people: what is the matter with the project.  `max_s`: longer it is of no use to ask again."""
         super().__init__(f"{project} {why}")
-        self.project, self.why, self.answer = project, why, answer
+        self.project, self.why, self.answer, self.max_s = project, why, answer, max_s
         """The answer, for those who will not wait any longer."""
 
 

@@ -97,7 +97,9 @@ class Merger:
             answer = CatAnswer(meta.get("project", ""), ok=False, error=error)
             await self._context.merges.complete(claim, [], msgspec.json.encode(answer))
         elif "landing" in meta:
-            await self._answered(claim, LandAnswer(meta["buildset"], ok=False, error=error))
+            await self._answered(
+                claim, LandAnswer(meta["buildset"], ok=False, error=error, project=meta.get("project", ""))
+            )
         elif "buildset" in meta:
             await self._answered(claim, MergeAnswer(meta["buildset"], ok=False, error=error))
         else:
@@ -114,7 +116,7 @@ class Merger:
     async def _patiently(self, claim: Claim, work: MergerWork, worker: Worker) -> MergerAnswer | None:
         """The answer, once the work can be done; None when it is no longer wanted."""
         loop = asyncio.get_running_loop()
-        give_up_s = loop.time() + UNREACHABLE_MAX_S
+        began_s = loop.time()
         away: set[str] = set()
         try:
             attempt = 0
@@ -122,7 +124,7 @@ class Merger:
                 try:
                     return await self._tried(await self._if_open(claim, work), worker)
                 except Unreachable as unreachable:
-                    if loop.time() > give_up_s:
+                    if loop.time() - began_s > min(UNREACHABLE_MAX_S, unreachable.max_s):
                         return unreachable.answer
                     self._waits(unreachable)
                     away.add(unreachable.project)

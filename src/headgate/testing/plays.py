@@ -11,27 +11,13 @@ from msgspec.structs import replace
 from headgate.config.dynamic import Asked, Judgement
 from headgate.config.model import ConfigError, FrozenGraph, FrozenJob, Pipeline, TriggerFilter, Window
 from headgate.gate.absorb import absorb
+from headgate.gate.actions import Action, Cancel, Land, Merge, Record, Report, Resume, Run, Supersede
 from headgate.gate.change import Change, EventKind, Standing, Tell, TriggerEvent, Word
 from headgate.gate.closing import Closing
 from headgate.gate.decide import settle
 from headgate.gate.enqueue import concluded
 from headgate.gate.graph import NOTHING_PROVIDED
-from headgate.gate.model import (
-    Action,
-    BuildSet,
-    Cancel,
-    Item,
-    Land,
-    Layout,
-    Merge,
-    Record,
-    Report,
-    Resume,
-    Run,
-    State,
-    Supersede,
-    World,
-)
+from headgate.gate.model import BuildSet, Item, State
 from headgate.gate.waiter import Beside, Waiter
 from headgate.gate.work import (
     Answer,
@@ -45,6 +31,7 @@ from headgate.gate.work import (
     MergeAnswer,
     RepoState,
 )
+from headgate.gate.world import Layout, World
 
 ALL_KINDS = ("success", "failure", "start", "merge-conflict", "config-error", "no-jobs", "dequeue")
 
@@ -58,6 +45,8 @@ class PlayLayout:
     queues: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     absent: frozenset[str] = frozenset()
+    circles: bool = False
+    """May changes need each other?"""
     freezes: int = 0
 
     @property
@@ -83,6 +72,9 @@ class PlayLayout:
 
     def queue_of(self, project: str, branch: str, pipeline: str) -> str:
         return self.queues.get(project, "shared")
+
+    def queue_says(self, project: str, branch: str, key: str) -> bool:
+        return self.circles
 
     def merge_mode(self, project: str, branch: str) -> str:
         return "merge"
@@ -293,7 +285,7 @@ class Play:
         spec = self.running_spec(name, job)
         del self.running[spec.build]
         outcome = BuildOutcome(build=spec.build, result=result, data=dict(data), start_ms=1_000, end_ms=63_000)
-        self.act(BuildEnded(spec.buildset, job, outcome))
+        self.act(BuildEnded(spec.buildset, spec.job.id, outcome))
 
     def running_spec(self, name: str, job: str) -> BuildSpec:
         return next(r.spec for r in self.running.values() if (r.spec.change.topic, r.spec.job.name) == (name, job))
@@ -301,7 +293,7 @@ class Play:
     def pauses(self, name: str, job: str, **data: object) -> None:
         """Its build waits for the jobs that depend on it."""
         spec = self.running_spec(name, job)
-        self.act(BuildPaused(spec.buildset, job, spec.build, dict(data)))
+        self.act(BuildPaused(spec.buildset, spec.job.id, spec.build, dict(data)))
 
     def begins_to_fail(self, name: str, job: str = "unit") -> None:
         """Its build runs on, and will fail."""
@@ -320,10 +312,10 @@ class Play:
         id = next(i for i, action in self.landing.items() if action.work.change.topic == name)
         work = self.landing.pop(id).work
         landed = not (moved or error or shut)
-        if landed:
-            standing = self._standing(name)
-            self.standings[standing.change.key] = replace(standing, open=False, landed=True)
-        self.act(LandAnswer(work.buildset, landed, moved, error, shut))
+        for part in work.parts if landed else ():
+            standing = self.standings[part.change.key]
+            self.standings[part.change.key] = replace(standing, open=False, landed=True)
+        self.act(LandAnswer(work.buildset, landed, moved, error, shut, work.change.project))
 
     # --- the stage
 
@@ -336,7 +328,8 @@ class Play:
 
     @property
     def queue(self) -> list[str]:
-        return [item.change.topic for _, item in self.state.items()]
+        """The changes, head first; those of one item joined by `+`."""
+        return ["+".join(change.topic for change in item.changes) for _, item in self.state.items()]
 
     @property
     def builds(self) -> list[tuple[str, str]]:
@@ -354,10 +347,11 @@ class Play:
         """The changes `name` is tested on, furthest first."""
         item = self.item(name)
         assert item.buildset is not None and item.buildset.state is not None, f"{name} has not merged"
-        return [self._topic(i.commit) for i in item.buildset.state.chain[:-1]]
+        return [self._topic(i.commit) for i in item.buildset.state.chain if i.item != item.id]
 
     def item(self, name: str) -> Item:
-        return next(item for _, item in self.state.items() if item.change.topic == name and item.live)
+        """The one that holds the change."""
+        return next(i for _, i in self.state.items() if i.live and any(one.topic == name for one in i.changes))
 
     def _take(self, action: Action) -> None:
         match action:
@@ -379,8 +373,9 @@ class Play:
             case Supersede(pipeline, key):
                 self.superseded.append((pipeline, key))
             case Record(item, result, message):
-                self.ended[item.change.topic] = result
-                self.said[item.change.topic] = message
+                for change in item.changes:
+                    self.ended[change.topic] = result
+                    self.said[change.topic] = message
 
     def _topic(self, commit: str) -> str:
         return next(s.change.topic for s in self.standings.values() if s.change.commit == commit)

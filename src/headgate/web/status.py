@@ -273,7 +273,7 @@ class _View:
             id=item.id,
             active=active,
             live=item.live,
-            refs=(ref_shape(item.change),),
+            refs=tuple(ref_shape(change) for change in item.whole),
             zuul_ref=item.buildset.id if item.buildset else None,
             item_ahead=ahead,
             items_behind=tuple(behind),
@@ -287,7 +287,7 @@ class _View:
         buildset, change = item.buildset, item.change
         for job in buildset.jobs if buildset else ():
             assert buildset is not None, "jobs come of a buildset"
-            build = buildset.builds.get(job.name)
+            build = buildset.builds.get(job.id)
             waits = (waiting_for(job, buildset, ahead) if active else "its turn") if build is None else ""
             shown = JobShape(
                 name=job.name,

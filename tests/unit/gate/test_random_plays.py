@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from headgate.config.model import FrozenJob, JobDependency, JobSemaphore
 from headgate.gate.absorb import absorb
+from headgate.gate.actions import Action, Land, Record, Supersede
 from headgate.gate.change import EventKind, Standing, TriggerEvent
 from headgate.gate.closing import Closing
 from headgate.gate.decide import settle, unfinished
-from headgate.gate.model import Action, Land, Record, Supersede
 from headgate.gate.work import (
     Answer,
     BuildEnded,
@@ -61,6 +61,7 @@ class Improvised:
         manager = ("dependent", "dependent", "independent", "serial", "supercedent")[seed % 5]
         queues = PROJECTS if chance.random() < 0.7 else {}
         layout = plays.PlayLayout(JOBS, chance.random() < 0.2, queues, {"one": 1 + seed % 2})
+        layout.circles = seed % 2 == 0
         play = plays.Play(manager=manager, window=chance.choice((0, 1, 3, 20)), layout=layout)
         play.texts = {"q": chance.choice(("unit more", "broken"))}
         if chance.random() < 0.3:
@@ -109,6 +110,7 @@ class Improvised:
     def step(self) -> None:
         play = self.play
         may = [self._proposes, self._proposes, self._by_hand, self._withdraws, self._again, self._closes]
+        may += [self._needs_each_other] * play.layout.circles
         may += [self._merged] * 4 * bool(play.merging) + [self._ended] * 6 * bool(play.running)
         may += [self._landed] * 4 * bool(play.landing)
         self.chance.choice(may)()
@@ -128,6 +130,17 @@ class Improvised:
             self.count += 1
             standing = self.chance.choice(open)
             self._seen(Standing(replace(standing.change, commit=f"{self.count:040x}")))
+
+    def _needs_each_other(self) -> None:
+        """A newer patchset of one, and of what it needs, so that each needs the other."""
+        open = [s.change for s in self.play.standings.values() if s.open]
+        if len(open) < 2:
+            return
+        one, other = self.chance.sample(open, k=2)
+        for change, needed in ((one, other), (other, one)):
+            self.count += 1
+            needs = tuple(dict.fromkeys((*change.needs, needed.key)))
+            self._seen(Standing(replace(change, commit=f"{self.count:040x}", needs=needs)))
 
     def _seen(self, standing: Standing) -> None:
         change = standing.change
@@ -181,21 +194,23 @@ class Improvised:
     def _ended(self, *, good: bool = False) -> None:
         spec = self.play.running[self.chance.choice(sorted(self.play.running))].spec
         if spec.job.name == "serves" and self.chance.random() < 0.6:
-            self.acts(BuildPaused(spec.buildset, "serves", spec.build, {"at": "here"}))
+            self.acts(BuildPaused(spec.buildset, spec.job.id, spec.build, {"at": "here"}))
             return
         del self.play.running[spec.build]
         result = "SUCCESS" if good else self.chance.choice(("SUCCESS", "SUCCESS", "SUCCESS", "FAILURE", None))
         data = {"zuul": {"artifacts": [{"name": "image", "url": "http://i/"}]}} if spec.job.provides else {}
         outcome = BuildOutcome(spec.build, result, data=data, start_ms=1_000, end_ms=63_000)
-        self.acts(BuildEnded(spec.buildset, spec.job.name, outcome))
+        self.acts(BuildEnded(spec.buildset, spec.job.id, outcome))
 
     def _landed(self, *, good: bool = False) -> None:
         work = self.play.landing.pop(self.chance.choice(sorted(self.play.landing))).work
         how = "ok" if good else self.chance.choice(("ok", "ok", "ok", "moved", "refused"))
-        known = self.play.standings[work.change.key]
-        if how == "ok" and known.change.commit == work.change.commit:
-            self.play.standings[work.change.key] = replace(known, open=False, landed=True)
-        self.acts(LandAnswer(work.buildset, how == "ok", how == "moved", "no" if how == "refused" else ""))
+        for change in (part.change for part in work.parts):
+            known = self.play.standings[change.key]
+            if how == "ok" and known.change.commit == change.commit:
+                self.play.standings[change.key] = replace(known, open=False, landed=True)
+        of = work.change.project if work.later or work.rest else ""
+        self.acts(LandAnswer(work.buildset, how == "ok", how == "moved", "no" if how == "refused" else "", of))
 
     def ends_well(self) -> None:
         """Whoever is asked answers, and with good news, until nobody is asked any more."""

@@ -146,7 +146,8 @@ def test_whatever_is_returned_is_taken_or_fails_that_build_alone(data: dict[str,
     outcome = BuildOutcome(spec.build, "SUCCESS", data=data).fit()
     build = Build(spec.build, "unit", result=outcome.result, error=outcome.error, data=outcome.data)
     assert (build.result, build.data) in (("SUCCESS", data), ("FAILURE", {}))
-    assert decode(encode(build), Build) == build and msgspec.json.encode([artifacts(build), told(build, spec.change)])
+    given = told(build, spec.job, play.item("A"))
+    assert decode(encode(build), Build) == build and msgspec.json.encode([artifacts(build), given])
     play.act(BuildEnded(spec.buildset, "unit", BuildOutcome(spec.build, "SUCCESS", data=data)))
     for _ in range(3):
         play.merges()

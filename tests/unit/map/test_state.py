@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.config.model import FrozenGraph, FrozenJob
+from headgate.gate.actions import Cancel, Land
 from headgate.gate.change import Change
-from headgate.gate.model import Build, BuildSet, Cancel, Item, Land, Phase, Queue, State
+from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State
 from headgate.gate.work import LandRequest, MergeItem, RepoState
 from headgate.map.kept.state import garbage, load, writes
 from headgate.map.places import Map

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from headgate.gate.actions import Record
 from headgate.gate.change import Change
-from headgate.gate.model import Build, BuildSet, Item, Queue, Record, State
+from headgate.gate.model import Build, BuildSet, Item, Queue, State
 from headgate.services.scheduler.notices import notices
 
 CHANGE = Change("local", "git.example/app", "master", topic="one", commit="a" * 40)

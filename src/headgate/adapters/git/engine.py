@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import assert_never
 from urllib.parse import quote
@@ -14,7 +14,7 @@ import pygit2
 
 from headgate.adapters.git.command import GitError, Impossible, RemoteError
 from headgate.adapters.git.connection import GitConnection
-from headgate.adapters.git.landing import Shut, land, report
+from headgate.adapters.git.landing import Refused, Shut, land, report, tried
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.objects.commits import IDENTITY
 from headgate.adapters.git.objects.merging import Conflict
@@ -27,6 +27,7 @@ from headgate.gate.work import (
     CatAnswer,
     CatRequest,
     LandAnswer,
+    Landing,
     LandRequest,
     MergeAnswer,
     MergeItem,
@@ -45,6 +46,8 @@ log = logging.getLogger("headgate.git")
 LOOKED_MAX = 300
 MERGES_MAX = 8
 """Merges at a time: the others wait for the processors anyway."""
+REST_MAX_S = 600.0
+"""How long a repository is asked again that refuses what goes together with what has landed in another one."""
 OPEN_MAX = 100
 """Repositories held open."""
 _FAILURES = (GitError, OSError, pygit2.GitError)
@@ -172,30 +175,55 @@ class GitEngine:
         return CatAnswer(work.project, True, branches=branches, files=files)
 
     async def _land(self, work: LandRequest) -> LandAnswer:
-        change = work.change
+        project = work.change.project
+        own = project if work.later or work.rest else ""
         try:
-            mirror = self.mirror(change.project, change.connection)
-            branch = f"refs/heads/{change.branch}"
-            head = (await mirror.remote.refs(branch)).get(branch, "")
-            await mirror.bring({**({branch: head} if head else {}), change.ref: change.commit})
-            base = await expected(mirror, work.state, change, work.commit, head)
-            moved = await land(mirror, work, base)
-            return LandAnswer(work.buildset, not moved, moved=moved)
+            mirror, bases = await self._bases(work.state, work.parts)
+            later = [] if mirror is None or work.shut else _by_project(work.later)
+            for parts in later:  # nothing has landed yet: what would be refused is to be known before anything does
+                project = parts[0].change.project
+                other, theirs = await self._bases(work.state, parts)
+                if other is not None and await tried(other, parts, theirs):
+                    return LandAnswer(work.buildset, False, moved=True, project=own)
+            project = work.change.project
+            here = mirror or self.mirror(project, work.change.connection)
+            moved = await land(here, work, bases)
+            return LandAnswer(work.buildset, not moved, moved=moved, project=own)
         except Shut:
-            return LandAnswer(work.buildset, False, shut=True)
+            return LandAnswer(work.buildset, False, shut=True, project=own)
         except _FAILURES as error:
-            answer = LandAnswer(work.buildset, False, error=str(error))
+            answer = LandAnswer(work.buildset, False, error=_of(project, error, work), project=own)
+            if work.rest and isinstance(error, Refused):
+                what = f"refuses what goes together with changes that have landed: {error}"
+                raise Unreachable(project, what, answer, max_s=REST_MAX_S) from error
             if isinstance(error, Impossible):
                 return answer
-            raise _later(change.project, error, answer) from error
+            raise _later(project, error, answer) from error
+
+    async def _bases(
+        self, state: RepoState, parts: Sequence[Landing]
+    ) -> tuple[MirrorRepository | None, dict[str, str]]:
+        """branch -> where it must be for these to land in their repository; None: they have landed."""
+        change = parts[0].change
+        mirror = self.mirror(change.project, change.connection)
+        branches = {f"refs/heads/{part.change.branch}": part.commit for part in parts}
+        heads = await mirror.remote.refs(*branches)
+        await mirror.bring({**heads, **{part.change.ref: part.change.commit for part in parts}})
+        bases, landed = dict[str, str](), True
+        for branch, commit in branches.items():
+            head = heads.get(branch, "")
+            has = bool(head) and mirror.has(commit) and await mirror.contains(head, commit)
+            bases[branch] = "" if has else await expected(mirror, state, change.project, branch, commit, head)
+            landed = landed and has
+        return None if landed else mirror, bases
 
     async def _report(self, work: ReportRequest) -> ReportAnswer:
         change = work.change
         try:
             mirror = self.mirror(change.project, change.connection)
-            if await mirror.bring({change.ref: change.commit}):
+            if await mirror.bring({change.ref: change.commit}) and not work.landed:
                 return ReportAnswer(False, f"commit {change.commit} is not in {mirror.remote.url}")
-            await report(mirror, change.commit, work.pipeline, work.note)
+            await report(mirror, work)
         except _FAILURES as error:
             if isinstance(error, Impossible):
                 return ReportAnswer(False, str(error))
@@ -243,13 +271,12 @@ class GitEngine:
         """Branches as they are to be tested; `origin/…` as they were before the item's own change."""
         heads = await self._heads(state, project)
         refs = {f"refs/remotes/origin/{ref.removeprefix('refs/heads/')}": commit for ref, commit in heads.items()}
-        own = state.chain[-1].project if state.chain else ""
+        own = {(one.project, one.branch) for one in state.chain if one.item == state.chain[-1].item}
         for branch in state.merged.get(project, {}) if speculative else ():
             mirror = self.mirror(project, state.connections[project])
             before, after = await replay(mirror, state, project, branch)
             heads = {**heads, f"refs/heads/{branch}": after}
-            is_own = project == own and branch == state.chain[-1].branch
-            refs[f"refs/remotes/origin/{branch}"] = before if is_own else after
+            refs[f"refs/remotes/origin/{branch}"] = before if (project, branch) in own else after
         return {**refs, **heads}
 
     async def _heads(self, state: RepoState, project: str) -> Mapping[str, str]:
@@ -268,6 +295,18 @@ class GitEngine:
         except (GitError, OSError):
             self._looked.pop(key, None)
             raise
+
+
+def _by_project(parts: Sequence[Landing]) -> list[list[Landing]]:
+    found: dict[str, list[Landing]] = {}
+    for part in parts:
+        found.setdefault(part.change.project, []).append(part)
+    return list(found.values())
+
+
+def _of(project: str, error: Exception, work: LandRequest) -> str:
+    """What is wrong, and where, if that is another repository."""
+    return str(error) if project == work.change.project else f"{project}: {error}"
 
 
 async def _had(mirror: MirrorRepository, head: str, item: MergeItem) -> None:

@@ -1,9 +1,9 @@
 """Pushing: a tested commit becomes the head of its branch; what people are told becomes a note on their commit.
 
 A landing is three things: the branch advances, the note says so, the refs of the change go: its proposal and its
-approval.  They are pushed in one step where the remote can do that, else in this order, each only if its ref is still
-where it was seen: so it is the remote that refuses to land what was withdrawn a moment ago.  Whoever asks again after
-an interruption does what is left.
+approval; and so for all changes that land together.  They are pushed in one step where the remote can do that, else in
+this order, each only if its ref is still where it was seen: so it is the remote that refuses to land what was withdrawn
+a moment ago.  Whoever asks again after an interruption does what is left.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headgate.adapters.git.looking.names import APPROVALS, FOR, VETOES, said_of
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, NotesMoved, annotate, landed_line
 from headgate.gate.change import Change
-from headgate.gate.work import LandRequest
+from headgate.gate.work import Landing, LandRequest, ReportRequest
 
 log = logging.getLogger("headgate.git")
 
@@ -54,7 +54,7 @@ class Shut(Exception):
     """The queue is closed, and the push was not made before."""
 
 
-class _Refused(Impossible):
+class Refused(Impossible):
     """The remote does not want these refs to change."""
 
     def __init__(self, code: int, reasons: Mapping[str, str], words: str) -> None:
@@ -75,59 +75,114 @@ class _Step(NamedTuple):
     """Empty: it goes."""
 
 
-async def land(mirror: MirrorRepository, work: LandRequest, expected: str) -> bool:
-    """Advances the branch from `expected` to the tested commit, ends the change, writes its note; all only while the
-    change is still proposed and, where that is asked for, approved.
+async def land(mirror: MirrorRepository, work: LandRequest, expected: Mapping[str, str]) -> bool:
+    """Advance each branch from where it is `expected` to the tested commit, end the changes, write their notes; all
+    only while every change is still proposed and, where that is asked for, approved.
 
-    True: the branch has moved, nothing was pushed.  What was done before is not done again.  Raises Shut, GitError,
+    True: a branch has moved, nothing was pushed.  What was done before is not done again.  Raises Shut, GitError,
     OSError.
     """
-    change, commit, branch = work.change, work.commit, f"refs/heads/{work.change.branch}"
-    landed_as = landed_line(change.branch, commit)
-    must = (*_ours(change)[: 2 if work.approved else 1], *work.leases)
-    held = [_Step(ref, change.commit, change.commit) for ref in must]
-    said = {**dict.fromkeys((*_ours(change), *work.leases), change.commit), **work.said}
+    parts = work.parts
+    branches = {_branch(part): part.commit for part in parts}
+    said = {ref: commit for part in parts for ref, commit in _said(part).items()}
 
     async def once() -> bool:
-        refs = await mirror.remote.refs(branch, *said, VETOES, NOTES)
-        head = refs.get(branch)
-        if head is None:
-            raise Impossible(("push",), 1, f"the branch {change.branch} is gone")
-        if await mirror.bring({branch: head}):
-            raise _Late(f"{branch} moved")
-        landed = mirror.has(commit) and await mirror.contains(head, commit)
-        if not landed and work.shut:
+        refs = await mirror.remote.refs(*branches, *said, VETOES, NOTES)
+        left = await _left(mirror, parts, refs)
+        if left and work.shut:
             raise Shut
-        if not landed:
-            _still_there(held, refs)
-            _nobody_objects(change, refs, work.vetoed)
-        if not landed and head != expected:
+        held = [step for part in left for step in _held(part)]
+        _may_land(left, held, refs)
+        moves = [_Step(branch, refs[branch], branches[branch]) for branch in dict.fromkeys(map(_branch, left))]
+        if any(step.seen != expected.get(step.ref) for step in moves):
             return True
-        steps = [] if landed else [[_Step(branch, head, commit)]]
-        if not await mirror.missing([change.commit]):
-            notes = refs.get(NOTES, "")
-            noted = await annotate(mirror, change.commit, work.pipeline, work.note, notes, landed_as)
-            steps.append([_Step(NOTES, notes, noted)])
-        steps.append([_Step(ref, commit, "") for ref, commit in said.items() if refs.get(ref) == commit])
+        notes = await _noted(mirror, parts, work.pipeline, refs.get(NOTES, ""))
+        gone = [_Step(ref, commit, "") for ref, commit in said.items() if refs.get(ref) == commit]
         try:
-            await _push(mirror, steps, () if landed else held)
-        except _Refused as refused:
-            if not landed and (await mirror.remote.refs(branch)).get(branch) != commit:
+            await _push(mirror, [moves, [_Step(NOTES, refs.get(NOTES, ""), notes)], gone], held)
+        except Refused as refused:
+            now = await mirror.remote.refs(*branches) if moves else {}
+            if any(now.get(step.ref) != step.to for step in moves):
                 raise
-            log.warning(
-                "%s: %s has landed, but what follows it was refused: %s", mirror.remote.url, change.key, refused
-            )
+            what = ", ".join(part.change.key for part in parts)
+            log.warning("%s: %s has landed, but what follows it was refused: %s", mirror.remote.url, what, refused)
         return False
 
     return await _in_time(mirror, once)
 
 
-async def report(mirror: MirrorRepository, commit: str, pipeline: str, note: str) -> None:
-    """The note of `pipeline` on `commit`, in place of an earlier one of it.  Raises GitError, OSError."""
+async def tried(mirror: MirrorRepository, parts: Sequence[Landing], expected: Mapping[str, str]) -> bool:
+    """As `land`, but nothing is changed: the server is asked for everything that it tells without.  Raises GitError,
+    OSError."""
+    branches = {_branch(part): part.commit for part in parts}
+    refs = await mirror.remote.refs(*branches, *(ref for part in parts for ref in _said(part)), VETOES)
+    try:
+        left = await _left(mirror, parts, refs)
+        held = [step for part in left for step in _held(part)]
+        _may_land(left, held, refs)
+        moves = [_Step(branch, refs[branch], branches[branch]) for branch in dict.fromkeys(map(_branch, left))]
+        if any(step.seen != expected.get(step.ref) for step in moves):
+            return True
+        if moves:
+            await _push_once(mirror, [*moves, *held], "--dry-run")
+    except _Late:
+        return True
+    return False
+
+
+def _branch(part: Landing) -> str:
+    return f"refs/heads/{part.change.branch}"
+
+
+async def _left(mirror: MirrorRepository, parts: Sequence[Landing], refs: Mapping[str, str]) -> list[Landing]:
+    """Those that their branches do not have yet.  Raises Impossible, _Late."""
+    heads = {_branch(part): refs.get(_branch(part), "") for part in parts}
+    if gone := [branch for branch, head in heads.items() if not head]:
+        raise Impossible(("push",), 1, f"the branch {gone[0].removeprefix('refs/heads/')} is gone")
+    if await mirror.bring(heads):
+        raise _Late(f"{', '.join(heads)} moved")
+    return [
+        part for part in parts
+        if not (mirror.has(part.commit) and await mirror.contains(heads[_branch(part)], part.commit))
+    ]  # fmt: skip
+
+
+def _held(part: Landing) -> list[_Step]:
+    """The refs of a change that must be there when it lands."""
+    commit, must = part.change.commit, (*_ours(part.change)[: 2 if part.approved else 1], *part.leases)
+    return [_Step(ref, commit, commit) for ref in must]
+
+
+def _said(part: Landing) -> dict[str, str]:
+    """The refs of a change, of its approvals and of what else people said of it -> where they are to be."""
+    return {**dict.fromkeys((*_ours(part.change), *part.leases), part.change.commit), **part.said}
+
+
+def _may_land(left: Sequence[Landing], held: Sequence[_Step], refs: Mapping[str, str]) -> None:
+    """Raises Impossible."""
+    _still_there(held, refs)
+    for part in left:
+        _nobody_objects(part.change, refs, part.vetoed)
+
+
+async def _noted(mirror: MirrorRepository, parts: Sequence[Landing], pipeline: str, notes: str) -> str:
+    """The notes with those of the parts, as far as their commits can be had."""
+    for part in parts:
+        commit = part.change.commit
+        if not await mirror.missing([commit]):
+            landed_as = landed_line(part.change.branch, part.commit)
+            notes = await annotate(mirror, commit, pipeline, part.note, notes, landed_as)
+    return notes
+
+
+async def report(mirror: MirrorRepository, work: ReportRequest) -> None:
+    """The note of a pipeline on a commit, in place of an earlier one of it.  Raises GitError, OSError."""
+    commit, pipeline, note = work.change.commit, work.pipeline, work.note
+    landed = landed_line(work.change.branch, work.landed) if work.landed else ""
 
     async def once() -> None:
         notes = (await mirror.remote.refs(NOTES)).get(NOTES, "")
-        await _push(mirror, [[_Step(NOTES, notes, await annotate(mirror, commit, pipeline, note, notes))]])
+        await _push(mirror, [[_Step(NOTES, notes, await annotate(mirror, commit, pipeline, note, notes, landed))]])
 
     await _in_time(mirror, once)
 
@@ -141,7 +196,7 @@ async def remove(mirror: MirrorRepository, refs: Mapping[str, str]) -> str:
                 await _push(mirror, [[_Step(ref, commit, "")]])
             except _Late:
                 continue
-            except _Refused as refused:
+            except Refused as refused:
                 return str(refused)
     return ""
 
@@ -185,7 +240,7 @@ async def _in_time(mirror: MirrorRepository, once: Callable[[], Awaitable[T]]) -
 async def _push(mirror: MirrorRepository, groups: Sequence[Sequence[_Step]], held: Sequence[_Step] = ()) -> None:
     """All steps that change something, in one push, or group by group when the remote cannot do that or does not want
     the later ones.  `held`: refs that must be where they are when the first group is pushed; they mostly go in a later
-    one, and the remote itself checks that.  Raises _Late, _Refused, RemoteError."""
+    one, and the remote itself checks that.  Raises _Late, Refused, RemoteError."""
     todo = [[step for step in group if step.seen != step.to] for group in groups]
     todo = [group for group in todo if group]
     if not todo:
@@ -194,7 +249,7 @@ async def _push(mirror: MirrorRepository, groups: Sequence[Sequence[_Step]], hel
         try:
             await _push_once(mirror, [step for group in todo for step in group], "--atomic")
             return
-        except _Refused as refused:
+        except Refused as refused:
             if refused.refs & {step.ref for step in todo[0]}:
                 raise
         except RemoteError as error:
@@ -218,7 +273,7 @@ async def _push_once(mirror: MirrorRepository, steps: Sequence[_Step], *options:
             raise
         if any(race in reason for reason in reasons.values() for race in _RACES):
             raise _Late("; ".join(sorted(set(reasons.values())))) from error
-        raise _Refused(error.code, reasons, _words(error.said)) from error
+        raise Refused(error.code, reasons, _words(error.said)) from error
 
 
 def _words(said: str) -> str:

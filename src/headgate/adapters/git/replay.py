@@ -6,7 +6,6 @@ from headgate.adapters.git.command import Impossible
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, landed_as, read
 from headgate.adapters.git.objects.merging import Conflict
-from headgate.gate.change import Change
 from headgate.gate.work import MergeItem, RepoState
 
 
@@ -15,7 +14,8 @@ class Lost(Exception):
 
 
 async def replay(mirror: MirrorRepository, state: RepoState, project: str, branch: str) -> tuple[str, str]:
-    """The commit before the last item of this project and branch, and after it.  Raises Lost, Conflict, GitError."""
+    """The commit before the item that the chain ends with, if that is of this project and branch, else before the last
+    one that is; and after it.  Raises Lost, Conflict, GitError."""
     head = state.heads[project].get(f"refs/heads/{branch}")
     if head is None:
         raise Impossible(("merge",), 1, f"{project} has no branch {branch}")
@@ -23,9 +23,10 @@ async def replay(mirror: MirrorRepository, state: RepoState, project: str, branc
     gone = await mirror.bring({f"refs/heads/{branch}": head, **{item.ref: item.commit for item in items}})
     if head in gone:
         raise Lost(f"commit {head} is no longer in {mirror.remote.url}")
-    before = head
+    before, of = head, ""
     for item in items:
-        before, head = head, await _after(mirror, head, item, item.commit in gone)
+        before, of = (before if item.item == of else head), item.item
+        head = await _after(mirror, head, item, item.commit in gone)
     return before, head
 
 
@@ -39,20 +40,23 @@ async def _after(mirror: MirrorRepository, head: str, item: MergeItem, gone: boo
     return landed
 
 
-async def expected(mirror: MirrorRepository, state: RepoState, change: Change, commit: str, head: str) -> str:
-    """Where the branch, now at `head`, must be for `commit` to be landed: the commit it was tested on.
+async def expected(mirror: MirrorRepository, state: RepoState, project: str, ref: str, commit: str, head: str) -> str:
+    """Where the branch `ref`, now at `head`, must be for `commit` to be landed: the commit it was tested on.
 
-    Empty: it is not where it was, or has `commit` already.  Raises Impossible when `commit` cannot be had.
+    Empty: it is not where it was.  Raises Impossible when `commit` cannot be had.
     """
-    if mirror.has(commit) and head and await mirror.contains(head, commit):
-        return ""
-    own = [item for item in state.chain if item.project == change.project and item.branch == change.branch][-1]
-    if not mirror.has(own.commit):
-        raise Impossible(("merge",), 1, f"{change.ref} was withdrawn or replaced while it was being landed")
+    branch = ref.removeprefix("refs/heads/")
+    there = [item for item in state.chain if (item.project, item.branch) == (project, branch)]
+    own = [item for item in there if item.item == there[-1].item]
+    if gone := [item for item in own if not mirror.has(item.commit)]:
+        raise Impossible(("merge",), 1, f"{gone[0].ref} was withdrawn or replaced while it was being landed")
     try:
-        if head and await mirror.merge(head, own) == commit:
+        made = head
+        for item in own if head else ():
+            made = await mirror.merge(made, item)
+        if head and made == commit:
             return head
-        before, made = await replay(mirror, state, change.project, change.branch)
+        before, made = await replay(mirror, state, project, branch)
     except (Conflict, Lost):
         return ""
     if made != commit:

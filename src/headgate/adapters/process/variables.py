@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from headgate.config.keys.job import RESERVED_VARS
 from headgate.config.model import FrozenJob
 from headgate.config.reading.document import composed
 from headgate.config.reading.source import Wrong
+from headgate.gate.change import Change
+from headgate.gate.start import ref_variables
 from headgate.gate.work import BuildSpec, MergeItem, RepoState
 
 
@@ -45,7 +48,11 @@ def zuul(
     job = spec.job
     of_change = project(spec.change.project, job.workspace_scheme)
     own = {key: spec.zuul[key] for key in _REF if key in spec.zuul} | {"project": of_change}
-    items = [_item(item, job.workspace_scheme) for item in state.chain]
+    members = Counter(item.item for item in state.chain)
+    items = [
+        _item(item, job.workspace_scheme) | ({"bundle_id": item.item} if members[item.item] > 1 else {})
+        for item in state.chain
+    ]
     if not state.chain or state.chain[-1].item != spec.item:
         items.append(own)
     optional = {"override_checkout": job.override_checkout} if job.override_checkout else {}
@@ -56,8 +63,8 @@ def zuul(
         "project": of_change,
         "projects": projects,
         "items": items,
-        "build_refs": [own],
-        "buildset_refs": [own],
+        "build_refs": [own, *(_ref(change, job.workspace_scheme) for change in spec.also)],
+        "buildset_refs": [_ref(change, job.workspace_scheme) for change in spec.together] or [own],
         "executor": places,
         "workspace_checkout": checked_out(job),
         "include_vars": [{"name": f.name, "project": f.project or spec.change.project} for f in job.include_vars],
@@ -81,6 +88,10 @@ _REF = (
     "branch", "tag", "ref", "change", "patchset", "change_message", "change_url", "topic", "commit_id", "oldrev",
     "newrev",
 )  # fmt: skip
+
+
+def _ref(change: Change, scheme: str) -> dict[str, Any]:
+    return {**ref_variables(change), "project": project(change.project, scheme)}
 
 
 def _item(item: MergeItem, scheme: str) -> dict[str, Any]:

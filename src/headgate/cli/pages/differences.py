@@ -45,8 +45,7 @@ REPORTED = (
         "errors: a default parent that is not there is said once",
     ),
     Difference(
-        "`allow-circular-dependencies` and `dependencies-by-topic` of a queue: a warning. Changes that need "
-        "each other are refused.",
+        "`dependencies-by-topic` of a queue: a warning. Only Depends-On says what a change needs.",
         "objects: queues",
     ),
     Difference(

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from headgate.config.assembly.adding import Admission, Key
+from headgate.config.assembly.adding import PATTERNS, Admission, Key
 from headgate.config.assembly.references import References, seen_from_outside
 from headgate.config.model import ConfigError, Pipeline
 from headgate.config.operator.model import Tenant, TenantProject
@@ -20,6 +20,8 @@ from headgate.config.reading.source import MEANING
 
 if TYPE_CHECKING:
     from headgate.config.layout import Layout
+
+T = TypeVar("T")
 
 Branches = Mapping[str, Mapping[str, ParsedBranch]]
 """project -> branch -> what its files say, the default branch first"""
@@ -134,7 +136,7 @@ class _Exchange:
             if verdict.admitted:
                 admitted.append(stanza)
                 pipeline = pipeline or verdict.pipeline
-        self.layout.admit(key, admitted, pipeline)
+        _enter(self.layout, key, admitted, pipeline)
         for stanza in before:
             if stanza not in admitted:
                 self._findings.references.pop(stanza, None)
@@ -231,3 +233,24 @@ def _shadows(tenant: Tenant, project: TenantProject) -> Iterator[ConfigError]:
         if tenant.find(name) is None:
             text = f"{tenant.why_not(name)}; the tenant file says that {project.name} is shadowed by it"
             yield ConfigError("Project Not Found", text, project.project)
+
+
+def _enter(layout: Layout, key: Key, stanzas: list[Stanza], pipeline: Pipeline | None) -> None:
+    """Exactly these count for the key."""
+    kind, name = key
+    if key == PATTERNS:
+        layout.patterns = stanzas
+    elif kind in layout.singles:
+        _set(layout.singles[kind], name, stanzas[0] if stanzas else None)
+    else:
+        tables = {"job": layout.jobs, "project-template": layout.templates, "project": layout.projects}
+        _set(tables.get(kind, layout.pipeline_stanzas), name, stanzas or None)
+    if kind == "pipeline":
+        _set(layout.pipelines, name, pipeline)
+
+
+def _set(table: dict[str, T], name: str, value: T | None) -> None:
+    if value is None:
+        table.pop(name, None)
+    else:
+        table[name] = value

@@ -22,7 +22,7 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
         "web": "description variant-description=body",
         "gate": (
             "type voting hold-following-changes success-message failure-message tags provides requires dependencies "
-            "attempts=attempts_max semaphore=semaphores semaphores"
+            "attempts=attempts_max semaphore=semaphores semaphores deduplicate"
         ),
         "adapters/process": (
             "run pre-run post-run cleanup-run=ignore_result roles secrets secret-exposure pre-timeout=pre_timeout_s "
@@ -63,7 +63,7 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
     "project, a parameter": {
         "config/freezing": "name",
     },
-    "queue": {"config": "name type per-branch"},
+    "queue": {"config": "name type per-branch", "gate": "allow-circular-dependencies"},
     "semaphore": {"config": "name max"},
     "nodeset": {"config/freezing": "name nodes groups alternatives"},
     "nodeset, a node": {"config/freezing": "name label"},

@@ -152,7 +152,9 @@ JOB: dict[str, JobKey] = {
     "files": _key(_inherit(many(regex)), Merge.REPLACE, context=True, control=True),
     "irrelevant-files": _key(_inherit(many(regex)), Merge.REPLACE, context=True, control=True),
     "match-on-config-updates": _key(flag, default="true", context=True),
-    "deduplicate": _key(flag_or_auto, default="auto", context=True, idle="every change has builds of its own"),
+    "deduplicate": _key(
+        flag_or_auto, default="auto", note="equal jobs of changes that need each other run once", context=True
+    ),
     "branches": _key(many(regex), Merge.OWN, "the branch it is defined on, see below", context=True),
     "attribute-control": _key(mapping, Merge.STICKY, context=True),
     "run": _key(_BOOKS, Merge.ANEW, control=True),

@@ -77,7 +77,7 @@ PROJECT_PIPELINE: Keys = {
     "parameters": Key(many(inner(PARAMETER, "parameter")), "none", "the pipeline must say allow-parameters"),
 }
 
-CIRCLES = "accepted; changes that need each other are refused"
+CIRCLES = "changes that need each other are tested, and land, as one"
 TOPICS = "accepted; only Depends-On says what a change needs, not its topic"
 QUEUE: Keys = {
     "name": Key(name, required=True),

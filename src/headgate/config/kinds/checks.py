@@ -65,9 +65,9 @@ def _queue(body: Table, warnings: list[Wrong]) -> None:
         raise Wrong("a queue has either type or, as of old, per-branch", body.at("per-branch"))
     if body.get("dependencies-by-topic") and not body.get("allow-circular-dependencies"):
         raise Wrong("dependencies-by-topic needs allow-circular-dependencies", body.at("dependencies-by-topic"))
-    for key, note in (("allow-circular-dependencies", objects.CIRCLES), ("dependencies-by-topic", objects.TOPICS)):
-        if body.get(key):
-            warnings.append(Wrong(f"{key} is {note}", body.at(key), MEANING, "warning"))
+    key = "dependencies-by-topic"
+    if body.get(key):
+        warnings.append(Wrong(f"{key} is {objects.TOPICS}", body.at(key), MEANING, "warning"))
 
 
 def _secret(body: Table, project: str, opener: SecretOpener | None) -> None:

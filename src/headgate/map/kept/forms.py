@@ -93,5 +93,5 @@ def _same(field: FieldInfo) -> _Field:
 PIPELINE = Form(State, named={"queues": "id"})
 QUEUE = Form(Queue, key="id", named={"items": "id"})
 ITEM = Form(Item, key="id", named={"buildset": "id"})
-GRAPH = Form(FrozenGraph, named={"jobs": "name", "reporters": "name"})
+GRAPH = Form(FrozenGraph, named={"jobs": "id", "reporters": "id"})
 BUILDSET = Form(BuildSet, key="id", apart=("state", "proposed"), below=("builds",), spread=("graph", GRAPH))

@@ -105,8 +105,8 @@ def _buildset(place: PipelinePlace, item: str, before: BuildSet | None, new: Bui
         out.fresh.extend(here.repo_state.blob(new.state))
     if new.proposed and (before is None or before.proposed is not new.proposed):
         out.fresh.extend(here.proposed.blob(Proposed(new.proposed)))
-    known = {job.name for job in _every_job(before)} if before else set()
-    out.fresh.extend(here.job(job.name).record.put(job) for job in _every_job(new) if job.name not in known)
+    known = {job.id for job in _every_job(before)} if before else set()
+    out.fresh.extend(here.job(job.id).record.put(job) for job in _every_job(new) if job.id not in known)
     for name, gone in before.builds.items() if before else ():
         if name not in new.builds:
             out.builds[gone.id] = _drop_build(here, gone)
@@ -136,7 +136,7 @@ def _drop_buildset(place: PipelinePlace, item: str, buildset: BuildSet, out: Wri
     here = place.item(item).buildset(buildset.id)
     for build in buildset.builds.values():
         out.stale.extend(_drop_build(here, build))
-    out.stale.extend(here.job(job.name).record.delete() for job in _every_job(buildset))
+    out.stale.extend(here.job(job.id).record.delete() for job in _every_job(buildset))
     if buildset.state is not None:
         out.stale.extend(blob.delete_ops(here.repo_state.path, encode_plain(buildset.state)))
     if buildset.proposed:
@@ -285,7 +285,7 @@ class _Loading:
         try:
             if record.buildset:
                 found = self._found.need(self._place.item(id).buildset(record.buildset).record)
-                buildset = self._buildset(id, record.buildset, found, record.change)
+                buildset = self._buildset(id, record.buildset, found, (record.change, *record.others)[-1])
                 epilogue = epilogue or (found.apart is None and _was_epilogue(record))
         except Undecodable as error:
             self.damaged.append(Damaged(error.path, error.why, id))
@@ -296,8 +296,8 @@ class _Loading:
         found, here = self._found, self._place.item(item).buildset(id)
         graph, builds = self._graph(here, record), dict[str, Build]()
         for job in graph.jobs if graph is not None else ():
-            if (build := found.build(here.job(job.name), job.name)) is not None:
-                builds[job.name] = build
+            if (build := found.build(here.job(job.id), job.id)) is not None:
+                builds[job.id] = build
         apart = record.apart if record.apart is not None else ("state",) * (record.merge is Phase.MERGED)
         state = found.blob(here.repo_state, needed="state" in apart)
         proposed = found.blob(here.proposed, needed="proposed" in apart)
@@ -316,8 +316,8 @@ class _Loading:
 
     def _job(self, here: JobPlace, name: str) -> FrozenJob:
         job = self._found.need(here.record)
-        if job.name != name:
-            raise Undecodable(here.record.path, f"it is the job {job.name}")
+        if job.id != name:
+            raise Undecodable(here.record.path, f"it is the job {job.id}")
         return job
 
 

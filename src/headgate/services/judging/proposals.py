@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 from headgate.base.tasks import end
 from headgate.config.dynamic import Asked, Judgement, Layouts, refusal
-from headgate.gate.model import Layout
+from headgate.gate.world import Layout
 from headgate.ports.judge import Judge, Judging
 
 log = logging.getLogger("headgate.pipeline")
@@ -76,7 +76,7 @@ class Proposals:
 
 
 class Judged:
-    """`gate.model.Layouts` in one turn."""
+    """`gate.world.Layouts` in one turn."""
 
     def __init__(self, layouts: Layouts, proposals: Proposals) -> None:
         self._layouts, self._proposals = layouts, proposals

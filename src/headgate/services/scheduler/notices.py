@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import TypeVar
 
 from msgspec.structs import asdict, replace
 
 from headgate.base.ids import derived
 from headgate.base.subject import about
-from headgate.gate.model import Action, BuildSet, Item, Land, Merge, Record, State, World
+from headgate.gate.actions import Action, Land, Merge, Record
+from headgate.gate.change import Change
+from headgate.gate.model import BuildSet, Item, State
 from headgate.gate.report import build_url, filled, kind_of
+from headgate.gate.world import World
 from headgate.map.records import BuildTold, Notice, Posting, QueueReport
 from headgate.services.notices.naming import notice, queue_of
 
@@ -38,9 +42,12 @@ def notices(
     """In the order of the queues: enqueued, reset, builds finished; then the ends of items.  Of jobs that run once a
     change has left, their builds alone."""
 
-    def about(kind: str, item: Item, what: str) -> Notice:
-        told = notice(kind, what, tenant, pipeline, item.change, item.id, now_ms)
-        return replace(told, buildset=item.buildset.id) if item.buildset is not None else told
+    def about(kind: str, item: Item, what: str) -> Iterator[Notice]:
+        """Of each of its changes."""
+        for change in item.whole:
+            own = what if change == item.change else f"{what} {change.key}"
+            told = notice(kind, own, tenant, pipeline, change, item.id, now_ms)
+            yield replace(told, buildset=item.buildset.id) if item.buildset is not None else told
 
     ended = [action for action in asked if isinstance(action, Record)]
     now = {item.id: item for _, item in after.items()} | {action.item.id: action.item for action in ended}
@@ -51,19 +58,19 @@ def notices(
             continue
         was = earlier(item)
         if was is None and not item.epilogue:
-            found.append(replace(about("change-enqueued", item, item.event), buildset=""))
+            found += (replace(one, buildset="") for one in about("change-enqueued", item, item.event))
         elif (
             was is not None
             and was.buildset is not None
             and item.buildset is not None
             and was.buildset.id != item.buildset.id
         ):
-            found.append(about("item-reset", item, item.buildset.id))
-        found += _builds(was, item, about("build-finished", item, ""))
+            found += about("item-reset", item, item.buildset.id)
+        found += _builds(was, item, dict(zip(item.whole, about("build-finished", item, ""), strict=True)))
     for action in ended:
         if action.item.live and not action.item.epilogue:
             told = about(_end(action), action.item, action.result)
-            found.append(replace(told, result=action.result, message=action.message))
+            found += (replace(one, result=action.result, message=action.message) for one in told)
     return found
 
 
@@ -74,21 +81,23 @@ def _earlier(before: State, now: Mapping[str, Item]) -> Callable[[Item], Item | 
     return lambda item: known.get(item.id) or moved.get((item.change.key, item.event))
 
 
-def _builds(was: Item | None, item: Item, about: Notice) -> Iterator[Notice]:
+def _builds(was: Item | None, item: Item, about: Mapping[Change, Notice]) -> Iterator[Notice]:
     """Those that ended since."""
     if item.buildset is None:
         return
+    jobs = {job.id: job for job in item.buildset.jobs}
     same = was is not None and was.buildset is not None and was.buildset.id == item.buildset.id
     earlier = was.buildset.builds if same and was is not None and was.buildset is not None else {}
     for name, build in item.buildset.builds.items():
         known = earlier.get(name)
         if build.result is None or (known is not None and known.id == build.id and known.result is not None):
             continue
+        job = jobs.get(name)
         yield replace(
-            about,
+            about[item.subjects(job)[0] if job is not None else item.change],
             id=derived("build-finished", build.id),
             build=build.id,
-            job=name,
+            job=job.name if job is not None else name,
             attempt=build.attempt,
             result=build.result,
             voting=build.voting,
@@ -113,8 +122,8 @@ def reports(before: State, after: State, asked: Sequence[Action], world: World) 
         return found
     for kind, item, result, text in _said(before, after, asked, world):
         for name, hows in pipeline.reports.get(kind, {}).items():
-            for how in hows if name in pipeline.posts else ():
-                report = _report(kind, item, result, text, world)
+            for how, change in product(hows, item.whole) if name in pipeline.posts else ():
+                report = _report(kind, item, change, result, text, world)
                 posting = Posting(how.get("queue") or queue_of(world.tenant), report, how.get("ttl"))
                 found.setdefault(name, []).append(posting)
     return found
@@ -139,14 +148,15 @@ def _said(before: State, after: State, asked: Sequence[Action], world: World) ->
         yield kind_of(action.result, world), action.item, action.result, action.message
 
 
-def _report(kind: str, item: Item, result: str, text: str, world: World) -> QueueReport:
-    about = notice("report", kind, world.tenant, world.pipeline.name, item.change, item.id, world.now_ms)
+def _report(kind: str, item: Item, change: Change, result: str, text: str, world: World) -> QueueReport:
+    own = kind if change == item.change else f"{kind} {change.key}"
+    about = notice("report", own, world.tenant, world.pipeline.name, change, item.id, world.now_ms)
     about = replace(about, result=result, message=text)
     buildset = item.buildset
     return QueueReport(
         **asdict(replace(about, buildset=buildset.id) if buildset is not None else about),
         report=kind,
-        ref=item.change.ref if not item.change.is_change else "",
+        ref=change.ref if not change.is_change else "",
         enqueued_ms=item.enqueued_ms,
         builds=tuple(_told(buildset, world)) if buildset is not None else (),
     )
@@ -154,7 +164,7 @@ def _report(kind: str, item: Item, result: str, text: str, world: World) -> Queu
 
 def _told(buildset: BuildSet, world: World) -> Iterator[BuildTold]:
     for job in buildset.jobs:
-        build = buildset.builds.get(job.name)
+        build = buildset.builds.get(job.id)
         if build is not None:
             yield BuildTold(
                 job=job.name,

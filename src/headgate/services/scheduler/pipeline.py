@@ -12,14 +12,16 @@ from headgate.base.ids import derived, fresh
 from headgate.base.subject import about
 from headgate.config.dynamic import Layouts
 from headgate.gate.absorb import absorb, unmoved
+from headgate.gate.actions import Action, Cancel, Faulty, Resume, Run
 from headgate.gate.change import EventKind, TriggerEvent, whose
 from headgate.gate.decide import settle, unfinished
 from headgate.gate.enqueue import concluded, triggers
 from headgate.gate.leave import set_aside
-from headgate.gate.model import Action, Cancel, Faulty, Resume, Run, State, World
+from headgate.gate.model import State
 from headgate.gate.start import awaited
 from headgate.gate.waiter import Beside
 from headgate.gate.work import LayoutChanged
+from headgate.gate.world import World
 from headgate.map.kept.state import Damaged, garbage, load
 from headgate.map.places import PipelineEvents
 from headgate.map.records import ForPipeline, ManagementResult

@@ -19,8 +19,9 @@ from msgspec.structs import replace
 
 from headgate.base.ids import fresh
 from headgate.config.model import FrozenJob
+from headgate.gate.actions import Action, Cancel, Land, Merge, Record, Report, Resume, Run, Supersede
 from headgate.gate.change import Change, Standing, Tell
-from headgate.gate.model import Action, Cancel, Item, Land, Merge, Record, Report, Resume, Run, State, Supersede
+from headgate.gate.model import Item, State
 from headgate.gate.report import artifacts_of
 from headgate.gate.work import Dequeue
 from headgate.map.kept.state import writes
@@ -106,8 +107,8 @@ class Turn:
         spec = action.spec
         here = self.map.tenant(self.tenant).pipeline(self.pipeline).item(spec.item).buildset(spec.buildset)
         spec = replace(spec, repo_state=here.repo_state.path)
-        parameters = here.job(spec.job.name).build(spec.build).parameters
-        meta = {"item": spec.item, "buildset": spec.buildset, "job": spec.job.name} | _of(spec.change)
+        parameters = here.job(spec.job.id).build(spec.build).parameters
+        meta = {"item": spec.item, "buildset": spec.buildset, "job": spec.job.id} | _of(spec.change)
         request = self._request(action.id, action.precedence, meta)
         return [*record, parameters.put(spec), *self.builds(spec.job).submit(request, msgspec.json.encode(spec))]
 
@@ -150,10 +151,11 @@ class Turn:
                 piece = Piece(self.map.history.stream.append(finished))
                 told.append(piece)
                 if result == "SUCCESS" and item.buildset is not None and item.buildset.landing:
-                    standing = Standing(item.change, open=False, approved=item.change.commit, landed=True)
-                    check, ops = remember(self.map, self.mirror, standing, fresh())
-                    piece.checks.append(check)
-                    piece.ops += ops
+                    for change in item.whole:
+                        standing = Standing(change, open=False, approved=change.commit, landed=True)
+                        check, ops = remember(self.map, self.mirror, standing, fresh())
+                        piece.checks.append(check)
+                        piece.ops += ops
             case Tell(pipeline, event):
                 told.append(Piece(self.map.events.tenant(self.tenant).pipelines(pipeline).trigger.stream.append(event)))
             case Supersede(pipeline, key):
@@ -176,13 +178,14 @@ class Turn:
     def _finished(self, item: Item, result: str, message: str) -> Finished:
         buildset = item.buildset
         builds = tuple(buildset.builds.values()) if buildset else ()
-        jobs = {job.name: job for job in buildset.jobs} if buildset else {}
+        jobs = {job.id: job for job in buildset.jobs} if buildset else {}
         artifacts = artifacts_of(buildset)
         return Finished(
             buildset=buildset.id if buildset else item.id,
             tenant=self.tenant,
             pipeline=self.pipeline,
-            change=item.change,
+            change=item.whole[0],
+            others=item.whole[1:],
             event=item.event,
             result=result,
             message=message,
@@ -192,7 +195,7 @@ class Turn:
             builds=tuple(
                 FinishedBuild(
                     uuid=build.id,
-                    job_name=build.job,
+                    job_name=jobs[build.job].name,
                     result=build.result or "CANCELED",
                     voting=build.voting,
                     start_ms=build.start_ms,

@@ -18,6 +18,7 @@ from headgate.gate.work import (
     CatAnswer,
     CatRequest,
     LandAnswer,
+    Landing,
     LandRequest,
     MergeAnswer,
     MergerAnswer,
@@ -164,28 +165,37 @@ class SimGit:
 
     def _land(self, work: LandRequest) -> LandAnswer:
         change, world = work.change, self.world
-        head = world.heads[change.project]
-        if work.commit in _history(head):
+        own = change.project if work.later or work.rest else ""
+        if work.commit in _history(world.heads[change.project]):
             if world.landed_by.get(change.commit, work.buildset) != work.buildset:
                 raise Broken(f"{change.key} is asked to land, and has landed already")
-            return LandAnswer(work.buildset, True)
+            return LandAnswer(work.buildset, True, project=own)
         if work.shut:
-            return LandAnswer(work.buildset, False, shut=True)
+            return LandAnswer(work.buildset, False, shut=True, project=own)
+        for part in (*work.parts, *work.later):
+            error, moved = self._obstacle(part, work.state)
+            if error or moved:
+                return LandAnswer(work.buildset, False, moved=moved, error=error, project=own)
+        world.land(work)
+        return LandAnswer(work.buildset, True, project=own)
+
+    def _obstacle(self, part: Landing, state: RepoState) -> tuple[str, bool]:
+        """Why it cannot land now; and has its branch moved?"""
+        change, world = part.change, self.world
         if change.key not in world.open or world.open[change.key].change.commit != change.commit:
-            return LandAnswer(work.buildset, False, error="the change is no longer proposed")
-        if not _still_said(work, world.open[change.key]):
-            return LandAnswer(work.buildset, False, error="its approval was withdrawn")
-        own = next(item for item in work.state.chain if item.commit == change.commit)
-        if merged(head, own) != work.commit:
-            if not world.foreign:
-                raise Broken(f"{change.key} is to land as {work.commit}, but nobody else moved the head from {head}")
-            return LandAnswer(work.buildset, False, moved=True)
-        world.land(change, work.commit, work.state)
-        world.landed_by[change.commit] = work.buildset
-        return LandAnswer(work.buildset, True)
+            return f"{change.key} is no longer proposed", False
+        if not _still_said(part, world.open[change.key]):
+            return f"the approval of {change.key} was withdrawn", False
+        head = made = world.heads[change.project]
+        of = next(item.item for item in state.chain if item.commit == change.commit)
+        for item in state.chain:
+            made = merged(made, item) if (item.item, item.project) == (of, change.project) else made
+        if made != part.commit and not world.foreign:
+            raise Broken(f"{change.key} is to land as {part.commit}, but nobody else moved the head from {head}")
+        return "", made != part.commit
 
 
-def _still_said(work: LandRequest, now: Standing) -> bool:
+def _still_said(work: Landing, now: Standing) -> bool:
     """As the server holds it."""
     refs = {word.ref for word in now.approvals if word.commit == work.change.commit}
     return not (work.approved and not now.is_approved) and refs >= set(work.leases) and not (work.vetoed and now.vetoes)

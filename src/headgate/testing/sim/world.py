@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from headgate.gate.change import Change, Standing, Word
-from headgate.gate.work import MergeItem, RepoState
+from headgate.gate.work import LandRequest, MergeItem, RepoState
 
 HOST = "sim"
 CONFIG, BESIDE = f"{HOST}/config", f"{HOST}/beside"
@@ -105,6 +105,8 @@ class World:
     proposed: dict[str, str] = field(default_factory=dict)
     """commit -> key of the change"""
     landed: list[Change] = field(default_factory=list)
+    owed: dict[str, str] = field(default_factory=dict)
+    """Key of a change -> its commit, of what must follow as a part of its circle has landed."""
     landed_by: dict[str, str] = field(default_factory=dict)
     """commit of a change -> the buildset that landed it"""
     stirred: list[asyncio.Event] = field(default_factory=list)
@@ -177,15 +179,27 @@ class World:
         added = {f"extra-{commit}" for commit in commits(head) if commit in self.proposals}
         return {*self.gating, *added}
 
-    def land(self, change: Change, head: str, state: RepoState) -> None:
-        """Raises Broken for what is not approved now or was not tested, for what lands before a change it needs, and
-        for a configuration that is wrong."""
+    def land(self, work: LandRequest) -> None:
+        """One step of a landing.  Raises Broken for what is not approved now or was not tested, for what lands before
+        a change it needs, and for a configuration that is wrong."""
+        together = {part.change.key for part in (*work.parts, *work.later)}
+        for part in work.parts:
+            self._may_land(part.change, part.commit, work.state, together)
+        for part in work.parts:
+            self.heads[part.change.project] = part.commit
+            self.landed.append(part.change)
+            self.landed_by[part.change.commit] = work.buildset
+            self.owed.pop(part.change.key, None)
+            self.withdraw(part.change.key)
+        self.owed |= {part.change.key: part.change.commit for part in work.later}
+
+    def _may_land(self, change: Change, head: str, state: RepoState, together: set[str]) -> None:
         standing = self.open[change.key]
         if not self.is_approved(standing) or standing.change.commit != change.commit:
             raise Broken(f"{change.key} lands though nobody has approved it")
         if self.shut is not None and change.id not in self.shut:
             raise Broken(f"{change.key} lands though the gate is closed")
-        if lacking := [key for key in standing.change.needs if key in self.open]:
+        if lacking := [key for key in standing.change.needs if key in self.open and key not in together]:
             raise Broken(f"{change.key} lands before {lacking}, which it needs")
         proposal = self.proposals.get(change.commit)
         if proposal is not None and not self._stands(proposal):
@@ -193,9 +207,6 @@ class World:
         missing = self.jobs(head) - self.tested.get(tested_key(state), set())
         if missing:
             raise Broken(f"{change.key} lands as {head} but {sorted(missing)} never passed on it")
-        self.heads[change.project] = head
-        self.landed.append(change)
-        self.withdraw(change.key)
 
     def _stands(self, proposal: Proposal) -> bool:
         there = {commit for head in self.heads.values() for commit in commits(head)}

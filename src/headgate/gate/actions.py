@@ -1,0 +1,82 @@
+"""What a turn wants of the world; each is made durable in the commit that decided it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.gate.change import Tell
+from headgate.gate.model import Item
+from headgate.gate.work import BuildSpec, LandRequest, MergeRequest, ReportRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    id: str
+    work: MergeRequest
+    precedence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    id: str
+    spec: BuildSpec
+    precedence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Land:
+    id: str
+    work: LandRequest
+    precedence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    id: str
+    work: ReportRequest
+    precedence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """The build or merge with this id is no longer wanted."""
+
+    id: str
+    build: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """The paused build with this id is to go on."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The item left the queue with this result: history."""
+
+    item: Item
+    result: str
+    message: str
+    tested: bool = True
+    """Does the result say anything of the change: were its jobs what decided?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Supersede:
+    """The change with this key is to leave the other pipeline."""
+
+    pipeline: str
+    key: str
+
+
+Action = Merge | Run | Land | Report | Cancel | Resume | Record | Supersede | Tell
+
+
+class Faulty(Exception):
+    """Deciding on this item raises; the cause says what."""
+
+    def __init__(self, item: str) -> None:
+        super().__init__(f"item {item} cannot be handled")
+        self.item = item

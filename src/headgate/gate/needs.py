@@ -1,0 +1,115 @@
+"""What a change needs: the changes that must go first, and those that it needs as they need it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from headgate.gate.change import Change
+from headgate.gate.world import World
+
+NEEDS_MAX = 200
+"""Changes one change may need in all; more is reported, not followed."""
+
+
+CIRCLES = "allow-circular-dependencies"
+"""Of a queue."""
+
+
+class Needs(NamedTuple):
+    circle: tuple[Change, ...]
+    """The change itself, and those that need it as it needs them, in the order of merging."""
+    ahead: tuple[tuple[Change, ...], ...] = ()
+    """Open changes that must go first, the most needed first; together those that need each other."""
+    problems: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """All that must go first."""
+        return tuple(change for group in self.ahead for change in group)
+
+
+def needs(change: Change, world: World) -> Needs:
+    """Everything `change` needs, through others too; what has landed is no longer needed, what nobody has proposed not
+    yet."""
+    walk = _Walk(world)
+    walk.visit(change, 1)
+    *ahead, own = walk.groups
+    unknown = (
+        f"Depends-On: {text}: no branch of a project is known by that name; it is written <project>/<branch>/<topic>"
+        for one in own
+        for text in one.unresolved
+    )
+    refused = (problem for group in walk.groups if (problem := _circle_refused(group, world)))
+    problems = tuple(dict.fromkeys((*unknown, *walk.problems, *refused)))
+    return Needs(in_order(own, change.key), tuple(in_order(group, group[0].key) for group in ahead), problems)
+
+
+class _Walk:
+    """Finds the circles among what a change needs, each after those that it needs (Tarjan)."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._low: dict[str, int] = {}
+        """Change -> the earliest one of its path that it leads back to."""
+        self._path: list[Change] = []
+        self._open: set[str] = set()
+        """Those of the path."""
+        self.groups: list[tuple[Change, ...]] = []
+        self.problems: list[str] = []
+
+    def visit(self, change: Change, depth: int) -> None:
+        number = self._low[change.key] = len(self._low)
+        self._path.append(change)
+        self._open.add(change.key)
+        for key in change.needs:
+            standing = self._world.standings.get(key)
+            if standing is None or standing.landed:
+                continue  # what nobody proposed counts once somebody does
+            if not standing.open:
+                self.problems.append(f"Depends-On: {key}: {standing.reason or 'that change was abandoned'}")
+            elif key not in self._low and (depth >= NEEDS_MAX or len(self._low) > NEEDS_MAX):
+                self.problems.append(f"{change.key} needs more than {NEEDS_MAX} changes")
+                break
+            else:
+                if key not in self._low:
+                    self.visit(standing.change, depth + 1)
+                if key in self._open:
+                    self._low[change.key] = min(self._low[change.key], self._low[key])
+        if self._low[change.key] == number:
+            start = next(place for place, one in enumerate(self._path) if one.key == change.key)
+            group = tuple(self._path[start:])
+            del self._path[start:]
+            self._open -= {one.key for one in group}
+            self.groups.append(group)
+
+
+def _circle_refused(group: tuple[Change, ...], world: World) -> str:
+    """Why these cannot go together; empty when they can, or are one."""
+    layout, name = world.layouts.landed, world.pipeline.name
+    refused = [c for c in group if len(group) > 1 and not layout.queue_says(c.project, c.branch, CIRCLES)]
+    if not refused:
+        return ""
+    circle = " -> ".join(change.key for change in (*group, group[0]))
+    queues = sorted({layout.queue_of(change.project, change.branch, name) for change in refused})
+    return (
+        f"Depends-On goes in a circle: {circle}; that is not allowed in {', '.join(queues)}: make them one change, "
+        f"take one of the footers out, or say {CIRCLES} of a queue that their projects share"
+    )
+
+
+def in_order(circle: Iterable[Change], first: str) -> tuple[Change, ...]:
+    """As they are to be merged: what one is built on before it, else `first` (its key) before the others."""
+    left = {change.key: change for change in sorted(circle, key=lambda one: (one.key != first, one.key))}
+    ordered: list[Change] = []
+    while left:
+        free = [one for one in left.values() if not any(base in left for base in one.bases)]
+        chosen = (free or [*left.values()])[0]
+        ordered.append(left.pop(chosen.key))
+    return tuple(ordered)
+
+
+def needed_by(key: str, world: World) -> list[Change]:
+    """Open changes whose footers name `key`, in order of their keys."""
+    found = [s.change for s in world.standings.values() if s.open and key in s.change.needs]
+    return sorted(found, key=lambda change: change.key)

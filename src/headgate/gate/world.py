@@ -1,0 +1,83 @@
+"""What the gate may know besides its own state: the tenant's layout, the connections' standings, the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from headgate.config.dynamic import Asked, Judgement
+from headgate.config.model import FrozenGraph, Pipeline
+from headgate.gate.change import Standing
+from headgate.gate.closing import Closing
+from headgate.gate.waiter import Beside, Waiter
+
+
+class Layout(Protocol):
+    """What the gate asks of a configuration (`config.layout.Layout` is one)."""
+
+    @property
+    def semaphores(self) -> Mapping[str, int]: ...
+    @property
+    def shared(self) -> Collection[str]:
+        """Semaphores that other tenants use, too."""
+
+    def freeze(
+        self,
+        pipeline: str,
+        project: str,
+        branch: str,
+        ref: str = "",
+        files: tuple[str, ...] | None = None,
+        ahead: Any = None,  # a layout of the same kind
+    ) -> FrozenGraph: ...
+    def queue_of(self, project: str, branch: str, pipeline: str) -> str: ...
+    def queue_says(self, project: str, branch: str, key: str) -> bool: ...
+    def merge_mode(self, project: str, branch: str) -> str: ...
+    def takes_part(self, pipeline: str, project: str, branch: str) -> bool: ...
+    def touches_config(self, project: str, files: tuple[str, ...] | None, branch: str = "") -> bool: ...
+    def config_paths(self, project: str) -> tuple[str, ...]: ...
+
+
+class Layouts(Protocol):
+    """The tenant's layout, and the one a proposed configuration would make."""
+
+    @property
+    def landed(self) -> Layout: ...
+    def content(self, project: str) -> Mapping[str, str]:
+        """branch -> digest of the configuration files the landed layout was made of."""
+
+    def judged(self, asked: Asked) -> Judgement | None:
+        """What a proposal comes to; None while that is looked at: a later turn asks again."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the gate may know besides its own state; the clock and all outside facts arrive here."""
+
+    tenant: str
+    pipeline: Pipeline
+    layouts: Layouts
+    standings: Mapping[str, Standing]
+    """Change key -> what its connection knows of it."""
+    now_ms: int
+    root_url: str = ""
+    """Of the web pages, without a trailing slash; links in reports."""
+    held: Mapping[str, int] = field(default_factory=dict)
+    """Semaphore -> how many other pipelines hold of it."""
+    disabled: bool = False
+    """Too many failures in a row: results are told to the pipeline's `disabled` reporters alone."""
+    dependencies_max: int | None = None
+    """A change that needs more is not let in."""
+    changes_max: int | None = None
+    """Changes in the pipeline, those included that are there for the sake of others."""
+    waiters: Mapping[str, tuple[Waiter, ...]] = field(default_factory=dict)
+    """Semaphore -> who waits for a place, in this pipeline and in others; each goes before those with later tickets."""
+    closings: tuple[Closing, ...] = ()
+    """What people closed."""
+    beside: Beside = field(default_factory=Beside)
+    """The other pipelines of the tenant, and what this one has forgotten."""
+
+    @property
+    def dependent(self) -> bool:
+        return self.pipeline.manager == "dependent"
