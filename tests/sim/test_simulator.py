@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from headgate.gate import absorb, decide, landing, people, readiness
 from headgate.gate.actions import Resume
+from headgate.gate.leave import leave
 from headgate.gate.model import BuildSet
 from headgate.recipes.backlog import Backlog
 from headgate.recipes.mirror import Mirror
@@ -33,6 +34,11 @@ CHUNK = 50
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_the_gate_survives_whatever_happens_at_any_request(first: int) -> None:
     assert simulate(range(first, min(first + CHUNK, SEEDS))) > 0, "a chunk without a single death tests nothing"
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS // 10, CHUNK))
+def test_changes_that_need_each_other_land_all_or_not_at_all(first: int) -> None:
+    assert simulate(range(first, first + CHUNK), circular=True) > 0, "nobody died"
 
 
 def test_an_idle_system_asks_the_store_nothing() -> None:
@@ -267,6 +273,32 @@ def what_runs_after_a_landing_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(pipeline, "load", forgetful)
 
 
+def a_part_is_taken_for_the_whole(patch: pytest.MonkeyPatch) -> None:
+    """Once the first repository has it, nobody asks for the others."""
+    real = landing.landed
+
+    def whole(queue: Any, item: Any, answer: Any, world: Any, asked: Any) -> Any:
+        if answer.ok:
+            return leave(queue, item, "SUCCESS", world, asked, told=False)
+        return real(queue, item, answer, world, asked)
+
+    patch.setattr(absorb, "landed", whole)
+
+
+def who_goes_on_forgets_what_has_landed(patch: pytest.MonkeyPatch) -> None:
+    real = pipeline.load
+
+    def forgetful(*places: Any) -> Any:
+        loaded = real(*places)
+        queues = tuple(
+            replace(queue, items=tuple(replace(item, landed=()) for item in queue.items))
+            for queue in loaded.state.queues
+        )
+        return loaded._replace(state=replace(loaded.state, queues=queues))
+
+    patch.setattr(pipeline, "load", forgetful)
+
+
 MUTANTS: tuple[Mutant, ...] = (
     what_runs_after_a_landing_is_forgotten,
     what_a_cut_turn_left_is_not_cancelled,
@@ -315,6 +347,21 @@ AMONG = {
     a_push_is_followed_only_by_the_tenant_that_reads_it: range(342, 700, 2 * CHECKED_EVERY),
 }
 """Seeds of worlds that have what it takes, where most have not."""
+
+
+OF_CIRCLES: dict[Mutant, range] = {
+    a_part_is_taken_for_the_whole: range(100),
+    who_goes_on_forgets_what_has_landed: range(600),
+}
+"""Mutants of worlds where changes need each other, and their seeds."""
+
+
+@pytest.mark.parametrize("mutant", OF_CIRCLES, ids=lambda mutant: mutant.__name__)
+def test_the_simulator_finds_in_circles(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare()
+    mutant(monkeypatch)
+    with pytest.raises((AssertionError, TimeoutError)):
+        simulate(OF_CIRCLES[mutant], circular=True)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)

@@ -220,7 +220,8 @@ class SimRunner:
     async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome:
         """`serves` pauses, and the jobs after it need it until they have ended."""
         harm = self.world.harms.get(spec.change.commit)
-        served = spec.job.name not in self.world.served or spec.buildset in self.world.serving
+        server = f"{spec.buildset} {spec.change.commit}"
+        served = spec.job.name not in self.world.served or server in self.world.serving
         if spec.semaphores:
             async with contact.holding(tuple(spec.semaphores), cancel, HOLDING_MAX_S) as held:
                 if held:
@@ -239,14 +240,14 @@ class SimRunner:
         if any(bad <= present for bad in self.world.conflicting):
             self.world.failed[spec.build] = present - {spec.change.commit}
             return BuildOutcome(build=spec.build, result="FAILURE")
-        if not served or (spec.job.name in self.world.served and spec.buildset not in self.world.serving):
+        if not served or (spec.job.name in self.world.served and server not in self.world.serving):
             return BuildOutcome(build=spec.build, result="FAILURE", error=UNSERVED)
         if spec.job.name == "serves":
-            self.world.serving.add(spec.buildset)
+            self.world.serving.add(server)
             try:
                 await unless(cancel, contact.pause({"zuul": {"pause": True}, **self.world.returned}))
             finally:
-                self.world.serving.discard(spec.buildset)
+                self.world.serving.discard(server)
         if cancel.is_set():
             return BuildOutcome(build=spec.build, result="CANCELED")
         self.world.passing.set()

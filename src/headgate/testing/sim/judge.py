@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from headgate.gate.change import Standing
+from headgate.gate.change import Change, Standing
 from headgate.map.check import check
 from headgate.map.places import Map, semaphore_of
 from headgate.map.records import Finished, HandAction
@@ -129,7 +129,7 @@ class Judge(Through):
         return self._endless(s for s in self._world.open.values() if s.change.project != EVIL)
 
     def _endless(self, standings: Iterable[Standing]) -> list[str]:
-        ends = {(f.pipeline, f.change.key, f.change.commit) for f in self._notes.finished.values()}
+        ends = {(f.pipeline, c.key, c.commit) for f in self._notes.finished.values() for c in _changes(f)}
         among = list(standings)
         wanted = [("check", standing) for standing in among if self._is_checked(standing)]
         wanted += [("gate", standing) for standing in among if self._is_ready(standing)]
@@ -142,9 +142,15 @@ class Judge(Through):
 
     def _is_ready(self, standing: Standing) -> bool:
         """Nobody waits for an approval, of this change or of one it needs."""
-        if not self._world.is_approved(standing):
-            return False
-        return all(self._is_ready(self._world.open[key]) for key in standing.change.needs if key in self._world.open)
+        needed, left = {standing.change.key}, [standing]
+        while left:
+            one = left.pop()
+            if not self._world.is_approved(one):
+                return False
+            fresh = [key for key in one.change.needs if key in self._world.open and key not in needed]
+            needed.update(fresh)
+            left += (self._world.open[key] for key in fresh)
+        return True
 
     def _waiting(self) -> list[str]:
         map = self._map
@@ -158,13 +164,13 @@ class Judge(Through):
         landed = [change.key for change in self._world.landed]
         if len(set(landed)) < len(landed):
             raise Broken(f"landed twice: {landed}")
+        parts = self._parts()
         epilogues = [f for f in self._notes.told("gate") if f.item in self._epilogues]
-        after = [f.change.key for f in epilogues if {build.result for build in f.builds} - {"CANCELED"}]
-        if self._world.told and sorted(after) != sorted(landed):
+        after = [c.key for f in epilogues if {b.result for b in f.builds} - {"CANCELED"} for c in _changes(f)]
+        if self._world.told and sorted(after) != sorted(key for key in landed if key not in parts):
             raise Broken(f"landed {sorted(landed)}, but the jobs after that ran for {sorted(after)}")
-        told = {
-            f.change.key: f for f in self._notes.told("gate") if f.result == "SUCCESS" and f.item not in self._epilogues
-        }
+        good = [f for f in self._notes.told("gate") if f.result == "SUCCESS" and f.item not in self._epilogues]
+        told = parts | {change.key: f for f in good for change in _changes(f)}
         if set(told) != set(landed):
             raise Broken(f"landed {sorted(landed)} but told {sorted(told)}")
         reasonless = [f.change.key for f in self._notes.finished.values() if f.result != "SUCCESS" and not f.message]
@@ -184,6 +190,19 @@ class Judge(Through):
         if findings.unknown or findings.undecodable:
             raise Broken(f"off the map: {findings.unknown} {findings.undecodable}")
 
+    def _parts(self) -> dict[str, Finished]:
+        """What has landed without what goes together with it: key -> where people are told so.  Raises Broken when
+        nobody is told, or when nothing had kept the rest from landing."""
+        alarms = [f for f in self._notes.told("gate") if "ALARM" in f.message]
+        for key, commit in self._world.owed.items():
+            told = any(f"- {key} has not landed." in f.message for f in alarms)
+            now = self._world.open.get(key)
+            could = now is not None and now.is_approved and now.change.commit == commit and not self._world.foreign
+            if not told or could:
+                raise Broken(f"{key} has not landed, but what goes together with it has; told: {told}, could: {could}")
+        found = {c.key: f for f in alarms for c in _changes(f) if f"- {c.key} has landed as" in f.message}
+        return found
+
     def _no_fault_of_others(self, finished: Finished, landed: set[str]) -> None:
         if finished.result != "FAILURE" or finished.change.needs or UNAPPROVED.search(finished.message):
             return
@@ -191,3 +210,7 @@ class Judge(Through):
         beneath = {key for commit, key in self._world.proposed.items() if commit in on} - {finished.change.key}
         if not beneath <= landed:
             raise Broken(f"{finished.change.key} was rejected for {sorted(beneath - landed)}")
+
+
+def _changes(finished: Finished) -> tuple[Change, ...]:
+    return (finished.change, *finished.others)

@@ -99,6 +99,7 @@ TOLD = """
     post: {jobs: [together]}
 """
 """A job that runs once a change has landed, and a pipeline for what was pushed or landed."""
+CIRCLES = "- queue: {name: shared, allow-circular-dependencies: true}\n"
 TOLD_EVERY = 3
 """Of so many seeds, the second has it."""
 WIDE, WIDER = 5, 17
@@ -135,6 +136,8 @@ class Kind(NamedTuple):
     """How many more pipelines there are."""
     several: bool = False
     """Whether two people must approve, neither of whom proposed it."""
+    circular: bool = False
+    """Whether changes may need each other, and people make them."""
 
     @classmethod
     def of(cls, seed: int) -> Kind:
@@ -149,6 +152,10 @@ class Kind(NamedTuple):
     def hostile_of(cls, seed: int) -> Kind:
         """Always with a check pipeline: a proposer reaches no other."""
         return cls.of(seed)._replace(check="t" if seed % 2 else "u", hostile=True, told=False, wide=0, several=False)
+
+    @classmethod
+    def circular_of(cls, seed: int) -> Kind:
+        return cls.of(seed)._replace(circular=True, wide=0, several=False)
 
     @property
     def shares_semaphores(self) -> bool:
@@ -179,12 +186,13 @@ class Kind(NamedTuple):
                 config = config.replace(", semaphore: one}", "}")
         return World(
             chance,
-            config + CHECK * (self.check == "t") + TOLD * self.told + more(self.wide),
+            config + CIRCLES * self.circular + CHECK * (self.check == "t") + TOLD * self.told + more(self.wide),
             JOBS + CHECK if self.check == "u" else "",
             gating=("unit", "together") if self.together else ("unit",),
             pipelines=self._pipelines,
             told=self.told,
             several=self.several,
+            circular=self.circular,
             served=("together",) if self.served else (),
             returned={"much": "x" * (EVENT_DATA_MAX_BYTES + 1)} if self.served else {},
         )

@@ -95,6 +95,8 @@ class Simulation:
     """With somebody who means harm; see `intruder`."""
     flood: int = 0
     """Hostile changes proposed before anything else."""
+    circular: bool = False
+    """With changes that need each other."""
     harmless: bool = False
     """A hostile world in which nobody does any harm: what others are compared with."""
     served_s: float = 0.0
@@ -107,7 +109,8 @@ class Simulation:
 
     @property
     def kind(self) -> Kind:
-        return Kind.hostile_of(self.seed) if self.hostile else Kind.of(self.seed)
+        of = Kind.hostile_of if self.hostile else Kind.circular_of if self.circular else Kind.of
+        return of(self.seed)
 
     def run(self) -> World:
         """Raises Broken, naming the seed."""
@@ -204,14 +207,16 @@ def _unless_dead(loop: asyncio.AbstractEventLoop, failed: dict[str, Any]) -> Non
 def _left(kind: Kind) -> Tree:
     """What is in the store after a gate of this kind began, had nothing to do, and stopped."""
     store = MemoryBackend()
-    simulations = (Simulation(seed, calm=True, quiet=True, hostile=kind.hostile) for seed in count())
+    simulations = (
+        Simulation(seed, calm=True, quiet=True, hostile=kind.hostile, circular=kind.circular) for seed in count()
+    )
     next(simulation for simulation in simulations if simulation.kind == kind).run_on(store)
     return store.tree
 
 
 def prepare() -> None:
     """Makes what worlds begin with: for whoever breaks something afterwards, and the next may not find it broken."""
-    for kind in {of(seed) for of in (Kind.of, Kind.hostile_of) for seed in range(KINDS_WITHIN)}:
+    for kind in {of(seed) for of in (Kind.of, Kind.hostile_of, Kind.circular_of) for seed in range(KINDS_WITHIN)}:
         _left(kind)
 
 
@@ -299,12 +304,12 @@ class _Processes:
         await run_until(stop, context.mirror.run(), *works)
 
 
-def simulate(seeds: Iterable[int], *, hostile: bool = False) -> int:
+def simulate(seeds: Iterable[int], *, hostile: bool = False, circular: bool = False) -> int:
     """Runs them all; how many deaths there were.  Raises Broken."""
-    return sum(tidily(partial(_deaths, seed, hostile=hostile) for seed in seeds))
+    return sum(tidily(partial(_deaths, seed, hostile=hostile, circular=circular) for seed in seeds))
 
 
-def _deaths(seed: int, *, hostile: bool) -> int:
-    simulation = Simulation(seed, hostile=hostile)
+def _deaths(seed: int, *, hostile: bool, circular: bool) -> int:
+    simulation = Simulation(seed, hostile=hostile, circular=circular)
     simulation.run()
     return simulation.deaths

@@ -34,7 +34,7 @@ class Story:
     _commits: int = 0
 
     async def run(self) -> None:
-        most = OFTEN_MAX if self._maybe(OFTEN) else CHANGES_MAX
+        most = OFTEN_MAX + self.world.circular if self._maybe(OFTEN) else CHANGES_MAX
         for number in range(self.chance.randrange(1, most + 1)):
             self._propose(number)
             await asyncio.sleep(self.chance.random() * PAUSE_MAX_S)
@@ -54,6 +54,20 @@ class Story:
             "sim", project, BRANCH, f"t{number}", ref=f"refs/for/{BRANCH}/t{number}", files=("x",), needs=needs
         )
         self.world.propose(self._patchset(change), approved=self._maybe(0.8))
+        if self.world.circular and self._maybe(0.6):
+            self._close_a_circle(change.key)
+
+    def _close_a_circle(self, key: str) -> None:
+        """Two open changes come to need each other, by newer patchsets of both."""
+        others = [other for other in self._open() if other != key]
+        if not others:
+            return
+        other = self.chance.choice(others)
+        for one, needed in ((key, other), (other, key)):
+            change = self.world.open[one].change
+            needs = tuple(dict.fromkeys((*change.needs, needed)))
+            fresh = self._patchset(replace(change, needs=needs, files=("x",)))
+            self.world.propose(fresh, approved=self._maybe(0.85))
 
     def _patchset(self, change: Change) -> Change:
         """A commit, and its luck."""

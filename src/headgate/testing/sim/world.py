@@ -92,6 +92,8 @@ class World:
     """Set whenever a build passes."""
     several: bool = False
     """Whether two people must approve, neither of whom proposed it, and nobody may object."""
+    circular: bool = False
+    """Whether people make changes that need each other."""
     told: bool = False
     """Whether a job runs for each change once it has landed."""
     served: tuple[str, ...] = ()
@@ -99,7 +101,7 @@ class World:
     returned: dict[str, str] = field(default_factory=dict)
     """By every job."""
     serving: set[str] = field(default_factory=set)
-    """Buildsets whose paused build is there."""
+    """Buildset and commit of those whose paused build is there."""
     failed: dict[str, set[str]] = field(default_factory=dict)
     """Build that failed -> the other commits it was run on."""
     proposed: dict[str, str] = field(default_factory=dict)
@@ -182,16 +184,30 @@ class World:
     def land(self, work: LandRequest) -> None:
         """One step of a landing.  Raises Broken for what is not approved now or was not tested, for what lands before
         a change it needs, and for a configuration that is wrong."""
-        together = {part.change.key for part in (*work.parts, *work.later)}
+        rest = self._rest(work)
+        together = {*(part.change.key for part in work.parts), *rest}
         for part in work.parts:
             self._may_land(part.change, part.commit, work.state, together)
+        for key, commit in rest.items() if not work.rest else ():
+            if key not in self.open or self.open[key].approved != commit or self.open[key].change.commit != commit:
+                raise Broken(
+                    f"{sorted(together - rest.keys())} lands though {key}, which goes together with it, cannot"
+                )
         for part in work.parts:
             self.heads[part.change.project] = part.commit
             self.landed.append(part.change)
             self.landed_by[part.change.commit] = work.buildset
             self.owed.pop(part.change.key, None)
             self.withdraw(part.change.key)
-        self.owed |= {part.change.key: part.change.commit for part in work.later}
+        self.owed |= rest
+
+    def _rest(self, work: LandRequest) -> dict[str, str]:
+        """What was tested as one with what lands, and has not landed: key -> commit.  Taken from what was merged, not
+        from what the gate says of it."""
+        of = next(item.item for item in work.state.chain if item.commit == work.change.commit)
+        landed = {change.commit for change in (*self.landed, *(part.change for part in work.parts))}
+        commits = [item.commit for item in work.state.chain if item.item == of and item.commit not in landed]
+        return {self.proposed[commit]: commit for commit in commits}
 
     def _may_land(self, change: Change, head: str, state: RepoState, together: set[str]) -> None:
         standing = self.open[change.key]

@@ -1,0 +1,67 @@
+"""Changes of two repositories that need each other: real pushes, a server that refuses, a gate that is killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headgate.testing.repositories import run_git
+from tests.integration.conftest import PIPELINES
+
+from .headgate import Headgate, wait_for
+from .test_readiness import API, note
+
+LIB = "code/lib"
+QUEUE = "- queue: {name: integrated, allow-circular-dependencies: true}\n"
+SEES_BOTH = """#!/bin/sh
+test -e "$ZUUL_SRC_ROOT/git.example/code/api/api" && test -e "$ZUUL_SRC_ROOT/git.example/code/lib/lib"
+"""
+
+
+def allowed(headgate: Headgate) -> None:
+    """From now on, and every job wants both changes."""
+    repositories = headgate.repositories
+    repositories.write("config", {"zuul.yaml": PIPELINES + QUEUE, "jobs/unit": SEES_BOTH})
+    run_git("commit", "-q", "-m", "Allow circles", at=repositories.work("config"))
+    run_git("push", "-q", "origin", "HEAD:refs/heads/master", at=repositories.work("config"))
+
+
+def refusing_the_second(headgate: Headgate) -> Path:
+    """Neither branch moves once the other has, as long as the file is there."""
+    hub, block = headgate.repositories.hub, headgate.root / "block"
+    block.touch()
+    for name, other in ((API, LIB), (LIB, API)):
+        head, hook = headgate.repositories.head(other), hub / name / "hooks" / "update"
+        hook.write_text(
+            f'#!/bin/sh\ntest "$1" != refs/heads/master -o ! -e {block} && exit 0\n'
+            f'test "$(cat {hub / other}/refs/heads/master)" = {head} || {{ echo "not today" >&2; exit 1; }}\n'
+        )
+        hook.chmod(0o755)
+    return block
+
+
+def test_what_goes_together_lands_although_a_server_refuses_and_the_gate_is_killed(headgate: Headgate) -> None:
+    repositories = headgate.repositories
+    allowed(headgate)
+    api = repositories.propose(API, "one", {"api": "x\n"}, message="one\n\nDepends-On: code/lib/master/two")
+    lib = repositories.propose(LIB, "two", {"lib": "x\n"}, message="two\n\nDepends-On: code/api/master/one")
+    told = {API: lambda: repositories.note(API, api), LIB: lambda: repositories.note(LIB, lib)}
+    wait_for("they are tested together", lambda: all("SUCCESS" in note() for note in told.values()))
+    block = refusing_the_second(headgate)
+    repositories.approve(API, "one")
+    note(headgate, api, "git.example/code/lib/master/two is not approved; this change will be enqueued once it is")
+    repositories.approve(LIB, "two")
+    wait_for("one has landed", lambda: any("Landed on master" in note() for note in told.values()))
+    wait_for("the other is refused", lambda: "not today" in headgate.log.read_text())
+    first, second = (API, LIB) if "Landed on master" in told[API]() else (LIB, API)
+    assert "which lands after it." in told[first]() and "Landed on master" not in told[second]()
+    (item,) = headgate.items("gate")
+    assert {ref["project_canonical"] for ref in item["refs"]} == {"git.example/code/api", "git.example/code/lib"}
+    headgate.kill()
+    block.unlink()
+    headgate.start()
+    wait_for("the other lands", lambda: "Landed on master" in told[second]())
+    assert f"git.example/{first}/master" in told[second]() and "which has landed as" in told[second]()
+    wait_for("the first is told", lambda: "which has landed as" in told[first]())
+    assert "Landed on master" in told[first]() and "ALARM" not in told[first]()
+    assert repositories.show(API, "api") == repositories.show(LIB, "lib") == "x"
+    wait_for("nothing is left", lambda: headgate.items("gate") == [])
