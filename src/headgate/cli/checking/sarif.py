@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from headgate import __version__
 from headgate.cli.checking.looking import Told
@@ -54,7 +55,7 @@ def _fingerprint(error: ConfigError) -> str:
 def _location(told: Told, error: ConfigError) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if error.path:
-        found["artifactLocation"] = {"uri": error.path}
+        found["artifactLocation"] = {"uri": quote(error.path)}
         if error.line:
             extent = told.extent(error)
             found["region"] = {

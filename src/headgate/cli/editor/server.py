@@ -114,9 +114,11 @@ class Editor:
         return [_location(one) for one in found]
 
     def _place(self, params: types.HoverParams | types.DefinitionParams) -> tuple[Path | None, int, int]:
-        """Line and column from 1, in characters."""
+        """Line and column from 1, in characters, of what is on the screen, whether or not it has been judged."""
         path = _path(params.text_document.uri)
         lines = self._lines(path) if path is not None else []
+        if path is not None and params.text_document.uri in self.server.workspace.text_documents:
+            self._desk.write(path, "".join(lines))
         at = self._codec.position_from_client_units(lines, params.position)
         return path, at.line + 1, at.character + 1
 

@@ -135,6 +135,10 @@ def test_an_editor_is_served(offline):
         at = {"textDocument": {"uri": uri}, "position": {"line": 1, "character": 46}}
         (place,) = client.ask("textDocument/definition", **at)
         assert place["uri"].endswith("/hub/ops/zuul.yaml")
+        moved = {"textDocument": {"uri": uri, "version": 3}, "contentChanges": [{"text": f"# more\n{APP}"}]}
+        client.tell("textDocument/didChange", **moved)
+        at["position"]["line"] += 1
+        assert client.ask("textDocument/definition", **at) == [place], "what is on the screen, judged or not"
         client.ask("shutdown")
 
 

@@ -214,6 +214,15 @@ def test_sarif_has_the_places_that_a_viewer_needs(offline):
     assert again["partialFingerprints"] == before
 
 
+def test_a_path_in_sarif_is_a_reference_of_a_uri(offline):
+    made = offline(app="")
+    made.write("hub/app", {"zuul.yaml": ""}).joinpath("zuul.yaml").unlink()
+    made.write("hub/app", {"zuul.d/a b#1%.yaml": MISSING})
+    (result,) = json.loads(made.run("check", "--sarif").stdout)["runs"][0]["results"]
+    place = result["locations"][0]["physicalLocation"]["artifactLocation"]
+    assert place == {"uri": "zuul.d/a%20b%231%25.yaml"}
+
+
 def test_the_tenant_file_has_columns_too(offline):
     made = offline(tenants="- tenant:\n    name: acme\n    sauce: {}\n")
     (error,) = made.json("check")[""]["errors"]
