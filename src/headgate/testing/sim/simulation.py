@@ -154,7 +154,7 @@ class Simulation:
         stories = [self._honest(world, chance, judge)]
         if self.seed % DOUBTED_EVERY == DOUBTED_EVERY - 2:
             stories.append(Doubter(world, random.Random(f"doubts {self.seed}")).run())
-        if self.seed % CLOSED_EVERY == CLOSED_EVERY - 1:
+        if self.seed % CLOSED_EVERY == CLOSED_EVERY - 1 and not self.hostile:
             stories.append(self._kept(world, judge))
         if self.hostile and not self.harmless:
             stories.append(Intruder(world, random.Random(f"harm {self.seed}"), self.flood).run())
