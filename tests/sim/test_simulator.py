@@ -19,12 +19,12 @@ from headgate.recipes.backlog import Backlog
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Requests
 from headgate.services import merger
-from headgate.services.scheduler import pipeline, turn
+from headgate.services.scheduler import pipeline, refs, turn
 from headgate.services.scheduler.semaphores import Semaphores
 from headgate.services.scheduler.tenant import TenantRunner
 from headgate.store.store import Store
 from headgate.store.types import Snapshot, Unavailable
-from headgate.testing.sim.kinds import CHECKED_EVERY, SERVED_EVERY, SEVERAL_EVERY, TOLD_EVERY
+from headgate.testing.sim.kinds import CHECKED_EVERY, SERVED_EVERY, SEVERAL_EVERY, TAGGED_EVERY, TOLD_EVERY
 from headgate.testing.sim.simulation import CLOSED_EVERY, CUT_EVERY, DOUBTED_EVERY, Simulation, prepare, simulate
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "1000"))
@@ -197,6 +197,16 @@ def nobody_sweeps(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("headgate.services.scheduler.sweeping.INTERVAL_S", 1e6)
 
 
+def what_is_told_of_refs_is_not_kept(patch: pytest.MonkeyPatch) -> None:
+    """Who leads the connection next tells it again."""
+    real = refs.Refs.pieces
+
+    def forgetful(self: refs.Refs, *rest: Any) -> Any:
+        return (turn.Piece(piece.ops[1:]) for piece in real(self, *rest))
+
+    patch.setattr(refs.Refs, "pieces", forgetful)
+
+
 def semaphores_are_written_blindly(patch: pytest.MonkeyPatch) -> None:
     real = Semaphores.holding
 
@@ -325,6 +335,7 @@ MUTANTS: tuple[Mutant, ...] = (
     cancelled_builds_go_on,
     nobody_sweeps,
     semaphores_are_written_blindly,
+    what_is_told_of_refs_is_not_kept,
     unknown_outcomes_are_repeated,
     a_push_is_followed_only_by_the_tenant_that_reads_it,
 )
@@ -334,17 +345,18 @@ AMONG = {
     one_person_is_two: range(6, 200, SEVERAL_EVERY),
     who_proposed_it_approves: range(6, 200, SEVERAL_EVERY),
     a_closed_gate_lands: range(5, 400, CLOSED_EVERY),
-    what_is_asked_to_land_is_pushed_though_the_gate_is_closed_meanwhile: range(5, 1300, CLOSED_EVERY),
+    what_is_asked_to_land_is_pushed_though_the_gate_is_closed_meanwhile: range(3605, 12_000, CLOSED_EVERY),
     the_server_does_not_hold_the_approval: range(602, 1000, SEVERAL_EVERY),
     an_approval_is_asked_for_once: range(2, 200, DOUBTED_EVERY),
     what_is_needed_is_not_asked_for_again: range(2, 800, DOUBTED_EVERY),
-    what_a_cut_turn_left_is_not_cancelled: range(501, 760, CUT_EVERY),
+    what_a_cut_turn_left_is_not_cancelled: range(97, 520, CUT_EVERY),
     builds_are_told_to_go_on_in_another_commit: range(3105, 3400, CUT_EVERY * SERVED_EVERY),
     semaphores_are_written_blindly: range(450, 510, CHECKED_EVERY),
-    what_ran_beside_a_lost_build_goes_on: range(250, 600, SERVED_EVERY),
-    a_lost_pause_is_forgotten: range(250, 600, SERVED_EVERY),
+    what_is_told_of_refs_is_not_kept: range(4, 800, TAGGED_EVERY),
+    what_ran_beside_a_lost_build_goes_on: range(45, 150, SERVED_EVERY),
+    a_lost_pause_is_forgotten: range(0, 150, SERVED_EVERY),
     what_runs_after_a_landing_is_forgotten: range(1, 300, TOLD_EVERY),
-    a_push_is_followed_only_by_the_tenant_that_reads_it: range(342, 700, 2 * CHECKED_EVERY),
+    a_push_is_followed_only_by_the_tenant_that_reads_it: range(138, 850, 2 * CHECKED_EVERY),
 }
 """Seeds of worlds that have what it takes, where most have not."""
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import click
@@ -74,6 +75,86 @@ def dequeue(
     body = {"pipeline": pipeline, "change": change, "reason": reason}
     at.post(f"{at.of(tenant)}/project/{quote(project)}/dequeue", body)
     click.echo(f"{change} of {project} was taken out of {pipeline}.")
+
+
+@click.command("enqueue-ref")
+@_config
+@_url
+@_tenant
+@_pipeline
+@_project
+@click.option("--oldrev", default="", help="The commit that the ref named before.")
+@click.option("--newrev", default="", help="The commit that it names; by default the one that was last seen.")
+@click.option(
+    "--parameter", "parameters", multiple=True, metavar="NAME=VALUE", help="For pipelines with parameters; repeatable."
+)
+@_reason
+@_unapproved
+@click.argument("ref")
+def enqueue_ref(
+    config: str | None,
+    url: str | None,
+    tenant: str | None,
+    pipeline: str,
+    project: str,
+    oldrev: str,
+    newrev: str,
+    parameters: tuple[str, ...],
+    reason: str,
+    unapproved: bool,
+    ref: str,
+) -> None:
+    """Put REF (refs/tags/v1, refs/heads/master) into a pipeline, as if it had been pushed.
+
+    A VALUE is text, or JSON where the parameter is no text: true, or ["a", "b"]."""
+    at = pages(config, url)
+    said = {"oldrev": oldrev, "newrev": newrev, "parameters": dict(map(_parameter, parameters))}
+    body = {
+        "pipeline": pipeline,
+        "ref": ref,
+        "reason": reason,
+        **{name: value for name, value in said.items() if value},
+    }
+    at.post(f"{at.of(tenant)}/project/{quote(project)}/enqueue", body | ({"unapproved": True} if unapproved else {}))
+    click.echo(f"{ref} of {project} is in {pipeline}.")
+
+
+def _parameter(said: str) -> tuple[str, Any]:
+    name, equals, value = said.partition("=")
+    if not equals:
+        raise UserError(f"--parameter {said}: say NAME=VALUE")
+    if value in ("true", "false") or value.startswith("["):
+        try:
+            return name, json.loads(value)
+        except ValueError:
+            return name, value
+    return name, value
+
+
+@click.command("dequeue-ref")
+@_config
+@_url
+@_tenant
+@_pipeline
+@_project
+@click.option("--newrev", default="", help="Only the update to this commit.")
+@_reason
+@click.argument("ref")
+def dequeue_ref(
+    config: str | None,
+    url: str | None,
+    tenant: str | None,
+    pipeline: str,
+    project: str,
+    newrev: str,
+    reason: str,
+    ref: str,
+) -> None:
+    """Take REF (refs/tags/v1, refs/heads/master) out of a pipeline; its builds are cancelled."""
+    at = pages(config, url)
+    body = {"pipeline": pipeline, "ref": ref, "reason": reason, **({"newrev": newrev} if newrev else {})}
+    at.post(f"{at.of(tenant)}/project/{quote(project)}/dequeue", body)
+    click.echo(f"{ref} of {project} was taken out of {pipeline}.")
 
 
 @click.command()

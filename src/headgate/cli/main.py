@@ -31,6 +31,8 @@ COMMANDS = {
     "enqueue": ("headgate.cli.control:enqueue", "Put a change into a pipeline."),
     "dequeue": ("headgate.cli.control:dequeue", "Take a change out of a pipeline."),
     "cancel": ("headgate.cli.control:cancel", "Stop one build."),
+    "enqueue-ref": ("headgate.cli.control:enqueue_ref", "Put a branch, tag or other ref into a pipeline."),
+    "dequeue-ref": ("headgate.cli.control:dequeue_ref", "Take a ref out of a pipeline."),
     "promote": ("headgate.cli.control:promote", "Move changes to the head of their queue."),
     "close": ("headgate.cli.orders:close", "Let nothing land from a pipeline until it is opened."),
     "open": ("headgate.cli.orders:open_again", "Let changes land from a pipeline again."),

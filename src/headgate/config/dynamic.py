@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -41,6 +42,10 @@ class Asked(msgspec.Struct, frozen=True):
     """Of the whole chain; nothing: it proposes no configuration."""
     ahead: Texts = {}
     """Of the chain without the change itself."""
+    containing: tuple[str, ...] = ()
+    """Branches that contain the commit of a tag."""
+    parameters: dict[str, Any] = {}
+    """That somebody gave who put it into the pipeline by hand."""
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -107,7 +112,8 @@ class Layouts:
             layout, errors = self.proposed(asked.texts, (asked.project, asked.branch), asked.ahead)
             errors = tuple(error for error in errors if error.name != NO_EFFECT)
             without = self.layout(asked.ahead)
-        graph = layout.freeze(asked.pipeline, asked.project, asked.branch, asked.ref, asked.files, without)
+        of, more = (asked.pipeline, asked.project, asked.branch, asked.ref, asked.files), asked.parameters
+        graph = layout.freeze(*of, without, containing=asked.containing, parameters=more)
         return Judgement(errors, graph)
 
     def fresh(self, texts: Texts) -> list[tuple[str, str]]:

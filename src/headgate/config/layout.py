@@ -113,9 +113,10 @@ class Layout:
         return named and self.source(stanza.source.project).configures(project)
 
     def takes_part(self, pipeline: str, project: str, branch: str, ref: str = "") -> bool:
-        """Also when that cannot be told: whoever is let in hears of it when it is frozen."""
+        """Also when that cannot be told, as of a tag: whoever is let in hears of it when it is frozen."""
+        target = Target(branch, ref, anywhere=not branch and ref.startswith("refs/tags/"))
         try:
-            return bool(sections(self, pipeline, project, Target(branch, ref)))
+            return bool(sections(self, pipeline, project, target))
         except Undecided:
             return True
 

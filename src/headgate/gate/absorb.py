@@ -18,6 +18,7 @@ from headgate.gate.leave import commit_of, leave
 from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State, with_item, with_queue
 from headgate.gate.needs import needed_by, needs
 from headgate.gate.readiness import guarded, unfit
+from headgate.gate.refs import takes_part
 from headgate.gate.report import knows
 from headgate.gate.returned.shape import checked
 from headgate.gate.ripples import rippled
@@ -49,10 +50,11 @@ def absorb(state: State, event: TriggerEvent | Answer | Managed, world: World, a
             return triggered(state, event, world, asked)
         case MergeAnswer() | LandAnswer() | BuildEnded() | BuildPaused() | BuildFailing():
             return answered(state, event, world, asked)
-        case Enqueue(change=change, id=id, unapproved=unapproved):
-            return enqueue(state, change, id, world, asked, exempt=unapproved or not guarded(world.pipeline))
-        case Dequeue(key=key, why=why):
-            return dequeued(state, key, world, asked, why)
+        case Enqueue(change=change, id=id, unapproved=unapproved, by_hand=by_hand):
+            exempt = unapproved or not guarded(world.pipeline)
+            return enqueue(state, change, id, world, asked, exempt=exempt, by_hand=by_hand)
+        case Dequeue(key=key, why=why, commit=commit):
+            return dequeued(state, key, world, asked, why, commit)
         case CancelBuild():
             return stopped(state, event, world, asked)
         case Promote(keys=keys):
@@ -134,14 +136,21 @@ def _without_old_patchset(
 
 
 def dequeued(
-    state: State, key: str, world: World, asked: list[Action], why: str = "", *, withdrawn: bool = False
+    state: State,
+    key: str,
+    world: World,
+    asked: list[Action],
+    why: str = "",
+    commit: str = "",
+    *,
+    withdrawn: bool = False,
 ) -> State:
-    """Without the live items of this change, in whichever patchset; builds under way are cancelled.  What is being
-    landed stays: the answer to that decides.  `why`: what people are told, whether or not they know of it.
-    `withdrawn`: people of what was to land together with it do not know."""
+    """Without the live items of this change, in whichever patchset unless `commit` says which; builds under way are
+    cancelled.  What is being landed stays: the answer to that decides.  `why`: what people are told, whether or not
+    they know of it.  `withdrawn`: people of what was to land together with it do not know."""
     for _, item in list(state.items()):
-        landing = item.buildset is not None and item.buildset.landing
-        if item.live and item.of(key) is not None and not landing:
+        landing, own = item.buildset is not None and item.buildset.landing, item.of(key)
+        if item.live and own is not None and commit in ("", own.commit) and not landing:
             queue = next(queue for queue in state.queues if item in queue.items)
             if withdrawn and (item.others or item.landed):
                 item = replace(item, trouble=f"{key}, which goes together with it, was withdrawn")
@@ -213,19 +222,20 @@ def unmoved(work: Managed, before: State, after: State, world: World) -> str:
     """Why what was asked by hand changed nothing, `after` being right after it was absorbed; empty when it did."""
     match work:
         case Enqueue(change=change):
-            if before.find(change.key) is not None:
+            commit = "" if change.is_change else change.commit
+            if _has(before, change.key, commit):
                 return f"{change.key} is in the pipeline already"
-            if after.find(change.key) is not None:
+            if _has(after, change.key, commit):
                 return ""
             if guarded(world.pipeline) and not work.unapproved and (why := unfit(change, world)):
                 return _why_not(why, world)
-            if not world.layouts.landed.takes_part(world.pipeline.name, change.project, change.branch):
-                return f"{change.project} has no jobs in {world.pipeline.name} for {change.branch}"
+            if not takes_part(change, world):
+                return f"{change.project} has no jobs in {world.pipeline.name} for {change.branch or change.ref}"
             return f"{change.key} cannot be tested; its report says why"
-        case Dequeue(key=key):
-            if before.find(key) is None:
+        case Dequeue(key=key, commit=commit):
+            if not _has(before, key, commit):
                 return f"{key} is not in the pipeline"
-            return "" if after.find(key) is None else f"{key} is landing already"
+            return f"{key} is landing already" if _has(after, key, commit) else ""
         case CancelBuild(build=build):
             return "" if running(before, build) is not None else f"the build {build} is not running"
         case Promote(keys=keys):
@@ -239,6 +249,11 @@ def unmoved(work: Managed, before: State, after: State, world: World) -> str:
             return ""
         case _:
             assert_never(work)
+
+
+def _has(state: State, key: str, commit: str = "") -> bool:
+    """Is the change or ref with this key here; where `commit` says so, as that?"""
+    return any(i.live and i.change.key == key and commit in ("", i.change.commit) for _, i in state.items())
 
 
 def _kept_back(work: Promote, key: str, state: State, world: World) -> str:
@@ -260,11 +275,9 @@ def _why_not(why: str, world: World) -> str:
 def reconfigured(state: State, world: World, asked: list[Action]) -> State:
     """Items whose project takes no part any more leave; those not yet tested are frozen by the new layout; windows
     follow it."""
-    layout = world.layouts.landed
     for queue in state.queues:
         for item in queue.items:
-            name = world.pipeline.name
-            out = [one for one in item.changes if not layout.takes_part(name, one.project, one.branch)]
+            out = [one for one in item.changes if not takes_part(one, world)]
             if item.live and _apart(item, out, world) and not any(_closes_itself(one, world) for one in out):
                 current = next(q for q in state.queues if q.id == queue.id)
                 state = with_queue(state, leave(current, item, "DEQUEUED", world, asked))

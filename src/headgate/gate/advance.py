@@ -108,8 +108,13 @@ def freeze(item: Item, base: Base, world: World, asked: list[Action]) -> Item:
 def _question(buildset: BuildSet, item: Item, change: Change, base: Base, world: World) -> Asked:
     """Of one of the changes of an item; each has an answer of its own."""
     name = buildset.id if change == item.change else derived(buildset.id, change.key)
-    texts = {"texts": buildset.proposed, "ahead": base.proposed} if buildset.proposed else {}
-    return Asked(name, world.pipeline.name, change.project, change.branch, change.ref, change.files, **texts)
+    found = Asked(name, world.pipeline.name, change.project, change.branch, change.ref, change.files)
+    if buildset.proposed:
+        found = replace(found, texts=buildset.proposed, ahead=base.proposed)
+    if change.is_change or buildset.state is None:
+        return found
+    given = item.by_hand.parameters if item.by_hand is not None else {}
+    return replace(found, containing=buildset.state.containing, parameters=given)
 
 
 def _of_it(change: Change, judged: Judgement, base: Base, world: World) -> tuple[ConfigError, ...]:
@@ -144,7 +149,7 @@ def _announce(item: Item, world: World, asked: list[Action]) -> Item:
         return item
     note = filled(world.pipeline.start_message, item, world)
     for change in item.changes:
-        if change.connection in told and change.is_change:
+        if change.connection in told:
             work = ReportRequest(change=change, pipeline=world.pipeline.name, note=note)
             asked.append(Report(item.named(change, "start"), work, world.pipeline.precedence))
     return replace(item, started=True)

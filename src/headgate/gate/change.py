@@ -7,6 +7,10 @@ from functools import cached_property
 
 import msgspec
 
+HEADS, TAGS = "refs/heads/", "refs/tags/"
+ZEROS = "0" * 40
+"""What a ref names that is not there."""
+
 
 class EventKind(StrEnum):
     """Trigger events a pipeline can name in its `trigger`."""
@@ -14,6 +18,7 @@ class EventKind(StrEnum):
     PROPOSED = "change-proposed"
     APPROVED = "change-approved"
     ABANDONED = "change-abandoned"
+    MERGED = "change-merged"
     REF_UPDATED = "ref-updated"
     PARENT_ENQUEUED = "parent-change-enqueued"
     """A change came into a pipeline: concerns those that need it."""
@@ -63,6 +68,16 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return f"{self.project}/{self.branch}/{self.topic}" if self.topic else f"{self.project}@{self.ref}"
 
     @property
+    def tag(self) -> str:
+        """Return the name of the tag that was updated; empty: it is no update of a tag."""
+        return "" if self.topic or not self.ref.startswith(TAGS) else self.ref.removeprefix(TAGS)
+
+    @property
+    def deletes(self) -> bool:
+        """Is it a ref that is gone?"""
+        return not self.topic and self.commit == ZEROS
+
+    @property
     def id(self) -> str:
         return f"{self.topic},{self.commit[:8]}" if self.topic else self.commit
 
@@ -95,6 +110,8 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
     vetoes: tuple[Word, ...] = ()
     proposers: tuple[str, ...] = ()
     """Who pushed this patchset, as far as the server tells."""
+    untold: bool = False
+    """The gate landed it, and the connection has not told yet that it is merged."""
 
     @property
     def is_approved(self) -> bool:
@@ -124,6 +141,9 @@ class Tell(msgspec.Struct, frozen=True):
 
 
 def whose(event: TriggerEvent) -> str:
-    """The project of a change, of whose events there may be a flood.  Of what happens to branches nobody: it may
-    concern all, and nothing that comes later may be before it."""
-    return event.change.project if event.change.is_change else ""
+    """Return whose the event is among those of which there may be a flood: a project's changes, or its tags and other
+    refs.  What happens to branches is nobody's: it may concern all, and nothing that comes later may be before it."""
+    change = event.change
+    if change.is_change:
+        return change.project
+    return "" if change.ref.startswith(HEADS) else f"{change.project}@"

@@ -16,8 +16,9 @@ from headgate.gate.leave import leave
 from headgate.gate.model import BuildSet, Deferred, Item, Phase, Queue, State, Successor, with_item, with_queue
 from headgate.gate.needs import Needs, needed_by, needs
 from headgate.gate.readiness import guarded, refused, unfit
+from headgate.gate.refs import is_known, takes_part
 from headgate.gate.report import announces, filled, refusal
-from headgate.gate.work import ReportRequest
+from headgate.gate.work import ByHand, ReportRequest
 from headgate.gate.world import World
 
 IN_LINE = ("serial", "supercedent")
@@ -27,11 +28,18 @@ DEFERRED_MAX = 500
 
 
 def enqueue(
-    state: State, change: Change, event: str, world: World, asked: list[Action], *, exempt: bool = False
+    state: State,
+    change: Change,
+    event: str,
+    world: World,
+    asked: list[Action],
+    *,
+    exempt: bool = False,
+    by_hand: ByHand | None = None,
 ) -> State:
     """`change` in the queue it belongs to; refused with a report when it cannot be tested at all.  `exempt`: this
     patchset need not meet the pipeline's requirements, now or later."""
-    if foreign(world.pipeline, change) or not _takes_part(change, world):
+    if foreign(world.pipeline, change) or not takes_part(change, world):
         return state
     if unfit(change, world) and not exempt:
         return state
@@ -40,7 +48,8 @@ def enqueue(
         return _succeed(state, *here, Successor(change, event, exempt))
     exempt = exempt and guarded(world.pipeline)
     if world.pipeline.manager in IN_LINE:
-        return _in_line(state, replace(_item((change,), event, world), exempt=exempt), world, asked)
+        own = replace(_item((change,), event, world), exempt=exempt, by_hand=by_hand)
+        return _in_line(state, own, world, asked)
     found = Needs((change,))
     if change.is_change and not world.pipeline.ignore_dependencies:
         found = needs(change, world)
@@ -53,7 +62,7 @@ def enqueue(
             state = _deferring(state, Deferred(change.key, change.commit, event))
         if problems or apart:
             return _refuse(state, change, event, problems + apart, world, asked)
-    own = _item(found.circle, event, world)
+    own = replace(_item(found.circle, event, world), by_hand=by_hand)
     own = replace(own, exempt=exempt, spared=(change.key,) if exempt and own.others else ())
     return _let_in(state, own, found.ahead, world, asked)
 
@@ -61,7 +70,7 @@ def enqueue(
 def _let_in(state: State, own: Item, ahead: tuple[tuple[Change, ...], ...], world: World, asked: list[Action]) -> State:
     """The item, behind what it needs."""
     state = _without_parts(state, own, world, asked)
-    if not world.dependent:
+    if not world.dependent or not (ahead or any(is_known(one, world) for one in own.changes)):
         return _alone(state, own, ahead, world)
     for group in ahead:
         if state.find(group[0].key) is None:
@@ -111,10 +120,6 @@ def _succeed(state: State, queue: Queue, item: Item, successor: Successor) -> St
     return with_queue(state, with_item(queue, replace(item, successor=successor)))
 
 
-def _takes_part(change: Change, world: World) -> bool:
-    return world.layouts.landed.takes_part(world.pipeline.name, change.project, change.branch)
-
-
 def _queue_name(change: Change, world: World) -> str:
     return world.layouts.landed.queue_of(change.project, change.branch, world.pipeline.name)
 
@@ -132,7 +137,7 @@ def _not_together(
         if here and _queue_name(needed, world) == _queue_name(change, world):
             continue
         why = refused(world.pipeline, world.standings.get(needed.key))
-        if not _takes_part(needed, world):
+        if not takes_part(needed, world):
             problems.append(
                 f"Depends-On: {needed.key}: its project has no {world.pipeline.name} jobs; it must land first, and "
                 "then this change will be enqueued"
@@ -231,7 +236,7 @@ def needed_item(item: Item, changes: tuple[Change, ...], world: World) -> Item:
 def _those_behind(state: State, change: Change, event: str, world: World, asked: list[Action]) -> State:
     """Changes that were only waiting for this one."""
     for other in needed_by(change.key, world):
-        same_queue = _takes_part(other, world) and _queue_name(other, world) == _queue_name(change, world)
+        same_queue = takes_part(other, world) and _queue_name(other, world) == _queue_name(change, world)
         if (
             same_queue
             and not refused(world.pipeline, world.standings.get(other.key))
@@ -259,7 +264,6 @@ def _refuse(
     return state
 
 
-ZEROS = "0" * 40
 ZUUL = "zuul"
 """The connection of what happens in pipelines."""
 
@@ -275,9 +279,9 @@ def _matches(filter: TriggerFilter, event: TriggerEvent) -> bool:
         return filter.connection == ZUUL and event.kind in filter.events and (not named or event.pipeline in named)
     if filter.connection != change.connection or event.kind not in filter.events:
         return False
-    if filter.ignore_deletes and not change.is_change and change.commit == ZEROS:
+    if filter.ignore_deletes and change.deletes:
         return False
-    if filter.branches and not may_match(filter.branches, change.branch):
+    if filter.branches and not (change.branch and may_match(filter.branches, change.branch)):
         return False
     return not filter.refs or may_match(filter.refs, change.ref)
 
@@ -366,6 +370,6 @@ def _entered(item: Item, change: Change, world: World) -> Iterator[Action]:
         note = filled(pipeline.enqueue_message, item, world) or f"Enqueued in {pipeline.name}."
         work = ReportRequest(change=change, pipeline=pipeline.name, note=note)
         yield Report(item.named(change, "enqueue"), work, pipeline.precedence)
-    for name in pipeline.supercedes:
+    for name in pipeline.supercedes if is_known(change, world) else ():
         if name != pipeline.name:
             yield Supersede(name, change.key)

@@ -13,6 +13,7 @@ from headgate.gate.actions import Action, Record, Report
 from headgate.gate.change import Change
 from headgate.gate.model import Item, Queue, State, Unfollowed, with_queue
 from headgate.gate.readiness import Obstacle, Unready
+from headgate.gate.refs import is_known
 from headgate.gate.report import knows, reporters, text
 from headgate.gate.start import abandon
 from headgate.gate.work import ReportRequest
@@ -36,17 +37,25 @@ def leave(
     """The queue without `item`.  `told` False: nobody is told (it landed and the landing said so).  `tested` False:
     its jobs did not decide, and nothing follows for the window."""
     abandon(item, asked)
+    if _is_strange(item, world):  # it came in only because of what it might have brought
+        told, tested = told and bool(world.pipeline.reporters.get("no-jobs")), False
     message = text(item, result, world)
     names = reporters(result, world) if told and item.live else ()
     done = {one.change.key: one for one in item.landed}
     for change in item.whole:
-        if change.connection in names and change.is_change:
+        if change.connection in names:
             as_commit = done[change.key].commit if change.key in done else ""
             work = ReportRequest(change, world.pipeline.name, message, landed=as_commit)
             asked.append(Report(item.named(change, "report", result), work, world.pipeline.precedence))
     if item.live:
         asked.append(Record(item, result, message, tested))
     return without(queue, item, result if tested else "DEQUEUED", world)
+
+
+def _is_strange(item: Item, world: World) -> bool:
+    """Takes it no part in the pipeline, with what it proposes or without?"""
+    graph = item.buildset.graph if item.buildset is not None else None
+    return graph is not None and not graph.in_pipeline and not any(is_known(one, world) for one in item.changes)
 
 
 def dismiss(queue: Queue, item: Item, found: Unready, world: World, asked: list[Action]) -> Queue:

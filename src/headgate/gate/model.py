@@ -17,7 +17,7 @@ from headgate.config.model import ConfigError, FrozenGraph, FrozenJob
 from headgate.gate.change import Change
 from headgate.gate.returned.shape import NOTHING, Returned, checked
 from headgate.gate.returned.values import Unfit
-from headgate.gate.work import RepoState
+from headgate.gate.work import ByHand, RepoState
 
 FINAL_GOOD = frozenset({"SUCCESS", "SKIPPED"})
 
@@ -187,6 +187,8 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     buildset: BuildSet | None = None
     held_ms: int = 0
     """It passed, and people were told that it waits for what was closed at this moment to be opened."""
+    by_hand: ByHand | None = None
+    """Of a ref that somebody put here."""
     others: tuple[Change, ...] = ()
     """The rest of a circle, in the order of merging."""
     spared: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ from headgate.gate import comments
 from headgate.gate.change import Change
 from headgate.gate.model import FINAL_GOOD, Build, BuildSet, Item, Phase
 from headgate.gate.people import named
+from headgate.gate.refs import is_known
 from headgate.gate.returned.shape import Artifact
 from headgate.gate.world import World
 
@@ -124,6 +125,8 @@ def _intro(item: Item, result: str, world: World) -> str:
     if item.trouble:
         why = "This change cannot land" if world.dependent else "This change is not tested any more"
         return f"{pipeline.failure_message}\n\n{why}: {item.trouble}."
+    if result == "MERGE_CONFLICT" and buildset is not None and not item.change.is_change:
+        return f"{pipeline.failure_message}\n\n{buildset.error}"
     if result == "MERGE_CONFLICT" and buildset is not None:
         return f"{pipeline.merge_conflict_message}\n\n{buildset.error}".rstrip()
     if result == "CONFIG_ERROR" and buildset is not None:
@@ -231,4 +234,4 @@ def knows(item: Item, world: World) -> bool:
 def announces(change: Change, world: World) -> bool:
     """Was, or will, somebody be told that it came in?"""
     told = world.pipeline.reporters.get("enqueue", ())
-    return change.is_change and change.connection in told and not world.disabled
+    return change.connection in told and not world.disabled and is_known(change, world)

@@ -16,6 +16,8 @@ from headgate.gate.actions import Action, Cancel, Merge, Run
 from headgate.gate.change import Change
 from headgate.gate.graph import parent_data, parents, told
 from headgate.gate.model import Build, BuildSet, Item, Phase, State, Unfollowed
+from headgate.gate.refs import ref_at
+from headgate.gate.refs import variables as of_ref
 from headgate.gate.work import BuildSpec, MergeItem, MergeRequest
 from headgate.gate.world import Layout, World
 
@@ -99,8 +101,12 @@ def _merge(buildset: str, item: Item, base: Base, world: World) -> MergeRequest:
     what landed, and in the item's own: its jobs are those of the state it is tested on."""
     change = item.change
     projects = {one.project: one.connection for one in item.changes}
-    if not change.is_change:
-        return MergeRequest(buildset=buildset, chain=tuple(base.merges(world)), projects=projects)
+    own = world.standings.get(change.key)
+    if not change.is_change or (own is not None and own.landed and not item.others):  # there is nothing to merge
+        at = None if change.is_change else ref_at(item, world)
+        landed = change.commit if change.is_change else ""
+        chain = tuple(base.merges(world))
+        return MergeRequest(buildset=buildset, chain=chain, projects=projects, at=at, landed=landed)
     unfollowed = base.unfollowed
     looked_at = sorted({*projects, *unfollowed, *base.config(world)})
     paths = {project: world.layouts.landed.config_paths(project) for project in looked_at}
@@ -225,17 +231,8 @@ def variables(
         "max_attempts": job.attempts_max,
         "project": project,
         "artifacts": _artifacts(item, buildset, job, build),
-        **ref_variables(change),
+        **of_ref(change),
     }
-
-
-def ref_variables(change: Change) -> dict[str, Any]:
-    """What the `zuul` variable says of one change, or of an update of a ref.  JSON."""
-    ref = {"branch": change.branch, "ref": change.ref, "commit_id": change.commit, "change_url": change.url}
-    if not change.is_change:
-        return {**ref, "oldrev": change.old_commit, "newrev": change.commit}
-    told = {"change_message": change.message, "topic": change.topic}
-    return {**ref, "change": change.topic, "patchset": change.commit, **told}
 
 
 def _artifacts(item: Item, buildset: BuildSet, job: FrozenJob, build: Build) -> list[Any]:

@@ -49,6 +49,24 @@ class RepoState(msgspec.Struct, frozen=True, omit_defaults=True):
     """project -> branch -> speculative commit after the whole chain."""
     connections: dict[str, str] = {}
     """project -> connection it comes from."""
+    landed: str = ""
+    """Commit of the change that the item is of, when it has landed: nothing is merged for it."""
+    containing: tuple[str, ...] = ()
+    """Branches that hold the commit of the tag that the item is of."""
+
+
+class RefAt(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A ref as the jobs of its item see it: nothing is merged."""
+
+    item: str
+    project: str
+    connection: str
+    ref: str
+    commit: str
+    """What it names, a commit or a tag; zeros: it is gone."""
+    old_commit: str = ""
+    held: bool = False
+    """Somebody says so by hand: the ref must name it now or, of a branch, have it."""
 
 
 class MergeRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="merge"):
@@ -64,6 +82,10 @@ class MergeRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="merge")
     """project -> branches of which the same is wanted as they are, when nothing is merged there."""
     config_known: dict[str, dict[str, str]] = {}
     """project -> branch -> digest of texts that are known (`config.branches.content_of`) and need not be sent."""
+    at: RefAt | None = None
+    """The ref that the item is of; None: it is of a change."""
+    landed: str = ""
+    """As in the state."""
 
 
 class MergeAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="merge"):
@@ -274,6 +296,14 @@ class BuildFailing(msgspec.Struct, frozen=True, omit_defaults=True, tag="failing
     build: str
 
 
+class ByHand(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What somebody said who put a ref into a pipeline."""
+
+    parameters: dict[str, Any] = {}
+    claimed: bool = False
+    """Nobody has seen the ref at this commit: where that matters it is looked whether the ref has it."""
+
+
 class Enqueue(msgspec.Struct, frozen=True, omit_defaults=True, tag="enqueue"):
     """By hand: put a change (or a ref) into the pipeline."""
 
@@ -281,14 +311,17 @@ class Enqueue(msgspec.Struct, frozen=True, omit_defaults=True, tag="enqueue"):
     id: str
     unapproved: bool = False
     """This patchset need not meet the requirements; what it needs must."""
+    by_hand: ByHand | None = None
 
 
 class Dequeue(msgspec.Struct, frozen=True, omit_defaults=True, tag="dequeue"):
-    """By hand: take the change with this key out."""
+    """By hand: take the change, or the ref, with this key out."""
 
     key: str
     why: str = ""
     """For its people: who did, and why.  Empty: they are told no reason."""
+    commit: str = ""
+    """Of a ref: the update to this commit alone."""
 
 
 class CancelBuild(msgspec.Struct, frozen=True, omit_defaults=True, tag="cancel-build"):

@@ -47,6 +47,7 @@ from headgate.map.records import (
     Wish,
     ZoneLabels,
 )
+from headgate.map.refs import ProjectRefs
 from headgate.map.tree import Address, Dir, below, each, place
 
 ROOT = "/zuul"
@@ -74,6 +75,7 @@ class ConnectionCache(Dir):
         by="scheduler",
         node="keyed",
     )
+    refs = each(ProjectRefs, key="project", doc="Tags and other refs that are no branches.", seed=False)
     data = place(
         Standing,
         "The change itself: patchset, message, files, whether it is open, approved, landed.",

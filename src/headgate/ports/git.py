@@ -42,6 +42,9 @@ class Sighting(msgspec.Struct, frozen=True):
     events: tuple[TriggerEvent, ...] = ()
     heads: dict[str, dict[str, str]] = {}
     """project -> ref -> commit, of every project whose branch heads moved."""
+    refs: dict[str, dict[str, str]] = {}
+    """project -> tag or other ref -> what it names now, of those that moved; empty: it is gone.  Also of a project that
+    was looked at for the first time, with all that it has: of those no event tells."""
     lingering: dict[str, frozenset[str]] = {}
     """project -> keys of closed changes whose refs are still there, of every project looked at: to be remembered, or
     they would seem to be proposed anew."""
@@ -59,8 +62,12 @@ class Forge(Protocol):
         ...
 
     def sightings(
-        self, known: Mapping[str, Standing], heads: Mapping[str, Mapping[str, str]]
+        self,
+        known: Mapping[str, Standing],
+        heads: Mapping[str, Mapping[str, str]],
+        refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
-        """Compares the world with what is known (key -> standing; project -> ref -> commit), again whenever
-        the world moves.  Level-triggered: what happened while nobody looked is found at the first look."""
+        """Compares the world with what is known (key -> standing; project -> branch -> commit; project -> other ref ->
+        what it names), again whenever the world moves.  Level-triggered: what happened while nobody looked is found at
+        the first look."""
         ...

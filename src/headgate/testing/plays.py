@@ -79,7 +79,7 @@ class PlayLayout:
     def merge_mode(self, project: str, branch: str) -> str:
         return "merge"
 
-    def takes_part(self, pipeline: str, project: str, branch: str) -> bool:
+    def takes_part(self, pipeline: str, project: str, branch: str, ref: str = "") -> bool:
         return project not in self.absent
 
     def touches_config(self, project: str, files: tuple[str, ...] | None, branch: str = "") -> bool:
@@ -91,7 +91,8 @@ class PlayLayout:
 
 @dataclass(slots=True)
 class PlayLayouts:
-    """A proposed configuration whose text is `broken` has an error; any other gives the job it names."""
+    """A proposed configuration whose text is `broken` has an error, one that is `elsewhere` takes no part; any other
+    gives the job it names."""
 
     landed: Layout
     contents: Mapping[str, Mapping[str, str]]
@@ -108,6 +109,8 @@ class PlayLayouts:
         if "broken" in words:
             error = ConfigError("Syntax Error", "it is broken", "p", "master", "zuul.yaml", 3)
             return Judgement((error,), FrozenGraph())
+        if "elsewhere" in words:
+            return Judgement((), FrozenGraph(in_pipeline=False))
         jobs = tuple(FrozenJob(name=word) for word in words.split())
         layout = PlayLayout(jobs) if asked.texts else self.landed
         return Judgement((), layout.freeze(asked.pipeline, asked.project, asked.branch, asked.ref, asked.files))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 
 from headgate.config.dynamic import Layouts
 from headgate.gate.change import Change
+from headgate.gate.refs import misnamed, update
 from headgate.gate.work import Managed
 from headgate.map.records import Finished, ForPipeline, Management, Reread, Trouble
 from headgate.ports.history import HistoryReader
@@ -25,6 +27,7 @@ from headgate.recipes.stream import Stream
 from headgate.services.asking import Unanswered, ask
 from headgate.services.context import Context
 from headgate.services.nodes.zones import executors
+from headgate.services.scheduler.refs import last_seen
 from headgate.services.scheduler.standings import Standings
 from headgate.store.store import Session
 from headgate.store.types import Op, SessionLost
@@ -48,6 +51,7 @@ UNLESS = {
 }
 """Kind of components -> what does not happen while none takes part."""
 
+_COMMIT = re.compile("[0-9a-f]{40}")
 OPEN = "open"
 """Among the `opt` of a route: it tells nothing of its tenant that is not for everybody."""
 NEEDED = (
@@ -252,6 +256,22 @@ class Site:
             if found.project == canonical and standing.open and change in names:
                 return found
         raise NotFoundException(f"{project} has no open change {change!r}")
+
+
+async def ref_of(site: Site, tenant: str, project: str, ref: str, oldrev: str, newrev: str) -> Change:
+    """A ref of a project as it was last seen, or as who asks says.  Raises 400, 404."""
+    canonical = site.project(tenant, project)
+    source = site.tenant(tenant).tenant.find(canonical)
+    assert source is not None, "it was found just now"
+    if why := misnamed(ref):
+        raise HTTPException(f"ref: {why}", status_code=400)
+    for name, value in (("oldrev", oldrev), ("newrev", newrev)):
+        if value and not _COMMIT.fullmatch(value):
+            raise HTTPException(f"{name}: it is a commit, 40 hexadecimal digits", status_code=400)
+    after = newrev or await last_seen(site.context, source.connection, canonical, ref)
+    if not after:
+        raise NotFoundException(f"{project} has no ref {ref!r}; name a commit (newrev) to run it all the same")
+    return update(source.connection, canonical, ref, oldrev, after)
 
 
 def site_of(state: AppState) -> Site:

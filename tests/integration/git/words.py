@@ -88,6 +88,7 @@ class Watch:
     seen: AsyncIterator[Sighting]
     known: dict[str, Standing] = field(default_factory=dict)
     heads: dict[str, dict[str, str]] = field(default_factory=dict)
+    refs: dict[str, dict[str, str]] = field(default_factory=dict)
     troubles: dict[str, str] = field(default_factory=dict)
     lingering: dict[str, frozenset[str]] = field(default_factory=dict)
     events: list[TriggerEvent] = field(default_factory=list)
@@ -97,6 +98,12 @@ class Watch:
             sighting = await anext(self.seen)
         self.known.update({standing.change.key: standing for standing in sighting.standings})
         self.heads.update(sighting.heads)
+        for project, moved in sighting.refs.items():
+            seen = self.refs.setdefault(project, {})
+            for ref, object in moved.items():
+                seen[ref] = object
+                if not object:
+                    del seen[ref]
         self.troubles.update(sighting.troubles)
         self.lingering.update(sighting.lingering)
         self.events += sighting.events
@@ -126,14 +133,16 @@ async def watching(
     baseurl: str = "",
     poll_interval_s: float = 30.0,
     known: Mapping[str, Standing] | None = None,
+    refs: Mapping[str, Mapping[str, str]] | None = None,
 ) -> AsyncIterator[Watch]:
     at = connection(repositories, baseurl, poll_interval_s)
     git = GitEngine(repositories.root / "watch", {"local": at})
     forge = GitForge(at, git, {PROJECT: TenantProject(PROJECT, "code", "local", False)})
     standings, heads = dict(known or {}), dict[str, dict[str, str]]()
-    seen = forge.sightings(standings, heads)
+    others = {project: dict(found) for project, found in (refs or {}).items()}
+    seen = forge.sightings(standings, heads, others)
     try:
-        yield Watch(git, seen, standings, heads)
+        yield Watch(git, seen, standings, heads, others)
     finally:
         await seen.aclose()  # type: ignore[attr-defined]  # the iterator is a generator
 

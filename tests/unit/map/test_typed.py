@@ -27,6 +27,7 @@ VALUES_OF_USERS = {
     "Parameter.default": "a value of the configuration",
     "Parameter.values": "values of the configuration",
     "PlaybookSecret.data": "variables of the configuration",
+    "ByHand.parameters": "what was given, of the configuration's parameters",
     "PlaybookSecret.oidc": "what a token is to say, of the configuration",
     "NodeAnswer.hosts": "variables of Ansible",
     "HandAction.details": "what was asked, as it was asked; for people",

@@ -40,7 +40,10 @@ class Scripted:
     seen: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def sightings(
-        self, known: Mapping[str, Standing], heads: Mapping[str, Mapping[str, str]]
+        self,
+        known: Mapping[str, Standing],
+        heads: Mapping[str, Mapping[str, str]],
+        refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
         for sighting in self.sightings_:
             yield sighting

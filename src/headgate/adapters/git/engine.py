@@ -19,10 +19,12 @@ from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.objects.commits import IDENTITY
 from headgate.adapters.git.objects.merging import Conflict
 from headgate.adapters.git.objects.opened import bound_packs
-from headgate.adapters.git.remote.refs import Remote
+from headgate.adapters.git.refstate import noted, peeled, ref_state
+from headgate.adapters.git.remote.refs import HEADS, Remote
 from headgate.adapters.git.replay import Lost, expected, replay
 from headgate.adapters.git.worktree import work_tree
 from headgate.config.branches import content_of
+from headgate.gate.refs import section
 from headgate.gate.work import (
     CatAnswer,
     CatRequest,
@@ -109,6 +111,16 @@ class GitEngine:
                 blame = next((i.item for i in work.chain if i.project == project), own)
                 answer = MergeAnswer(work.buildset, False, blame, f"{project} cannot be fetched: {error}")
                 raise _later(project, error, answer) from error
+        branches: tuple[str, ...] = ()
+        if (at := work.at) is not None:
+            try:
+                mirror = self.mirror(at.project, at.connection)
+                heads[at.project], branches = await ref_state(mirror, at, heads[at.project])
+            except Impossible as error:
+                return MergeAnswer(work.buildset, False, at.item, error.said)
+            except _FAILURES as error:
+                answer = MergeAnswer(work.buildset, False, at.item, f"{at.ref} of {at.project}: {error}")
+                raise _later(at.project, error, answer) from error
         merged: dict[str, dict[str, str]] = {}
         for item in work.chain:
             try:
@@ -118,7 +130,7 @@ class GitEngine:
                 raise _later(item.project, error, answer) from error
             if why:
                 return MergeAnswer(work.buildset, False, item.item, why)
-        state = RepoState(work.chain, heads, merged, connections)
+        state = RepoState(work.chain, heads, merged, connections, work.landed, branches)
         return MergeAnswer(work.buildset, True, state=state, config=await self._config(work, state))
 
     async def _now(self, project: str, connection: str, chain: tuple[MergeItem, ...]) -> dict[str, str]:
@@ -221,9 +233,12 @@ class GitEngine:
         change = work.change
         try:
             mirror = self.mirror(change.project, change.connection)
-            if await mirror.bring({change.ref: change.commit}) and not work.landed:
-                return ReportAnswer(False, f"commit {change.commit} is not in {mirror.remote.url}")
-            await report(mirror, work)
+            told = change.old_commit if change.deletes else change.commit
+            if await mirror.bring({change.ref: told}) and not work.landed:
+                return ReportAnswer(False, f"commit {told} is not in {mirror.remote.url}")
+            if not change.is_change:
+                told = await asyncio.to_thread(noted, mirror, told)
+            await report(mirror, work, told, section(work.pipeline, change))
         except _FAILURES as error:
             if isinstance(error, Impossible):
                 return ReportAnswer(False, str(error))
@@ -250,9 +265,12 @@ class GitEngine:
             if wanted is not None:
                 _, commit = await replay(mirror, state, project, branch)
             else:
-                commit = heads.get(f"refs/heads/{branch}", "")
-            if not commit or not await _brought(mirror, heads, branch, commit):
+                ref = branch if branch in heads else f"refs/heads/{branch}"
+                commit = heads.get(ref, "")
+            if not commit or not await _brought(mirror, heads, commit):
                 raise CheckoutError(f"{project} has no branch {branch}")
+            if branch in heads:
+                commit = peeled(mirror, commit, branch)
             if wanted not in (None, commit):
                 raise CheckoutError(f"{project} {branch}: merging again gave {commit}, not {wanted}")
             refs = await self._refs(state, project, speculative)
@@ -270,7 +288,7 @@ class GitEngine:
     async def _refs(self, state: RepoState, project: str, speculative: bool) -> dict[str, str]:
         """Branches as they are to be tested; `origin/…` as they were before the item's own change."""
         heads = await self._heads(state, project)
-        refs = {f"refs/remotes/origin/{ref.removeprefix('refs/heads/')}": commit for ref, commit in heads.items()}
+        refs = {f"refs/remotes/origin/{r.removeprefix(HEADS)}": c for r, c in heads.items() if r.startswith(HEADS)}
         own = {(one.project, one.branch) for one in state.chain if one.item == state.chain[-1].item}
         for branch in state.merged.get(project, {}) if speculative else ():
             mirror = self.mirror(project, state.connections[project])
@@ -320,15 +338,15 @@ async def _had(mirror: MirrorRepository, head: str, item: MergeItem) -> None:
         raise RemoteError(("fetch",), 1, f"{item.ref} cannot be had: {refusals.why(item.commit)}")
 
 
-async def _brought(mirror: MirrorRepository, heads: Mapping[str, str], branch: str, commit: str) -> bool:
-    """Is `commit` here?  The heads are, too, where that is possible.  Raises GitError, OSError."""
+async def _brought(mirror: MirrorRepository, heads: Mapping[str, str], commit: str) -> bool:
+    """Is `commit` here, which a head names or was made?  The heads are, too, where that is possible.  Raises GitError,
+    OSError."""
     try:
-        absent = await mirror.bring({**heads, f"refs/heads/{branch}": commit})
+        await mirror.bring(heads)
     except RemoteError:
         if not mirror.has(commit):
             raise
-        return True
-    return commit not in absent
+    return not await mirror.missing([commit])
 
 
 def _unmerged(item: MergeItem, error: Exception) -> str:

@@ -50,10 +50,13 @@ class GitForge:
         self._projects = dict(projects)
 
     async def sightings(
-        self, known: Mapping[str, Standing], heads: Mapping[str, Mapping[str, str]]
+        self,
+        known: Mapping[str, Standing],
+        heads: Mapping[str, Mapping[str, str]],
+        refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
         """Each project is looked at when it stirs; a sighting is stored before its project is looked at again."""
-        looking = _Looking(self._connection, self._engine, Names(self._projects.values()), known, heads)
+        looking = _Looking(self._connection, self._engine, Names(self._projects.values()), known, heads, refs)
         followed = {project: _Followed(project) for project in self._projects}
         looking.unseen = set(followed)
 
@@ -126,15 +129,15 @@ class _Followed:
         self.failures = min(self.failures + 1, 20)
         return longest * random.uniform(0.5, 1.0)
 
-    def came(self, *, late: bool) -> float | None:
-        """Seconds until it must be looked at again whatever happens, because something moved during the look."""
+    def came(self, *, late: bool, more: bool) -> float | None:
+        """Seconds until it must be looked at again whatever happens: something moved meanwhile, or there is more."""
         if self.away_since:
             log.info("%s can be read again, after %.0f s", self.project, time.monotonic() - self.away_since)
             self.away_since, self.failures = 0.0, 0
-        if late:
+        if late and not more:
             return self._pause_s()
         self.failures = 0
-        return None
+        return 0.0 if more else None
 
 
 class _Looking:
@@ -147,9 +150,10 @@ class _Looking:
         names: Names,
         known: Mapping[str, Standing],
         heads: Mapping[str, Mapping[str, str]],
+        others: Mapping[str, Mapping[str, str]],
     ) -> None:
         self._connection, self._engine, self._names = connection, engine, names
-        self._known, self._heads = known, heads
+        self._known, self._heads, self._others = known, heads, others
         self._looks = Places(LOOKS_MAX)
         self.unseen: set[str] = set()
         """Projects whose branches nobody has tried to read yet."""
@@ -191,15 +195,16 @@ class _Looking:
 
     async def _look(self, one: _Followed) -> tuple[float | None, Sighting | None]:
         """When to look again at the latest (None: when it stirs), and what is new."""
-        old_heads = self._heads.get(one.project)
+        old_heads, seen = self._heads.get(one.project), self._others.get(one.project)
+        old = {**(seen or {}), **(old_heads or {})}
         try:
             mirror = self._engine.mirror(one.project, self._connection.name)
             try:
                 async with self._looks.one():
                     listing = await mirror.remote.listing()
                     known = {key: s for key, s in self._known.items() if s.change.project == one.project}
-                    refs, misfits = as_before(listing, old_heads or {}, known)
-                    if await one.doubt.of(mirror.remote, refs, old_heads or {}, known):
+                    refs, misfits = as_before(listing, old, known)
+                    if await one.doubt.of(mirror.remote, refs, old, known):
                         return DOUBTED_S, _with_trouble(None, one, one.doubt.trouble)
                 self._names.saw(one.project, refs)
             finally:
@@ -210,13 +215,13 @@ class _Looking:
                 one.kept = one.kept if one.answered else ""
                 for ref in one.answered if one.kept else ():
                     misfits.add(ref, f"it was done, but the server keeps the ref: {one.kept}; remove it")
-                sighting = await look.compare(old_heads, one.doubts, one.answered)
+                sighting = await look.compare(old_heads, seen, one.doubts, one.answered)
         except (GitError, OSError, pygit2.GitError) as error:
             return one.went(error), _with_trouble(None, one, f"it cannot be read: {error}")
         one.doubts = look.doubts
         one.answered |= look.answered
         one.kept = "" if look.answered else one.kept
-        return one.came(late=look.late), _with_trouble(sighting, one, look.misfits.told)
+        return one.came(late=look.late, more=look.more), _with_trouble(sighting, one, look.misfits.told)
 
     async def _meet(self, project: str) -> None:
         """Until every project was tried once."""

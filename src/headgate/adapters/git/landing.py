@@ -175,14 +175,14 @@ async def _noted(mirror: MirrorRepository, parts: Sequence[Landing], pipeline: s
     return notes
 
 
-async def report(mirror: MirrorRepository, work: ReportRequest) -> None:
-    """The note of a pipeline on a commit, in place of an earlier one of it.  Raises GitError, OSError."""
-    commit, pipeline, note = work.change.commit, work.pipeline, work.note
+async def report(mirror: MirrorRepository, work: ReportRequest, commit: str, heading: str) -> None:
+    """The note on a commit below this heading, in place of an earlier one of it.  Raises GitError, OSError."""
+    note = work.note
     landed = landed_line(work.change.branch, work.landed) if work.landed else ""
 
     async def once() -> None:
         notes = (await mirror.remote.refs(NOTES)).get(NOTES, "")
-        await _push(mirror, [[_Step(NOTES, notes, await annotate(mirror, commit, pipeline, note, notes, landed))]])
+        await _push(mirror, [[_Step(NOTES, notes, await annotate(mirror, commit, heading, note, notes, landed))]])
 
     await _in_time(mirror, once)
 

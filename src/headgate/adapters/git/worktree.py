@@ -11,8 +11,10 @@ from pygit2.enums import CheckoutStrategy
 
 from headgate.adapters.git.command import GitError, git
 from headgate.adapters.git.mirror import MirrorRepository
+from headgate.adapters.git.refstate import noted
 from headgate.base.tasks import whole
 
+_BRANCHES = ("refs/heads/", "refs/remotes/")
 SMALL_FILES_MAX = 1_000
 """A tree of at most so many files is written in place, without a process."""
 _CONFIG = """\
@@ -30,13 +32,13 @@ _CONFIG = """\
 async def work_tree(
     mirror: MirrorRepository, refs: Mapping[str, str], branch: str, commit: str, dest: Path, *, files: bool = True
 ) -> Path:
-    """`commit` checked out at `dest` as `branch`, without its `files` if so wanted; `refs` are there besides.  The
-    directory of objects that it shares.
+    """`commit` checked out at `dest` as `branch`, or as one of `refs`, all of which are there; without its `files` if
+    so wanted.  The directory of objects that it shares.
 
     Raises GitError, OSError.
 
     Cancelled, nothing writes to `dest` any more."""
-    heads = {**refs, f"refs/heads/{branch}": commit}
+    heads = dict(refs) if branch in refs else {**refs, f"refs/heads/{branch}": commit}
     absent = await mirror.missing(heads.values())
     known = {ref: oid for ref, oid in heads.items() if oid not in absent}
     if not await whole(asyncio.to_thread(_begin, mirror, known, branch, commit, files, dest)):
@@ -56,9 +58,9 @@ def _begin(
     for directory in ("objects/info", "refs", "info"):
         (at / directory).mkdir(parents=True, exist_ok=True)
     (at / "objects/info/alternates").write_text(f"{objects_of(mirror)}\n")
-    lines = "".join(f"{oid} {ref}\n" for ref, oid in sorted(refs.items()))
+    lines = "".join(f"{oid} {ref}\n{_peeled(mirror, ref, oid)}" for ref, oid in sorted(refs.items()))
     (at / "packed-refs").write_text(f"# pack-refs with: peeled fully-peeled sorted \n{lines}")
-    (at / "HEAD").write_text(f"ref: refs/heads/{branch}\n")
+    (at / "HEAD").write_text(f"{commit}\n" if branch in refs else f"ref: refs/heads/{branch}\n")
     (at / "config").write_text(_CONFIG)
     if not files:
         return True
@@ -73,6 +75,12 @@ def _begin(
     finally:
         repository.free()
     return True
+
+
+def _peeled(mirror: MirrorRepository, ref: str, object: str) -> str:
+    """Return the line that says what a tag names."""
+    commit = object if ref.startswith(_BRANCHES) else noted(mirror, object)
+    return f"^{commit}\n" if commit != object else ""
 
 
 def _small(tree: pygit2.Tree, most: int) -> bool:

@@ -23,7 +23,7 @@ from headgate.config.model import FrozenJob
 from headgate.config.reading.document import composed
 from headgate.config.reading.source import Wrong
 from headgate.gate.change import Change
-from headgate.gate.start import ref_variables
+from headgate.gate.refs import variables as ref_variables
 from headgate.gate.work import BuildSpec, MergeItem, RepoState
 
 
@@ -168,6 +168,7 @@ def environment(spec: BuildSpec, work: Path, context: Context, said: Mapping[str
         "ZUUL_BRANCH": spec.change.branch,
         "ZUUL_CHANGE": spec.change.topic,
         "ZUUL_REF": spec.change.ref,
+        **{name: spec.zuul[of] for name, of in _OF_REFS.items() if of in spec.zuul},
         "ZUUL_PIPELINE": spec.pipeline,
         "ZUUL_BUILD": spec.build,
         "ZUUL_JOB": spec.job.name,
@@ -193,4 +194,5 @@ def _git(settings: Mapping[str, str]) -> dict[str, str]:
     return {"GIT_CONFIG_COUNT": str(len(settings)), **named}
 
 
+_OF_REFS = {"ZUUL_TAG": "tag", "ZUUL_OLDREV": "oldrev", "ZUUL_NEWREV": "newrev"}
 _TOLD = ("zuul_execution_phase", "zuul_success", "zuul_will_retry")

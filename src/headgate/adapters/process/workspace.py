@@ -203,8 +203,9 @@ class Workspace:
     async def _branch(self, project: str, *first: tuple[str, str]) -> tuple[str, str]:
         """What is checked out of a project, and why (gating-behaviour §14.3).  Raises CheckoutError."""
         override, change = self.spec.job.override_checkout, self.spec.change
-        choices = (*first, (override, "job override ref"), (change.branch, "zuul branch"), *DEFAULTS)
-        return await self._chosen(project, choices)
+        own = change.ref if change.project == project and not change.is_change and not change.branch else ""
+        choices = ((override, "job override ref"), (own, "zuul ref"), (change.branch, "zuul branch"), *DEFAULTS)
+        return await self._chosen(project, (*first, *choices))
 
     async def _chosen(self, project: str, choices: Iterable[tuple[str, str]]) -> tuple[str, str]:
         """The first that is there.  Raises CheckoutError."""

@@ -208,7 +208,7 @@ def _write(connection: sa.Connection, finished: Finished) -> None:
             tenant=finished.tenant,
             pipeline=finished.pipeline,
             project=change.project,
-            branch=change.branch,
+            branch=change.branch or None,
             change=change.topic or None,
             patchset=change.commit if change.is_change else None,
             ref=change.ref,

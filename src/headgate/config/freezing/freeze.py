@@ -16,6 +16,7 @@ from headgate.config.freezing.mix import Mix, Refused
 from headgate.config.freezing.playbooks import UnknownSecret
 from headgate.config.freezing.sections import (
     Entry,
+    accepted,
     attached,
     deep_merge,
     fail_fast,
@@ -100,7 +101,8 @@ class _Freezer:
         self._layout, self._asked = layout, asked
         self.sections = sections(layout, asked.pipeline, asked.project, asked.target)
         self.entries = attached(self.sections)
-        self._variables = deep_merge(project_vars(layout, asked.project, asked.target), asked.given)
+        given = accepted(parameters(self.sections), asked.given)
+        self._variables = deep_merge(project_vars(layout, asked.project, asked.target), given)
         self._ahead: _Freezer | None = None
 
     def candidate(self, name: str) -> Candidate | None:

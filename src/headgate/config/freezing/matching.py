@@ -20,17 +20,19 @@ class Target(NamedTuple):
     ref: str = ""
     containing: tuple[str, ...] = ()
     """Branches that contain the commit of a tag."""
+    anywhere: bool = False
+    """A tag of which it is not known yet which branches contain it: any may."""
 
     def matches(self, rules: Any) -> bool:
         """Any of the users' patterns, at the start; no patterns match everything."""
         known = as_list(deep_plain(plain(rules)))
-        if not known:
+        if not known or self.anywhere:
             return True
         return any(any_matches(known, name) for name in self._names())
 
     def is_branch(self, branch: str) -> bool:
         """Exactly this one."""
-        return branch in self._names()
+        return self.anywhere or branch in self._names()
 
     def _names(self) -> tuple[str, ...]:
         if self.branch:

@@ -107,6 +107,44 @@ def parameters(found: list[Section]) -> tuple[Parameter, ...]:
     )
 
 
+def accepted(known: tuple[Parameter, ...], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the variables of an item: what was given, without what no parameter of the pipeline is or may be."""
+    may = {one.name for one in known if one.name in given and _may_be(one, given[one.name])}
+    return {name: value for name, value in given.items() if name in may}
+
+
+def completed(known: tuple[Parameter, ...], given: dict[str, Any]) -> dict[str, Any]:
+    """Return what was given, and of each parameter that was not its default."""
+    return {one.name: one.default for one in known if one.default is not None} | given
+
+
+def unaccepted(known: tuple[Parameter, ...], given: dict[str, Any]) -> list[str]:
+    """Return what is wrong with the parameters of an enqueuing by hand, for people."""
+    names = [one.name for one in known]
+    wrong = [
+        f"{name}: there is no such parameter; there are {', '.join(names) or 'none'}" for name in given.keys() - names
+    ]
+    for one in known:
+        if one.name not in given:
+            wrong += [f"{one.name}: it must be given"] if one.required and one.default is None else []
+        elif not _may_be(one, given[one.name]):
+            choice = f" among {', '.join(map(str, one.values))}" if one.values else ""
+            wrong.append(f"{one.name}: it is a {one.type}{choice}")
+    return sorted(wrong)
+
+
+def _may_be(parameter: Parameter, value: Any) -> bool:
+    match parameter.type:
+        case "bool":
+            return isinstance(value, bool)
+        case "selection":
+            return value in parameter.values
+        case "multiple-selection":
+            return isinstance(value, list) and all(one in parameter.values for one in value)
+        case _:
+            return isinstance(value, str)
+
+
 def deep_merge(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     """Mappings merged through and through, everything else replaced."""
     merged = dict(under)

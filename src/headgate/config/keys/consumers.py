@@ -61,7 +61,7 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
     "project-template": {"config": "name queue", "config/freezing": "vars", "web": "description=body"},
     "project, for each pipeline": {"config/freezing": "jobs parameters fail-fast", "gate": "fail-fast"},
     "project, a parameter": {
-        "config/freezing": "name",
+        "config/freezing": "name type values default required",
     },
     "queue": {"config": "name type per-branch", "gate": "allow-circular-dependencies"},
     "semaphore": {"config": "name max"},

@@ -158,7 +158,7 @@ APPROVALS: Keys = {
 
 GIT = Driver(
     trigger={
-        "event": _event("change-proposed", "change-approved", "change-abandoned", "ref-updated"),
+        "event": _event("change-proposed", "change-approved", "change-abandoned", "change-merged", "ref-updated"),
         "branch": Key(_PATTERNS),
         "ref": Key(_PATTERNS),
         "ignore-deletes": Key(flag, "true"),

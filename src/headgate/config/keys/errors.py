@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headgate.config.reading.source import MEANING, NO_EFFECT, SCHEMA, UNKNOWN_WORD
+from headgate.config.reading.source import MEANING, NEVER, NO_EFFECT, SCHEMA, UNKNOWN_WORD
 
 
 class Class(NamedTuple):
@@ -43,6 +43,7 @@ ERRORS: dict[str, Class] = {
     "Cleanup Run Deprecation": Class("cleanup-run instead of post-run with `cleanup: true`", "nothing", "warning"),
     NO_EFFECT: Class("what is accepted and does nothing here; no report of a change tells it", "nothing", "warning"),
     UNKNOWN_WORD: Class("a word that means nothing to the driver it is said to", "nothing", "warning"),
+    NEVER: Class("a trigger of plain git names a ref that nothing is told of", "nothing", "warning"),
     "Github Trigger Configuration Warning": Class(
         "a trigger of GitHub has an unknown word, or the wrong form", "nothing, or that trigger", "warning"
     ),

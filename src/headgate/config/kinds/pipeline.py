@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from headgate.config.keys.drivers import DRIVERS, Driver, driver_named
+from headgate.config.keys.drivers import DRIVERS, GIT, Driver, driver_named
 from headgate.config.keys.pipeline import PIPELINE, REPORTERS
+from headgate.config.kinds.triggers import never
 from headgate.config.model import Pipeline, TriggerFilter, Window
 from headgate.config.operator.model import Tenant
 from headgate.config.reading.check import Key, anything, as_list, deep_plain, entries, idle, show, table
 from headgate.config.reading.document import Table
-from headgate.config.reading.source import UNKNOWN_WORD, Wrong, nearest
+from headgate.config.reading.source import NEVER, UNKNOWN_WORD, Wrong, nearest
 
 _MESSAGES = tuple(key for key in PIPELINE if key.endswith("-message"))
 _PRECEDENCE = {"high": 100, "normal": 200, "low": 300}
@@ -108,6 +109,8 @@ class _Said:
                 if not self._trigger(entry, driver, connection, at):
                     continue
                 self._deprecated(entry, driver, connection)
+                if driver is GIT and (why := never(entry)):
+                    self._warnings.append(Wrong(why, entry.at("ref"), NEVER, "warning"))
                 more = {k: v for k, v in entry.items() if k not in ("event", "branch", "ref", "ignore-deletes")}
                 yield TriggerFilter(
                     connection=connection,

@@ -22,6 +22,8 @@ UNKNOWN_WORD = "Unknown Word"
 """Name of warnings about words that mean nothing to a driver."""
 NO_EFFECT = "No Effect"
 """Name of warnings about what is accepted and does nothing here."""
+NEVER = "Trigger Never Matches"
+"""Name of warnings about triggers that nothing can start."""
 MEANING = "Unknown Configuration Error"
 """Name of errors about meaning that have no name of their own."""
 

@@ -301,7 +301,8 @@ class _Loading:
         apart = record.apart if record.apart is not None else ("state",) * (record.merge is Phase.MERGED)
         state = found.blob(here.repo_state, needed="state" in apart)
         proposed = found.blob(here.proposed, needed="proposed" in apart)
-        if state is not None and change.is_change and all(one.commit != change.commit for one in state.chain[-1:]):
+        own = {state.landed, *(one.commit for one in state.chain[-1:])} if state is not None else {change.commit}
+        if change.is_change and change.commit not in own:
             raise Undecodable(here.repo_state.path, "it is of another change")
         files = proposed.files if proposed is not None else {}
         return BUILDSET.value(record, id=id, state=state, proposed=files, graph=graph, builds=builds)

@@ -10,7 +10,7 @@ import msgspec
 
 from headgate.base.ids import derived, fresh
 from headgate.base.tasks import run_until
-from headgate.gate.change import Standing, TriggerEvent, whose
+from headgate.gate.change import HEADS, Standing, TriggerEvent, whose
 from headgate.map.records import BranchCache, Reconfigure, Trouble, Troubles
 from headgate.ports.git import Forge, Sighting
 from headgate.recipes import blob
@@ -18,8 +18,9 @@ from headgate.recipes.lock import lock
 from headgate.recipes.stream import Reader, Stream, Waiting
 from headgate.services.context import Context
 from headgate.services.quarantine.quarantine import Quarantine
+from headgate.services.scheduler.refs import Refs
 from headgate.services.scheduler.standings import Standings, forgotten, remember
-from headgate.services.scheduler.turn import Piece, packed
+from headgate.services.scheduler.turn import Piece, packed, together
 from headgate.store.store import GuardLost, Session
 from headgate.store.types import At, Conflict, Delete, Op
 
@@ -43,6 +44,7 @@ class ConnectionRunner:
         self._standings = Standings(context.map, context.mirror, (forge.name,))
         self._events = context.map.events.connection(forge.name).events
         self._heads: dict[str, dict[str, str]] = {}
+        self._refs = Refs(context, forge.name)
         self._lingering: dict[str, frozenset[str]] = {}
         self._troubles: dict[str, Trouble] = {}
         self._storing = asyncio.Lock()
@@ -63,6 +65,7 @@ class ConnectionRunner:
                 self._heads = branches.decode(value).projects
         except ValueError as damaged:
             await self._forget_heads(damaged, guard)
+        await self._refs.recall(guard)
         self._troubles = {}
         place = self._context.map.cache.connection(self._forge.name).troubles
         if await self._context.store.get(place.path) is not None:
@@ -87,7 +90,7 @@ class ConnectionRunner:
 
     async def _watch(self, guard: At) -> None:
         known = _Known(self._standings)
-        async for sighting in self._forge.sightings(known, self._heads):
+        async for sighting in self._forge.sightings(known, self._heads, self._refs.seen):
             await self._store(sighting, guard)
             self._lingering.update(sighting.lingering)
             await self._forget(guard)
@@ -116,6 +119,7 @@ class ConnectionRunner:
                 seen = self._context.mirror.moves
                 try:
                     await self._try(sighting, guard, again=attempt > 0)
+                    self._refs.saw(sighting.refs)
                     return
                 except GuardLost:
                     raise
@@ -126,7 +130,8 @@ class ConnectionRunner:
 
     async def _try(self, sighting: Sighting, guard: At, *, again: bool) -> None:
         context, known = self._context, self._standings.now()
-        events = _by_change(sighting.events)
+        of_refs = [event for event in sighting.events if _is_of_refs(event)]
+        events = _by_change(event for event in sighting.events if not _is_of_refs(event))
         pieces = []
         for standing in needed_first(sighting.standings):
             own = events.pop(standing.change.key, ())
@@ -134,11 +139,12 @@ class ConnectionRunner:
                 continue  # in a commit before the one that was refused
             check, ops = remember(context.map, context.mirror, standing, fresh())
             pieces.append(Piece([*ops, *self._told_of(own)], [check]))
-        pieces += [Piece(self._told_of([event])) for rest in events.values() for event in rest]
+        told = [Piece(self._told_of([event])) for rest in events.values() for event in rest]
         if sighting.heads:
             self._heads.update(sighting.heads)
             heads = BranchCache({project: refs for project, refs in self._heads.items() if refs})
-            pieces += [Piece([op]) for op in blob.ops(self._branches, msgspec.json.encode(heads))]
+            told += [Piece([op]) for op in blob.ops(self._branches, msgspec.json.encode(heads))]
+        pieces += [*together(told), *self._refs.pieces(sighting.refs, of_refs, self._told_of)]
         if sighting.troubles:
             pieces.append(Piece([self._troubled(sighting.troubles)]))
         cached = f"{context.map.cache.connection(self._forge.name).cache.path}/"
@@ -176,9 +182,10 @@ class ConnectionRunner:
                 await mirror.gone(waiting[-1].entry)
 
     def _move(self, event: Waiting[TriggerEvent]) -> list[Piece]:
-        """It ends once all were told: who takes over in between tells some of them again, which changes nothing."""
+        """It ends once all were told.  Where they are too many for one commit, who takes over in between tells some of
+        them again."""
         told = [Piece(stream.append(event.event)) for stream in self._concerned(event.event)]
-        return [*told, Piece(event.consume())]
+        return together([*told, Piece(event.consume())])
 
     def _concerned(self, event: TriggerEvent) -> Iterator[Stream[TriggerEvent]]:
         for tenant, projects in self._tenants.items():
@@ -210,6 +217,11 @@ def needed_first(standings: Iterable[Standing]) -> Iterator[Standing]:
         for standing in free or list(left.values()):
             del left[standing.change.key]
             yield standing
+
+
+def _is_of_refs(event: TriggerEvent) -> bool:
+    """Is it of a tag or another ref that is no branch?"""
+    return not event.change.is_change and not event.change.ref.startswith(HEADS)
 
 
 def _by_change(events: Iterable[TriggerEvent]) -> dict[str, list[TriggerEvent]]:

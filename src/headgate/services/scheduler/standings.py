@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping
 
-from headgate.gate.change import Standing
+from headgate.gate.change import Change, Standing
 from headgate.map.places import ConnectionCache, Map
 from headgate.map.records import CacheEntry
 from headgate.recipes.codec import encode, readable
@@ -74,11 +74,24 @@ class Standings:
         self.moves += 1
 
 
+def shown(map: Map, mirror: Mirror, change: Change) -> Standing | None:
+    """Return what is known of a change, as the mirror shows it."""
+    place = map.cache.connection(change.connection)
+    entry = mirror.get(_path(place, change.key))
+    cached = readable(entry, CacheEntry) if entry is not None else None
+    body = mirror.get(f"{place.data.path}/{cached.data_uuid}") if cached is not None else None
+    return readable(body, Standing) if body is not None else None
+
+
+def _path(place: ConnectionCache, key: str) -> str:
+    return f"{place.cache.path}/{hashlib.sha256(key.encode()).hexdigest()}"
+
+
 def remember(map: Map, mirror: Mirror, standing: Standing, id: str) -> tuple[At, list[Op]]:
     """Replaces what is known of the change: a new body under `id`, the entry switched to it, the old body gone.
     Holds under the check only: others know of landings, too."""
     place = map.cache.connection(standing.change.connection)
-    path = f"{place.cache.path}/{hashlib.sha256(standing.change.key.encode()).hexdigest()}"
+    path = _path(place, standing.change.key)
     old = mirror.get(path)
     ops: list[Op] = [
         Put(f"{place.data.path}/{id}", encode(standing)),

@@ -23,7 +23,7 @@ from headgate.services.context import Context
 from headgate.services.orders import state_of
 from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries, said, transient
 from headgate.services.scheduler.configfiles import ConfigFiles, Reading
-from headgate.services.scheduler.turn import Piece, packed
+from headgate.services.scheduler.turn import Piece, packed, together
 from headgate.store.store import Session
 from headgate.store.types import At, Delete, Entry, Op
 
@@ -150,11 +150,11 @@ class TenantRunner:
                 queue = self._events.trigger.stream.queue
                 pieces.append(Piece(self._quarantine.event(event, queue, error, self._tenant.name)))
                 continue
-            pieces += told
             if changed is not None:
-                pieces.append(Piece([*self._events.management.stream.append(changed), *event.consume()]))
+                end = Piece([*self._events.management.stream.append(changed), *event.consume()])
+                pieces += together([*told, end])
                 break
-            pieces.append(Piece(event.consume()))
+            pieces += together([*told, Piece(event.consume())])
         for commit in packed(pieces):
             await self._context.store.commit([], commit.ops, guards=[guard])
         gone = [op.path for piece in pieces for op in piece.ops if isinstance(op, Delete)]

@@ -30,7 +30,7 @@ from headgate.map.records import Finished, FinishedBuild, ForPipeline
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Open, Request, Requests
 from headgate.services.context import COMMIT_OPS_MAX
-from headgate.services.scheduler.standings import remember
+from headgate.services.scheduler.standings import remember, shown
 from headgate.store.types import COMMIT_SIZE_MAX_BYTES, PARENTS_MAX, Append, At, Delete, Op, Put
 
 SIZE_MAX_BYTES = COMMIT_SIZE_MAX_BYTES * 2 // 3
@@ -152,7 +152,9 @@ class Turn:
                 told.append(piece)
                 if result == "SUCCESS" and item.buildset is not None and item.buildset.landing:
                     for change in item.whole:
+                        known = shown(self.map, self.mirror, change)
                         standing = Standing(change, open=False, approved=change.commit, landed=True)
+                        standing = replace(standing, untold=known is None or known.open or known.untold)
                         check, ops = remember(self.map, self.mirror, standing, fresh())
                         piece.checks.append(check)
                         piece.ops += ops
@@ -239,6 +241,13 @@ def packed(pieces: Iterable[Piece], ops_max: int = COMMIT_OPS_MAX) -> list[Piece
         size_bytes += more_bytes
         parents |= more_parents
     return [_folded(commit) for commit in commits]
+
+
+def together(pieces: Sequence[Piece]) -> list[Piece]:
+    """Return the pieces as one that is not torn, where a commit can hold it."""
+    whole = Piece([op for piece in pieces for op in piece.ops], [at for piece in pieces for at in piece.checks])
+    parents = {op.parent for op in whole.ops if isinstance(op, Append)}
+    return [whole] if whole.fits and len(parents) <= PARENTS_MAX else list(pieces)
 
 
 def _folded(piece: Piece) -> Piece:

@@ -6,6 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
+from headgate.adapters.git.looking.others import Moved
+from headgate.adapters.git.looking.others import moved as moved_refs
 from headgate.base.ids import derived
 from headgate.base.tasks import unless
 from headgate.config.branches import content_of
@@ -67,21 +71,29 @@ class SimForge:
         """The world has those it has."""
 
     async def sightings(
-        self, known: Mapping[str, Standing], heads: Mapping[str, Mapping[str, str]]
+        self,
+        known: Mapping[str, Standing],
+        heads: Mapping[str, Mapping[str, str]],
+        refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
         event = asyncio.Event()
         self.world.stirred.append(event)
         try:
             while True:
                 event.clear()
-                found = self._look(known, heads)
-                if found.standings or found.heads:
+                found = self._look(known, heads, refs)
+                if found.standings or found.heads or found.refs:
                     yield found
                 await event.wait()
         finally:
             self.world.stirred.remove(event)
 
-    def _look(self, known: Mapping[str, Standing], heads: Mapping[str, Mapping[str, str]]) -> Sighting:
+    def _look(
+        self,
+        known: Mapping[str, Standing],
+        heads: Mapping[str, Mapping[str, str]],
+        refs: Mapping[str, Mapping[str, str]],
+    ) -> Sighting:
         standings, events = list[Standing](), list[TriggerEvent]()
         for key, now in self.world.open.items():
             was = known.get(key)
@@ -97,11 +109,23 @@ class SimForge:
             if was.open and key not in self.world.open:
                 landed = was.change.commit in commits(self.world.heads[was.change.project])
                 standings.append(Standing(was.change, open=False, landed=landed))
-                if not landed:
+                if landed:
+                    events.append(self._told(EventKind.MERGED, was.change))
+                else:
                     events.append(self._event(EventKind.ABANDONED, was.change))
+            elif was.untold:
+                standings.append(replace(was, untold=False))
+                events.append(self._told(EventKind.MERGED, was.change))
         moved = {p: {HEAD: head} for p, head in self.world.heads.items() if heads.get(p) != {HEAD: head}}
         events += [self._updated(project, heads[project][HEAD]) for project in moved if project in heads]
-        return Sighting(tuple(standings), tuple(events), moved)
+        found = {p: self._tags(p, refs.get(p)) for p in self.world.heads}
+        events += [self._told(EventKind.REF_UPDATED, c) for one in found.values() if one for c in one.updates]
+        seen = {project: one.now for project, one in found.items() if one is not None}
+        return Sighting(tuple(standings), tuple(events), moved, seen)
+
+    def _tags(self, project: str, seen: Mapping[str, str] | None) -> Moved | None:
+        """Compared as at a repository."""
+        return moved_refs(self.name, project, seen, self.world.tags.get(project, {}))
 
     def _updated(self, project: str, before: str) -> TriggerEvent:
         world = self.world
@@ -114,6 +138,11 @@ class SimForge:
     def _event(self, kind: EventKind, change: Change, *, fresh: bool = False) -> TriggerEvent:
         id = derived(kind, change.key, change.commit, str(self.world.chance.random()))
         return TriggerEvent(kind, change, id, fresh=fresh)
+
+    def _told(self, kind: EventKind, change: Change) -> TriggerEvent:
+        """Of what happens once: another telling of it has another id."""
+        self.world.tellings += 1
+        return TriggerEvent(kind, change, derived(kind, change.key, change.commit, str(self.world.tellings)))
 
 
 @dataclass(slots=True)
@@ -160,7 +189,11 @@ class SimGit:
         commit = {project: results.get(project, {}).get(BRANCH, self.world.heads[project]) for project in projects}
         texts = {p: self.world.files(p, commit[p], paths) for p, paths in work.config_paths.items()}
         unknown = {p: {BRANCH: t} for p, t in texts.items() if work.config_known.get(p) != {BRANCH: content_of(t)}}
-        state = RepoState(work.chain, heads, results, dict.fromkeys(projects, "sim"))
+        containing: tuple[str, ...] = ()
+        if work.at is not None and work.at.ref != HEAD:
+            heads[work.at.project][work.at.ref] = work.at.commit
+            containing = (BRANCH,)
+        state = RepoState(work.chain, heads, results, dict.fromkeys(projects, "sim"), work.landed, containing)
         return MergeAnswer(work.buildset, True, state=state, config=unknown)
 
     def _land(self, work: LandRequest) -> LandAnswer:

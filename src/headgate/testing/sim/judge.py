@@ -27,9 +27,14 @@ class Notes:
     """The history of a simulated gate."""
 
     finished: dict[str, Finished] = field(default_factory=dict)
+    released: dict[tuple[str, str], set[tuple[str, int]]] = field(default_factory=dict)
+    """Ref and commit -> item and end of everything that ran for it in the pipeline of tags."""
 
     async def record(self, finished: Finished) -> None:
         self.finished[finished.buildset] = finished
+        if finished.pipeline == "release":
+            change = finished.change
+            self.released.setdefault((change.ref, change.commit), set()).add((finished.item, finished.ended_ms))
 
     async def keep(self, action: HandAction) -> None:
         """Nobody takes a hand in a simulated gate."""
@@ -178,6 +183,7 @@ class Judge(Through):
             raise Broken(f"rejected without a reason: {reasonless}")
         if any(UNSERVED in f.message and "RETRY_LIMIT" not in f.message for f in self._notes.finished.values()):
             raise Broken("rejected because the executor of a paused build was lost")
+        self._each_tag_once()
         for finished in self._notes.told("gate"):
             self._no_fault_of_others(finished, set(landed))
         places = [self._queued[told[key].item] for key in landed]
@@ -202,6 +208,16 @@ class Judge(Through):
                 raise Broken(f"{key} has not landed, but what goes together with it has; told: {told}, could: {could}")
         found = {c.key: f for f in alarms for c in _changes(f) if f"- {c.key} has landed as" in f.message}
         return found
+
+    def _each_tag_once(self) -> None:
+        """Of one that was moved before anybody looked, only the last is seen."""
+        if "release" not in self._pipelines:
+            return
+        last = dict(self._world.tagged)
+        for ref, commit in self._world.tagged:
+            ran = self._notes.released.get((ref, commit), set())
+            if len(ran) > 1 or (last[ref] == commit and not ran):
+                raise Broken(f"{ref} at {commit} was to start one item, and started {len(ran)}")
 
     def _no_fault_of_others(self, finished: Finished, landed: set[str]) -> None:
         if finished.result != "FAILURE" or finished.change.needs or UNAPPROVED.search(finished.message):

@@ -100,6 +100,19 @@ TOLD = """
 """
 """A job that runs once a change has landed, and a pipeline for what was pushed or landed."""
 CIRCLES = "- queue: {name: shared, allow-circular-dependencies: true}\n"
+TAGGED = """
+- pipeline:
+    name: release
+    manager: independent
+    trigger: {sim: [{event: ref-updated, ref: ^refs/tags/}]}
+- job: {name: ship}
+- project:
+    name: ^.*$
+    release: {jobs: [ship]}
+"""
+"""A pipeline for tags."""
+TAGGED_EVERY = 13
+"""Every so many seeds have it, and tags."""
 TOLD_EVERY = 3
 """Of so many seeds, the second has it."""
 WIDE, WIDER = 5, 17
@@ -138,6 +151,8 @@ class Kind(NamedTuple):
     """Whether two people must approve, neither of whom proposed it."""
     circular: bool = False
     """Whether changes may need each other, and people make them."""
+    tagged: bool = False
+    """Whether tags start a pipeline."""
 
     @classmethod
     def of(cls, seed: int) -> Kind:
@@ -146,16 +161,18 @@ class Kind(NamedTuple):
         wide = WIDER if seed % WIDER_EVERY == 2 else WIDE if seed % WIDE_EVERY == 2 else 0
         together = served or seed % TOGETHER_EVERY < TOGETHER_EVERY / 2
         several = seed % SEVERAL_EVERY == SEVERAL_EVERY - 2
-        return cls(served, together, check, told=together and seed % TOLD_EVERY == 1, wide=wide, several=several)
+        told, tagged = together and seed % TOLD_EVERY == 1, seed % TAGGED_EVERY == 4
+        return cls(served, together, check, told=told, wide=wide, several=several, tagged=tagged)
 
     @classmethod
     def hostile_of(cls, seed: int) -> Kind:
         """Always with a check pipeline: a proposer reaches no other."""
-        return cls.of(seed)._replace(check="t" if seed % 2 else "u", hostile=True, told=False, wide=0, several=False)
+        kind, check = cls.of(seed), "t" if seed % 2 else "u"
+        return kind._replace(check=check, hostile=True, told=False, wide=0, several=False, tagged=False)
 
     @classmethod
     def circular_of(cls, seed: int) -> Kind:
-        return cls.of(seed)._replace(circular=True, wide=0, several=False)
+        return cls.of(seed)._replace(circular=True, wide=0, several=False, tagged=False)
 
     @property
     def shares_semaphores(self) -> bool:
@@ -170,7 +187,7 @@ class Kind(NamedTuple):
 
     @property
     def _pipelines(self) -> dict[str, str]:
-        ours = ["gate", *["post"] * self.told, *(f"more{n}" for n in range(self.wide))]
+        ours = ["gate", *["post"] * self.told, *["release"] * self.tagged, *(f"more{n}" for n in range(self.wide))]
         return {**({"check": self.check} if self.check else {}), **dict.fromkeys(ours, "t")}
 
     def world(self, chance: random.Random) -> World:
@@ -186,7 +203,12 @@ class Kind(NamedTuple):
                 config = config.replace(", semaphore: one}", "}")
         return World(
             chance,
-            config + CIRCLES * self.circular + CHECK * (self.check == "t") + TOLD * self.told + more(self.wide),
+            config
+            + CIRCLES * self.circular
+            + CHECK * (self.check == "t")
+            + TOLD * self.told
+            + TAGGED * self.tagged
+            + more(self.wide),
             JOBS + CHECK if self.check == "u" else "",
             gating=("unit", "together") if self.together else ("unit",),
             pipelines=self._pipelines,

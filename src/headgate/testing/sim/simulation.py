@@ -39,7 +39,7 @@ from headgate.testing.sim.intruder import Intruder
 from headgate.testing.sim.judge import Judge, Notes
 from headgate.testing.sim.kinds import KINDS_WITHIN, Kind, parsed
 from headgate.testing.sim.link import Dead, Link, Trouble
-from headgate.testing.sim.story import Doubter, Keeper, Story
+from headgate.testing.sim.story import Doubter, Keeper, Story, Tagger
 from headgate.testing.sim.world import Broken, World
 
 TIME_MAX_S = 400.0
@@ -156,6 +156,8 @@ class Simulation:
             stories.append(Doubter(world, random.Random(f"doubts {self.seed}")).run())
         if self.seed % CLOSED_EVERY == CLOSED_EVERY - 1 and not self.hostile:
             stories.append(self._kept(world, judge))
+        if self.kind.tagged and self.seed % FRESH_EVERY:  # what is there at the first look of all starts nothing
+            stories.append(Tagger(world, random.Random(f"tags {self.seed}")).run())
         if self.hostile and not self.harmless:
             stories.append(Intruder(world, random.Random(f"harm {self.seed}"), self.flood).run())
         await run_until(asyncio.Event(), *stories)

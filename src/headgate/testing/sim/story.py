@@ -21,6 +21,8 @@ OFTEN = 0.9
 PAUSE_MAX_S = 2.0
 CLOSINGS_MAX, CLOSED_MAX_S, WATCHED, TAKEN_UP_S = 12, 2.0, 0.7, 0.01
 """How often the gate is closed, and for how long at the most; with which chance it happens as something passes."""
+TAGGINGS_MAX, TAGS_MAX, TAGS_OFTEN = 4, 25, 0.2
+"""How often tags are pushed, how many at once, and how often more than one."""
 DOUBTS_MAX, DOUBT_PAUSE_MAX_S, GIVEN_AGAIN = 10, 1.0, 0.8
 """How often approvals are taken back, how long apart, and with which chance they are given again."""
 
@@ -111,6 +113,23 @@ class Story:
 
     def _some_open(self) -> str:
         return self.chance.choice(self._open())
+
+
+@dataclass(slots=True)
+class Tagger:
+    """Pushes tags, one or many at once, and moves some; nobody deletes any."""
+
+    world: World
+    chance: random.Random
+
+    async def run(self) -> None:
+        pushed = 0
+        for _ in range(self.chance.randrange(1, TAGGINGS_MAX + 1)):
+            await asyncio.sleep(self.chance.random() * PAUSE_MAX_S)
+            for _ in range(TAGS_MAX if self.chance.random() < TAGS_OFTEN else 1):
+                name = self.chance.randrange(pushed + 1)  # one that is there already is moved
+                pushed += 1
+                self.world.tag(PROJECTS[name % 2], f"refs/tags/v{name}", f"tag{pushed}")
 
 
 @dataclass(slots=True)

@@ -106,6 +106,12 @@ class World:
     """Build that failed -> the other commits it was run on."""
     proposed: dict[str, str] = field(default_factory=dict)
     """commit -> key of the change"""
+    tags: dict[str, dict[str, str]] = field(default_factory=dict)
+    """project -> ref -> what it names"""
+    tagged: list[tuple[str, str]] = field(default_factory=list)
+    """Ref and commit of every tag that was pushed."""
+    tellings: int = 0
+    """Of merged changes and of tags."""
     landed: list[Change] = field(default_factory=list)
     owed: dict[str, str] = field(default_factory=dict)
     """Key of a change -> its commit, of what must follow as a part of its circle has landed."""
@@ -161,6 +167,11 @@ class World:
         one tenant reads."""
         self.foreign += 1
         self.heads[project] += f"+foreign{self.foreign}"
+        self.stir()
+
+    def tag(self, project: str, ref: str, commit: str) -> None:
+        self.tags.setdefault(project, {})[ref] = commit
+        self.tagged.append((ref, commit))
         self.stir()
 
     def files(self, project: str, head: str, paths: Iterable[str] = (FILE, MORE)) -> dict[str, str]:

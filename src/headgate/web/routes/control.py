@@ -13,25 +13,35 @@ from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath, JSONBody
 
 from headgate.base.ids import fresh
-from headgate.gate.work import CancelBuild, Dequeue, Enqueue, Promote
+from headgate.config.freezing.sections import completed, unaccepted
+from headgate.gate.refs import is_parametrised, update
+from headgate.gate.work import ByHand, CancelBuild, Dequeue, Enqueue, Promote
 from headgate.map.orders import ReadAnew
 from headgate.services.membership import want
 from headgate.store.types import Op
 from headgate.web.access import UNAPPROVED
 from headgate.web.routes.actions import Hand
 from headgate.web.routes.orders import STATE
-from headgate.web.site import OPEN, HttpRequest, asked, site_of
+from headgate.web.site import OPEN, HttpRequest, Site, asked, ref_of, site_of
 
 CHANGES_MAX = 200
 """That one request may promote."""
 
 
 class ForChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of enqueue and dequeue."""
+    """Body of enqueue and dequeue: of a change or of a ref.  Of both, a change is enqueued; one alone is dequeued."""
 
     pipeline: str
-    change: str
+    change: str | None = None
     """`<topic>`, `<branch>/<topic>`, or `<topic>,<patchset>` of the project in the URL."""
+    ref: str | None = None
+    """`refs/heads/…`, `refs/tags/…` or another one."""
+    oldrev: str | None = None
+    """What the ref named before."""
+    newrev: str | None = None
+    """What it names; by default what it named when it was last seen.  Of dequeue: this update of it alone."""
+    parameters: dict[str, Any] = {}  # of the types that the configuration says
+    """Of enqueue, for a branch or a tag: what the pipeline's parameters are to be."""
     reason: str = ""
     """Ours: why, for those who look at it later."""
     unapproved: bool = False
@@ -60,22 +70,26 @@ class ForChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def control(
     state: State, request: HttpRequest, tenant: FromPath[str], rest: FromPath[str], data: JSONBody[ForChange]
 ) -> bool:
-    """Put a change into a pipeline, or take it out.  A pipeline that lands, or lets jobs see what only reviewed changes
-    may, takes by hand what meets its requirements; others take anything."""
+    """Put a change or a ref into a pipeline, or take it out.  A pipeline that lands, or lets jobs see what only
+    reviewed changes may, takes by hand what meets its requirements, and commits that their ref has; others take
+    anything."""
     site = site_of(state)
     project, _, verb = rest.strip("/").rpartition("/")
     if verb not in ("enqueue", "dequeue"):
         raise NotFoundException(f"{verb!r} is not known; there are enqueue and dequeue")
-    site.allow(request, tenant, verb, project=project)
+    of_ref = {"ref": data.ref} if data.ref and not data.change else {}
+    site.allow(request, tenant, verb, project=project, **of_ref)
     if data.unapproved:
-        site.allow(request, tenant, UNAPPROVED, project=project)
+        site.allow(request, tenant, UNAPPROVED, project=project, **of_ref)
+    _one(data, verb)
     details = {"pipeline": data.pipeline, "unapproved": data.unapproved}
-    subject = f"{data.change} of {project} in {data.pipeline}"
+    more = {"oldrev": data.oldrev, "newrev": data.newrev, "parameters": data.parameters}
+    details |= {name: value for name, value in more.items() if of_ref and value}
+    subject = f"{data.change or data.ref} of {project} in {data.pipeline}"
     hand = Hand(site, request, UNAPPROVED if data.unapproved else verb, tenant, subject, data.reason, details)
 
     async def work(besides: Sequence[Op]) -> None:
-        change = site.change(tenant, project, data.change)
-        wanted = Enqueue(change, fresh(), data.unapproved) if verb == "enqueue" else Dequeue(change.key, why=hand.said)
+        wanted = await _wanted(site, tenant, project, verb, data, hand.said)
         await site.ask(tenant, data.pipeline, wanted, besides)
 
     await hand.does(work)
@@ -104,6 +118,35 @@ async def cancel(
     hand = Hand(site, request, "cancel", tenant, subject, data.reason)
     await hand.does(partial(site.ask, tenant, pipeline, CancelBuild(uuid, hand.said)))
     return True
+
+
+def _one(data: ForChange, verb: str) -> None:
+    """Raises 400 for a body that does not say what is meant."""
+    if not (data.change or data.ref):
+        raise HTTPException("name a change or a ref", status_code=400)
+    if data.change and data.ref and verb == "dequeue":
+        raise HTTPException("name a change or a ref, not both", status_code=400)
+    if data.parameters and (data.change or not is_parametrised(data.ref or "")):
+        raise HTTPException("Parameters are supported only with branches or tags", status_code=400)
+
+
+async def _wanted(site: Site, tenant: str, project: str, verb: str, data: ForChange, why: str) -> Enqueue | Dequeue:
+    if data.change:
+        change = site.change(tenant, project, data.change)
+        return Enqueue(change, fresh(), data.unapproved) if verb == "enqueue" else Dequeue(change.key, why)
+    ref, newrev = data.ref or "", data.newrev or ""
+    if verb == "dequeue":
+        return Dequeue(update("", site.project(tenant, project), ref).key, why, newrev)
+    site.pipeline(tenant, data.pipeline)
+    change = await ref_of(site, tenant, project, ref, data.oldrev or "", newrev)
+    layout = site.tenant(tenant).layouts.landed
+    held = layout.branches.get(change.project, ()) if change.tag else ()
+    known = layout.freeze(data.pipeline, change.project, change.branch, ref, containing=held).parameters
+    if wrong := unaccepted(known, data.parameters):
+        raise HTTPException(f"parameters: {'; '.join(wrong)}", status_code=400)
+    return Enqueue(
+        change, fresh(), data.unapproved, ByHand(completed(known, data.parameters), claimed=not data.unapproved)
+    )
 
 
 @post("/api/tenant/{tenant:str}/promote", status_code=200, opt={"permission": "promote"})

@@ -106,8 +106,8 @@ async def _under_way(site: Site, tenant: str, pipeline: str, item: Item, build: 
     began = shown.start_time if shown else None
     change = item.change
     ref = PastRef(
-        change.project, change.branch, change.topic or None, change.commit, change.ref, change.old_commit or None,
-        change.commit, change.url,
+        change.project, change.branch or None, change.topic or None, change.commit, change.ref,
+        change.old_commit or None, change.commit, change.url,
     )  # fmt: skip
     return PastBuild(
         id=build.id,

@@ -10,25 +10,25 @@ from headgate.adapters.git.looking.misfits import Misfits
 from headgate.adapters.git.looking.names import APPROVALS, APPROVED, FOR, HEADS, VETOES
 from headgate.adapters.git.remote.reffiles import Listing
 from headgate.adapters.git.remote.refs import Remote
-from headgate.gate.change import Standing
+from headgate.gate.change import TAGS, Standing
 
 DOUBTED_S = 5.0
 """Until it is looked again."""
 LOST_MIN = 20
 """Refs that may go at once without a doubt."""
-_OURS = (HEADS, FOR, APPROVED, APPROVALS, VETOES)
+_WATCHED = (HEADS, TAGS, FOR, APPROVED, APPROVALS, VETOES)
 
 
 def as_before(
-    listing: Listing, old_heads: Mapping[str, str], known: Mapping[str, Standing]
+    listing: Listing, old: Mapping[str, str], known: Mapping[str, Standing]
 ) -> tuple[dict[str, str], Misfits]:
-    """The refs; one that cannot be read is as it was, and told."""
+    """The refs; one that cannot be read is as it was, and told.  `old`: branches, and all else that is looked at."""
     refs, misfits = dict(listing.refs), Misfits()
-    unreadable = {ref: why for ref, why in listing.unreadable.items() if ref.startswith(_OURS)}
+    unreadable = {ref: why for ref, why in listing.unreadable.items() if ref.startswith(_WATCHED) or ref in old}
     for ref, why in unreadable.items():
         misfits.add(ref, f"it cannot be read: {why}; remove it")
-        if ref in old_heads:
-            refs[ref] = old_heads[ref]
+        if ref in old:
+            refs[ref] = old[ref]
     for standing in known.values() if unreadable else ():
         change = standing.change
         if standing.open and change.ref in unreadable:
@@ -40,6 +40,10 @@ def as_before(
     return refs, misfits
 
 
+def _is_branch(ref: str) -> bool:
+    return ref.startswith(HEADS)
+
+
 class Doubt:
     """Of one repository.  What seems to have gone has when, some time later, git itself says so, too."""
 
@@ -49,12 +53,12 @@ class Doubt:
         self.trouble = ""
 
     async def of(
-        self, remote: Remote, refs: Mapping[str, str], heads: Mapping[str, str], known: Mapping[str, Standing]
+        self, remote: Remote, refs: Mapping[str, str], old: Mapping[str, str], known: Mapping[str, Standing]
     ) -> bool:
-        """Is it to be looked again before this is believed?  Raises RemoteError."""
-        here = set(heads) | {standing.change.ref for standing in known.values() if standing.open}
+        """Is it to be looked again before this is believed?  `old` as above.  Raises RemoteError."""
+        here = set(old) | {standing.change.ref for standing in known.values() if standing.open}
         lost = here - refs.keys()
-        no_branches = bool(heads) and not any(ref.startswith(HEADS) for ref in refs)
+        no_branches = any(map(_is_branch, old)) and not any(map(_is_branch, refs))
         if not no_branches and len(lost) < max(LOST_MIN, len(here) / 2):
             self._in_doubt, self.trouble = False, ""
             return False

@@ -12,23 +12,26 @@ from msgspec.structs import replace
 from headgate.adapters.git.command import Impossible
 from headgate.adapters.git.looking.misfits import Misfits
 from headgate.adapters.git.looking.names import APPROVED, FOR, HEADS, RECHECK, Names
+from headgate.adapters.git.looking.others import moved as moved_refs
+from headgate.adapters.git.looking.others import watched
 from headgate.adapters.git.looking.said import Said, gained
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, landed_as, read
 from headgate.adapters.git.objects.commits import Original, text
 from headgate.adapters.git.objects.series import PATHS_MAX_CHARS, changes, contained, files, nearest, outside
 from headgate.base.ids import derived
-from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
+from headgate.gate.change import ZEROS, Change, EventKind, Standing, TriggerEvent
 from headgate.ports.git import Sighting
 
 log = logging.getLogger("headgate.git")
 
-ZEROS = "0" * 40
 MESSAGE_MAX_CHARS, FOOTERS_MAX_CHARS = 16_000, 4_000
 """Of a longer message the middle is left out."""
 OWNER_MAX_CHARS = 200
 RECHECKS_MAX = 100
 """Changes tested again for one look; the next one begins at once."""
+MOVED_MAX = 40
+"""Branches that moved and are told of in one look, in one commit; the next one begins at once."""
 FRESH_MAX = 5_000
 """Proposals taken in one look; the next one begins at once."""
 
@@ -65,11 +68,18 @@ class Look:
         """Refs that asked for something to be tested again, which was told -> their commits."""
         self.late = False
         """Something moved meanwhile, or could not be had: look again."""
+        self.more = False
+        """There is more to be taken up than in one look: look again at once."""
 
     async def compare(
-        self, old_heads: Mapping[str, str] | None, doubted: set[tuple[str, str]], answered: Mapping[str, str]
+        self,
+        old_heads: Mapping[str, str] | None,
+        seen: Mapping[str, str] | None,
+        doubted: set[tuple[str, str]],
+        answered: Mapping[str, str],
     ) -> Sighting | None:
-        """What is new; None when nothing is.  `answered`: as of earlier looks.  Raises GitError, OSError."""
+        """What is new; None when nothing is.  `seen`: what refs that are no branches named; `answered`: as of earlier
+        looks.  Raises GitError, OSError."""
         fresh = await asyncio.to_thread(self._name)
         old = old_heads or {}
         moved_heads = {ref: commit for ref, commit in self._heads.items() if old.get(ref) != commit}
@@ -86,19 +96,28 @@ class Look:
         moved = old_heads is None or dict(old_heads) != self._heads
         if old_heads is not None and moved:
             await self._branches(old_heads)
-        if not (self._standings or self._events or moved):
+        others = await asyncio.to_thread(self._others, seen)
+        if not (self._standings or self._events or moved or others is not None):
             return None
         heads = {self._project: self._heads} if moved else {}
-        return Sighting(tuple(self._standings), tuple(self._events), heads, {self._project: self._lingering()})
+        refs = {self._project: others} if others is not None else {}
+        return Sighting(tuple(self._standings), tuple(self._events), heads, refs, {self._project: self._lingering()})
+
+    def _others(self, seen: Mapping[str, str] | None) -> dict[str, str] | None:
+        """The tags and other refs that moved; None: none did."""
+        found = moved_refs(self._connection, self._project, seen, watched(self._refs, self.misfits))
+        if found is None:
+            return None
+        self.more = self.more or found.more
+        for change in found.updates:
+            self._tell(EventKind.REF_UPDATED, change, change.old_commit)
+        return found.now
 
     def _not_had(self, gone: Set[str], old: Mapping[str, str]) -> None:
         """What could not be had; a branch of which that is so stays as it was."""
         self.late = self.late or bool(gone)
         for ref in [ref for ref, commit in self._heads.items() if commit in gone]:
-            if ref in old:
-                self._heads[ref] = old[ref]
-            else:
-                del self._heads[ref]
+            _as(old, ref, self._heads)
         for ref, commit in self._refs.items() if gone else ():
             if commit in gone and (why := self._mirror.refusals.why(commit)):
                 self.misfits.add(ref, f"what it names cannot be had: {why}")
@@ -121,7 +140,7 @@ class Look:
                 self._proposed[name] = self._names.split(self._project, name)
         fresh = [name for name in self._proposed if not self._is_known(name)]
         if len(fresh) > FRESH_MAX:
-            self.late = True
+            self.more = True
             for name in fresh[FRESH_MAX:]:
                 if self._known.get(self._key(name)) is None:
                     del self._proposed[name]
@@ -244,6 +263,8 @@ class Look:
         there = name in self._arrived
         now = Standing(described, not there, approved, there, "", *said)
         self._standings.append(now)
+        if there and was is not None and was.open:
+            self._tell(EventKind.MERGED, described, described.commit)
         approved_before = same is not None and same.is_approved
         if (now.is_approved and not approved_before) or gained(now, same):
             self._tell(EventKind.APPROVED, described, "")
@@ -261,7 +282,7 @@ class Look:
                 self.misfits.add(ref, f"there is no such change to be tested again; propose it: push to {FOR}{name}")
                 continue
             if len(self.answered) >= RECHECKS_MAX:
-                self.late = True
+                self.more = True
                 return
             self.answered[ref] = commit
             if standing.change.key not in told:
@@ -294,8 +315,12 @@ class Look:
                 self._standings.append(Standing(change, open=False, reason=reason))
                 continue
             self._standings.append(Standing(change, open=False, landed=change.key in landed))
-            if change.key not in landed:
-                self._tell(EventKind.ABANDONED, change, change.commit)
+            kind = EventKind.MERGED if change.key in landed else EventKind.ABANDONED
+            self._tell(kind, change, change.commit)
+        for standing in self._known.values():
+            if standing.untold:
+                self._standings.append(replace(standing, untold=False))
+                self._tell(EventKind.MERGED, standing.change, standing.change.commit)
 
     async def _landed_in(self, candidates: Iterable[Change], head: str) -> set[str]:
         """Keys of those that `head` has, be it as another commit."""
@@ -318,12 +343,16 @@ class Look:
         return found
 
     async def _branches(self, old: Mapping[str, str]) -> None:
-        moved = {ref for ref in {*old, *self._heads} if old.get(ref) != self._heads.get(ref)}
+        moved = sorted(ref for ref in {*old, *self._heads} if old.get(ref) != self._heads.get(ref))
+        for ref in moved[MOVED_MAX:]:
+            self.more = True
+            _as(old, ref, self._heads)
+        moved = moved[:MOVED_MAX]
         pairs = {self._heads[ref]: old[ref] for ref in moved if ref in old and ref in self._heads}
         absent = await self._mirror.missing([*pairs, *pairs.values()])
         pairs = {after: before for after, before in pairs.items() if not {after, before} & absent}
         changed = await changes(self._mirror, pairs.items())
-        for ref in sorted(moved):
+        for ref in moved:
             before, after = old.get(ref, ZEROS), self._heads.get(ref, ZEROS)
             both = pairs.get(after) == before
             change = Change(
@@ -341,6 +370,14 @@ class Look:
         at_ms = int(time.time() * 1000)
         id = derived(kind, self._project, change.ref, before, change.commit, str(at_ms))
         self._events.append(TriggerEvent(kind, change, id, at_ms, fresh))
+
+
+def _as(old: Mapping[str, str], ref: str, heads: dict[str, str]) -> None:
+    """A branch is as it was."""
+    if ref in old:
+        heads[ref] = old[ref]
+    else:
+        del heads[ref]
 
 
 def _owner(author: str) -> str:

@@ -1,0 +1,133 @@
+"""What the jobs of a ref run on: the branches of its repository as they are, and the ref as it was told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import pygit2
+
+from headgate.adapters.git.command import GitError, Impossible, Limits, RemoteError, git, is_damage
+from headgate.adapters.git.mirror import MirrorRepository
+from headgate.gate.change import HEADS, TAGS, ZEROS
+from headgate.gate.work import RefAt
+
+NESTED_MAX = 50
+"""Tags that name a tag, one after the other."""
+CONTAINING_LIMITS = Limits(timeout_s=60.0, out_max_bytes=64 * 2**20)
+
+
+async def ref_state(
+    mirror: MirrorRepository, at: RefAt, heads: Mapping[str, str]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the refs of the project for the jobs of `at`, and the branches that contain a tag.
+
+    `heads`: its branches, which are here.  Raises Impossible for what names no commit or is not so any more, GitError,
+    OSError."""
+    others = {ref: commit for ref, commit in heads.items() if ref != at.ref}
+    if at.commit == ZEROS:
+        there = at.old_commit not in ("", ZEROS) and not await mirror.missing([at.old_commit])
+        return others, await containing(mirror, at.old_commit, heads) if there and at.ref.startswith(TAGS) else ()
+    if at.held:
+        await _hold(mirror, at, heads)
+    await _bring(mirror, at)
+    commit = await asyncio.to_thread(peeled, mirror, at.commit, at.ref)
+    if at.ref.startswith(TAGS) and await mirror.missing([commit]):
+        raise _impossible(f"{at.ref} names {commit}, which is not in {mirror.remote.url}")
+    found = await containing(mirror, commit, heads) if at.ref.startswith(TAGS) else ()
+    return {**others, at.ref: at.commit}, found
+
+
+async def _bring(mirror: MirrorRepository, at: RefAt) -> None:
+    if at.commit not in await mirror.bring({at.ref: at.commit}):
+        return
+    if why := mirror.refusals.why(at.commit):
+        error = Impossible if mirror.refusals.is_sure(at.commit) else RemoteError
+        raise error(("fetch",), 1, f"{at.ref} cannot be had: {why}")
+    raise _impossible(
+        f"{at.ref} does not name {at.commit} any more, and {mirror.remote.url} does not have it elsewhere"
+    )
+
+
+async def _hold(mirror: MirrorRepository, at: RefAt, heads: Mapping[str, str]) -> None:
+    """Raises Impossible for what the ref neither names nor, as a branch, has."""
+    if at.ref.startswith(HEADS):
+        head = heads.get(at.ref, "")
+        if head and not await mirror.missing([at.commit]) and await mirror.contains(head, at.commit):
+            return
+    elif (await mirror.remote.refs(at.ref)).get(at.ref) == at.commit:
+        return
+    raise _impossible(
+        f"{at.commit} is not in {at.ref}; who has the permission enqueue-unapproved may ask for it all the same, by "
+        "saying so (unapproved)"
+    )
+
+
+def _impossible(why: str) -> Impossible:
+    return Impossible(("fetch",), 1, why)
+
+
+def peeled(mirror: MirrorRepository, object: str, ref: str = "it") -> str:
+    """Return the commit that an object is or, as a tag, names.  Raises Impossible."""
+    repository, at = mirror.repository, object
+    for _ in range(NESTED_MAX):
+        try:
+            kind, _ = repository.odb.read_header(at)
+            if kind == pygit2.enums.ObjectType.COMMIT:
+                return at
+            if kind != pygit2.enums.ObjectType.TAG:
+                break
+            at = _tagged(repository.read(at)[1])
+        except (KeyError, ValueError, pygit2.GitError, OSError) as error:
+            raise _impossible(f"{ref} names {at}, which cannot be read: {error}") from error
+    else:
+        raise _impossible(f"{ref} names a tag of a tag, and so on, more than {NESTED_MAX} times")
+    raise _impossible(f"{ref} names a {kind.name.lower()}, {at}, and no commit: there is nothing to run jobs on")
+
+
+def noted(mirror: MirrorRepository, object: str) -> str:
+    """Return what people are told of where a ref names `object`: the commit or, where there is none, the object."""
+    try:
+        return peeled(mirror, object)
+    except Impossible:
+        return object
+
+
+def _tagged(tag: bytes) -> str:
+    """Return what a tag names.  Raises ValueError."""
+    first, _, _ = tag.partition(b"\n")
+    word, _, name = first.partition(b" ")
+    if word != b"object" or len(name) not in (40, 64):
+        raise ValueError("it is no tag that git would write")
+    return name.decode("ascii")
+
+
+async def containing(mirror: MirrorRepository, commit: str, heads: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the branches in whose history `commit` is, by name.  Raises GitError."""
+    absent = await mirror.missing(heads.values())
+    tips = {head for head in heads.values() if head not in absent}
+    has = {head for head in tips if head == commit}
+    unsure = set[str]()
+    for head in tips - has:
+        near = await mirror.near(head, commit)
+        if near:
+            has.add(head)
+        elif near is None:
+            unsure.add(head)
+    if unsure:
+        has |= unsure & await _descendants(mirror, commit, unsure)
+    return tuple(sorted(ref.removeprefix(HEADS) for ref, head in heads.items() if head in has))
+
+
+async def _descendants(mirror: MirrorRepository, commit: str, heads: set[str]) -> set[str]:
+    """Return the commits between `commit` and the heads, and those of the heads that have it.  Raises GitError."""
+    lines = "".join(f"{line}\n" for line in (f"^{commit}", *sorted(heads)))
+    try:
+        _, out = await git(
+            "rev-list", "--stdin", "--ancestry-path", at=mirror.path, stdin=lines, limits=CONTAINING_LIMITS
+        )
+    except GitError as error:
+        if not is_damage(error):
+            raise
+        return {head for head in heads if await mirror.contains(head, commit)}
+    return set(out.split())

@@ -1,0 +1,66 @@
+"""Triggers of plain git that can never match, as far as the beginnings of their patterns tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.config.reading.check import as_list, deep_plain
+from headgate.config.reading.document import Table
+
+OURS = (
+    "refs/for/",
+    "refs/approved/",
+    "refs/recheck/",
+    "refs/approvals/",
+    "refs/vetoes/",
+    "refs/proposers/",
+    "refs/notes/headgate",
+)
+"""Where proposals, what people say of them, requests and notes are: what is pushed there is no update of a ref."""
+_HEADS, _FOR = "refs/heads/", "refs/for/"
+_SPECIAL = frozenset(".^$*+?{}[]|()")
+_REPEATS = ("*", "?", "{")
+
+
+def never(trigger: Table) -> str:
+    """Return why a trigger matches nothing, for people; empty: something may match it."""
+    patterns = deep_plain(as_list(trigger.get("ref")))
+    events = as_list(trigger.get("event"))
+    if not patterns or any(_may(p, event, "branch" in trigger) for p in patterns for event in events):
+        return ""
+    told = "refs of changes begin with refs/for/" if "ref-updated" not in events else "refs have whole names"
+    example = "" if "ref-updated" not in events else ", such as refs/heads/master or refs/tags/v1"
+    if "branch" in trigger and "ref-updated" in events:
+        told, example = "with `branch` it is of branches", ", which begin with refs/heads/"
+    elif "ref-updated" in events and any(begin.startswith(OURS) for begin in map(beginning, patterns)):
+        told, example = "what is pushed there are changes, approvals and notes", ", and no update of a ref"
+    return f"ref {', '.join(map(str, patterns))} can never match: {told}{example}"
+
+
+def _may(pattern: Any, event: str, of_branches: bool) -> bool:
+    begin = beginning(pattern)
+    if event != "ref-updated":
+        return _meets(begin, _FOR)
+    return _meets(begin, _HEADS if of_branches else "refs/") and not begin.startswith(OURS)
+
+
+def _meets(begin: str, names: str) -> bool:
+    """May a name begin with both?"""
+    return begin.startswith(names) or names.startswith(begin)
+
+
+def beginning(pattern: Any) -> str:
+    """Return what all that a pattern matches begins with, as far as that is plain."""
+    if not isinstance(pattern, str) or "|" in pattern:
+        return ""
+    found, rest = "", pattern.removeprefix("^")
+    while rest and rest[0] not in _SPECIAL:
+        char, rest = rest[0], rest[1:]
+        if char == "\\":
+            if not rest or rest[0].isalnum():
+                break
+            char, rest = rest[0], rest[1:]
+        if rest.startswith(_REPEATS):
+            break
+        found += char
+    return found

@@ -1,0 +1,97 @@
+"""Items of refs: branches, tags and other refs that were updated, or that somebody or a timer names.
+
+Nothing of theirs is merged: their jobs run on what the ref came to.  Who prepares them finds out which branches hold a
+tag, and that what somebody named by hand is what the ref has.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.gate.change import HEADS, TAGS, ZEROS, Change
+from headgate.gate.model import Item
+from headgate.gate.readiness import guarded
+from headgate.gate.work import RefAt
+from headgate.gate.world import World
+
+NAME_MAX_BYTES = 250
+"""Of a ref that starts anything."""
+
+
+def update(
+    connection: str,
+    project: str,
+    ref: str,
+    before: str = "",
+    after: str = "",
+    files: tuple[str, ...] | None = None,
+) -> Change:
+    """Return what happened to a ref; a branch has a name, tags and other refs have none."""
+    branch = ref.removeprefix(HEADS) if ref.startswith(HEADS) else ""
+    return Change(connection, project, branch, commit=after, old_commit=before, ref=ref, files=files)
+
+
+def variables(change: Change) -> dict[str, Any]:
+    """Return what the `zuul` variable says of a change, or of the ref that was updated.  JSON."""
+    found: dict[str, Any] = {"ref": change.ref, "commit_id": change.commit, "change_url": change.url}
+    if change.is_change:
+        return found | {
+            "branch": change.branch,
+            "change": change.topic,
+            "patchset": change.commit,
+            "change_message": change.message,
+            "topic": change.topic,
+        }
+    named = {"branch": change.branch, "tag": change.tag}
+    moved = {"oldrev": change.old_commit, "newrev": change.commit}
+    found |= {name: value for name, value in named.items() if value}
+    found |= {name: value for name, value in moved.items() if value not in ("", ZEROS)}
+    return found | ({"commit_id": change.old_commit} if change.deletes else {})
+
+
+def ref_at(item: Item, world: World) -> RefAt:
+    """Return what the jobs of an item that is no change run on."""
+    change, by_hand = item.change, item.by_hand
+    return RefAt(
+        item=item.id,
+        project=change.project,
+        connection=change.connection,
+        ref=change.ref,
+        commit=change.commit,
+        old_commit=change.old_commit,
+        held=by_hand is not None and by_hand.claimed and guarded(world.pipeline),
+    )
+
+
+def takes_part(change: Change, world: World) -> bool:
+    """May the pipeline have jobs for it?  Which branches hold a tag is known only once it is prepared, and what a
+    change of the configuration brings once that is looked at."""
+    layout = world.layouts.landed
+    if change.is_change and layout.touches_config(change.project, change.files, change.branch):
+        return True
+    return is_known(change, world)
+
+
+def is_known(change: Change, world: World) -> bool:
+    """Takes it part by the configuration that has landed?"""
+    layout, pipeline = world.layouts.landed, world.pipeline.name
+    return layout.takes_part(pipeline, change.project, change.branch, "" if change.is_change else change.ref)
+
+
+def section(pipeline: str, change: Change) -> str:
+    """Return the heading under which a pipeline tells of a change, or of a ref: several may name one commit."""
+    return pipeline if change.is_change else f"{pipeline}, {change.ref}"
+
+
+def misnamed(ref: str) -> str:
+    """Return why something is no ref that can be put into a pipeline, for people; empty: it may be one."""
+    if not ref.startswith("refs/") or not ref.removeprefix("refs/").strip("/"):
+        return f"it is a whole name, such as {TAGS}v1 or {HEADS}master"
+    if not ref.isprintable() or len(ref.encode()) > NAME_MAX_BYTES:
+        return f"it has at most {NAME_MAX_BYTES} bytes, all of which can be shown"
+    return ""
+
+
+def is_parametrised(ref: str) -> bool:
+    """May it be enqueued with parameters?"""
+    return ref.startswith((HEADS, TAGS))

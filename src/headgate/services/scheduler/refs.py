@@ -1,0 +1,127 @@
+"""What tags and other refs named when they were last seen, in parts: a tag costs one part, however many there are.
+
+A part is written in the commit that tells of what moved in it, so that each update of a ref is told once, whoever dies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from headgate.base.ids import derived
+from headgate.gate.change import HEADS, TriggerEvent
+from headgate.map.places import ConnectionCache
+from headgate.map.refs import RefsLooked, RefsSeen
+from headgate.map.tree import Undecodable, unescape
+from headgate.recipes import blob
+from headgate.recipes.codec import readable
+from headgate.services.context import Context
+from headgate.services.quarantine.quarantine import Quarantine
+from headgate.services.scheduler.turn import Piece, packed
+from headgate.store.types import At, Delete, Op
+
+TOLD_MAX = 20
+"""Updates of refs told in one piece."""
+Telling = Callable[[Iterable[TriggerEvent]], list[Op]]
+
+
+def part_of(ref: str) -> str:
+    """Return the name of the part in which a ref is."""
+    return hashlib.sha256(ref.encode()).hexdigest()[:2]
+
+
+async def last_seen(context: Context, connection: str, project: str, ref: str) -> str:
+    """Return what a ref named when it was last seen; empty: there was none."""
+    place = context.map.cache.connection(connection)
+    if ref.startswith(HEADS):
+        kept = await blob.read(context.store, place.branches.data.path)
+        heads = place.branches.data.decode(kept).projects if kept else {}
+        return heads.get(project, {}).get(ref, "")
+    entry = context.mirror.get(place.refs(project).part(part_of(ref)).record.path)
+    found = readable(entry, RefsSeen) if entry is not None else None
+    return found.refs.get(ref, "") if found is not None else ""
+
+
+class Refs:
+    """Of one connection."""
+
+    def __init__(self, context: Context, connection: str) -> None:
+        self._context, self._connection = context, connection
+        self._place: ConnectionCache = context.map.cache.connection(connection)
+        self.seen: dict[str, dict[str, str]] = {}
+        """project -> ref -> what it named; always the same mapping."""
+        self._parts: dict[tuple[str, str], dict[str, str]] = {}
+
+    async def recall(self, guard: At) -> None:
+        """As the last leader left them.  Of a project of which something is damaged all is forgotten: what was pushed
+        meanwhile starts nothing."""
+        self.seen.clear()
+        self._parts.clear()
+        looked, found, damaged = set[str](), dict[str, dict[str, str]](), dict[str, Undecodable]()
+        prefix = self._place.refs.path + "/"
+        for entry in await self._context.store.list(self._place.refs.path):
+            name, _, part = entry.path.removeprefix(prefix).partition("/")
+            project = unescape(name)
+            refs = found.setdefault(project, {})
+            try:
+                if part:
+                    refs |= self._place.refs(project).part(part).record.decode(entry.value).refs
+                else:
+                    looked.add(project)
+            except Undecodable as error:
+                damaged[project] = error
+        for project in found.keys() - looked | damaged.keys():
+            await self._forget(project, damaged.get(project), guard)
+        self.saw({project: refs for project, refs in found.items() if project in looked - damaged.keys()})
+
+    async def _forget(self, project: str, damaged: Undecodable | None, guard: At) -> None:
+        """What was seen of the project; without `damaged`, what a first look that was cut off left."""
+        store, pieces = self._context.store, list[Piece]()
+        if damaged is not None:
+            entry = await store.get(damaged.path)
+            value, id = entry.value if entry is not None else b"", derived(damaged.path)
+            aside = Quarantine(self._context).put(id, "record", damaged.path, damaged, value=value, tries=1)
+            pieces.append(Piece(aside))
+        path = self._place.refs(project).path
+        own = [one.path for one in await store.list(path) if one.path == path or one.path.startswith(f"{path}/")]
+        for commit in packed([*pieces, *(Piece([Delete(one)]) for one in own)]):
+            await store.commit([], commit.ops, guards=[guard])
+
+    def pieces(
+        self, moved: Mapping[str, Mapping[str, str]], events: Iterable[TriggerEvent], tell: Telling
+    ) -> Iterator[Piece]:
+        """Yield what to commit so that `moved` (as a sighting has it) is seen, each part with its `events`."""
+        of = {(event.change.project, event.change.ref): event for event in events}
+        for project, refs in moved.items():
+            place, first = self._place.refs(project), project not in self.seen
+            for part, names in sorted(_by_part(refs).items()):
+                here, address = dict(self._parts.get((project, part), {})), place.part(part).record
+                step = len(names) if first else TOLD_MAX
+                for some in (names[at : at + step] for at in range(0, len(names), step)):
+                    _set(here, {ref: refs[ref] for ref in some})
+                    record = address.put(RefsSeen(dict(sorted(here.items())))) if here else address.delete()
+                    yield Piece([record, *tell(of[project, ref] for ref in some if (project, ref) in of)])
+            if first:  # the last: before it nothing was looked at
+                yield Piece([place.looked.put(RefsLooked(self._context.now_ms()))])
+
+    def saw(self, moved: Mapping[str, Mapping[str, str]]) -> None:
+        """Take up what was committed."""
+        for project, refs in moved.items():
+            _set(self.seen.setdefault(project, {}), refs)
+            for part, names in _by_part(refs).items():
+                _set(self._parts.setdefault((project, part), {}), {ref: refs[ref] for ref in names})
+
+
+def _by_part(refs: Iterable[str]) -> dict[str, list[str]]:
+    found = dict[str, list[str]]()
+    for ref in sorted(refs):
+        found.setdefault(part_of(ref), []).append(ref)
+    return found
+
+
+def _set(known: dict[str, str], refs: Mapping[str, str]) -> None:
+    for ref, object in refs.items():
+        if object:
+            known[ref] = object
+        else:
+            known.pop(ref, None)

@@ -1,0 +1,77 @@
+"""A project that takes no part is let in with a change of its configuration, which may say that it does."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from headgate.config.model import FrozenJob
+from headgate.gate.work import Enqueue, LayoutChanged
+from headgate.testing.plays import Play, PlayLayout
+
+
+def absent(manager: str = "dependent", text: str = "first") -> Play:
+    layout = PlayLayout((FrozenJob(name="unit"),), absent=frozenset({"p"}))
+    play = Play(manager=manager, layout=layout)
+    play.texts = {"p": text}
+    return play
+
+
+def test_it_is_checked_with_the_jobs_that_it_brings() -> None:
+    play = absent("independent")
+    play.propose(play.change("A", files=("zuul.yaml",)))
+    play.merges()
+    assert play.builds == [("A", "first")]
+    play.act(LayoutChanged("another"))
+    assert play.queue == ["A"], "it stays although its project takes no part yet"
+    play.passes("A")
+    assert play.ended == {"A": "SUCCESS"} and play.reports[-1].work.note.startswith("Build succeeded")
+
+
+def test_it_lands() -> None:
+    play = absent()
+    play.propose(play.change("A", files=("zuul.yaml",)))
+    play.approve("A")
+    play.merges()
+    play.passes("A")
+    play.lands("A")
+    assert play.ended == {"A": "SUCCESS"} and play.state.queues == ()
+
+
+def test_what_brings_no_jobs_leaves_without_a_word_and_the_window_stays() -> None:
+    play = absent(text="elsewhere")
+    play.approve("B")
+    assert play.queue == [], "what does not touch the configuration is not let in"
+    play.propose(play.change("A", files=("zuul.yaml",)))
+    told = {kind: names for kind, names in play.pipeline.reporters.items() if kind != "no-jobs"} | {"enqueue": ("git",)}
+    play.pipeline = replace(play.pipeline, supercedes=("check",), reporters=told)
+    play.approve("A")
+    play.merges()
+    assert play.ended == {"A": "NO_JOBS"} and play.reports == [] and play.superseded == []
+
+
+def test_who_takes_a_project_out_of_the_gate_is_told_that_it_has_no_jobs() -> None:
+    play = Play()
+    play.texts = {"p": "elsewhere"}
+    play.propose(play.change("A", files=("zuul.yaml",)))
+    play.approve("A")
+    play.merges()
+    assert play.ended == {"A": "NO_JOBS"} and len(play.reports) == 1
+
+
+def test_it_is_enqueued_by_hand() -> None:
+    play = absent("independent")
+    change = play.change("A", files=("zuul.yaml",))
+    play.propose(change)
+    play.merges()
+    play.fails("A", "first")
+    play.act(Enqueue(change, "hand"))
+    assert play.queue == ["A"]
+
+
+def test_others_of_the_shared_queue_do_not_wait_for_it() -> None:
+    play = absent()
+    play.propose(play.change("X", project="q"))
+    play.approve("X")
+    play.propose(play.change("A", files=("zuul.yaml",)))
+    play.approve("A")
+    assert [[item.change.topic for item in queue.items] for queue in play.state.queues] == [["X"], ["A"]]
