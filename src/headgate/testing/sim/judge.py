@@ -127,7 +127,7 @@ class Judge(Through):
 
     def left(self) -> list[str]:
         """What has no end yet, waits, or runs; empty: all is quiet."""
-        return self._endless(self._world.open.values()) or self._waiting()
+        return self._endless(self._world.open.values()) or self._tags_without_an_end() or self._waiting()
 
     def unserved(self) -> list[str]:
         """Names the honest changes without an end."""
@@ -208,6 +208,10 @@ class Judge(Through):
                 raise Broken(f"{key} has not landed, but what goes together with it has; told: {told}, could: {could}")
         found = {c.key: f for f in alarms for c in _changes(f) if f"- {c.key} has landed as" in f.message}
         return found
+
+    def _tags_without_an_end(self) -> list[str]:
+        last = dict(self._world.tagged) if "release" in self._pipelines else {}
+        return [f"{ref} {commit}" for ref, commit in last.items() if (ref, commit) not in self._notes.released]
 
     def _each_tag_once(self) -> None:
         """Of one that was moved before anybody looked, only the last is seen."""
