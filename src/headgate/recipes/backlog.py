@@ -21,8 +21,8 @@ from headgate.recipes.requests import Open, Requests
 SHARES_MAX = 10_000
 """Shares and tenants of which it is known when they were served last."""
 
-Place = tuple[int, str]
-"""In the line of one share: age, and the name."""
+Place = tuple[bool, int, str]
+"""In the line of one share: whether it holds nothing that others wait for, its age, and its name."""
 
 
 class Share(NamedTuple):
@@ -40,7 +40,7 @@ class Backlog:
         """`turns` counts what is taken; backlogs that are looked at together share it."""
         self.requests = requests
         self.held: Counter[str] = Counter()
-        """Component -> requests it holds, but for those that are paused; as of the last `look`."""
+        """Component -> requests it holds, but for those that take no place (paused, waiting); as of the last `look`."""
         self.taken: Counter[Share] = Counter()
         """Share -> the same."""
         self.served: dict[Share | tuple[int, str], int] = {}
@@ -108,7 +108,7 @@ class Backlog:
         return found
 
     def _count(self, found: Open, by: int) -> None:
-        if found.request.state == "paused":
+        if found.request.state in ("paused", "waiting"):
             return
         self.held[_holder(found)] += by
         self.taken[_share(found)] += by
@@ -116,13 +116,13 @@ class Backlog:
             del self.taken[_share(found)]
 
 
-Next = tuple[int, str, Backlog]
-"""What is next of somebody: its age, its name, and where it waits."""
+Next = tuple[bool, int, str, Backlog]
+"""What is next of somebody: its place in its line, and where it waits."""
 
 
 def line(backlogs: Sequence[Backlog]) -> Iterator[Open]:
     """What nobody holds in any of them: the most urgent first; of those each tenant's in turn, and of those each
-    project's; of these the oldest first."""
+    project's; of these those that hold semaphores, and the oldest first."""
     shares = sorted({share for backlog in backlogs for share in backlog.lines})
     taken: Counter[Share] = sum((backlog.taken for backlog in backlogs), Counter())
     of_tenant = Counter[tuple[int, str]]()
@@ -135,16 +135,16 @@ def line(backlogs: Sequence[Backlog]) -> Iterator[Open]:
     for precedence, urgent in groupby(shares, key=lambda share: share.precedence):
         tenants = list[tuple[int, int, Iterator[Next]]]()
         for tenant, own in groupby(urgent, key=lambda share: share.tenant):
-            projects = [(taken[share], served(share), _oldest_first(backlogs, share)) for share in own]
+            projects = [(taken[share], served(share), _own_line(backlogs, share)) for share in own]
             whole = precedence, tenant
             tenants.append((of_tenant[whole], served(whole), _in_turn(projects)))
-        for _, name, backlog in _in_turn(tenants):
+        for _, _, name, backlog in _in_turn(tenants):
             yield backlog[name]
 
 
-def _oldest_first(backlogs: Sequence[Backlog], share: Share) -> Iterator[Next]:
-    lines = [[(born, name, backlog) for born, name in backlog.lines.get(share, ())] for backlog in backlogs]
-    return merge(*lines, key=lambda one: one[:2])
+def _own_line(backlogs: Sequence[Backlog], share: Share) -> Iterator[Next]:
+    lines = [[(*place, backlog) for place in backlog.lines.get(share, ())] for backlog in backlogs]
+    return merge(*lines, key=lambda one: one[:3])
 
 
 def _in_turn(takers: Sequence[tuple[int, int, Iterator[Next]]]) -> Iterator[Next]:
@@ -152,7 +152,7 @@ def _in_turn(takers: Sequence[tuple[int, int, Iterator[Next]]]) -> Iterator[Next
     anything left.  `takers`: how many each has, which turn its last one was, and what is next."""
     turns = count(1 + max((served for _, served, _ in takers), default=0))
     firsts = ((taken, served, next(rest, None), n, rest) for n, (taken, served, rest) in enumerate(takers))
-    heap = [(taken, served, f[:2], n, f, rest) for taken, served, f, n, rest in firsts if f is not None]
+    heap = [(taken, served, f[:3], n, f, rest) for taken, served, f, n, rest in firsts if f is not None]
     heapify(heap)
     while heap:
         taken, _, _, n, first, rest = heap[0]
@@ -161,7 +161,7 @@ def _in_turn(takers: Sequence[tuple[int, int, Iterator[Next]]]) -> Iterator[Next
         if following is None:
             heappop(heap)
         else:
-            heapreplace(heap, (taken + 1, next(turns), following[:2], n, following, rest))
+            heapreplace(heap, (taken + 1, next(turns), following[:3], n, following, rest))
 
 
 def _share(found: Open) -> Share:
@@ -170,7 +170,7 @@ def _share(found: Open) -> Share:
 
 
 def _place(found: Open) -> Place:
-    return found.entry.born, _name(found.entry.path)
+    return "semaphores" not in found.request.meta, found.entry.born, _name(found.entry.path)
 
 
 def _name(path: str) -> str:

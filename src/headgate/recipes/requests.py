@@ -57,7 +57,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     precedence: int = 200
     """Lower goes first."""
     state: str = "requested"
-    """requested | running | paused: its worker waits for the submitter to say `resume`"""
+    """requested | running | waiting: its worker waits for something, and does other work meanwhile | paused: its worker
+    waits for the submitter to say `resume`"""
     wanted: str = "run"
     """run | resume | cancel: what the submitter wants now; the worker compares, it is not told."""
     waited: bool = False
@@ -309,6 +310,21 @@ class Requests:
                 if conflict.check != seen:
                     raise
         raise Conflict(claim.seen)
+
+    async def say(self, claim: Claim, state: str) -> None:
+        """Write `running` or `waiting`; nothing, when the request is gone or something else is wanted."""
+        path = claim.seen.path
+        for _ in range(COMPLETE_ATTEMPTS_MAX):
+            entry = await answered(claim.session, lambda: self.store.get(path))
+            request = None if entry is None else self._decode(entry)
+            if entry is None or request is None or request.wanted != "run" or request.state == state:
+                return
+            seen = At(path, entry.version)
+            try:
+                await self._guarded(claim, [seen], [Put(path, encode(replace(request, state=state)))])
+            except Conflict as conflict:
+                if conflict.check != seen:
+                    raise
 
     async def release(self, claim: Claim) -> None:
         """Hands it back undone: somebody else may take it at once.  One that is paused remains so."""

@@ -137,13 +137,22 @@ class Contact:
             return True
         map = self.context.map
         paths = (map.semaphores(self.claim.request.meta["tenant"]).path, map.global_semaphores.path)
-        async with self.waiting():
+        async with self._aside():
             with self.context.mirror.part(*paths) as part:
                 while True:
                     seen = part.moves
                     if await self._free(semaphores):
                         return True
                     await part.moved(seen)
+
+    @asynccontextmanager
+    async def _aside(self) -> AsyncIterator[None]:
+        """Take no place, and say so: whose it is may have another one meanwhile."""
+        builds = self.context.builds
+        await builds.say(self.claim, "waiting")
+        async with self.waiting():
+            yield
+        await builds.say(self.claim, "running")
 
     async def _free(self, semaphores: Sequence[str]) -> bool:
         """Takes them if nobody else holds too much of one."""

@@ -161,3 +161,10 @@ def test_with_one_place_everybody_is_served_in_turn() -> None:
         *("t.flood.0", "u.quiet.0", "t.quiet.0", "u.quiet.1", "t.flood.1", "t.quiet.1", "t.flood.2", "t.flood.3")
     ]
     assert len(order) == 24
+
+
+def test_what_holds_a_semaphore_goes_before_the_rest_of_its_project_and_of_nobody_else() -> None:
+    """Others wait for it to be given back, and must not wait for the whole line."""
+    meta = {"tenant": "t", "project": "flood", "semaphores": "one"}
+    waiting = [*_submitted({("t", "flood"): 5, ("u", "quiet"): 2}), Request("holds", meta=meta)]
+    assert _order(waiting)[:4] == ["holds", "u.quiet.0", "t.flood.0", "u.quiet.1"]

@@ -109,6 +109,8 @@ class Turn:
         spec = replace(spec, repo_state=here.repo_state.path)
         parameters = here.job(spec.job.id).build(spec.build).parameters
         meta = {"item": spec.item, "buildset": spec.buildset, "job": spec.job.id} | _of(spec.change)
+        if spec.job.semaphores:
+            meta["semaphores"] = " ".join(semaphore.name for semaphore in spec.job.semaphores)
         request = self._request(action.id, action.precedence, meta)
         return [*record, parameters.put(spec), *self.builds(spec.job).submit(request, msgspec.json.encode(spec))]
 
