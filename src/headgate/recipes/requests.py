@@ -311,21 +311,6 @@ class Requests:
                     raise
         raise Conflict(claim.seen)
 
-    async def say(self, claim: Claim, state: str) -> None:
-        """Write `running` or `waiting`; nothing, when the request is gone or something else is wanted."""
-        path = claim.seen.path
-        for _ in range(COMPLETE_ATTEMPTS_MAX):
-            entry = await answered(claim.session, lambda: self.store.get(path))
-            request = None if entry is None else self._decode(entry)
-            if entry is None or request is None or request.wanted != "run" or request.state == state:
-                return
-            seen = At(path, entry.version)
-            try:
-                await self._guarded(claim, [seen], [Put(path, encode(replace(request, state=state)))])
-            except Conflict as conflict:
-                if conflict.check != seen:
-                    raise
-
     async def release(self, claim: Claim) -> None:
         """Hands it back undone: somebody else may take it at once.  One that is paused remains so."""
         entry = await answered(claim.session, lambda: self.store.get(claim.seen.path))
@@ -389,3 +374,20 @@ class Requests:
     @staticmethod
     def _of(place: str, id: str) -> str:
         return f"{place}/{id}"
+
+
+async def say(requests: Requests, claim: Claim, state: str) -> None:
+    """Write that the claimed request is `running` or `waiting`; nothing, when it is gone or something else is wanted.
+
+    Raise StoreError."""
+    for _ in range(COMPLETE_ATTEMPTS_MAX):
+        entry = await answered(claim.session, lambda: requests.store.get(claim.seen.path))
+        now = None if entry is None else requests._decode(entry)
+        if entry is None or now is None or now.wanted != "run" or now.state == state:
+            return
+        seen = At(entry.path, entry.version)
+        try:
+            await requests._guarded(claim, [seen], [Put(entry.path, encode(replace(now, state=state)))])
+        except Conflict as conflict:
+            if conflict.check != seen:
+                raise

@@ -18,7 +18,7 @@ from headgate.map.places import semaphore_of
 from headgate.map.records import Holder, SemaphoreRecord
 from headgate.map.tree import Address
 from headgate.recipes.patience import answered
-from headgate.recipes.requests import Claim
+from headgate.recipes.requests import Claim, say
 from headgate.recipes.stream import Stream
 from headgate.services.context import Context
 from headgate.store.store import GuardLost
@@ -149,10 +149,10 @@ class Contact:
     async def _aside(self) -> AsyncIterator[None]:
         """Take no place, and say so: whose it is may have another one meanwhile."""
         builds = self.context.builds
-        await builds.say(self.claim, "waiting")
+        await say(builds, self.claim, "waiting")
         async with self.waiting():
             yield
-        await builds.say(self.claim, "running")
+        await say(builds, self.claim, "running")
 
     async def _free(self, semaphores: Sequence[str]) -> bool:
         """Takes them if nobody else holds too much of one."""
