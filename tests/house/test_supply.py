@@ -17,7 +17,10 @@ EXTRAS = PROJECT["optional-dependencies"]
 FILES = {
     "run": PROJECT["dependencies"],
     "demo": [*PROJECT["dependencies"], *EXTRAS["ansible"]],
-    "full": [*PROJECT["dependencies"], *EXTRAS["ansible"], *EXTRAS["postgresql"], *EXTRAS["tracing"]],
+    "full": [
+        *PROJECT["dependencies"],
+        *(name for extra in ("ansible", "chat", "postgresql", "tracing") for name in EXTRAS[extra]),
+    ],
     "dev": [*PROJECT["dependencies"], *(name for extra in EXTRAS.values() for name in extra)],
 }
 """Lock -> what it is made of."""

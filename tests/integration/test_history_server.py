@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
+import sqlalchemy as sa
 from msgspec.structs import replace
 
 from headgate.adapters.sql.history import SqlHistory
@@ -14,6 +15,7 @@ from headgate.map.records import FinishedBuild, HandAction
 from headgate.ports.history import HistoryRefused, HistoryUnavailable, Question
 from headgate.testing.queues.postgres import postgres
 from headgate.testing.servers.proxy import Proxy
+from tests.unit.adapters_sql.test_attempts import OLD, what_an_earlier_version_kept_is_there
 from tests.unit.adapters_sql.test_history import ENDED
 
 
@@ -81,3 +83,18 @@ async def test_what_a_database_refuses_all_the_same_is_no_reason_to_wait_for_it(
         await history.record(replace(ENDED, ended_ms=1 << 80))
     await history.record(ENDED)
     await asyncio.to_thread(history.close)
+
+
+async def test_a_database_of_the_version_before_is_brought_up_by_several_at_once(server: str) -> None:
+    engine = sa.create_engine(server)
+    with engine.begin() as connection:
+        for table in ("build", "buildset", "hand_action", "history_version"):
+            connection.execute(sa.text(f"DROP TABLE IF EXISTS {table}"))
+        for statement in OLD.split(";\n"):
+            if statement.strip():
+                connection.execute(sa.text(statement))
+    engine.dispose()
+    opened = await asyncio.gather(*(asyncio.to_thread(SqlHistory, server) for _ in range(3)))
+    await what_an_earlier_version_kept_is_there(opened[0])
+    for history in opened:
+        await asyncio.to_thread(history.close)

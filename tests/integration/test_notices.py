@@ -14,13 +14,15 @@ from headgate.adapters.metrics.figures import Figures
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.check import check
 from headgate.map.places import Map
-from headgate.map.records import Notice, QueueReport
+from headgate.map.telling import Notice, QueueReport
 from headgate.map.trees import Tree
-from headgate.ports.messages import QueueGone, SourceDown
+from headgate.ports.messages import Poster, QueueGone, SourceDown
+from headgate.ports.reporter import Reporter
 from headgate.queueing.ids import START
 from headgate.queueing.lanes import Lane
 from headgate.services.notices.naming import partition_of, queue_of
-from headgate.services.notices.publisher import PARTITIONS
+from headgate.services.notices.posting import PARTITIONS, Posts
+from headgate.services.reporting.queues import QueueReporter
 from headgate.store.memory import MemoryBackend
 from headgate.testing.gate import gate
 from headgate.testing.queues.crew import APP, KEY, serving
@@ -184,6 +186,10 @@ REPORTING = PIPELINES.replace(
 )
 
 
+def queues(poster: Poster) -> tuple[str, Reporter]:
+    return "queue", QueueReporter(Posts(poster))
+
+
 def configured(repositories: Repositories, text: str) -> None:
     repositories.write("config", {"zuul.yaml": text})
     run_git("commit", "-q", "-m", "Report to queues", at=repositories.work("config"))
@@ -196,7 +202,7 @@ async def test_pipelines_report_to_the_queues_they_name(tmp_path: Path, reposito
     async with serving(board) as url, MessageClient.open([f"{url}/v1/{APP}/"], KEY) as client:
         await client.create("broken", 2)
         jobs = {"unit": fails_on_bad}
-        async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS, jobs, reporting={"bus": client}):
+        async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS, jobs, reporting={"bus": queues(client)}):
             for topic in ("bad", "good"):
                 repositories.propose("code/api", topic, {topic: "x\n"})
             usual, good = queue_of("example"), await reports(client, "passed", 3)
@@ -231,7 +237,7 @@ async def test_a_server_that_is_away_holds_up_no_other(tmp_path: Path, repositor
     configured(repositories, REPORTING.replace("    enqueue:\n", "    enqueue:\n      away:\n"))
     board, backend = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}"), MemoryBackend()
     async with serving(board) as url, MessageClient.open([f"{url}/v1/{APP}/"], KEY) as client:
-        to = {"bus": client, "away": Absent()}
+        to = {"bus": queues(client), "away": queues(Absent())}
         async with gate(tmp_path, repositories.hub, backend, TENANTS, reporting=to) as running:
             repositories.propose("code/lib", "one", {"a": "x\n"})
             assert [one.report for one in await reports(client, "passed", 2)] == ["enqueue", "success"]

@@ -43,6 +43,10 @@ COMMANDS = {
     "approve": ("headgate.cli.control:approve", "Approve a proposed change, by pushing its approval."),
     "recheck": ("headgate.cli.control:recheck", "Have a change tested again, by pushing a ref that asks for it."),
     "quarantine": ("headgate.cli.quarantine.command:command", "What was set aside because handling it failed."),
+    "reports": (
+        "headgate.cli.quarantine.reports:command",
+        "What is told by mail, webhook, chat: what waits, what failed.",
+    ),
     "encrypt": ("headgate.cli.keys.encrypt:command", "Encrypt a value that only a project's jobs can open."),
     "keys": ("headgate.cli.keys.command:command", "Keys of projects: show, export, import, rotate, retire, delete."),
     "queue": ("headgate.cli.queue.command:command", "Queues of messages: serve them, look at them, steer workers."),

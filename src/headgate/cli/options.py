@@ -53,7 +53,10 @@ OPTIONS: dict[str, dict[str, Option]] = {
     },
     "connection *": {
         "driver": Option(
-            "choice:git,queue", "git", "The kind of the connection; queue: reports are posted to queues of messages."
+            "choice:git,queue,smtp,http,chat",
+            "git",
+            "The kind of the connection. git has projects; to the others pipelines report: to queues of messages, as "
+            "mail, to a webhook, or to chats, which needs `pip install 'headgate[chat]'`.",
         ),
         "baseurl": Option("text", "", "git: where its repositories are: a directory, or an ssh or https URL."),
         "canonical_hostname": Option("text", "", "Host part of canonical project names. Default: the host of baseurl."),
@@ -64,9 +67,29 @@ OPTIONS: dict[str, dict[str, Option]] = {
             "(`headgate hook --people`). Requirements that ask for people by name are refused without it.",
         ),
         "poll_delay": Option("seconds", "30", "How often remote repositories are looked at; local ones are watched."),
-        "url": Option("text", "", "queue: where messages are posted, as `http://HOST:5000/v1/APP/`."),
+        "url": Option(
+            "text",
+            "",
+            "queue: where messages are posted, as `http://HOST:5000/v1/APP/`. http: what is called. chat: addresses as "
+            "the library apprise has them, blanks between, as `slack://TOKEN/#CHANNEL`.",
+        ),
         "app_key": Option("text", "", "queue: a key of that application."),
         "partitions": Option("integer:1,200", "8", "queue: of queues that are made; a project is always in one."),
+        "secret": Option("text", "", "http: what calls are signed with. Default: they are not signed."),
+        "server": Option("text", "localhost", "smtp: the host that takes mail."),
+        "port": Option("integer:1,65535", "", "smtp: its port. Default: 25; 465 with `security = tls`."),
+        "security": Option("choice:none,starttls,tls", "none", "smtp: how the connection to it is protected."),
+        "use_starttls": Option("flag", "false", "smtp: as `security = starttls`."),
+        "ca": Option("path", "", "smtp: authorities of its certificate, PEM. Default: the system's."),
+        "user": Option("text", "", "smtp: who logs in. Default: nobody does."),
+        "password": Option("text", "", "smtp: the password of that user."),
+        "default_from": Option("text", "headgate@localhost", "smtp: the sender."),
+        "default_to": Option("text", "", "smtp: the recipients, of reports whose pipeline names none."),
+        "recipients": Option(
+            "text",
+            "",
+            "smtp: addresses, and domains as `@example.org`, that pipelines may name, blanks between. Default: any.",
+        ),
     },
     "merger": {
         "git_dir": Option("path", "", "Bare copies of repositories. Default: in state_dir."),

@@ -49,12 +49,25 @@ def connection_shapes(settings: Settings) -> tuple[ConnectionShape, ...]:
         ConnectionShape(
             name=name,
             driver=driver_of(found),
-            baseurl=re.sub(r"(://)[^/@]*@", r"\1", found.get("baseurl") or found["url"]),
+            baseurl=_shown(found),
             canonical_hostname=sources[name].canonical_hostname if name in sources else "",
             source=name in sources,
         )
         for name, found in settings.connections.items()
     )
+
+
+def _shown(found: Mapping[str, str]) -> str:
+    """Where it is.  Addresses of webhooks and chats are secrets: of those, the host, or what kind they are of."""
+    match driver_of(found):
+        case "smtp":
+            return f"smtp://{found.get('server') or 'localhost'}"
+        case "http":
+            return "/".join(re.sub(r"(://)[^/@]*@", r"\1", found["url"]).split("/")[:3])
+        case "chat":
+            return " ".join(f"{url.partition('://')[0]}://…" for url in found["url"].split())
+        case _:
+            return re.sub(r"(://)[^/@]*@", r"\1", found.get("baseurl") or found["url"])
 
 
 def _baseurl(settings: Settings, url: str) -> str:

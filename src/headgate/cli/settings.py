@@ -158,6 +158,8 @@ _ANY = Option("text", "", "")
 _NEEDED = {
     "git": ("baseurl", "the directory or URL its repositories are in"),
     "queue": ("url", "where messages are posted, as http://HOST:5000/v1/APP/"),
+    "http": ("url", "what is called, as https://HOST/PATH"),
+    "chat": ("url", "an address as the library apprise has it, as slack://TOKEN/#CHANNEL"),
 }
 """Driver of a connection -> what has no default, and what it is."""
 
@@ -176,8 +178,8 @@ def _check(ini: IniFile, section: str, kind: str, found: Mapping[str, str]) -> N
         if value and (why := _wrong(OPTIONS[kind].get(name, _ANY).kind, value)):
             raise UserError(f"{ini.at(section, name)}: {name} {why}")
     if kind == "connection *":
-        needed, what = _NEEDED[found.get("driver") or "git"]
-        if not found.get(needed):
+        needed, what = _NEEDED.get(found.get("driver") or "git", ("", ""))
+        if needed and not found.get(needed):
             raise UserError(f"{ini.at(section)}: [{section}] needs a {needed}: {what}")
 
 

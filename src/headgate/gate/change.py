@@ -131,6 +131,8 @@ class TriggerEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """It is proposed, and was not before in any patchset."""
     pipeline: str = ""
     """Where it happened, of what happens in a pipeline."""
+    shared: bool = False
+    """More than one tenant has its project: that one of them does nothing about it says nothing."""
 
 
 class Tell(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
@@ -19,7 +19,7 @@ from headgate.gate.readiness import guarded, refused, unfit
 from headgate.gate.refs import is_known, takes_part
 from headgate.gate.report import announces, filled, refusal
 from headgate.gate.work import ByHand, ReportRequest
-from headgate.gate.world import World
+from headgate.gate.world import Layout, World
 
 IN_LINE = ("serial", "supercedent")
 """Managers that look at no dependencies."""
@@ -54,9 +54,10 @@ def enqueue(
     if change.is_change and not world.pipeline.ignore_dependencies:
         found = needs(change, world)
         beside = tuple(one for one in found.circle if one.key != change.key)
-        if world.dependencies_max is not None and len(found.changes + beside) > world.dependencies_max:
-            return state
         problems = found.problems + tuple(filter(None, [too_many(state, found.changes + beside, world)]))
+        needed = len(found.changes + beside)
+        if world.dependencies_max is not None and needed > world.dependencies_max:
+            problems += (f"it needs {needed} changes; the tenant allows {world.dependencies_max} (max-dependencies)",)
         apart = _not_together(state, change, found.changes, beside, world)
         if apart and not problems:
             state = _deferring(state, Deferred(change.key, change.commit, event))
@@ -292,6 +293,27 @@ def heard(kind: EventKind, item: Item, change: Change, world: World) -> Iterator
         id = item.named(change, kind, world.pipeline.name)
         event = TriggerEvent(kind, change, id, world.now_ms, pipeline=world.pipeline.name)
         yield from (Tell(name, event) for name, other in world.beside.pipelines.items() if triggers(other, event))
+
+
+def untaken(event: TriggerEvent, pipelines: Iterable[Pipeline], layout: Layout) -> str:
+    """Why none of `pipelines` takes up what was proposed or approved just now, for whoever did it; empty: one does, or
+    it is for the pipelines themselves to say, as they freeze the configuration that it proposes."""
+    change = event.change
+    if not change.is_change or layout.touches_config(change.project, change.files, change.branch):
+        return ""
+    here = [one for one in pipelines if not foreign(one, change)]
+    taking = [one for one in here if layout.takes_part(one.name, change.project, change.branch)]
+    if any(triggers(one, event) for one in taking):
+        return ""
+    if event.kind is EventKind.PROPOSED:
+        later = [one.name for one in taking if triggers(one, replace(event, kind=EventKind.APPROVED))]
+        if later:
+            return f"It is not tested before it is approved: then {' and '.join(later)} takes it up."
+    what = "proposals" if event.kind is EventKind.PROPOSED else "approved changes"
+    if not taking:
+        return f"Nothing is done about it: {change.project} has no jobs in any pipeline for {change.branch}."
+    names = ", ".join(one.name for one in taking)
+    return f"Nothing is done about it: no pipeline that has jobs of {change.project} ({names}) takes up {what}."
 
 
 def foreign(pipeline: Pipeline, change: Change) -> bool:

@@ -60,9 +60,11 @@ def reporters(result: str, world: World) -> tuple[str, ...]:
     """Connections that are told of `result`."""
     kind = kind_of(result, world)
     told = world.pipeline.reporters.get(kind, ())
-    if not told and (kind in ("merge-conflict", "config-error") or (kind == "no-jobs" and world.pipeline.lands)):
-        return world.pipeline.reporters.get("failure", ())
-    return told
+    if told:
+        return told
+    if kind == "no-jobs" and not world.pipeline.lands:  # who proposed it is told where the result would have been
+        return world.pipeline.reporters.get("success", ())
+    return world.pipeline.reporters.get("failure", ()) if kind in ("merge-conflict", "config-error", "no-jobs") else ()
 
 
 def text(item: Item, result: str, world: World, intro: str = "") -> str:

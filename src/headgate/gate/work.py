@@ -53,6 +53,8 @@ class RepoState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Commit of the change that the item is of, when it has landed: nothing is merged for it."""
     containing: tuple[str, ...] = ()
     """Branches that hold the commit of the tag that the item is of."""
+    trees: dict[str, dict[str, str]] = {}
+    """project -> branch -> the tree of that commit, which tells whether the same was tested before."""
 
 
 class RefAt(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -199,6 +201,8 @@ class ReportRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="report
 class ReportAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
     ok: bool
     error: str = ""
+    refused: bool = False
+    """There is something to tell of, but the forge takes no word of it."""
 
 
 MergerWork = MergeRequest | CatRequest | LandRequest | ReportRequest

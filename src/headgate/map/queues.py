@@ -13,11 +13,12 @@ from headgate.map.records import (
     ForPipeline,
     HandAction,
     Management,
-    Notices,
-    Postings,
+    OutboxWish,
     Quarantined,
     Raw,
+    Trouble,
 )
+from headgate.map.telling import Notices, Postings
 from headgate.map.tree import Dir, place, union
 from headgate.recipes.requests import Request, RequestPlaces
 from headgate.recipes.stream import Stream, StreamEntry
@@ -167,11 +168,17 @@ class NoticesQueue(Dir):
 
 
 class ReportsQueue(Dir):
-    """What pipelines report to one connection, on its way to queues of messages."""
+    """The outbox of one connection: what pipelines report to it."""
 
     queue = place(StreamEntry, "Their order; each names its body.", by="scheduler, web", node="sequence", seed=False)
-    data = place(Postings, "What is to be posted, and where.", by="scheduler, web", node="keyed", seed=False)
-    election = place(Empty, "Who posts.", by="scheduler", node="lock", seed=False)
+    data = place(Postings, "What is to be told, and how.", by="scheduler, web", node="keyed", seed=False)
+    election = place(Empty, "Who tells it.", by="scheduler", node="lock", seed=False)
+    trouble = place(
+        Trouble, "Why reports wait, and since when; nothing while they are taken.", by="scheduler", seed=False
+    )
+    wish = place(
+        OutboxWish, "What people want of what waits; whoever tells it heeds that.", by="web, scheduler", seed=False
+    )
 
     @cached_property
     def stream(self) -> Stream[Postings]:
@@ -200,6 +207,9 @@ class QuarantinePlace(Dir):
     """What was set aside because handling it raised: events, changes, damaged records, parts that stand still."""
 
     records = place(
-        Quarantined, "What it is, and what it raised; retried or dropped by hand.", by="scheduler, web", node="keyed"
+        Quarantined,
+        "What it is, and what it raised; retried or dropped by hand.",
+        by="scheduler, web, merger",
+        node="keyed",
     )
-    bodies = place(Raw, "The event or the record itself, by the same name.", by="scheduler, web", node="keyed")
+    bodies = place(Raw, "The event or the record itself, by the same name.", by="scheduler, web, merger", node="keyed")

@@ -84,6 +84,13 @@ class Wish(msgspec.Struct, frozen=True):
     """paused | stopped"""
 
 
+class OutboxWish(msgspec.Struct, frozen=True):
+    """What people want of the reports that wait for one connection."""
+
+    do: str
+    """retry: at once | drop"""
+
+
 class Quarantined(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Something that was set aside because handling it raised, again and again.
 
@@ -91,7 +98,7 @@ class Quarantined(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     """
 
     kind: str
-    """event | change | record | work: a part of the scheduler that stands still, such as a pipeline"""
+    """event | change | record | report | work: a part of the scheduler that stands still, such as a pipeline"""
     what: str
     """It, in words."""
     error: str
@@ -227,7 +234,7 @@ class ManagementResult(msgspec.Struct, frozen=True):
 
 
 class FinishedBuild(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The last attempt at one job of a buildset that ended."""
+    """One attempt at one job that ended."""
 
     uuid: str
     job_name: str
@@ -240,10 +247,13 @@ class FinishedBuild(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     nodeset: str = ""
     artifacts: tuple[Artifact, ...] = ()
     provides: tuple[str, ...] = ()
+    final: bool = True
+    """False: it was tried again, or its buildset gave way to another one."""
+    attempt: int = 1
 
 
 class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A buildset that ended, for the history."""
+    """A buildset that ended, for the history; or some builds that ended of one that goes on."""
 
     buildset: str
     tenant: str
@@ -251,6 +261,7 @@ class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
     change: Change
     event: str
     result: str
+    """Empty: it goes on."""
     message: str
     enqueued_ms: int
     ended_ms: int
@@ -258,6 +269,10 @@ class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
     item: str = ""
     others: tuple[Change, ...] = ()
     """The rest of a circle, which was tested as one with the change."""
+    final: bool = True
+    """False: the item is tested anew, on something else."""
+    tree: str = ""
+    """The same for the same state of the code; empty: it is not known."""
 
     @classmethod
     def of_format(cls, number: int, plain: bytes) -> Finished:
@@ -303,92 +318,3 @@ class HandAction(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What else was asked, JSON."""
     outcome: str = ""
     """done, or why it was not; empty: not known (yet)."""
-
-
-class Notice(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One thing that happened in a gate, as it is published: a JSON object.  Members may be added; `v` grows when one
-    changes its meaning or goes."""
-
-    v: int
-    """1"""
-    kind: str
-    """change-enqueued | item-reset | build-started | build-finished | change-landed | change-rejected | change-passed
-    | change-dequeued; report, with the members of QueueReport"""
-    id: str
-    """The same for the same thing, however often it is told."""
-    at_ms: int
-    """When, in milliseconds since 1970."""
-    tenant: str
-    pipeline: str
-    project: str
-    branch: str
-    change: str
-    """The patchset, as people name it."""
-    commit: str
-    item: str
-    """Of the item in its queue, from change-enqueued to its end."""
-    url: str = ""
-    """Where the change can be looked at."""
-    buildset: str = ""
-    """Of item-reset the new one."""
-    build: str = ""
-    """Of build-…; with `job`."""
-    job: str = ""
-    attempt: int = 0
-    result: str = ""
-    """Of build-finished and of the item's end, as in the history."""
-    voting: bool = True
-    """Of build-finished: whether the result counts."""
-    log_url: str = ""
-    """Of build-finished."""
-    message: str = ""
-    """Of the item's end: why."""
-
-
-class Notices(msgspec.Struct, frozen=True):
-    """What one turn has to tell, in order."""
-
-    notices: tuple[Notice, ...]
-
-
-class BuildTold(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One build, in a report."""
-
-    job: str
-    build: str
-    attempt: int
-    result: str = ""
-    """Empty: it has not ended."""
-    voting: bool = True
-    start_ms: int = 0
-    end_ms: int = 0
-    log_url: str = ""
-    error: str = ""
-
-
-class QueueReport(Notice, frozen=True, omit_defaults=True, kw_only=True):
-    """What a pipeline reports to a queue: a JSON object with the members of a notice of kind `report`, and these."""
-
-    report: str
-    """success | failure | merge-conflict | config-error | start | enqueue | no-jobs | disabled | dequeue: where the
-    pipeline names the connection."""
-    ref: str = ""
-    """Of what is no change: the ref that was updated."""
-    enqueued_ms: int = 0
-    builds: tuple[BuildTold, ...] = ()
-    """In the order of the job graph, as they are now."""
-
-
-class Posting(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A report on its way."""
-
-    queue: str
-    report: QueueReport
-    ttl_s: int | None = None
-    """None: as long as the server keeps messages."""
-
-
-class Postings(msgspec.Struct, frozen=True):
-    """What one turn reports to one connection, in order."""
-
-    postings: tuple[Posting, ...]

@@ -12,6 +12,8 @@ from headgate.map.records import Finished, HandAction
 
 LIMIT_MAX = 1_000
 """Rows answered to one question."""
+LOOKED_AT_MAX = 20_000
+"""Rows that one answer sums up."""
 
 
 class HistoryUnavailable(OSError):
@@ -56,7 +58,7 @@ class InBuildset(msgspec.Struct, frozen=True):
 
 
 class PastBuild(msgspec.Struct, frozen=True, kw_only=True):
-    """One build that ended.  Times are `YYYY-MM-DDTHH:MM:SS`, UTC."""
+    """One build that ended: one attempt at a job.  Times are `YYYY-MM-DDTHH:MM:SS`, UTC."""
 
     id: str = msgspec.field(name="_id")
     uuid: str
@@ -75,6 +77,9 @@ class PastBuild(msgspec.Struct, frozen=True, kw_only=True):
     nodeset: str | None = None
     error_detail: str | None = None
     final: bool = True
+    """False: it was tried again, or its buildset gave way to another one."""
+    attempt: int = 1
+    """Ours."""
     artifacts: tuple[Artifact, ...] = ()
     provides: tuple[Provided, ...] = ()
     ref: PastRef
@@ -86,7 +91,7 @@ class PastBuild(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PastBuildset(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt to test an item that ended."""
+    """One attempt to test an item.  It has no result while it goes on: that is known once a build is tried again."""
 
     id: str = msgspec.field(name="_id")
     uuid: str
@@ -99,15 +104,52 @@ class PastBuildset(msgspec.Struct, frozen=True, kw_only=True):
     first_build_start_time: str | None = None
     last_build_end_time: str | None = None
     refs: tuple[PastRef, ...]
+    final: bool = True
+    """Ours.  False: the item was tested anew, on something else."""
     builds: tuple[PastBuild, ...] | None = None
     """None in lists."""
+
+
+class JobHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """What the latest builds of one job in one project say of it."""
+
+    project: str
+    job_name: str
+    builds: int
+    """That passed or failed by themselves."""
+    failed: int
+    trees: int
+    """Different states of the code that it was run on, as far as that is known."""
+    flaky: int
+    """Trees on which it failed, and passed later."""
+    retried: int
+    """Attempts that did not get to a result, and were made again."""
+    seconds: float
+    """All of its builds together."""
+    seconds_lost: float
+    """Of these, of builds that counted for nothing: tried again, or of a buildset that gave way to another."""
+
+
+class ResetCost(msgspec.Struct, frozen=True, kw_only=True):
+    """What it cost one project in one pipeline that changes were tested anew because of what is ahead of them."""
+
+    project: str
+    pipeline: str
+    buildsets: int
+    resets: int
+    """Buildsets that gave way to others."""
+    builds_lost: int
+    """Of those, builds that had begun."""
+    seconds: float
+    seconds_lost: float
 
 
 class Question(msgspec.Struct, frozen=True):
     """Which rows, latest first.  Values of one name are alternatives."""
 
     equal: Mapping[str, Sequence[str | bool]] = {}
-    """Keys: project pipeline branch change patchset ref newrev queue_item_uuid uuid job_name result nodeset voting"""
+    """Keys: project pipeline branch change patchset ref newrev queue_item_uuid uuid job_name result nodeset voting
+    final complete"""
     unequal: Mapping[str, Sequence[str | bool]] = {}
     limit: int = 50
     skip: int = 0
@@ -140,6 +182,14 @@ class HistoryReader(Protocol):
 
     async def actions(self, tenant: str, *, limit: int, skip: int = 0) -> list[HandAction]:
         """What was done by hand, latest first; of no tenant in particular for an empty name."""
+        ...
+
+    async def job_health(self, tenant: str, question: Question, since_ms: int) -> list[JobHealth]:
+        """Of the latest builds since then, the flakiest jobs first; `equal` of the question chooses builds."""
+        ...
+
+    async def reset_costs(self, tenant: str, question: Question, since_ms: int) -> list[ResetCost]:
+        """Of the latest buildsets since then, the dearest first; `equal` of the question chooses buildsets."""
         ...
 
     async def durations_ms(self, tenant: str, job: str, project: str, branch: str, *, limit: int) -> list[int]:

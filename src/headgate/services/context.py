@@ -10,7 +10,8 @@ from functools import lru_cache
 from typing import TypeVar
 
 from headgate.map.places import Map
-from headgate.map.records import ComponentRecord, Notice, Notices, Posting, Postings
+from headgate.map.records import ComponentRecord
+from headgate.map.telling import LONG_MAX_BYTES, SHORT_MAX_BYTES, Notice, Notices, Posting, Postings, fitted
 from headgate.map.tree import unescape
 from headgate.ports.history import HistoryReader
 from headgate.ports.judge import Judging
@@ -26,8 +27,10 @@ log = logging.getLogger("headgate.notices")
 
 E = TypeVar("E")
 
+LENGTHY_MAX = 1_000
+"""Reports that wait for one connection at their full length; those behind are short."""
 WAITING_MAX = 10_000
-"""Turns whose messages wait for one message server."""
+"""Turns whose messages wait for one message server; buildsets that wait for the history."""
 
 COMMIT_OPS_MAX = OPS_MAX - 4
 """Leaves room for guards."""
@@ -65,9 +68,13 @@ class Context:
             return []
         return self._kept("notices", self.map.notices.stream, Notices(notices), len(notices))
 
-    def reported(self, connection: str, *postings: Posting) -> list[Op]:
-        """As `published`: reports of pipelines to the queues of one connection."""
-        return self._kept(connection, self.map.reports(connection).stream, Postings(postings), len(postings))
+    def reported(self, connection: str, posting: Posting) -> list[Op]:
+        """For the commit that makes it true: a report of a pipeline to one connection.  The more wait already, the less
+        is kept of what it says; none is kept while `waiting_max` wait."""
+        stream = self.map.reports(connection).stream
+        many = stream.length(self.mirror) >= LENGTHY_MAX
+        kept = fitted(posting, SHORT_MAX_BYTES if many else LONG_MAX_BYTES)
+        return self._kept(connection, stream, Postings((kept,)), 1)
 
     def _kept(self, to: str, stream: Stream[E], event: E, messages: int) -> list[Op]:
         if stream.length(self.mirror) < self.waiting_max:
@@ -75,6 +82,10 @@ class Context:
         log.error("%s: %s turns wait to be posted already; %s messages are not told", to, self.waiting_max, messages)
         self.observer.untold(to, messages)
         return []
+
+    def remembers(self) -> bool:
+        """Is there room in what waits for the history for more than the ends of items, which always have it?"""
+        return self.map.history.stream.length(self.mirror) < self.waiting_max
 
     def members(self, prefix: str) -> dict[str, ComponentRecord]:
         """Components by the paths of their entries, those below `prefix`, oldest first; without damaged ones."""

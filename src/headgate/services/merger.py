@@ -5,12 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from headgate.base.tasks import end
-from headgate.gate.work import CatAnswer, LandAnswer, LandRequest, MergeAnswer, MergerAnswer, MergerWork, ReportAnswer
+from headgate.gate.work import (
+    CatAnswer,
+    LandAnswer,
+    LandRequest,
+    MergeAnswer,
+    MergerAnswer,
+    MergerWork,
+    ReportAnswer,
+    ReportRequest,
+)
 from headgate.map.records import Facts, Trouble
 from headgate.map.tree import union
 from headgate.ports.git import GitWork, Unreachable
@@ -20,7 +30,7 @@ from headgate.recipes.requests import Claim, Owner
 from headgate.services.context import Context
 from headgate.services.membership import Membership
 from headgate.services.orders import shut
-from headgate.services.quarantine.quarantine import TRIES_MAX
+from headgate.services.quarantine.quarantine import TRIES_MAX, Quarantine
 from headgate.services.sharing import Sharing
 from headgate.services.worker import Worker
 from headgate.store.store import Session
@@ -87,7 +97,14 @@ class Merger:
         if claim.request.waited:
             await requests.complete(claim, [], msgspec.json.encode(answer))
         else:
-            await self._answered(claim, answer)
+            await self._answered(claim, answer, self._undelivered(claim, work, answer))
+
+    def _undelivered(self, claim: Claim, work: MergerWork, answer: MergerAnswer) -> list[Op]:
+        """Keeps a report that the forge refuses where people see it."""
+        if not (isinstance(work, ReportRequest) and isinstance(answer, ReportAnswer) and answer.refused):
+            return []
+        tenant = claim.request.meta.get("tenant", "")
+        return Quarantine(self._context).note(claim.request.id, work, tenant, answer.error)
 
     async def _failed(self, claim: Claim, why: str) -> None:
         """What was asked may not even be known: the request says what is waited for."""
@@ -105,13 +122,13 @@ class Merger:
         else:
             await self._context.merges.complete(claim, [])
 
-    async def _answered(self, claim: Claim, answer: MergerAnswer) -> None:
+    async def _answered(self, claim: Claim, answer: MergerAnswer, besides: Sequence[Op] = ()) -> None:
         merges, large = self._context.merges, None
         if isinstance(answer, MergeAnswer):
             plain = msgspec.json.encode(answer)
             if len(plain) > ANSWER_MAX_BYTES:
                 large, answer = plain, MergeAnswer(answer.buildset, answer.ok, apart=merges.result_path(claim))
-        await merges.complete(claim, self._answer(claim, answer), large)
+        await merges.complete(claim, [*self._answer(claim, answer), *besides], large)
 
     async def _patiently(self, claim: Claim, work: MergerWork, worker: Worker) -> MergerAnswer | None:
         """The answer, once the work can be done; None when it is no longer wanted."""

@@ -62,7 +62,8 @@ class Recorder:
         self._wait_s = RETRY_FIRST_S
         await self._context.store.commit([], [*consumed(by_hand), *consumed(waiting)], guards=[guard])
         for event in waiting:
-            self._context.observer.finished(event.event)
+            if event.event.result and event.event.final:
+                self._context.observer.finished(event.event)
         for entry in [*(one.entry for one in by_hand[-1:]), *(one.entry for one in waiting[-1:])]:
             await self._context.mirror.gone(entry)
 

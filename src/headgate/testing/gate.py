@@ -20,14 +20,17 @@ from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.records import Finished, HandAction
 from headgate.ports.history import HistoryWriter
 from headgate.ports.messages import Poster
+from headgate.ports.reporter import Reporter
 from headgate.ports.runner import Contact
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.executor import Executor
 from headgate.services.membership import Body, serve
 from headgate.services.merger import Merger
-from headgate.services.notices.publisher import Publisher, notices_of, reports_to
+from headgate.services.notices.posting import Posts
+from headgate.services.notices.publisher import Publisher
 from headgate.services.recorder import Recorder
+from headgate.services.reporting.courier import Courier
 from headgate.services.scheduler.scheduler import Scheduler
 from headgate.store.store import Store
 from headgate.store.types import Backend
@@ -77,6 +80,8 @@ class Remembered:
     """A history in memory."""
 
     finished: dict[str, Finished] = field(default_factory=dict)
+    earlier: list[Finished] = field(default_factory=list)
+    """Buildsets that gave way to others, and attempts that were made again."""
     told: asyncio.Event = field(default_factory=asyncio.Event)
     by_hand: dict[str, HandAction] = field(default_factory=dict)
 
@@ -85,7 +90,10 @@ class Remembered:
         self.told.set()
 
     async def record(self, finished: Finished) -> None:
-        self.finished[finished.buildset] = finished
+        if finished.result and finished.final:
+            self.finished[finished.buildset] = finished
+        else:
+            self.earlier.append(finished)
         self.told.set()
 
     async def result_of(self, topic: str, pipeline: str) -> Finished:
@@ -115,20 +123,20 @@ async def gate(
     tenant_file: str,
     jobs: Mapping[str, Job] | None = None,
     poster: Poster | None = None,
-    reporting: Mapping[str, Poster] | None = None,
+    reporting: Mapping[str, tuple[str, Reporter]] | None = None,
     builds_max: int = 8,
     recording: HistoryWriter | None = None,
     read: Callable[[], str] | None = None,
 ) -> AsyncIterator[Gate]:
     """Every component at work on the repositories below `hub`, under the connection name `local`.  What happens is
-    posted to `poster`; `reporting`: connections that pipelines report to, and who posts that; `recording`: what keeps
-    the history, by default in memory; `read`: reads the tenant file again."""
+    posted to `poster`; `reporting`: connections that pipelines report to, their drivers, and who takes it; `recording`:
+    what keeps the history, by default in memory; `read`: reads the tenant file again."""
     store = Store(backend)
     context = Context(store, Mirror(store, "/zuul"), lambda: int(time.time() * 1000))
     at = {"local": GitConnection("local", str(hub), "git.example")}
     engine = GitEngine(root / "git", at)
     known = {"local": Connection("local", "git.example")}
-    known |= {name: Connection(name, "", "queue") for name in reporting or {}}
+    known |= {name: Connection(name, "", driver) for name, (driver, _) in (reporting or {}).items()}
     tenants = parse_tenants(tenant_file, "tenants.yaml", known)
     forges = {"local": GitForge(at["local"], engine, {})}
     scheduler = Scheduler.of(context, tenant_file, tenants, "tenants.yaml", forges, connections=known, read=read)
@@ -142,9 +150,9 @@ async def gate(
     works = [serve(context, kind, body, stop) for kind, body in bodies.items()]
     if poster is not None:
         context.publishing = True
-        works.append(serve(context, "web", Publisher(context, poster, notices_of(context)).run, stop))
-    for name, to in (reporting or {}).items():
-        works.append(serve(context, "web", Publisher(context, to, reports_to(context, name)).run, stop))
+        works.append(serve(context, "web", Publisher(context, Posts(poster)).run, stop))
+    for name, (_, reporter) in (reporting or {}).items():
+        works.append(serve(context, "web", Courier(context, name, reporter).run, stop))
     task: asyncio.Future[object] = asyncio.ensure_future(run_until(stop, context.mirror.run(), *works))
     try:
         async with asyncio.timeout(DEADLINE_S):

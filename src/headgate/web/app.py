@@ -27,6 +27,7 @@ from headgate.web.routes import (
     past,
     quarantine,
     queues,
+    reports,
     vitals,
 )
 from headgate.web.site import OPEN, HttpRequest, Site, site_of
@@ -34,7 +35,8 @@ from headgate.web.site import OPEN, HttpRequest, Site, site_of
 log = logging.getLogger("headgate.web")
 
 _MODULES = (
-    vitals, live, past, configuration, control, orders, actions, approvals, quarantine, keys, logs, queues, pages,
+    vitals, live, past, configuration, control, orders, actions, approvals, quarantine, reports, keys, logs,
+    queues, pages,
 )  # fmt: skip
 ROUTES = tuple(route for module in _MODULES for route in module.ROUTES)
 

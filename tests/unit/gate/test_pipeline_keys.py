@@ -129,7 +129,7 @@ def test_requirements_of_other_connections_are_passed_over() -> None:
     assert made.queue == ["A"]
 
 
-def test_a_change_that_needs_too_many_is_not_let_in() -> None:
+def test_a_change_that_needs_too_many_is_not_let_in_and_told_so() -> None:
     made = play()
     made.most = (1, None)
     made.propose(made.change("A"))
@@ -138,7 +138,8 @@ def test_a_change_that_needs_too_many_is_not_let_in() -> None:
     made.approve("A", "B")
     assert made.queue == ["A", "B"]
     made.approve("C")
-    assert made.queue == ["A", "B"] and made.ended == {}
+    assert (made.queue, made.ended) == (["A", "B"], {"C": "FAILURE"})
+    assert "it needs 2 changes; the tenant allows 1" in made.said["C"]
 
 
 def test_a_full_pipeline_refuses_and_says_so() -> None:

@@ -130,8 +130,18 @@ class GitEngine:
                 raise _later(item.project, error, answer) from error
             if why:
                 return MergeAnswer(work.buildset, False, item.item, why)
-        state = RepoState(work.chain, heads, merged, connections, work.landed, branches)
+        trees = await self._trees(merged, connections)
+        state = RepoState(work.chain, heads, merged, connections, work.landed, branches, trees)
         return MergeAnswer(work.buildset, True, state=state, config=await self._config(work, state))
+
+    async def _trees(self, merged: dict[str, dict[str, str]], connections: dict[str, str]) -> dict[str, dict[str, str]]:
+        """Of the commits that were made.  Raises GitError."""
+        found: dict[str, dict[str, str]] = {}
+        for project, commits in merged.items():
+            mirror = self.mirror(project, connections[project])
+            read = {branch: asyncio.to_thread(mirror.parts, commit) for branch, commit in commits.items()}
+            found[project] = {branch: (await parts).tree for branch, parts in read.items()}
+        return found
 
     async def _now(self, project: str, connection: str, chain: tuple[MergeItem, ...]) -> dict[str, str]:
         """The branches of the project, which are here then, as the changes of the chain are if they can be had."""
@@ -241,7 +251,7 @@ class GitEngine:
             await report(mirror, work, told, section(work.pipeline, change))
         except _FAILURES as error:
             if isinstance(error, Impossible):
-                return ReportAnswer(False, str(error))
+                return ReportAnswer(False, str(error), refused=True)
             raise _later(change.project, error, ReportAnswer(False, str(error))) from error
         return ReportAnswer(True)
 

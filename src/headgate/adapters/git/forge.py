@@ -13,24 +13,28 @@ from pathlib import Path
 import pygit2
 from msgspec.structs import replace
 
-from headgate.adapters.git.command import GitError
+from headgate.adapters.git.command import GitError, Impossible
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
-from headgate.adapters.git.landing import remove
+from headgate.adapters.git.landing import remove, report
 from headgate.adapters.git.looking.doubt import DOUBTED_S, Doubt, as_before
 from headgate.adapters.git.looking.look import Look
-from headgate.adapters.git.looking.names import RECHECK, Names
+from headgate.adapters.git.looking.names import APPROVED, FOR, RECHECK, Names
+from headgate.adapters.git.looking.orphans import APPROVES_NOTHING
 from headgate.adapters.git.looking.places import Places
 from headgate.adapters.git.looking.watching import watch
 from headgate.base.tasks import end
 from headgate.config.tenants import TenantProject
-from headgate.gate.change import Standing
+from headgate.gate.change import Change, Standing
+from headgate.gate.work import ReportRequest
 from headgate.ports.git import Sighting
 
 log = logging.getLogger("headgate.git")
 
 RETRY_MIN_S, RETRY_MAX_S = 0.25, 30.0
 """Between looks at a repository that cannot be read, growing; by chance up to half of it less."""
+ORPHANS_MAX = 20
+"""Approvals of nothing that are answered after one look."""
 LOOKS_MAX = 8
 """Looks at a time, not counting those that take long."""
 FIRST_LOOK_MAX_S = 15.0
@@ -110,6 +114,10 @@ class _Followed:
     """Refs that asked for something and are to go -> their commits."""
     kept: str = ""
     """Why they do not go."""
+    orphans: dict[str, str] = field(default_factory=dict)
+    """Refs that approve what nobody has proposed -> their commits; of those that are not told yet."""
+    told: dict[str, str] = field(default_factory=dict)
+    """Those that are."""
     doubt: Doubt = field(default_factory=Doubt)
     trouble: str = ""
     """As last told."""
@@ -171,6 +179,8 @@ class _Looking:
                 await seen.stored.wait()
             if one.answered and not one.kept:
                 wait_s = await self._clear(one, wait_s)
+            if one.orphans:
+                wait_s = await self._tell_orphans(one, wait_s)
             if self._connection.git_dir(one.project) is None:
                 wait_s = min(self._connection.poll_interval_s if wait_s is None else wait_s, RETRY_MAX_S)
             try:
@@ -191,6 +201,25 @@ class _Looking:
             log.warning("%s: refs below %s cannot be removed: %s", one.project, RECHECK, one.kept)
             return min(wait_s, DOUBTED_S) if wait_s is not None else DOUBTED_S  # the page is to say so
         one.answered = {}
+        return wait_s
+
+    async def _tell_orphans(self, one: _Followed, wait_s: float | None) -> float | None:
+        """Who approved what nobody has proposed finds a note on the commit.  When to look again."""
+        mirror = self._engine.mirror(one.project, self._connection.name)
+        for ref, commit in list(one.orphans.items())[:ORPHANS_MAX]:
+            del one.orphans[ref]
+            one.told[ref] = commit
+            name = ref.removeprefix(APPROVED)
+            text = f"{ref} has no effect: {APPROVES_NOTHING}. Propose it first: push it to {FOR}{name}."
+            try:
+                if not await mirror.bring({ref: commit}):
+                    about = Change(self._connection.name, one.project, "", commit=commit, ref=ref)
+                    await report(mirror, ReportRequest(about, "approval", text), commit, "approval")
+            except Impossible as error:
+                log.warning("%s: nobody is told that %s approves nothing: %s", one.project, ref, error)
+            except (GitError, OSError, pygit2.GitError) as error:
+                del one.told[ref]
+                return one.went(error)
         return wait_s
 
     async def _look(self, one: _Followed) -> tuple[float | None, Sighting | None]:
@@ -220,6 +249,8 @@ class _Looking:
             return one.went(error), _with_trouble(None, one, f"it cannot be read: {error}")
         one.doubts = look.doubts
         one.answered |= look.answered
+        one.told = {ref: commit for ref, commit in one.told.items() if look.orphans.get(ref) == commit}
+        one.orphans = {ref: commit for ref, commit in look.orphans.items() if ref not in one.told}
         one.kept = "" if look.answered else one.kept
         return one.came(late=look.late, more=look.more), _with_trouble(sighting, one, look.misfits.told)
 

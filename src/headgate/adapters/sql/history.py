@@ -14,19 +14,22 @@ import msgspec
 import sqlalchemy as sa
 
 from headgate.adapters.sql.schema import BUILDS, BUILDSETS, HAND_ACTIONS, TooNew, bring_up, fitting, storable
+from headgate.adapters.sql.summaries import cost_of, health_of, job_health, reset_costs
 from headgate.base.private import private_file
-from headgate.map.records import Finished, HandAction
+from headgate.map.records import Finished, FinishedBuild, HandAction
 from headgate.ports.history import (
     LIMIT_MAX,
     Artifact,
     HistoryRefused,
     HistoryUnavailable,
     InBuildset,
+    JobHealth,
     PastBuild,
     PastBuildset,
     PastRef,
     Provided,
     Question,
+    ResetCost,
     time_text,
 )
 
@@ -40,10 +43,13 @@ _OF_BUILDSET: Mapping[str, sa.ColumnElement[Any]] = {  # columns are of several 
     "queue_item_uuid": BUILDSETS.c.item,
     "uuid": BUILDSETS.c.uuid,
     "result": BUILDSETS.c.result,
+    "final": BUILDSETS.c.final,
+    "complete": BUILDSETS.c.result.is_not(None),
 }
 _OF_BUILD: Mapping[str, sa.ColumnElement[Any]] = {  # columns are of several types
     **_OF_BUILDSET,
-    **{name: BUILDS.c[name] for name in ("uuid", "job_name", "result", "nodeset", "voting")},
+    **{name: BUILDS.c[name] for name in ("uuid", "job_name", "result", "nodeset", "voting", "final")},
+    "complete": BUILDS.c.result.is_not(None),
 }
 _BOTH = BUILDS.join(BUILDSETS, BUILDS.c.buildset == BUILDSETS.c.uuid)
 
@@ -134,6 +140,16 @@ class SqlHistory:
         rows = await self._rows(query.order_by(BUILDS.c.start_ms, BUILDS.c.uuid))
         return msgspec.structs.replace(found[0], builds=tuple(_build(row) for row in rows))
 
+    async def job_health(self, tenant: str, question: Question, since_ms: int) -> list[JobHealth]:
+        query = sa.select(BUILDS.c.uuid).select_from(_BOTH).where(BUILDSETS.c.ended_ms >= since_ms)
+        chosen = _asked(query, tenant, question, _OF_BUILD).order_by(BUILDSETS.c.ended_ms.desc())
+        return [health_of(row) for row in await self._rows(job_health(chosen))]
+
+    async def reset_costs(self, tenant: str, question: Question, since_ms: int) -> list[ResetCost]:
+        query = sa.select(BUILDSETS.c.uuid).where(BUILDSETS.c.ended_ms >= since_ms)
+        chosen = _asked(query, tenant, question, _OF_BUILDSET).order_by(BUILDSETS.c.ended_ms.desc())
+        return [cost_of(row) for row in await self._rows(reset_costs(chosen))]
+
     async def durations_ms(self, tenant: str, job: str, project: str, branch: str, *, limit: int) -> list[int]:
         took = (BUILDS.c.end_ms - BUILDS.c.start_ms).label("took")
         query = sa.select(took).select_from(_BOTH).order_by(BUILDSETS.c.ended_ms.desc()).limit(limit)
@@ -197,8 +213,17 @@ def _asked(
 
 
 def _write(connection: sa.Connection, finished: Finished) -> None:
-    connection.execute(sa.delete(BUILDS).where(BUILDS.c.buildset == finished.buildset))
-    connection.execute(sa.delete(BUILDSETS).where(BUILDSETS.c.uuid == finished.buildset))
+    """Of a buildset that goes on, what is known of it already is not less."""
+    same = BUILDSETS.c.uuid == finished.buildset
+    goes_on = not finished.result
+    if not (goes_on and connection.execute(sa.select(BUILDSETS.c.uuid).where(same)).first()):
+        connection.execute(sa.delete(BUILDSETS).where(same))
+        _write_buildset(connection, finished)
+    for build in finished.builds:
+        _write_build(connection, finished.buildset, build)
+
+
+def _write_buildset(connection: sa.Connection, finished: Finished) -> None:
     change = finished.change
     connection.execute(
         sa.insert(BUILDSETS),
@@ -217,16 +242,26 @@ def _write(connection: sa.Connection, finished: Finished) -> None:
             ref_url=change.url,
             item=finished.item,
             event_id=finished.event,
-            result=finished.result,
+            result=finished.result or None,
             message=finished.message,
             enqueued_ms=finished.enqueued_ms,
             ended_ms=finished.ended_ms,
+            final=finished.final,
+            tree=finished.tree or None,
         ),
     )
-    for build in finished.builds:
-        row = msgspec.structs.asdict(build) | {"buildset": finished.buildset, "error_detail": build.error}
-        row |= {"artifacts": msgspec.to_builtins(build.artifacts), "provides": list(build.provides)}
-        connection.execute(sa.insert(BUILDS), fitting(BUILDS, **row))
+
+
+def _write_build(connection: sa.Connection, buildset: str, build: FinishedBuild) -> None:
+    """When it began and ended is not forgotten by who tells of it later."""
+    same = BUILDS.c.uuid == build.uuid
+    known = connection.execute(sa.select(BUILDS.c.start_ms, BUILDS.c.end_ms).where(same)).first()
+    if known is not None and not build.start_ms:
+        build = msgspec.structs.replace(build, start_ms=known.start_ms or 0, end_ms=known.end_ms or build.end_ms)
+    row = msgspec.structs.asdict(build) | {"buildset": buildset, "error_detail": build.error}
+    row |= {"artifacts": msgspec.to_builtins(build.artifacts), "provides": list(build.provides)}
+    connection.execute(sa.delete(BUILDS).where(same))
+    connection.execute(sa.insert(BUILDS), fitting(BUILDS, **row))
 
 
 def _keep(connection: sa.Connection, action: HandAction) -> None:
@@ -258,6 +293,8 @@ def _build(row: Row) -> PastBuild:
         log_url=row["log_url"] or None,
         nodeset=row["nodeset"] or None,
         error_detail=row["error_detail"] or None,
+        final=row["final"] is not False,
+        attempt=row["attempt"] or 1,
         artifacts=_known(row["artifacts"], tuple[Artifact, ...]),
         provides=tuple(Provided(name) for name in _known(row["provides"], tuple[str, ...])),
         ref=ref,
@@ -285,6 +322,7 @@ def _buildset(row: Row) -> PastBuildset:
         event_timestamp=time_text(row["set_enqueued_ms"]),
         queue_item_uuid=row["set_item"],
         first_build_start_time=time_text(row["first_ms"]),
-        last_build_end_time=time_text(row["last_ms"] or row["set_ended_ms"]),
+        last_build_end_time=time_text(row["last_ms"] or row["set_ended_ms"]) if row["set_result"] else None,
         refs=(_ref(row),),
+        final=row["set_final"] is not False,
     )

@@ -29,6 +29,8 @@ BUILDSETS = sa.Table(
     sa.Column("oldrev", sa.String(64)),
     sa.Column("ref_url", sa.Text),
     sa.Column("item", sa.String(64)),
+    sa.Column("final", sa.Boolean),
+    sa.Column("tree", sa.String(64)),
 )
 BUILDS = sa.Table(
     "build",
@@ -45,6 +47,8 @@ BUILDS = sa.Table(
     sa.Column("nodeset", sa.String(255)),
     sa.Column("artifacts", sa.JSON),
     sa.Column("provides", sa.JSON),
+    sa.Column("final", sa.Boolean),
+    sa.Column("attempt", sa.Integer),
 )
 HAND_ACTIONS = sa.Table(
     "hand_action",
@@ -98,7 +102,15 @@ def _artifacts_and_what_was_tested(connection: sa.Connection) -> None:
     _add(connection, BUILDS, "nodeset", "artifacts", "provides")
 
 
-_STEPS: tuple[Callable[[sa.Connection], None], ...] = (_artifacts_and_what_was_tested,)
+def _every_attempt(connection: sa.Connection) -> None:
+    """Earlier versions kept the last attempt of the last buildset alone."""
+    _add(connection, BUILDSETS, "final", "tree")
+    _add(connection, BUILDS, "final", "attempt")
+    for table in (BUILDSETS, BUILDS):
+        connection.execute(sa.update(table).where(table.c.final.is_(None)).values(final=True))
+
+
+_STEPS: tuple[Callable[[sa.Connection], None], ...] = (_artifacts_and_what_was_tested, _every_attempt)
 """The first leads from version 1 to 2, and so on.  A step may be begun again after it was cut off anywhere."""
 VERSION = len(_STEPS) + 1
 

@@ -21,7 +21,6 @@ from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.forge import GitForge
 from headgate.adapters.git.objects.commits import identity
 from headgate.adapters.identity.tokens import authenticator
-from headgate.adapters.identity.trust import trusting
 from headgate.adapters.judging.apart import ApartJudge, Limits
 from headgate.adapters.keys.keystore import KeyStore
 from headgate.adapters.metrics.figures import Figures
@@ -33,13 +32,14 @@ from headgate.adapters.sql.history import HistoryError, SqlHistory
 from headgate.base.errors import UserError
 from headgate.base.private import DIRECTORY, private_directory
 from headgate.base.tasks import run_until
-from headgate.cli.identity.tls import as_client, authorities, scheme, tls_of
+from headgate.cli.identity.tls import as_client, scheme, tls_of
 from headgate.cli.identity.token import operator_token
 from headgate.cli.jobs import runner_settings
-from headgate.cli.process import connection_shapes, connections, driver_of, known_connections, tenant_text, tenants
+from headgate.cli.process import connection_shapes, connections, known_connections, tenant_text, tenants
 from headgate.cli.running.earlier import reader
 from headgate.cli.running.fleet import fleet
 from headgate.cli.running.reaching import reached
+from headgate.cli.running.telling import telling
 from headgate.cli.settings import FLAGS, Settings
 from headgate.config.operator.model import TenantFile
 from headgate.config.parse import ParseCache
@@ -55,7 +55,6 @@ from headgate.services.formats import agree
 from headgate.services.membership import Membership
 from headgate.services.merger import Merger
 from headgate.services.nodes.asking import Asking
-from headgate.services.notices.publisher import PARTITIONS, Outbox, Publisher, notices_of, reports_to
 from headgate.services.quarantine.tended import tended
 from headgate.services.recorder import Recorder
 from headgate.services.scheduler.scheduler import Scheduler
@@ -212,29 +211,6 @@ def _traces(settings: Settings, context: Context, stack: AsyncExitStack) -> Obse
     return traces
 
 
-async def _publishers(process: Process) -> list[Publisher[Any]]:
-    """Of what happens, and of what pipelines report to connections that are queues.  Raises UserError."""
-    settings, context = process.settings, process.context
-    told: list[tuple[Outbox[Any], Mapping[str, str]]] = [
-        (reports_to(context, name), found)
-        for name, found in settings.connections.items()
-        if driver_of(found) == "queue"
-    ]
-    if context.publishing:
-        names = ("url", "app_key", "partitions")
-        told.append((notices_of(context), {name: settings.get("notices", name) for name in names}))
-    if not told:
-        return []
-    from headgate.adapters.messages.client import MessageClient  # large, and for few
-
-    found, tls = [], trusting(*authorities(settings))
-    for outbox, at in told:
-        client = MessageClient.open([at["url"]], at.get("app_key", ""), tls=tls)
-        poster = await process.stack.enter_async_context(client)
-        found.append(Publisher(context, poster, outbox, int(at.get("partitions") or PARTITIONS)))
-    return found
-
-
 async def add_scheduler(process: Process) -> None:
     settings, context = process.settings, process.context
     at = connections(settings)
@@ -251,10 +227,9 @@ async def add_scheduler(process: Process) -> None:
     scheduler = Scheduler.of(context, text, file, path, forges, cache, known, read)
     process.scheduler = scheduler
     recorder = Recorder(context, process.history)
-    publishers = await _publishers(process)
+    also = await telling(settings, context, process.stack)
 
     async def body(session: Session) -> None:
-        also = {f"posting to {publisher.outbox.name}": publisher.run for publisher in publishers}
         works = {"the history": recorder.run, "the format of records": lambda _: agree(context), **also}
         tended_ones = [tended(context, what, run, session) for what, run in works.items()]
         await run_until(asyncio.Event(), scheduler.run(session), *tended_ones)

@@ -13,7 +13,7 @@ import msgspec
 from headgate.adapters.messages.board import MessageBoard
 from headgate.adapters.messages.client import MessageClient
 from headgate.base.tasks import run_until
-from headgate.map.records import Notice, QueueReport
+from headgate.map.telling import Notice, QueueReport
 from headgate.map.workers import QueueMap
 from headgate.queueing import Message, Policy, Route, Routes
 from headgate.services.queueing.calling import Caller

@@ -75,6 +75,8 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
     "git require": {"gate": "approved open current-patchset approvals veto"},
     "git reporter": {"config/kinds": "note", "gate": "land=lands"},
     "queue reporter": {"services/scheduler": "queue ttl"},
+    "smtp reporter": {"adapters/reporting": "to from subject"},
+    "chat reporter": {"adapters/reporting": "title"},
     "zuul trigger": {"gate": "event=events pipeline"},
     "zuul reporter": {},
     "timer trigger": {"services/scheduler": "time"},

@@ -32,7 +32,7 @@ class Driver(NamedTuple):
     idle: str = ""
     """Why whatever a pipeline says to it has no effect here; empty: it has one."""
     posts: bool = False
-    """Its reports are posted to queues of messages, whatever connection the change is of."""
+    """Its reports go to whoever takes them there, whatever connection the change is of."""
     named: tuple[str, ...] = ()
     """Keys of a requirement that ask for people by name, which mean something only where the server says who is who."""
 
@@ -317,7 +317,18 @@ DRIVERS: dict[str, Driver] = {
         require=None,
         reporter={"image-built": Key(flag, idle=NO_IMAGES), "image-validated": Key(flag, idle=NO_IMAGES)},
     ),
-    "smtp": Driver(None, None, {"to": Key(text), "from": Key(text), "subject": Key(text)}, idle=_FORGE),
+    "smtp": Driver(
+        None,
+        None,
+        {
+            "to": Key(text, "default_to of the connection", "addresses, with commas between"),
+            "from": Key(text, "default_from of the connection"),
+            "subject": Key(text, note="with {change}, {change.subject}, {pipeline}, {project}, {branch}, {result} …"),
+        },
+        posts=True,
+    ),
+    "http": Driver(None, None, {}, posts=True),
+    "chat": Driver(None, None, {"title": Key(text, note="as subject of smtp")}, posts=True),
     "mqtt": Driver(
         None,
         None,

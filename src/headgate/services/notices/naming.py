@@ -7,7 +7,7 @@ import re
 
 from headgate.base.ids import derived
 from headgate.gate.change import Change
-from headgate.map.records import Notice
+from headgate.map.telling import Notice
 from headgate.queueing.lanes import QUEUE_NAME
 
 VERSION = 1

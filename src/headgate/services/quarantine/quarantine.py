@@ -10,12 +10,17 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+import msgspec
+
 from headgate.base.ids import derived
 from headgate.gate.change import TriggerEvent
+from headgate.gate.work import ReportRequest
 from headgate.map.places import PipelineEvents
 from headgate.map.records import Quarantined
+from headgate.map.telling import Postings
 from headgate.map.tree import Undecodable
 from headgate.recipes.codec import encode, readable
+from headgate.recipes.requests import Request
 from headgate.recipes.stream import StreamEntry, Waiting
 from headgate.services.context import Context
 from headgate.store.store import Txn
@@ -29,6 +34,8 @@ TRIES_MAX = 3
 TRY_AGAIN_S = 0.2
 COUNTED_MAX = 10_000
 ERROR_MAX_CHARS = 1_000
+REPORTS_MAX = 1_000
+"""That nobody takes, and that are kept."""
 BODY_MAX_BYTES = 400_000
 """Of what is set aside; of a larger one only the record says that it was there."""
 
@@ -93,6 +100,35 @@ class Quarantine:
         ops = self.put(name, "event", what, error, tenant, queue, waiting.body, body.value if body else b"")
         return [*ops, *waiting.consume()]
 
+    def report(self, waiting: Waiting[Postings], queue: str, connection: str, error: Exception) -> list[Op]:
+        """Takes a report out of its outbox that whoever it is for does not take; of very many the first are kept."""
+        if self._full():
+            return waiting.consume()
+        told = [one.report for one in waiting.event.postings]
+        tenant, body = told[0].tenant if told else "", self._context.mirror.get(waiting.body)
+        of = ", ".join(f"{one.report} of {one.change or one.ref} of {one.project} in {one.pipeline}" for one in told)
+        what, name = f"the report to {connection}: {of}", waiting.body.rpartition("/")[2]
+        value = body.value if body else b""
+        ops = self.put(name, "report", what, str(error) or said(error), tenant, queue, waiting.body, value, tries=1)
+        return [*ops, *waiting.consume()]
+
+    def note(self, id: str, work: ReportRequest, tenant: str, error: str) -> list[Op]:
+        """A report that a forge refuses: retried, a merger is asked once more."""
+        if self._full():
+            return []
+        what = f"the report to {work.change.connection}: {work.change.id} of {work.change.project} in {work.pipeline}"
+        queue = self._context.merges.places
+        value = msgspec.json.encode(work)
+        return self.put(id, "report", what, error, tenant, queue.requests, f"{queue.params}/{id}", value, tries=1)
+
+    def _full(self) -> bool:
+        """Are so many reports set aside that one more is lost?"""
+        full = sum(one.kind == "report" for one in self.all().values()) >= REPORTS_MAX
+        if full:
+            log.error("%d reports that nobody takes are set aside already: one is lost", REPORTS_MAX)
+            self._context.observer.untold("reports", 1)
+        return full
+
     def change(
         self, id: str, what: str, error: str, tenant: str, events: PipelineEvents, event: TriggerEvent | None
     ) -> list[Op]:
@@ -139,13 +175,22 @@ class Quarantine:
         async def body(txn: Txn) -> Quarantined:
             record = await self._taken(txn, id)
             kept = await txn.get(self._body(id))
-            if record.queue and kept is not None:
+            if kept is not None and record.queue == self._context.merges.places.requests:
+                txn.do(*self._asked_again(record, kept.value))
+            elif record.queue and kept is not None:
                 name = StreamEntry(record.body.rpartition("/")[2])
                 txn.do(Put(record.body, kept.value), Append(record.queue, encode(name)))
             txn.do(*besides)
             return record
 
         return await self._context.store.transact(body)
+
+    def _asked_again(self, record: Quarantined, value: bytes) -> list[Op]:
+        """Of a merger."""
+        work = msgspec.json.decode(value, type=ReportRequest)
+        change = {"change": work.change.id, "project": work.change.project}
+        meta = {"tenant": record.tenant, "pipeline": work.pipeline, **change}
+        return self._context.merges.submit(Request(record.body.rpartition("/")[2], meta=meta), value)
 
     async def drop(self, id: str, besides: Sequence[Op] = ()) -> Quarantined:
         """Forgets it; `besides` is written with that.  Raises LookupError, StoreError."""

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from headgate.base.ids import derived, fresh
 from headgate.base.tasks import run_until
@@ -184,7 +185,9 @@ class ConnectionRunner:
     def _move(self, event: Waiting[TriggerEvent]) -> list[Piece]:
         """It ends once all were told.  Where they are too many for one commit, who takes over in between tells some of
         them again."""
-        told = [Piece(stream.append(event.event)) for stream in self._concerned(event.event)]
+        streams = list(self._concerned(event.event))
+        news = replace(event.event, shared=True) if len(streams) > 1 else event.event
+        told = [Piece(stream.append(news)) for stream in streams]
         return together([*told, Piece(event.consume())])
 
     def _concerned(self, event: TriggerEvent) -> Iterator[Stream[TriggerEvent]]:

@@ -14,12 +14,14 @@ from msgspec.structs import asdict, replace
 
 from headgate.base.ids import derived
 from headgate.base.subject import about
+from headgate.base.texts import line
 from headgate.gate.actions import Action, Land, Merge, Record
 from headgate.gate.change import Change
 from headgate.gate.model import BuildSet, Item, State
 from headgate.gate.report import build_url, filled, kind_of
+from headgate.gate.returned.shape import Comment
 from headgate.gate.world import World
-from headgate.map.records import BuildTold, Notice, Posting, QueueReport
+from headgate.map.telling import BuildTold, Notice, Posting, QueueReport
 from headgate.services.notices.naming import notice, queue_of
 
 log = logging.getLogger("headgate.pipeline")
@@ -27,7 +29,10 @@ log = logging.getLogger("headgate.pipeline")
 T = TypeVar("T")
 
 TOLD_MAX = 20
-"""Notices, or reports, in one record."""
+"""Notices in one record."""
+SUBJECT_MAX = 300
+OPTION_MAX = 4_000
+"""Characters of what a pipeline says of a reporter."""
 
 
 def batched(told: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -114,19 +119,22 @@ def _end(action: Record) -> str:
     return "change-landed" if landing else "change-passed"
 
 
-def reports(before: State, after: State, asked: Sequence[Action], world: World) -> dict[str, list[Posting]]:
-    """Connection -> what it is told, in order; of the connections that are queues of messages."""
-    found: dict[str, list[Posting]] = {}
+def reports(
+    before: State, after: State, asked: Sequence[Action], world: World, drivers: Callable[[str], str]
+) -> Iterator[tuple[str, Posting]]:
+    """Connection and what it is told, in order: one report for each reporter that the pipeline names, of those that
+    are told wherever the change comes from.  `drivers`: connection -> its driver."""
     pipeline = world.pipeline
     if not pipeline.posts:
-        return found
+        return
     for kind, item, result, text in _said(before, after, asked, world):
         for name, hows in pipeline.reports.get(kind, {}).items():
-            for how, change in product(hows, item.whole) if name in pipeline.posts else ():
+            for (number, how), change in product(enumerate(hows if name in pipeline.posts else ()), item.whole):
                 report = _report(kind, item, change, result, text, world)
-                posting = Posting(how.get("queue") or queue_of(world.tenant), report, how.get("ttl"))
-                found.setdefault(name, []).append(posting)
-    return found
+                key = derived(report.id, name, change.key, str(number))
+                queue = (how.get("queue") or queue_of(world.tenant)) if drivers(name) == "queue" else ""
+                options = {k: str(v)[:OPTION_MAX] for k, v in how.items()} if not queue else {}
+                yield name, Posting(queue, report, how.get("ttl"), options, key)
 
 
 def _said(before: State, after: State, asked: Sequence[Action], world: World) -> Iterator[tuple[str, Item, str, str]]:
@@ -144,8 +152,11 @@ def _said(before: State, after: State, asked: Sequence[Action], world: World) ->
             yield "enqueue", item, "", filled(pipeline.enqueue_message, item, world) or f"Enqueued in {pipeline.name}."
         if item.started and not (was is not None and was.started):
             yield "start", item, "", filled(pipeline.start_message, item, world)
+    announced = bool(pipeline.reports.get("enqueue"))
     for action in ended:
-        yield kind_of(action.result, world), action.item, action.result, action.message
+        kind = kind_of(action.result, world)
+        if kind != "dequeue" or announced or action.item.started:  # who heard of it hears that it left
+            yield kind, action.item, action.result, action.message
 
 
 def _report(kind: str, item: Item, change: Change, result: str, text: str, world: World) -> QueueReport:
@@ -159,7 +170,19 @@ def _report(kind: str, item: Item, change: Change, result: str, text: str, world
         ref=change.ref if not change.is_change else "",
         enqueued_ms=item.enqueued_ms,
         builds=tuple(_told(buildset, world)) if buildset is not None else (),
+        subject=line(change.message.strip().partition("\n")[0], SUBJECT_MAX),
+        root=world.root_url,
+        comments=_comments(buildset) if buildset is not None else {},
     )
+
+
+def _comments(buildset: BuildSet) -> dict[str, tuple[Comment, ...]]:
+    """Of all jobs together."""
+    found: dict[str, tuple[Comment, ...]] = {}
+    for build in buildset.builds.values():
+        for path, comments in (build.returned.file_comments or {}).items():
+            found[path] = (*found.get(path, ()), *comments)
+    return found
 
 
 def _told(buildset: BuildSet, world: World) -> Iterator[BuildTold]:

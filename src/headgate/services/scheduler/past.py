@@ -99,10 +99,11 @@ class Past:
         return [
             _Ended(b.uuid, b.job_name, b.result, b.provides, tuple(map(msgspec.to_builtins, b.artifacts)))
             for b in found[-1].builds
+            if b.final
         ]
 
     def _is_of(self, one: Finished, change: Change) -> bool:
-        here = (one.tenant, one.pipeline) == (self._tenant, self._pipeline) and one.result != "DEQUEUED"
+        here = (one.tenant, one.pipeline) == (self._tenant, self._pipeline) and one.result not in ("", "DEQUEUED")
         return here and (one.change.key, one.change.commit) == (change.key, change.commit)
 
     async def _recorded(self, change: Change) -> list[_Ended]:

@@ -20,7 +20,7 @@ from headgate.gate.leave import set_aside
 from headgate.gate.model import State
 from headgate.gate.start import awaited
 from headgate.gate.waiter import Beside
-from headgate.gate.work import LayoutChanged
+from headgate.gate.work import BuildEnded, LayoutChanged
 from headgate.gate.world import World
 from headgate.map.kept.state import Damaged, garbage, load
 from headgate.map.places import PipelineEvents
@@ -346,6 +346,8 @@ class PipelineRunner:
             told=await self._to_tell(asked),
             mirror=mirror,
             now_ms=context.now_ms(),
+            outcomes={e.event.outcome.build: e.event.outcome for e in events if isinstance(e.event, BuildEnded)},
+            remembers=context.remembers(),
         )
         besides = [Piece([op]) for event in events for op in event.besides]
         ends = [*self._news(after, asked, world), *(Piece(event.consume()) for event in events)]
@@ -369,14 +371,14 @@ class PipelineRunner:
         self._torn, self._settled = False, not cut
 
     def _news(self, after: State, asked: list[Action], world: World) -> list[Piece]:
-        """What is told to queues of messages.  When it cannot be put in words, nobody is told; the turn goes on."""
+        """What others are told of the turn.  When it cannot be put in words, nobody is told; the turn goes on."""
         context, found = self._context, list[list[Op]]()
         try:
             if context.publishing:
                 told = notices(self.tenant, self.name, self._state, after, asked, context.now_ms())
                 found += [context.published(*some) for some in batched(told)]
-            for connection, postings in reports(self._state, after, asked, world).items():
-                found += [context.reported(connection, *some) for some in batched(postings)]
+            for connection, posting in reports(self._state, after, asked, world, self._configuration.tenant.driver):
+                found.append(context.reported(connection, posting))
         except Exception:
             log.exception("%s/%s: what happened in a turn cannot be told", self.tenant, self.name)
             context.observer.untold(self.name, 1)

@@ -8,14 +8,23 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from headgate.base.ids import fresh
+from headgate.base.ids import derived, fresh
 from headgate.gate.change import EventKind, TriggerEvent, whose
-from headgate.gate.enqueue import triggers
-from headgate.gate.work import CatAnswer
-from headgate.map.records import ForPipeline, LayoutRecord, Management, ManagementResult, Reconfigure, Reread
+from headgate.gate.enqueue import triggers, untaken
+from headgate.gate.work import CatAnswer, ReportRequest
+from headgate.map.records import (
+    Finished,
+    ForPipeline,
+    LayoutRecord,
+    Management,
+    ManagementResult,
+    Reconfigure,
+    Reread,
+)
 from headgate.map.tree import Undecodable
 from headgate.recipes.codec import readable
 from headgate.recipes.lock import lock, write_lock
+from headgate.recipes.requests import Request
 from headgate.recipes.stream import Reader, Waiting, consumed
 from headgate.services.asking import tell
 from headgate.services.configuration import Configuration, kept
@@ -170,6 +179,23 @@ class TenantRunner:
         for name, pipeline in self._configuration.layouts.landed.pipelines.items():
             if news or (moved and pipeline.manager == "dependent") or triggers(pipeline, event):
                 yield Piece(self._events.pipelines(name).trigger.stream.append(event))
+        yield from self._answer(event)
+
+    def _answer(self, event: TriggerEvent) -> Iterable[Piece]:
+        """To who proposed or approved what no pipeline takes up: a note, and a line in the history."""
+        if event.shared or event.kind not in (EventKind.PROPOSED, EventKind.APPROVED):
+            return
+        layout, context, tenant = self._configuration.layouts.landed, self._context, self._tenant.name
+        why = untaken(event, layout.pipelines.values(), layout)
+        if not why:
+            return
+        change, id = event.change, derived("untaken", tenant, event.id)
+        work = ReportRequest(change, f"tenant {tenant}", why)
+        meta = {"tenant": tenant, "pipeline": "", "change": change.id, "project": change.project}
+        yield Piece(context.merges.submit(Request(id, meta=meta), msgspec.json.encode(work)))
+        now_ms = context.now_ms()
+        told = Finished(id, tenant, "", change, event.id, "NO_JOBS", why, event.at_ms or now_ms, now_ms)
+        yield Piece(context.map.history.stream.append(told))
 
     def _configuration_in(self, event: TriggerEvent) -> Reconfigure | None:
         change = event.change

@@ -22,14 +22,14 @@ from headgate.config.model import FrozenJob
 from headgate.gate.actions import Action, Cancel, Land, Merge, Record, Report, Resume, Run, Supersede
 from headgate.gate.change import Change, Standing, Tell
 from headgate.gate.model import Item, State
-from headgate.gate.report import artifacts_of
-from headgate.gate.work import Dequeue
+from headgate.gate.work import BuildOutcome, Dequeue
 from headgate.map.kept.state import writes
 from headgate.map.places import Map
-from headgate.map.records import Finished, FinishedBuild, ForPipeline
+from headgate.map.records import ForPipeline
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Open, Request, Requests
 from headgate.services.context import COMMIT_OPS_MAX
+from headgate.services.scheduler.bygone import Bygone
 from headgate.services.scheduler.standings import remember, shown
 from headgate.store.types import COMMIT_SIZE_MAX_BYTES, PARENTS_MAX, Append, At, Delete, Op, Put
 
@@ -66,6 +66,10 @@ class Turn:
     """The requests whose workers are to be told to stop, or to go on, by id."""
     mirror: Mirror
     now_ms: int
+    outcomes: Mapping[str, BuildOutcome] = field(default_factory=dict)
+    """Build -> how it ended, of those whose end the turn absorbs."""
+    remembers: bool = True
+    """Whether the history is told of what gave way to something else, too."""
 
     def pieces(self, before: State, after: State, asked: Sequence[Action], ends: Sequence[Piece]) -> list[Piece]:
         """What to commit, in order.  `ends`: of the events, and what is told of it all."""
@@ -73,7 +77,10 @@ class Turn:
         diff = writes(place, before, after)
         runs = {action.id: action for action in asked if isinstance(action, Run)}
         cancelled = {action.id for action in asked if isinstance(action, Cancel)}
+        past = Bygone(self.tenant, self.pipeline, self.now_ms, self.told, self.outcomes)
         out = [Piece([op]) for op in diff.fresh]
+        if self.remembers:  # first: told again, it is the same, but once it is gone nobody knows of it
+            out += [Piece(self.map.history.stream.append(one)) for one in past.superseded(before, after, asked)]
         builds = {
             id: Piece(self._build(ops, run := runs.get(id), id in cancelled), item=run.spec.item if run else "")
             for id, ops in diff.builds.items()
@@ -94,7 +101,7 @@ class Turn:
                 else:
                     unwanted.append(piece)
             else:
-                self._add(action, items, told, cancelled, of)
+                self._add(action, items, told, cancelled, of, past)
         queues = [Piece([op]) for op in (*diff.made, *diff.pipeline, *diff.queues)]
         out += [*items.values(), *builds.values(), *told, *queues, *ends, *unwanted]
         out += [Piece([op]) for op in diff.stale]
@@ -130,6 +137,7 @@ class Turn:
         told: list[Piece],
         cancelled: set[str],
         of: Mapping[str, Item],
+        past: Bygone,
     ) -> None:
         match action:
             case Run():
@@ -149,8 +157,7 @@ class Turn:
                 request = self._request(id, precedence, _of(work.change))
                 told.append(Piece(self.merges.submit(request, msgspec.json.encode(work))))
             case Record(item, result, message):
-                finished = self._finished(item, result, message)
-                piece = Piece(self.map.history.stream.append(finished))
+                piece = Piece(self.map.history.stream.append(past.ended(item, result, message)))
                 told.append(piece)
                 if result == "SUCCESS" and item.buildset is not None and item.buildset.landing:
                     for change in item.whole:
@@ -178,41 +185,6 @@ class Turn:
             return Piece(ops, checks)
         check, op = Requests.resume(found)
         return Piece([op], [check])
-
-    def _finished(self, item: Item, result: str, message: str) -> Finished:
-        buildset = item.buildset
-        builds = tuple(buildset.builds.values()) if buildset else ()
-        jobs = {job.id: job for job in buildset.jobs} if buildset else {}
-        artifacts = artifacts_of(buildset)
-        return Finished(
-            buildset=buildset.id if buildset else item.id,
-            tenant=self.tenant,
-            pipeline=self.pipeline,
-            change=item.whole[0],
-            others=item.whole[1:],
-            event=item.event,
-            result=result,
-            message=message,
-            enqueued_ms=item.enqueued_ms,
-            ended_ms=self.now_ms,
-            item=item.id,
-            builds=tuple(
-                FinishedBuild(
-                    uuid=build.id,
-                    job_name=jobs[build.job].name,
-                    result=build.result or "CANCELED",
-                    voting=build.voting,
-                    start_ms=build.start_ms,
-                    end_ms=build.end_ms,
-                    log_url=build.log_url,
-                    error=build.error,
-                    nodeset=jobs[build.job].nodeset.name,
-                    artifacts=artifacts.get(build.id, ()),
-                    provides=jobs[build.job].provides,
-                )
-                for build in builds
-            ),
-        )
 
 
 def _of(change: Change) -> dict[str, str]:

@@ -27,10 +27,16 @@ class Notes:
     """The history of a simulated gate."""
 
     finished: dict[str, Finished] = field(default_factory=dict)
+    """Buildset -> how it ended, of those that gave way to no other."""
+    builds: set[str] = field(default_factory=set)
+    """Every attempt that it was told of."""
     released: dict[tuple[str, str], set[tuple[str, int]]] = field(default_factory=dict)
     """Ref and commit -> item and end of everything that ran for it in the pipeline of tags."""
 
     async def record(self, finished: Finished) -> None:
+        self.builds.update(build.uuid for build in finished.builds)
+        if not finished.result or not finished.final:
+            return
         self.finished[finished.buildset] = finished
         if finished.pipeline == "release":
             change = finished.change
@@ -189,6 +195,8 @@ class Judge(Through):
         places = [self._queued[told[key].item] for key in landed]
         if places != sorted(places):
             raise Broken(f"landed in another order than they were queued in: {landed} {places}")
+        if lost := {path.rpartition("/")[2] for path in self._builds} - self._notes.builds:
+            raise Broken(f"builds that the history does not know: {sorted(lost)}")
         aside = [entry.value for entry in self._tree.under(self._map.quarantine.path)]
         if aside:
             raise Broken(f"set aside: {aside}")

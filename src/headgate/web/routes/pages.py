@@ -22,6 +22,8 @@ PAGES = {
     "projects": "Projects",
     "project": "Project",
     "jobs": "Jobs",
+    "health": "Flaky jobs and resets",
+    "reports": "Reports",
     "job": "Job",
     "errors": "Configuration errors",
     "components": "Processes",

@@ -19,10 +19,12 @@ from headgate.ports.history import (
     LIMIT_MAX,
     Artifact,
     InBuildset,
+    JobHealth,
     PastBuild,
     PastBuildset,
     PastRef,
     Question,
+    ResetCost,
     time_text,
 )
 from headgate.web.site import HttpRequest, Site, site_of
@@ -32,22 +34,23 @@ NAMES = (
     "nodeset", "result",
 )  # fmt: skip
 FLAGS = ("voting", "final", "held", "complete")
-"""Of these the history keeps what is final, complete and not held."""
+"""Of these the history knows `voting`, `final` and `complete`; it has nothing that is held."""
+DAYS_MAX = 365
 
 
-def question(site: Site, tenant: str, request: HttpRequest) -> Question | None:
-    """What the query asks; None when no row can be an answer.  Raises 400."""
+def question(site: Site, tenant: str, request: HttpRequest, *others: str) -> Question | None:
+    """What the query asks, but for the `others` it may name; None when no row can be an answer.  Raises 400."""
     equal: dict[str, list[str | bool]] = {}
-    known = (*NAMES, *FLAGS, "limit", "skip", "exclude_result")
+    known = (*NAMES, *FLAGS, "limit", "skip", "exclude_result", *others)
     for name in request.query_params:
         if name not in known:
             raise HTTPException(f"there is no filter {name!r}{nearest(name, list(known))}", status_code=400)
         values: list[str] = request.query_params.getall(name)
         if name in FLAGS:
             flags = {_flag(name, value) for value in values}
-            if name == "voting":
+            if name != "held":
                 equal[name] = list(flags)
-            elif flags == {name == "held"}:
+            elif flags == {True}:
                 return None
         elif name in NAMES and any(values):
             equal[name] = [_canonical(site, tenant, v) if name == "project" else v for v in values if v]
@@ -88,7 +91,7 @@ async def builds(state: State, request: HttpRequest, tenant: FromPath[str]) -> l
 
 @get("/api/tenant/{tenant:str}/build/{uuid:str}")
 async def build(state: State, tenant: FromPath[str], uuid: FromPath[str]) -> PastBuild:
-    """One build, under way or ended; while it is under way `final` is false."""
+    """One build, under way or ended, of whichever attempt; while it is under way `final` is false."""
     site = site_of(state)
     site.tenant(tenant)
     under_way = next((found for found in site.status.builds(tenant) if found[2].id == uuid), None)
@@ -115,6 +118,7 @@ async def _under_way(site: Site, tenant: str, pipeline: str, item: Item, build: 
         job_name=build.job,
         result=build.result,
         final=False,
+        attempt=build.attempt,
         voting=build.voting,
         start_time=time_text(int(began * 1000)) if began else None,
         end_time=time_text(build.end_ms),
@@ -149,7 +153,7 @@ async def buildsets(state: State, request: HttpRequest, tenant: FromPath[str]) -
 
 @get("/api/tenant/{tenant:str}/buildset/{uuid:str}")
 async def buildset(state: State, tenant: FromPath[str], uuid: FromPath[str]) -> PastBuildset:
-    """One buildset that ended, with its builds."""
+    """One buildset that ended, with its builds and their earlier attempts."""
     site_of(state).tenant(tenant)
     found = await site_of(state).history.buildset(tenant, uuid)
     if found is None:
@@ -165,13 +169,42 @@ async def build_times(state: State, request: HttpRequest, tenant: FromPath[str])
     return [{**{name: getattr(b, name) for name in names}, "ref": b.ref} for b in found]
 
 
+@get("/api/tenant/{tenant:str}/job-health")
+async def job_health(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[JobHealth]:
+    """How reliable jobs are, the flakiest first; filters as for builds, and `days` to look back (30).  A job is flaky
+    on a tree where it failed and passed later; of the latest 20,000 builds.  Ours."""
+    site = site_of(state)
+    site.tenant(tenant)
+    asked = question(site, tenant, request, "days")
+    return await site.history.job_health(tenant, asked, _since_ms(site, request)) if asked else []
+
+
+@get("/api/tenant/{tenant:str}/reset-costs")
+async def reset_costs(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[ResetCost]:
+    """What it cost that changes were tested anew, the dearest first; filters as for buildsets, and `days` to look back
+    (30); of the latest 20,000 buildsets.  Ours."""
+    site = site_of(state)
+    site.tenant(tenant)
+    asked = question(site, tenant, request, "days")
+    return await site.history.reset_costs(tenant, asked, _since_ms(site, request)) if asked else []
+
+
+def _since_ms(site: Site, request: HttpRequest) -> int:
+    """Raises 400."""
+    days = number(request, "days", 30)
+    if not 1 <= days <= DAYS_MAX:
+        raise HTTPException(f"days is between 1 and {DAYS_MAX}", status_code=400)
+    return site.context.now_ms() - days * 86_400_000
+
+
 @get("/api/tenant/{tenant:str}/badge")
 async def badge(state: State, request: HttpRequest, tenant: FromPath[str]) -> Response[str]:
     """An SVG picture of how the latest buildset ended; `project`, `pipeline`, `branch` say of which."""
     site = site_of(state)
     site.tenant(tenant)
     asked = question(site, tenant, request)
-    found = await site.history.buildsets(tenant, replace(asked, limit=1)) if asked else []
+    latest = replace(asked, equal={**asked.equal, "final": [True], "complete": [True]}, limit=1) if asked else None
+    found = await site.history.buildsets(tenant, latest) if latest else []
     if not found:
         raise NotFoundException("no buildset like this has ended")
     word, colour = ("passing", "#1a7f45") if found[0].result == "SUCCESS" else ("failing", "#c22f2f")
@@ -185,4 +218,4 @@ _BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="104" height="20" role
 <g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11" text-anchor="middle">
 <text x="20" y="14">gate</text><text x="72" y="14">{word}</text></g></svg>"""
 
-ROUTES = (builds, build, buildsets, buildset, build_times, badge)
+ROUTES = (builds, build, buildsets, buildset, build_times, job_health, reset_costs, badge)

@@ -28,7 +28,7 @@ class AsideShape(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     kind: str
-    """event | change | record | work: a part of the scheduler that stands still, such as a pipeline"""
+    """event | change | record | report | work: a part of the scheduler that stands still, such as a pipeline"""
     what: str
     tenant: str
     """Empty: of no one tenant."""
@@ -54,7 +54,7 @@ class QuarantineShape(msgspec.Struct, frozen=True, kw_only=True):
     damaged: tuple[DamagedShape, ...]
 
 
-def _shape(id: str, one: Quarantined) -> AsideShape:
+def shape(id: str, one: Quarantined) -> AsideShape:
     again = "it goes to the end of its queue" if one.queue else "nothing: it is done again by hand"
     return AsideShape(
         id=id,
@@ -76,7 +76,7 @@ async def everything(state: State, request: HttpRequest) -> QuarantineShape:
     context = site.context
     entries = list(context.mirror.under(context.map.path))
     found = await asyncio.to_thread(check, entries)
-    aside = [_shape(id, one) for id, one in Quarantine(context).all().items()]
+    aside = [shape(id, one) for id, one in Quarantine(context).all().items()]
     damaged = [DamagedShape(one.path, one.why) for one in (*found.undecodable, *found.unknown)]
     return QuarantineShape(aside=tuple(aside[:SHOWN_MAX]), damaged=tuple(damaged[:SHOWN_MAX]))
 
@@ -86,7 +86,7 @@ async def of_tenant(state: State, tenant: FromPath[str]) -> tuple[AsideShape, ..
     """What was set aside of this tenant; at most 1,000.  Ours."""
     site = site_of(state)
     site.tenant(tenant)
-    found = (_shape(id, one) for id, one in Quarantine(site.context).all().items() if one.tenant == tenant)
+    found = (shape(id, one) for id, one in Quarantine(site.context).all().items() if one.tenant == tenant)
     return tuple(found)[:SHOWN_MAX]
 
 

@@ -12,13 +12,14 @@ from msgspec.structs import replace
 from headgate.adapters.git.command import Impossible
 from headgate.adapters.git.looking.misfits import Misfits
 from headgate.adapters.git.looking.names import APPROVED, FOR, HEADS, RECHECK, Names
+from headgate.adapters.git.looking.orphans import orphans
 from headgate.adapters.git.looking.others import moved as moved_refs
 from headgate.adapters.git.looking.others import watched
 from headgate.adapters.git.looking.said import Said, gained
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, landed_as, read
 from headgate.adapters.git.objects.commits import Original, text
-from headgate.adapters.git.objects.series import PATHS_MAX_CHARS, changes, contained, files, nearest, outside
+from headgate.adapters.git.objects.series import changes, contained, few, files, nearest, outside
 from headgate.base.ids import derived
 from headgate.gate.change import ZEROS, Change, EventKind, Standing, TriggerEvent
 from headgate.ports.git import Sighting
@@ -66,6 +67,8 @@ class Look:
         """Names of what is proposed that its branch has, whoever pushed it there."""
         self.answered: dict[str, str] = {}
         """Refs that asked for something to be tested again, which was told -> their commits."""
+        self.orphans: dict[str, str] = {}
+        """Refs that approve what nobody has proposed -> their commits."""
         self.late = False
         """Something moved meanwhile, or could not be had: look again."""
         self.more = False
@@ -93,6 +96,8 @@ class Look:
         await asyncio.to_thread(self._changes, described)
         self._again(answered)
         self._said.lost(self._proposed, self.misfits)
+        now = (*self._known.values(), *self._standings)
+        self.orphans = orphans(self._refs, self._project, self._names, now, self.misfits)
         moved = old_heads is None or dict(old_heads) != self._heads
         if old_heads is not None and moved:
             await self._branches(old_heads)
@@ -235,7 +240,7 @@ class Look:
             ref=FOR + name,
             message=message,
             owner=_owner(text(kept, kept.author)),
-            files=_few(paths),
+            files=few(paths),
             needs=tuple(dict.fromkeys((*bases, *needs))),
             bases=bases,
             unresolved=unresolved,
@@ -362,7 +367,7 @@ class Look:
                 commit=after,
                 old_commit=before,
                 ref=ref,
-                files=_few(changed.get((after, before), ())) if both else None,
+                files=few(changed.get((after, before), ())) if both else None,
             )
             self._tell(EventKind.REF_UPDATED, change, before)
 
@@ -385,10 +390,6 @@ def _owner(author: str) -> str:
     shown = "".join(c if c.isprintable() else "\ufffd" for c in author)
     name, end, _ = shown.rpartition(">")
     return (name + end)[-OWNER_MAX_CHARS:]
-
-
-def _few(paths: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    return None if paths is None or sum(map(len, paths)) > PATHS_MAX_CHARS else paths
 
 
 def _cut(message: str) -> str:

@@ -206,3 +206,8 @@ def _by_commit(fields: list[str]) -> Iterator[tuple[str, list[str]]]:
         commit, paths, at = fields[at], [], at + 1
     if commit:
         yield commit, paths
+
+
+def few(paths: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Paths, unless they are more than are told of."""
+    return None if paths is None or sum(map(len, paths)) > PATHS_MAX_CHARS else paths

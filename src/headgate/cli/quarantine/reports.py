@@ -1,0 +1,88 @@
+"""What pipelines report by mail, webhook, chat and queue: what waits, and what nobody takes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+import click
+import msgspec
+from rich.console import Console
+
+from headgate.cli.identity.pages import pages
+from headgate.web.routes.reports import OutboxShape, ReportsShape
+
+_config = click.option("--config", metavar="FILE", help="The settings file.")
+_url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
+_reason = click.option("--reason", default="", help="Why: it is kept with what you do, for those who look at it later.")
+
+
+@click.group(name="reports")
+def command() -> None:
+    """Reports to connections that are no forge: mail, webhooks, chats, queues of messages.  Each connection has an
+    outbox; what nobody takes is set aside."""
+
+
+@command.command(name="list")
+@_config
+@_url
+@click.option("--json", "as_json", is_flag=True, help="As the API answers.")
+def listing(config: str | None, url: str | None, as_json: bool) -> None:
+    """List what waits for each connection, and why, and the reports that nobody takes."""
+    answer = pages(config, url).get("/api/reports")
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
+        return
+    found = msgspec.convert(answer, ReportsShape)
+    console = Console(highlight=False)
+    for one in found.outboxes:
+        style = "yellow" if one.trouble else None
+        console.print(f"{one.connection}: {_waiting(one)}", style=style, markup=False, soft_wrap=True)
+        if one.trouble:
+            console.print(f"    since {_time(one.since)}: {one.trouble}", style="red", markup=False, soft_wrap=True)
+    for aside in found.undelivered:
+        console.print(f"{aside.id}  {aside.what}", markup=False, soft_wrap=True)
+        console.print(f"    {aside.error}", style="red", markup=False, soft_wrap=True)
+    if not found.outboxes and not found.undelivered:
+        console.print("Nothing was reported so far, or nothing waits.")
+
+
+def _waiting(one: OutboxShape) -> str:
+    if not one.waiting:
+        return "nothing waits"
+    return f"{one.waiting} report{'s wait' if one.waiting > 1 else ' waits'}, since {_time(one.oldest)}"
+
+
+def _time(at_ms: int | None) -> str:
+    return datetime.fromtimestamp((at_ms or 0) / 1000, UTC).isoformat(timespec="seconds")
+
+
+@command.command()
+@_config
+@_url
+@_reason
+@click.argument("names", nargs=-1, required=True)
+def retry(config: str | None, url: str | None, reason: str, names: tuple[str, ...]) -> None:
+    """Try again: all that waits for a connection, at once, or a report that was set aside; NAMES are connections and
+    ids, as `list` shows them."""
+    _do("retry", config, url, reason, names)
+
+
+@command.command()
+@_config
+@_url
+@_reason
+@click.argument("names", nargs=-1, required=True)
+def drop(config: str | None, url: str | None, reason: str, names: tuple[str, ...]) -> None:
+    """Drop all that waits for a connection, or a report that was set aside; NAMES as for `retry`."""
+    _do("drop", config, url, reason, names)
+
+
+def _do(what: str, config: str | None, url: str | None, reason: str, names: tuple[str, ...]) -> None:
+    at = pages(config, url)
+    found = msgspec.convert(at.get("/api/reports"), ReportsShape)
+    aside = {one.id for one in found.undelivered}
+    for name in names:
+        place = f"/api/quarantine/{quote(name, safe='')}" if name in aside else f"/api/reports/{quote(name, safe='')}"
+        at.post(place, {"do": what, "reason": reason})
+        click.echo(f"{name}: {'it is tried again' if what == 'retry' else 'it is dropped'}.")

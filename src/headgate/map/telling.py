@@ -1,0 +1,132 @@
+"""What happens in a gate, and what pipelines report, as it is told to others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec.structs import replace
+
+from headgate.gate.returned.shape import Comment
+
+LONG_MAX_BYTES, SHORT_MAX_BYTES = 100_000, 4_000
+"""Of a report that waits, as JSON: while few wait, and while many do."""
+
+
+class Notice(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One thing that happened in a gate, as it is published: a JSON object.  Members may be added; `v` grows when one
+    changes its meaning or goes."""
+
+    v: int
+    """1"""
+    kind: str
+    """change-enqueued | item-reset | build-started | build-finished | change-landed | change-rejected | change-passed
+    | change-dequeued; report, with the members of QueueReport"""
+    id: str
+    """The same for the same thing, however often it is told."""
+    at_ms: int
+    """When, in milliseconds since 1970."""
+    tenant: str
+    pipeline: str
+    project: str
+    branch: str
+    change: str
+    """The patchset, as people name it."""
+    commit: str
+    item: str
+    """Of the item in its queue, from change-enqueued to its end."""
+    url: str = ""
+    """Where the change can be looked at."""
+    buildset: str = ""
+    """Of item-reset the new one."""
+    build: str = ""
+    """Of build-…; with `job`."""
+    job: str = ""
+    attempt: int = 0
+    result: str = ""
+    """Of build-finished and of the item's end, as in the history."""
+    voting: bool = True
+    """Of build-finished: whether the result counts."""
+    log_url: str = ""
+    """Of build-finished."""
+    message: str = ""
+    """Of the item's end: why."""
+
+
+class Notices(msgspec.Struct, frozen=True):
+    """What one turn has to tell, in order."""
+
+    notices: tuple[Notice, ...]
+
+
+class BuildTold(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One build, in a report."""
+
+    job: str
+    build: str
+    attempt: int
+    result: str = ""
+    """Empty: it has not ended."""
+    voting: bool = True
+    start_ms: int = 0
+    end_ms: int = 0
+    log_url: str = ""
+    error: str = ""
+
+
+class QueueReport(Notice, frozen=True, omit_defaults=True, kw_only=True):
+    """What a pipeline reports to a queue: a JSON object with the members of a notice of kind `report`, and these."""
+
+    report: str
+    """success | failure | merge-conflict | config-error | start | enqueue | no-jobs | disabled | dequeue: where the
+    pipeline names the connection."""
+    ref: str = ""
+    """Of what is no change: the ref that was updated."""
+    enqueued_ms: int = 0
+    builds: tuple[BuildTold, ...] = ()
+    """In the order of the job graph, as they are now."""
+    subject: str = ""
+    """The first line of what the change says of itself."""
+    root: str = ""
+    """Of the pages, where they have an address: the buildset is at `<root>/t/<tenant>/buildset/<buildset>`."""
+    comments: dict[str, tuple[Comment, ...]] = {}
+    """Path of a file -> what jobs say of it."""
+
+
+class Posting(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A report on its way to one connection."""
+
+    queue: str
+    """Of a connection that is queues of messages; elsewhere empty."""
+    report: QueueReport
+    ttl_s: int | None = None
+    """None: as long as the server keeps messages."""
+    options: dict[str, str] = {}
+    """The reporter's own keys, as the pipeline has them."""
+    key: str = ""
+    """The same for the same report to the same reporter, however often it is told."""
+
+
+class Postings(msgspec.Struct, frozen=True):
+    """What is reported to one connection, in order; told whole, or tried again whole."""
+
+    postings: tuple[Posting, ...]
+
+
+def fitted(posting: Posting, size_max_bytes: int) -> Posting:
+    """With a report of at most so many bytes: comments go first, then what jobs said, then jobs, then text."""
+    report, cut = posting.report, "…\nThe rest of this report is left out."
+    short = size_max_bytes // 12
+    smaller: tuple[Callable[[QueueReport], QueueReport], ...] = (
+        lambda one: one,
+        lambda one: replace(one, comments={}),
+        lambda one: replace(one, builds=tuple(replace(build, error="") for build in one.builds)),
+        lambda one: replace(one, message=one.message[:short] + cut, subject=one.subject[:200]),
+        lambda one: replace(one, builds=one.builds[: size_max_bytes // 1_000]),
+        lambda one: replace(one, builds=()),
+    )
+    for less in smaller:
+        report = less(report)
+        if len(msgspec.json.encode(report)) <= size_max_bytes:
+            break
+    return posting if report is posting.report else replace(posting, report=report)

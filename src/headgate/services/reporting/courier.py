@@ -1,0 +1,214 @@
+"""The outbox of one connection: its reports are told in order, change by change, until they are taken.
+
+Nothing waits for it, and no turn does what it does.  While whoever takes reports is away, all of them wait, and a
+record beside them says why; one that is put off holds up those of its own change alone; one that is refused is set
+aside, where people see it, and retry or drop it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from headgate.base.texts import line
+from headgate.map.queues import ReportsQueue
+from headgate.map.records import OutboxWish, Trouble
+from headgate.map.telling import Posting, Postings
+from headgate.ports.reporter import Reporter, ReporterAway, ReportPutOff, ReportRefused
+from headgate.recipes.codec import readable
+from headgate.recipes.lock import lock
+from headgate.recipes.mirror import Part
+from headgate.recipes.stream import Waiting, consumed
+from headgate.services.context import Context
+from headgate.services.quarantine.quarantine import Quarantine, Tries
+from headgate.store.store import Session
+from headgate.store.types import At, Op
+
+log = logging.getLogger("headgate.reports")
+
+AT_ONCE_MAX = 4
+"""Reports that are told at a time, none of them of one change."""
+LOOKED_AT_MAX = 1_000
+"""The oldest, of which those are told that are not put off."""
+PAUSE_FIRST_S, PAUSE_MAX_S = 1.0, 300.0
+PUT_OFF_MAX_MS = 24 * 3_600_000
+"""For so long one that is put off is tried; then it is set aside."""
+DROPPED_MAX = 40
+"""In one commit."""
+
+
+@dataclass(slots=True)
+class _Pause:
+    """Growing, as long as nothing is taken."""
+
+    until_s: float = 0.0
+    length_s: float = 0.0
+
+    def grow(self, now_s: float, least_s: float = 0.0) -> None:
+        self.length_s = min(PAUSE_MAX_S, 2 * self.length_s or PAUSE_FIRST_S)
+        self.until_s = now_s + max(self.length_s, least_s)
+
+
+@dataclass(slots=True)
+class Courier:
+    """`run` is the body; one process at a time tells the reports to one connection."""
+
+    context: Context
+    connection: str
+    reporter: Reporter
+    _tries: Tries = field(default_factory=Tries)
+    _away: _Pause = field(default_factory=_Pause)
+    _put_off: dict[str, _Pause] = field(default_factory=dict)
+    """Change -> its pause."""
+    _said: str = ""
+    """Why reports wait, as the record beside them says it."""
+
+    @property
+    def _place(self) -> ReportsQueue:
+        return self.context.map.reports(self.connection)
+
+    async def run(self, session: Session) -> None:
+        place = self._place
+        async with lock(self.context.store, session, place.election.path).hold() as guard:
+            self._said = trouble.text if (trouble := self._shown) is not None else ""
+            with self.context.mirror.part(place.queue.path, place.data.path, place.wish.path) as part:
+                while True:
+                    await self._heed(guard)
+                    await self._round(guard, part)
+
+    async def _heed(self, guard: At) -> None:
+        """What people want: that reports are tried at once, or that those that wait are dropped."""
+        entry = self.context.mirror.get(self._place.wish.path)
+        if entry is None:
+            return
+        wish = readable(entry, OutboxWish)
+        self._away.until_s = 0.0
+        self._put_off.clear()
+        while wish is not None and wish.do == "drop":
+            waiting = self._place.stream.waiting(self.context.mirror, limit=DROPPED_MAX)
+            if not waiting:
+                break
+            await self.context.store.commit([], consumed(waiting), guards=[guard])
+            await self.context.mirror.gone(waiting[-1].entry)
+        await self.context.store.commit([], [self._place.wish.delete()], guards=[guard])
+        await self.context.mirror.gone(self._place.wish.path)
+
+    async def _round(self, guard: At, part: Part) -> None:
+        """Tells the next ones, or waits until there are some."""
+        seen, mirror, now_s = part.moves, self.context.mirror, asyncio.get_running_loop().time()
+        waiting = self._place.stream.waiting(mirror, limit=LOOKED_AT_MAX)
+        if waiting and (away_s := self._away.until_s - now_s) > 0:
+            await self._pause(away_s, part)
+            return
+        chosen = list(self._chosen(waiting, now_s))
+        if chosen:
+            await self._tell_all(chosen, guard)
+            return
+        if not waiting:
+            self._put_off.clear()
+            await self._well(guard)
+        soonest_s = min((pause.until_s for pause in self._put_off.values()), default=None) if waiting else None
+        await part.moved_within(None if soonest_s is None else max(0.0, soonest_s - now_s), seen)
+
+    async def _pause(self, pause_s: float, part: Part) -> None:
+        """Unless people want something."""
+        until_s, loop = asyncio.get_running_loop().time() + pause_s, asyncio.get_running_loop()
+        while (left_s := until_s - loop.time()) > 0 and self.context.mirror.get(self._place.wish.path) is None:
+            await part.moved_within(left_s, part.moves)
+
+    def _chosen(self, waiting: Sequence[Waiting[Postings]], now_s: float) -> Iterator[Waiting[Postings]]:
+        """The oldest of each change that is not put off; one alone while it is not known whether any is taken."""
+        seen, most = set[str](), 1 if self._away.length_s else AT_ONCE_MAX
+        for event in waiting:
+            whose = _change(event)
+            if whose in seen:
+                continue
+            seen.add(whose)
+            if whose in self._put_off and self._put_off[whose].until_s > now_s:
+                continue
+            yield event
+            most -= 1
+            if not most:
+                return
+
+    async def _tell_all(self, chosen: Sequence[Waiting[Postings]], guard: At) -> None:
+        """Every one is tried to its end, whatever becomes of the others."""
+        aside = Quarantine(self.context).report
+        found = await asyncio.gather(*(self._tell(event) for event in chosen), return_exceptions=True)
+        ops, now_s, away = list[Op](), asyncio.get_running_loop().time(), list[ReporterAway]()
+        ended = list[Waiting[Postings]]()
+        for event, result in zip(chosen, found, strict=True):
+            if isinstance(result, ReporterAway):
+                away.append(result)
+            elif isinstance(result, BaseException) and not isinstance(result, Exception):
+                raise result
+            elif isinstance(result, Exception) and not self._given_up(event, result):
+                self._put_off.setdefault(_change(event), _Pause()).grow(now_s)
+            else:
+                ended.append(event)
+                self._put_off.pop(_change(event), None)
+                ops += (
+                    event.consume() if result is None else aside(event, self._place.queue.path, self.connection, result)
+                )
+        if ops:
+            await self.context.store.commit([], ops, guards=[guard])
+            await self.context.mirror.gone(ended[-1].entry)
+        if away:
+            self._away.grow(now_s, max(one.wait_s for one in away))
+            await self._tell_why(str(away[0]), guard)
+        elif ended:
+            self._away = _Pause()
+            await self._well(guard)
+
+    async def _tell(self, event: Waiting[Postings]) -> None:
+        """Raises what the reporter does."""
+        name = event.body.rpartition("/")[2]
+        for number, posting in enumerate(event.event.postings):
+            await self.reporter.tell(replace(posting, key=posting.key or f"{name}-{number}"))
+
+    def _given_up(self, event: Waiting[Postings], error: Exception) -> bool:
+        """Is it to be set aside?"""
+        if isinstance(error, ReportRefused):
+            return True
+        if isinstance(error, ReportPutOff):
+            oldest_ms = min((one.report.at_ms for one in event.event.postings), default=0)
+            log.warning("%s: a report is put off: %s", self.connection, error)
+            return self.context.now_ms() - oldest_ms > PUT_OFF_MAX_MS
+        log.error("%s: a report raises in a way nobody foresaw", self.connection, exc_info=error)
+        return self._tries.spent(event.entry)
+
+    @property
+    def _shown(self) -> Trouble | None:
+        entry = self.context.mirror.get(self._place.trouble.path)
+        return readable(entry, Trouble) if entry is not None else None
+
+    async def _tell_why(self, why: str, guard: At) -> None:
+        """For people; written once for as long as it is the same."""
+        why, shown = line(why, 500), self._shown
+        log.warning("%s: reports wait, for %.0f s: %s", self.connection, self._away.length_s, why)
+        if self._said != why:
+            since_ms = shown.since_ms if shown is not None else self.context.now_ms()
+            await self.context.store.commit([], [self._place.trouble.put(Trouble(since_ms, why))], guards=[guard])
+            self._said = why
+
+    async def _well(self, guard: At) -> None:
+        """It is no longer away."""
+        if self._said:
+            log.info("%s: reports are taken again", self.connection)
+            await self.context.store.commit([], [self._place.trouble.delete()], guards=[guard])
+            self._said = ""
+
+
+def _change(event: Waiting[Postings]) -> str:
+    """Whose order is kept."""
+    return next((whose(one) for one in event.event.postings), "")
+
+
+def whose(posting: Posting) -> str:
+    """The change over all its patchsets, or the ref."""
+    report = posting.report
+    return f"{report.tenant} {report.project} {report.branch} {report.ref or report.change.partition(',')[0]}"

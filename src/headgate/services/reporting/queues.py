@@ -1,0 +1,28 @@
+"""Reports as messages of queues."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headgate.map.telling import Posting
+from headgate.ports.messages import PostRefused, QueueGone, SourceDown
+from headgate.ports.reporter import ReporterAway, ReportRefused
+from headgate.services.notices.posting import Posts
+
+
+class QueueReporter:
+    """See `ports.reporter.Reporter`.  A message is posted once, however often it is told."""
+
+    def __init__(self, posts: Posts) -> None:
+        self._posts = posts
+
+    async def tell(self, posting: Posting) -> None:
+        """Raises ReporterAway, ReportRefused."""
+        report = posting.report
+        body = (report.project, msgspec.json.encode(report).decode())
+        try:
+            await self._posts.post(posting.queue, [body], f"report-{posting.key}", posting.ttl_s)
+        except (SourceDown, QueueGone) as down:
+            raise ReporterAway(f"the message server: {down}") from down
+        except PostRefused as refused:
+            raise ReportRefused(f"the queue {posting.queue} does not take it: {refused}") from refused

@@ -1,0 +1,146 @@
+"""What a turn leaves to the history: buildsets that ended or gave way to others, and attempts that were repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from headgate.base.ids import derived
+from headgate.gate.actions import Action, Record
+from headgate.gate.model import Build, BuildSet, Item, State
+from headgate.gate.report import artifacts_of
+from headgate.gate.returned.shape import checked
+from headgate.gate.work import BuildOutcome
+from headgate.map.records import Finished, FinishedBuild
+from headgate.recipes.requests import Open
+
+GAVE_WAY = "It was tested anew: what it rests on is another now."
+
+
+@dataclass(frozen=True, slots=True)
+class Bygone:
+    """How one pipeline's turn tells of it."""
+
+    tenant: str
+    pipeline: str
+    now_ms: int
+    told: Mapping[str, Open]
+    """The requests that end with this turn, by id: they know when their work began."""
+    outcomes: Mapping[str, BuildOutcome]
+    """Build -> how it ended, of those whose end this turn absorbs."""
+
+    def ended(self, item: Item, result: str, message: str) -> Finished:
+        """The item left."""
+        buildset = item.buildset
+        builds = self._builds(buildset, buildset.builds.values(), final=True) if buildset is not None else ()
+        return self._of(item, buildset.id if buildset is not None else item.id, result, message, builds)
+
+    def superseded(self, before: State, after: State, asked: Sequence[Action]) -> Iterator[Finished]:
+        """Buildsets of `before` that nobody has any more, and builds that those who go on have no more, or stopped."""
+        now = {item.buildset.id: item.buildset for _, item in after.items() if item.buildset is not None}
+        for action in asked:
+            if isinstance(action, Record) and action.item.buildset is not None:
+                now[action.item.buildset.id] = action.item.buildset
+        for _, item in before.items():
+            old = item.buildset
+            if old is None or (new := now.get(old.id)) is old:
+                continue
+            if new is None:
+                builds = self._builds(old, old.builds.values(), final=False)
+                yield self._of(item, old.id, "DEQUEUED", GAVE_WAY, builds, final=False)
+            else:
+                repeated = self._builds(old, _gone(old, new), final=False)
+                if builds := (*repeated, *self._builds(old, _stopped(old, new), final=True)):
+                    yield self._of(item, old.id, "", "", builds)
+
+    def _of(
+        self,
+        item: Item,
+        buildset: str,
+        result: str,
+        message: str,
+        builds: tuple[FinishedBuild, ...],
+        *,
+        final: bool = True,
+    ) -> Finished:
+        return Finished(
+            buildset=buildset,
+            tenant=self.tenant,
+            pipeline=self.pipeline,
+            change=item.whole[0],
+            others=item.whole[1:],
+            event=item.event,
+            result=result,
+            message=message,
+            enqueued_ms=item.enqueued_ms,
+            ended_ms=self.now_ms,
+            item=item.id,
+            builds=builds,
+            final=final,
+            tree=tree_of(item),
+        )
+
+    def _builds(self, buildset: BuildSet, builds: Iterable[Build], *, final: bool) -> tuple[FinishedBuild, ...]:
+        jobs = {job.id: job for job in buildset.jobs}
+        artifacts = artifacts_of(buildset)
+        return tuple(
+            FinishedBuild(
+                uuid=build.id,
+                job_name=jobs[build.job].name,
+                result=build.result or "CANCELED",
+                voting=build.voting,
+                start_ms=build.start_ms,
+                end_ms=build.end_ms,
+                log_url=build.log_url,
+                error=build.error,
+                nodeset=jobs[build.job].nodeset.name,
+                artifacts=artifacts.get(build.id, ()),
+                provides=jobs[build.job].provides,
+                final=final,
+                attempt=build.attempt,
+            )
+            for build in map(self._known, builds)
+        )
+
+    def _known(self, build: Build) -> Build:
+        """With how it ended: as its worker says in this turn, or, of one that is stopped, as its request says."""
+        if build.result is None and (outcome := self.outcomes.get(build.id)) is not None:
+            outcome = outcome.fit()
+            return replace(
+                build,
+                result=outcome.result or "RETRY",
+                error=outcome.error,
+                start_ms=outcome.start_ms,
+                end_ms=outcome.end_ms,
+                log_url=checked(outcome.data).log_url or "",
+            )
+        stopped = build.result in (None, "CANCELED") and not build.start_ms
+        found = self.told.get(build.id) if stopped else None
+        began_ms = found.request.owner.start_ms if found is not None else 0
+        return replace(build, start_ms=began_ms, end_ms=self.now_ms) if began_ms else build
+
+
+def _gone(old: BuildSet, new: BuildSet) -> list[Build]:
+    """Builds that others took the place of."""
+    here = {build.id for build in new.builds.values()}
+    return [build for build in old.builds.values() if build.id not in here]
+
+
+def _stopped(old: BuildSet, new: BuildSet) -> list[Build]:
+    """Builds that were under way, and will say no more."""
+    running = {build.id for build in old.builds.values() if build.result is None}
+    return [build for build in new.builds.values() if build.id in running and build.result == "CANCELED"]
+
+
+def tree_of(item: Item) -> str:
+    """The same for what was tested on the same state of the code; empty: that is not known."""
+    buildset, change = item.buildset, item.change
+    if buildset is None or buildset.state is None:
+        return ""
+    if not change.is_change:
+        return derived("tree", change.project, change.commit)
+    trees = buildset.state.trees
+    known = [f"{project} {branch} {tree}" for project, found in trees.items() for branch, tree in found.items()]
+    return derived("tree", *sorted(known)) if known else ""

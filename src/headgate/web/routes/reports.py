@@ -1,0 +1,109 @@
+"""What pipelines report to mail, webhooks, chats and queues: what waits, what nobody takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+from litestar import get, post
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException, NotFoundException
+from litestar.params import FromPath, JSONBody
+
+from headgate.services.quarantine.quarantine import Quarantine
+from headgate.services.reporting.shown import Outbox, outboxes, wanted
+from headgate.store.types import Op, SessionLost, StoreError
+from headgate.web.routes.actions import Hand
+from headgate.web.routes.control import OF_ALL
+from headgate.web.routes.quarantine import SHOWN_MAX, AsideShape, shape
+from headgate.web.site import HttpRequest, Site, site_of
+
+
+class OutboxShape(msgspec.Struct, frozen=True, kw_only=True):
+    """Ours: what waits to be told to one connection."""
+
+    connection: str
+    waiting: int
+    """Reports of all tenants."""
+    oldest: int | None
+    """When the first of them was told, milliseconds since the epoch."""
+    trouble: str
+    """Why they wait; empty: they are taken."""
+    since: int | None
+    """Since when that is so."""
+
+
+class ReportsShape(msgspec.Struct, frozen=True, kw_only=True):
+    """Ours."""
+
+    outboxes: tuple[OutboxShape, ...]
+    undelivered: tuple[AsideShape, ...]
+    """Reports that nobody takes: they are retried and dropped as all that was set aside."""
+
+
+def _outbox(found: Outbox) -> OutboxShape:
+    trouble = found.trouble
+    return OutboxShape(
+        connection=found.connection,
+        waiting=found.waiting,
+        oldest=found.oldest_ms,
+        trouble=trouble.text if trouble is not None else "",
+        since=trouble.since_ms if trouble is not None else None,
+    )
+
+
+def _undelivered(site: Site, tenant: str | None) -> tuple[AsideShape, ...]:
+    aside = Quarantine(site.context).all().items()
+    found = (shape(id, one) for id, one in aside if one.kind == "report" and tenant in (None, one.tenant))
+    return tuple(found)[:SHOWN_MAX]
+
+
+@get("/api/reports", opt={"permission": OF_ALL})
+async def everything(state: State, request: HttpRequest) -> ReportsShape:
+    """What waits to be told to each connection, and the reports that nobody takes, at most 1,000."""
+    site = site_of(state)
+    site.allow_all(request)
+    waiting = tuple(_outbox(found) for found in outboxes(site.context))
+    return ReportsShape(outboxes=waiting, undelivered=_undelivered(site, None))
+
+
+@get("/api/tenant/{tenant:str}/reports")
+async def of_tenant(state: State, tenant: FromPath[str]) -> ReportsShape:
+    """As `/api/reports`, of the connections that pipelines of the tenant report to, and of its own reports.  Ours."""
+    site = site_of(state)
+    pipelines = site.tenant(tenant).layouts.landed.pipelines.values()
+    named = {name for pipeline in pipelines for name in pipeline.posts}
+    waiting = tuple(_outbox(found) for found in outboxes(site.context) if found.connection in named)
+    return ReportsShape(outboxes=waiting, undelivered=_undelivered(site, tenant))
+
+
+class ForOutbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a request about what waits."""
+
+    do: Literal["retry", "drop"]
+    reason: str = ""
+
+
+@post("/api/reports/{connection:str}", status_code=200, opt={"permission": OF_ALL})
+async def change(state: State, request: HttpRequest, connection: FromPath[str], data: JSONBody[ForOutbox]) -> bool:
+    """Try what waits for a connection at once, or drop all of it."""
+    site = site_of(state)
+    site.allow_all(request)
+    known = [found.connection for found in outboxes(site.context)]
+    if connection not in known:
+        said = ", ".join(known) or "none so far"
+        raise NotFoundException(f"nothing was reported to a connection {connection!r}; to {said}")
+    hand = Hand(site, request, f"reports-{data.do}", "", connection, data.reason, {"connection": connection})
+
+    async def work(besides: Sequence[Op]) -> None:
+        try:
+            await site.context.store.commit([], [*wanted(site.context, connection, data.do), *besides])
+        except (StoreError, SessionLost) as error:
+            raise HTTPException(f"the store: {error}", status_code=503) from error
+
+    await hand.does(work)
+    return True
+
+
+ROUTES = (everything, of_tenant, change)

@@ -1,0 +1,139 @@
+"""A running Headgate tells people: by mail and by webhook, also those who were away, and of whom nobody takes."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import Envelope
+
+from headgate.testing.repositories import Repositories
+from tests.integration.conftest import PIPELINES, TENANTS
+
+from .headgate import SETTINGS, Headgate, wait_for
+from .test_by_hand import say
+
+REPORTERS = """    success:
+      local: {}
+      hook: {}
+    failure:
+      local: {}
+      hook: {}
+      mail:
+        - subject: "{change} {result}"
+        - to: nobody@example.org
+"""
+TELLING = f"""
+[connection mail]
+driver = smtp
+server = 127.0.0.1
+port = %(port)s
+default_from = gate@example.org
+default_to = team@example.org
+[connection hook]
+driver = http
+url = %(url)s
+secret = s3cret
+{SETTINGS}"""
+
+
+class Mailbox:
+    def __init__(self) -> None:
+        self.mails: list[Envelope] = []
+
+    async def handle_RCPT(self, server: Any, session: Any, envelope: Envelope, to: str, options: Any) -> str:
+        if to.startswith("nobody@"):
+            return "550 no such user"
+        envelope.rcpt_tos.append(to)
+        return "250 OK"
+
+    async def handle_DATA(self, server: Any, session: Any, envelope: Envelope) -> str:
+        self.mails.append(envelope)
+        return "250 OK"
+
+
+@pytest.fixture
+def hook() -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
+    """The address of a webhook, and its calls."""
+    calls: list[tuple[dict[str, str], bytes]] = []
+
+    class Taker(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            calls.append(({name.lower(): value for name, value in self.headers.items()}, body))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Taker)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/hook", calls
+    server.shutdown()
+    server.server_close()
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def test_people_are_told_by_mail_and_webhook_whatever_was_away(
+    tmp_path: Path, hook: tuple[str, list[tuple[dict[str, str], bytes]]]
+) -> None:
+    url, calls = hook
+    port, box = free_port(), Mailbox()
+    repositories = Repositories(tmp_path)
+    usual = "    success:\n      local: {}\n    failure:\n      local: {}\n"
+    assert usual in PIPELINES
+    config = {"zuul.yaml": PIPELINES.replace(usual, REPORTERS, 1), "jobs/unit": "#!/bin/sh\ntest ! -e BROKEN\n"}
+    repositories.create("config", config)
+    repositories.create("code/api", {"README": "api\n"})
+    repositories.create("code/lib", {"README": "lib\n"})
+    headgate = Headgate(repositories, TENANTS, settings=TELLING % {"port": port, "url": url})
+    headgate.start()
+    try:
+        repositories.propose("code/api", "good", {"a": "x\n"})
+        commit = repositories.propose("code/api", "bad", {"BROKEN": "x\n"})
+        wait_for("both are told by webhook", lambda: len(calls) == 2)
+        wait_for("the note is there, whoever else is away", lambda: repositories.note("code/api", commit))
+        place = "/api/tenant/example/reports"
+        mail = wait_for(
+            "it is said that mail waits",
+            lambda: next(
+                (o for o in headgate.get(place)["outboxes"] if o["connection"] == "mail" and o["trouble"]), None
+            ),
+        )
+        assert mail["waiting"] == 2 and f"127.0.0.1:{port}" in mail["trouble"]
+        status, said = say(headgate, "reports", "list", "--url", headgate.url)
+        assert status == 0 and "mail: 2 reports wait" in said and "hook: nothing waits" in said
+        controller = Controller(box, hostname="127.0.0.1", port=port)
+        controller.start()
+        assert say(headgate, "reports", "retry", "--url", headgate.url, "mail")[0] == 0
+        [undelivered] = wait_for("one is taken, the other by nobody", lambda: headgate.get(place)["undelivered"])
+        wait_for("the mail is there", lambda: box.mails)
+        assert "550 no such user" in undelivered["error"] and undelivered["kind"] == "report"
+        assert say(headgate, "reports", "drop", "--url", headgate.url, undelivered["id"])[0] == 0
+        assert headgate.get(place)["undelivered"] == []
+        controller.stop()
+    finally:
+        headgate.stop()
+    content = box.mails[0].content
+    assert isinstance(content, bytes) and f"Subject: bad,{commit[:8]} FAILURE".encode() in content
+    assert box.mails[0].rcpt_tos == ["team@example.org"] and len(box.mails) == 1
+    for headers, body in calls:
+        signed = headers["x-headgate-timestamp"].encode() + b"." + body
+        assert headers["x-headgate-signature"] == f"sha256={hmac.new(b's3cret', signed, hashlib.sha256).hexdigest()}"
+    assert {json.loads(body)["result"] for _, body in calls} == {"SUCCESS", "FAILURE"}

@@ -1,0 +1,48 @@
+"""Reports as messages in chats, through the library apprise and a real HTTP server."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from headgate.adapters.reporting.chat import ChatReporter, ChatUnusable
+from headgate.ports.reporter import ReportPutOff
+
+from .told import answered, listener, posting
+
+
+async def test_a_message_says_what_became_of_the_change_and_calls_nobody() -> None:
+    async with listener(lambda call: answered("200 OK")) as (url, calls):
+        chat = ChatReporter.of({"url": url.replace("http://", "json://") + "/room"})
+        await chat.tell(posting(subject="@channel look <!here>"))
+        await chat.tell(posting(options={"title": "{project}: {result}"}))
+    first, second = (json.loads(call.body) for call in calls)
+    assert first["title"].startswith("[gate] code/api topic,abcdef12 failed") and first["type"] == "failure"
+    assert "- unit: FAILURE (exit status 1)" in first["message"]
+    assert "https://gate.example/t/example/buildset/b1" in first["message"]
+    assert "@channel" not in first["title"] and "channel" in first["title"]
+    assert second["title"] == "git.example/code/api: FAILURE"
+
+
+async def test_what_a_chat_does_not_take_is_told_without_what_is_secret_in_its_address() -> None:
+    async with listener(lambda call: answered("403 Forbidden", body="no")) as (url, _):
+        chat = ChatReporter.of({"url": url.replace("http://", "json://user:t0ken@")})
+        with pytest.raises(ReportPutOff) as put_off:
+            await chat.tell(posting())
+    assert str(put_off.value) and "t0ken" not in str(put_off.value)
+
+
+def test_an_address_that_is_not_known_is_named_without_its_secrets() -> None:
+    with pytest.raises(ChatUnusable, match="nochat") as unusable:
+        ChatReporter.of({"url": "nochat://t0ken@room"})
+    assert "t0ken" not in str(unusable.value)
+    with pytest.raises(ChatUnusable, match="url"):
+        ChatReporter.of({})
+
+
+def test_without_the_library_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "apprise", None)
+    with pytest.raises(ChatUnusable, match=r"pip install 'headgate\[chat\]'"):
+        ChatReporter.of({"url": "json://localhost"})

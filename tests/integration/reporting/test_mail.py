@@ -1,0 +1,147 @@
+"""Reports as mail, taken by a real server."""
+
+from __future__ import annotations
+
+import email
+import ssl
+from email.message import EmailMessage
+from email.policy import default
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.adapters.reporting.mail import MailReporter, MailServer
+from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
+from headgate.testing.servers.certificates import make
+
+from .told import Mailbox, mailbox, posting
+
+HERE = Path(".")
+
+
+def reporter(box: Mailbox, **said: str) -> MailReporter:
+    usual = {
+        "server": "localhost",
+        "port": str(box.port),
+        "default_from": "gate@example.org",
+        "default_to": "a@example.org",
+    }
+    return MailReporter(MailServer.of(usual | said, HERE))
+
+
+def read(box: Mailbox, number: int = -1) -> EmailMessage:
+    found = email.message_from_bytes(box.mails[number].content or b"", policy=default)
+    assert isinstance(found, EmailMessage)
+    return found
+
+
+async def test_a_report_is_a_mail_that_says_what_became_of_the_change() -> None:
+    async with mailbox() as box:
+        await reporter(box).tell(posting())
+        await reporter(box).tell(posting())
+        await reporter(box).tell(posting("k2", change="topic,99999999", report="success"))
+    mail = read(box, 0)
+    assert box.mails[0].mail_from == "gate@example.org" and box.mails[0].rcpt_tos == ["a@example.org"]
+    assert mail["Subject"] == "[gate] code/api topic,abcdef12 failed: Make it faster"
+    assert "- unit : FAILURE" in mail.get_content()
+    assert "https://gate.example/t/example/buildset/b1" in mail.get_content()
+    assert mail["Auto-Submitted"] == "auto-generated"
+    assert read(box, 1)["Message-ID"] == mail["Message-ID"] != read(box, 2)["Message-ID"], "sent again it is the same"
+    assert read(box, 2)["References"] == mail["References"], "what is told of one change is one thread"
+
+
+async def test_the_pipeline_says_to_whom_from_whom_and_the_subject() -> None:
+    options = {
+        "to": "b@example.org, c@example.org",
+        "from": "Gate <g@example.org>",
+        "subject": "{change} {result} {no}",
+    }
+    async with mailbox() as box:
+        await reporter(box).tell(posting(options=options))
+    mail = read(box)
+    assert box.mails[0].rcpt_tos == ["b@example.org", "c@example.org"] and box.mails[0].mail_from == "g@example.org"
+    assert mail["Subject"] == "topic,abcdef12 FAILURE {no}"
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "x\r\nBcc: evil@example.org",
+        "x\nTo: evil@example.org\n\nbody",
+        "\ud800" + "y" * 100_000,
+        "a\u202eb\x00c",
+        "=?utf-8?q?x?=",
+    ],
+)
+async def test_what_a_change_calls_itself_makes_no_header_and_no_long_line(subject: str) -> None:
+    async with mailbox() as box:
+        await reporter(box).tell(posting(subject=subject, message="Build failed.\r\n.\r\nQUIT\r\n" + subject))
+    mail, raw = read(box), box.mails[0].content
+    assert (
+        box.mails[0].rcpt_tos == ["a@example.org"] and mail["Bcc"] is None and mail.get_all("To") == ["a@example.org"]
+    )
+    assert isinstance(raw, bytes) and max(len(line) for line in raw.split(b"\r\n")) < 998
+    assert len(mail["Subject"]) <= 250 and "evil" not in str(mail["To"])
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"to": "a@example.org\r\nRCPT TO:<evil@example.org>"}, "no address"),
+        ({"to": "<a@example.org>"}, "no address"),
+        ({"to": '"a b"@example.org'}, "no address"),
+        ({"to": " ".join(f"a{n}@example.org" for n in range(51))}, "50 can be named"),
+        ({"to": "a@elsewhere.example"}, "no pipeline send to"),
+        ({"from": "nobody"}, "no address to send from"),
+    ],
+)
+async def test_what_is_no_address_or_not_allowed_is_refused_and_nothing_is_sent(
+    options: dict[str, Any], why: str
+) -> None:
+    async with mailbox() as box:
+        with pytest.raises(ReportRefused, match=why):
+            await reporter(box, recipients="@example.org").tell(posting(options=options))
+    assert not box.mails
+
+
+async def test_nobody_to_send_to_is_said() -> None:
+    async with mailbox() as box:
+        with pytest.raises(ReportRefused, match="default_to"):
+            await reporter(box, default_to="").tell(posting())
+
+
+async def test_what_the_server_says_decides_whether_it_is_tried_again() -> None:
+    async with mailbox() as box:
+        box.answers["a@example.org"] = "450 later"
+        with pytest.raises(ReportPutOff, match="450 later"):
+            await reporter(box).tell(posting())
+        box.answers["a@example.org"] = "550 no such user"
+        with pytest.raises(ReportRefused, match="550 no such user"):
+            await reporter(box).tell(posting())
+        box.answers.clear()
+        box.answer = "554 looks like spam"
+        with pytest.raises(ReportRefused, match="looks like spam"):
+            await reporter(box).tell(posting())
+        box.answer = "451 try again"
+        with pytest.raises(ReportPutOff, match="451 try again"):
+            await reporter(box).tell(posting())
+    with pytest.raises(ReporterAway, match=f"localhost:{box.port}"):
+        await reporter(box).tell(posting())
+
+
+async def test_the_connection_is_encrypted_and_the_password_is_never_sent_in_clear(tmp_path: Path) -> None:
+    files, context = make(tmp_path), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(files.server)
+    login = {"security": "starttls", "user": "gate", "password": "right", "ca": str(files.authority)}
+    async with mailbox(tls_context=context, require_starttls=True) as box:
+        await reporter(box, **login).tell(posting())
+        assert box.logins == [("gate", "right")] and box.encrypted == [True]
+        with pytest.raises(ReporterAway, match=r"(?i)authentication"):
+            await reporter(box, **login | {"password": "wrong"}).tell(posting())
+        with pytest.raises(ReporterAway, match=r"(?i)certificate"):
+            await reporter(box, **login | {"ca": ""}).tell(posting())
+    async with mailbox() as plain:  # it knows no STARTTLS: nothing is said to it
+        with pytest.raises(ReporterAway, match="STARTTLS"):
+            await reporter(plain, **login).tell(posting())
+    assert not plain.logins and not plain.mails

@@ -1,0 +1,210 @@
+"""The outbox of a connection: in order change by change, again and again, kept and shown; bounded, and nobody waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from headgate.base.tasks import run_until
+from headgate.gate.returned.shape import Comment
+from headgate.map.check import check
+from headgate.map.places import Map
+from headgate.map.records import Trouble
+from headgate.map.telling import LONG_MAX_BYTES, SHORT_MAX_BYTES, BuildTold, Posting, fitted
+from headgate.map.trees import Tree
+from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
+from headgate.recipes.mirror import Mirror
+from headgate.services.context import Context
+from headgate.services.membership import serve
+from headgate.services.quarantine.quarantine import Quarantine
+from headgate.services.reporting import courier
+from headgate.services.reporting.courier import Courier
+from headgate.services.reporting.shown import outbox, outboxes, wanted
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+
+from .told import REPORT, posting
+
+DEADLINE_S = 20.0
+TO = "mail"
+
+
+@dataclass(slots=True)
+class Taker:
+    """Whoever takes reports, or does not."""
+
+    says: Callable[[Posting], Exception | None] = lambda _: None
+    taken: list[str] = field(default_factory=list)
+    tried: list[str] = field(default_factory=list)
+
+    async def tell(self, posting: Posting) -> None:
+        await asyncio.sleep(0)
+        self.tried.append(posting.key)
+        if (error := self.says(posting)) is not None:
+            raise error
+        self.taken.append(posting.key)
+
+
+@dataclass(slots=True)
+class Desk:
+    """A connection with its courier."""
+
+    context: Context
+    backend: MemoryBackend
+    taker: Taker
+    stop: asyncio.Event
+
+    async def report(self, *postings: Posting) -> None:
+        for one in postings:
+            if ops := self.context.reported(TO, one):
+                written = await self.context.store.commit([], ops)
+                await self.context.mirror.reached(written[0].path)  # type: ignore[union-attr]  # it was put
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not holds():  # noqa: ASYNC110  # of what several processes do
+                await asyncio.sleep(0.005)
+
+    @property
+    def waiting(self) -> int:
+        return outbox(self.context, TO).waiting
+
+    @property
+    def aside(self) -> list[str]:
+        return [f"{one.what}: {one.error}" for one in Quarantine(self.context).all().values()]
+
+
+@asynccontextmanager
+async def desk(telling: bool = True) -> AsyncIterator[Desk]:
+    backend, stop, taker = MemoryBackend(), asyncio.Event(), Taker()
+    store = Store(backend)
+    context = Context(store, Mirror(store, "/zuul"), lambda: REPORT.at_ms + 1_000)
+    works = [serve(context, "web", Courier(context, TO, taker).run, stop)] if telling else []
+    task = asyncio.ensure_future(run_until(stop, context.mirror.run(), *works))
+    await context.mirror.ready()
+    try:
+        yield Desk(context, backend, taker, stop)
+        found = check(list(backend.tree.under("/zuul")), [Tree("/zuul", Map)])
+        assert not found.unknown and not found.undecodable, found.text()
+    finally:
+        stop.set()
+        await task
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(courier, "PAUSE_FIRST_S", 0.02)
+
+
+def of(change: str, key: str, **more: object) -> Posting:
+    return posting(key, change=f"{change},11111111", id=key, **more)
+
+
+async def test_reports_of_one_change_are_told_in_order_and_those_of_others_beside_them() -> None:
+    async with desk() as found:
+        await found.report(*(of(change, f"{change}{n}") for n in range(5) for change in "abc"))
+        await found.until(lambda: not found.waiting)
+    for change in "abc":
+        assert [key for key in found.taker.taken if key[0] == change] == [f"{change}{n}" for n in range(5)]
+    assert len(found.taker.tried) == 15
+
+
+async def test_while_a_server_is_away_all_wait_it_is_shown_why_and_nothing_is_lost() -> None:
+    async with desk() as found:
+        found.taker.says = lambda _: ReporterAway("nobody answers at mail.example:25")
+        await found.report(of("a", "a1"), of("b", "b1"))
+        await found.until(lambda: outbox(found.context, TO).trouble)
+        shown = outbox(found.context, TO)
+        assert shown.trouble == Trouble(REPORT.at_ms + 1_000, "nobody answers at mail.example:25")
+        assert (shown.waiting, shown.oldest_ms) == (2, REPORT.at_ms)
+        found.taker.says = lambda _: None
+        await found.until(lambda: not found.waiting and outbox(found.context, TO).trouble is None)
+    assert sorted(found.taker.taken) == ["a1", "b1"]
+
+
+async def test_one_that_is_put_off_holds_up_its_own_change_alone() -> None:
+    later = True
+    async with desk() as found:
+        found.taker.says = lambda one: ReportPutOff("greylisted") if later and one.key == "a1" else None
+        await found.report(of("a", "a1"), of("a", "a2"), of("b", "b1"))
+        await found.until(lambda: found.waiting == 2 and found.taker.tried.count("a1") > 1)
+        assert found.taker.taken == ["b1"] and outbox(found.context, TO).trouble is None
+        later = False
+        await found.until(lambda: not found.waiting)
+    assert found.taker.taken == ["b1", "a1", "a2"]
+
+
+async def test_one_that_is_put_off_for_a_day_and_one_that_raises_are_set_aside() -> None:
+    async with desk() as found:
+        found.taker.says = lambda one: ReportPutOff("full") if one.key == "a1" else RuntimeError("a defect")
+        await found.report(of("a", "a1", at_ms=REPORT.at_ms - courier.PUT_OFF_MAX_MS - 2_000), of("b", "b1"))
+        await found.until(lambda: not found.waiting)
+    assert sorted(text.rpartition(": ")[2] for text in found.aside) == ["a defect", "full"]
+    assert found.taker.tried.count("b1") == 3
+
+
+async def test_what_nobody_takes_is_kept_and_shown_and_told_once_more_when_people_say_so() -> None:
+    async with desk() as found:
+        found.taker.says = lambda _: ReportRefused("550 no such user")
+        await found.report(of("a", "a1"), of("b", "b1"))
+        await found.until(lambda: len(found.aside) == 2 and not found.waiting)
+        why = "of git.example/code/api in gate: 550 no such user"
+        assert sorted(found.aside) == [f"the report to mail: failure of {c},11111111 {why}" for c in "ab"]
+        found.taker.says = lambda _: None
+        quarantine = Quarantine(found.context)
+        retried, dropped = sorted(quarantine.all(), key=lambda id: quarantine.all()[id].what)
+        await quarantine.retry(retried)
+        await quarantine.drop(dropped)
+        await found.until(lambda: found.taker.taken and not found.waiting)
+        assert found.taker.taken == ["a1"] and not found.aside
+
+
+async def test_people_may_have_all_tried_at_once_or_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(courier, "PAUSE_FIRST_S", 1_000.0)
+    async with desk() as found:
+        found.taker.says = lambda _: ReporterAway("away")
+        await found.report(*(of("a", f"a{n}") for n in range(3)))
+        await found.until(lambda: found.taker.tried)
+        for count in (2, 3):
+            await found.context.store.commit([], wanted(found.context, TO, "retry"))
+            await found.until(lambda: len(found.taker.tried) >= count)  # noqa: B023  # it is waited for at once
+        await found.report(*(of("b", f"b{n}") for n in range(courier.DROPPED_MAX + 5)))
+        await found.context.store.commit([], wanted(found.context, TO, "drop"))
+        await found.until(lambda: not found.waiting)
+        await found.report(of("c", "c1"))
+        found.taker.says = lambda _: None
+        await found.context.store.commit([], wanted(found.context, TO, "retry"))
+        await found.until(lambda: not found.waiting)
+    assert found.taker.taken == ["c1"]
+
+
+async def test_ten_thousand_reports_to_a_dead_server_are_bounded_and_told_in_the_end() -> None:
+    said = {"message": "x" * 50_000, "builds": tuple(BuildTold(job=f"j{n}", build="b", attempt=1) for n in range(300))}
+    async with desk(telling=False) as found:
+        found.context.waiting_max = 1_200
+        for number in range(1_300):
+            ops = found.context.reported(TO, of(f"c{number}", f"k{number}", **said))
+            if ops:
+                await found.context.store.commit([], ops)
+                await asyncio.sleep(0)
+        await found.until(lambda: found.waiting == 1_200)
+        sizes = [len(e.value) for e in found.backend.tree.under(found.context.map.reports(TO).data.path)]
+        assert len(sizes) == 1_200 and max(sizes) <= LONG_MAX_BYTES and sorted(sizes)[150] <= SHORT_MAX_BYTES
+        assert [one.connection for one in outboxes(found.context)] == [TO]
+
+
+def test_a_report_is_cut_to_its_size_and_still_says_what_became_of_the_change() -> None:
+    comments = {"a.py": (Comment("no", 1),) * 500}
+    builds = tuple(BuildTold(job="j" * 100, build="b", attempt=1, error="e" * 2_000) for _ in range(1_000))
+    large = Posting("", replace(REPORT, comments=comments, builds=builds, message="\u202e" * 50_000), key="k")
+    for most in (LONG_MAX_BYTES, SHORT_MAX_BYTES):
+        cut = fitted(large, most)
+        assert len(msgspec.json.encode(cut.report)) <= most
+        assert (cut.report.result, cut.report.change, cut.key) == (REPORT.result, REPORT.change, "k")
+    assert fitted(posting(), SHORT_MAX_BYTES) == posting()

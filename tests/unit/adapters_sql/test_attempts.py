@@ -1,0 +1,161 @@
+"""Every attempt is kept, also in a database of an earlier version; and what can be told of them all."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from headgate.adapters.sql.history import SqlHistory
+from headgate.map.records import Finished, FinishedBuild
+from headgate.ports.history import JobHealth, Question, ResetCost
+
+from .test_history import ENDED
+
+OLD = """
+CREATE TABLE buildset (uuid VARCHAR(64) NOT NULL PRIMARY KEY, tenant VARCHAR(255), pipeline VARCHAR(255),
+  project VARCHAR(255), branch VARCHAR(255), change VARCHAR(255), patchset VARCHAR(64), ref VARCHAR(255),
+  newrev VARCHAR(64), event_id VARCHAR(64), result VARCHAR(32), message TEXT, enqueued_ms BIGINT, ended_ms BIGINT,
+  oldrev VARCHAR(64), ref_url TEXT, item VARCHAR(64));
+CREATE TABLE build (uuid VARCHAR(64) NOT NULL PRIMARY KEY, buildset VARCHAR(64), job_name VARCHAR(255),
+  result VARCHAR(32), voting BOOLEAN, start_ms BIGINT, end_ms BIGINT, log_url TEXT, error_detail TEXT,
+  nodeset VARCHAR(255), artifacts JSON, provides JSON);
+CREATE TABLE hand_action (id VARCHAR(64) NOT NULL PRIMARY KEY, tenant VARCHAR(255), verb VARCHAR(64), who TEXT,
+  authenticator VARCHAR(255), origin TEXT, at_ms BIGINT, subject TEXT, reason TEXT, details JSON, outcome TEXT);
+CREATE TABLE history_version (version INTEGER NOT NULL PRIMARY KEY);
+INSERT INTO history_version VALUES (2);
+INSERT INTO buildset (uuid, tenant, pipeline, project, branch, change, patchset, ref, newrev, event_id, result, message,
+  enqueued_ms, ended_ms, item) VALUES ('old', 'acme', 'gate', 'git.example/app', 'main', 't0', 'c', 'r', 'c', 'e',
+  'SUCCESS', 'landed', 1000, 2000, 'i');
+INSERT INTO build (uuid, buildset, job_name, result, voting, start_ms, end_ms)
+  VALUES ('oldb', 'old', 'unit', 'SUCCESS', true, 1200, 1800);
+"""
+"""As version 2 of the history made it."""
+EVERY = Question(limit=100)
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[SqlHistory]:
+    opened = SqlHistory(f"sqlite:///{tmp_path / 'history.db'}")
+    yield opened
+    opened.close()
+
+
+def build(uuid: str, result: str, start_s: int = 0, end_s: int = 0, job: str = "unit", **more: object) -> FinishedBuild:
+    times = {"start_ms": start_s * 1000, "end_ms": end_s * 1000}
+    return FinishedBuild(uuid=uuid, job_name=job, result=result, **times, **more)  # type: ignore[arg-type]  # of several types
+
+
+def ended(buildset: str, end_s: int, *builds: FinishedBuild, result: str = "SUCCESS", **more: object) -> Finished:
+    found = replace(ENDED, buildset=buildset, ended_ms=end_s * 1000, builds=builds, result=result)
+    return replace(found, **more)  # type: ignore[arg-type]  # of several types
+
+
+async def what_an_earlier_version_kept_is_there(history: SqlHistory) -> None:
+    """For any database."""
+    old = await history.buildset("acme", "old")
+    assert (
+        old is not None
+        and old.final
+        and [(b.uuid, b.final, b.attempt) for b in old.builds or ()] == [("oldb", True, 1)]
+    )
+    await history.record(ended("new", 9, build("n1", "RETRY", 3, 4, final=False), build("n2", "SUCCESS", 4, 8)))
+    found = await history.builds("acme", replace(EVERY, equal={"final": (True,)}))
+    assert {one.uuid for one in found} == {"n2", "oldb"}
+    assert await history.job_health("acme", EVERY, 0) == [
+        JobHealth(
+            project="git.example/app",
+            job_name="unit",
+            builds=2,
+            failed=0,
+            trees=0,
+            flaky=0,
+            retried=1,
+            seconds=5.6,
+            seconds_lost=1.0,
+        )
+    ]
+
+
+async def test_a_database_of_the_version_before_is_brought_up(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    with sqlite3.connect(path) as old:
+        old.executescript(OLD)
+    for _ in range(2):
+        history = SqlHistory(f"sqlite:///{path}")
+        await what_an_earlier_version_kept_is_there(history)
+        history.close()
+
+
+async def test_an_attempt_is_found_while_its_buildset_goes_on_and_stays_when_that_ends(history: SqlHistory) -> None:
+    first = build("u1", "RETRY", 3, 4, final=False, error="unreachable")
+    await history.record(ended("s", 4, first, result="", message=""))
+    found = await history.build("acme", "u1")
+    assert found is not None and (found.result, found.final, found.error_detail) == ("RETRY", False, "unreachable")
+    going = await history.buildset("acme", "s")
+    assert going is not None and going.result is None and going.last_build_end_time is None
+    assert await history.buildsets("acme", replace(EVERY, equal={"complete": (True,)})) == []
+    await history.record(ended("s", 9, build("u2", "SUCCESS", 4, 8, attempt=2)))
+    await history.record(ended("s", 4, first, result="", message=""))  # told again
+    over = await history.buildset("acme", "s")
+    assert over is not None and over.result == "SUCCESS"
+    assert [(b.uuid, b.result, b.final, b.attempt) for b in over.builds or ()] == [
+        ("u1", "RETRY", False, 1),
+        ("u2", "SUCCESS", True, 2),
+    ]
+
+
+async def test_the_times_of_a_build_that_was_stopped_are_not_forgotten(history: SqlHistory) -> None:
+    await history.record(ended("s", 4, build("u1", "CANCELED", 3, 4), result="", message=""))
+    await history.record(ended("s", 9, build("u1", "CANCELED"), result="FAILURE"))
+    found = await history.build("acme", "u1")
+    assert found is not None and found.duration == 1.0
+
+
+async def test_a_job_is_flaky_where_it_failed_and_then_passed_on_the_same_tree(history: SqlHistory) -> None:
+    for number, (tree, result) in enumerate(
+        (
+            ("same", "FAILURE"),
+            ("same", "SUCCESS"),
+            ("broken then", "SUCCESS"),
+            ("broken then", "FAILURE"),
+            ("mended", "FAILURE"),
+            ("mended too", "SUCCESS"),
+            ("", "FAILURE"),
+            ("", "SUCCESS"),
+        )
+    ):
+        one = build(f"u{number}", result, 10 * number + 1, 10 * number + 5)
+        good = build(f"l{number}", "SUCCESS", 10 * number + 1, 10 * number + 2, job="lint")
+        await history.record(ended(f"s{number}", 10 * number + 9, one, good, result=result, tree=tree))
+    found = {h.job_name: h for h in await history.job_health("acme", EVERY, 0)}
+    unit, lint = found["unit"], found["lint"]
+    assert (unit.builds, unit.failed, unit.trees, unit.flaky, unit.seconds) == (8, 4, 4, 1, 32.0)
+    assert (lint.builds, lint.failed, lint.flaky, lint.seconds_lost) == (8, 0, 0, 0.0)
+    assert list(found) == ["unit", "lint"], "the flakiest first"
+    assert [h.builds for h in await history.job_health("acme", EVERY, 60_000)] == [2, 2]
+    only = replace(EVERY, equal={"job_name": ("lint",)})
+    assert [h.job_name for h in await history.job_health("acme", only, 0)] == ["lint"]
+    assert await history.job_health("other", EVERY, 0) == []
+
+
+async def test_what_resets_cost_is_what_their_builds_took(history: SqlHistory) -> None:
+    lost = (build("u1", "CANCELED", 1, 31, final=False), build("l1", "CANCELED", job="lint", final=False))
+    await history.record(ended("s1", 31, *lost, result="DEQUEUED", final=False))
+    await history.record(ended("s2", 40, result="DEQUEUED", final=False))
+    await history.record(ended("s3", 99, build("u3", "SUCCESS", 40, 50)))
+    assert await history.reset_costs("acme", EVERY, 0) == [
+        ResetCost(
+            project="git.example/app",
+            pipeline="gate",
+            buildsets=3,
+            resets=2,
+            builds_lost=1,
+            seconds=40.0,
+            seconds_lost=30.0,
+        )
+    ]
+    assert [c.resets for c in await history.reset_costs("acme", EVERY, 35_000)] == [1]
