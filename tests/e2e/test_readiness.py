@@ -142,7 +142,7 @@ def test_another_try(headgate: Headgate) -> None:
     repositories.approve(API, "one")
     note(headgate, commit, "Headgate (gate)", "could not be landed")
     hook.unlink()
-    status, said = say(headgate, "approve", "--project", API, "one")
+    status, said = say(headgate, "approve", "--url", headgate.url, "--project", API, "one")
     assert (status, said) == (0, f"one of {API} was approved already, and is tested again: {commit}\n")
     note(headgate, commit, "Landed on master")
     other = repositories.propose(API, "two", {"b": "x\n"})

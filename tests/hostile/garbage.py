@@ -156,7 +156,7 @@ class Town:
 
     async def waiting(self) -> int:
         """Items in pipelines."""
-        return await self.begun("check", begun=False) + await self.begun("gate", begun=False)
+        return sum([await self.begun(pipeline, begun=False) for pipeline in ("check", "gate", "release")])
 
     async def begun(self, pipeline: str, *, begun: bool = True) -> int:
         """Items in a pipeline of t; those that are worked on alone."""

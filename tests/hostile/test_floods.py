@@ -10,6 +10,7 @@ from headgate.gate import decide
 from headgate.store.memory import MemoryBackend
 from headgate.testing.loop import run_virtual
 from headgate.testing.sim import kinds
+from headgate.testing.sim.world import HOST
 from tests.hostile.garbage import SpoiledBackend, Town
 
 PLAIN = (kinds.CONFIG + kinds.CHECK).replace(kinds.SEMAPHORE, "").replace(", semaphore: one", "")
@@ -46,6 +47,27 @@ def test_a_flood_of_one_project_delays_others_by_seconds(builds_max: int) -> Non
         left = await town.waiting()
         await town.kill()
         assert 0 < begun <= decide.WORKED_ON_MAX
+        assert left > FLOOD / 4, "the flood is still there"
+        assert max(flooded_s) <= 2 * max(quiet_s) + 5.0, (quiet_s, flooded_s)
+
+    run_virtual(play())
+
+
+def test_a_push_of_many_tags_delays_others_by_seconds() -> None:
+    """Each of them starts a pipeline of its own project."""
+
+    async def play() -> None:
+        town = _town(kinds.TAGGED)
+        town.start()
+        quiet_s = [await _latency_s(town, project, f"quiet{n}") for n, project in enumerate(("a", "b", "d"))]
+        for number in range(FLOOD):
+            town.world.tag(f"{HOST}/a", f"refs/tags/v{number}", f"tag{number}")
+        await asyncio.sleep(3.0)
+        begun = await town.begun("release")
+        flooded_s = await asyncio.gather(*(_latency_s(town, project, "other") for project in ("b", "d")))
+        left = await town.waiting()
+        await town.kill()
+        assert begun > 0, "tags start their pipeline"
         assert left > FLOOD / 4, "the flood is still there"
         assert max(flooded_s) <= 2 * max(quiet_s) + 5.0, (quiet_s, flooded_s)
 
