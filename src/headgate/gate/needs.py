@@ -111,5 +111,6 @@ def in_order(circle: Iterable[Change], first: str) -> tuple[Change, ...]:
 
 def needed_by(key: str, world: World) -> list[Change]:
     """Open changes whose footers name `key`, in order of their keys."""
-    found = [s.change for s in world.standings.values() if s.open and key in s.change.needs]
-    return sorted(found, key=lambda change: change.key)
+    among = world.standings if world.dependants is None else world.dependants.get(key, ())
+    found = [s.change for one in sorted(among) if (s := world.standings.get(one)) is not None and s.open]
+    return [change for change in found if key in change.needs]

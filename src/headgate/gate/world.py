@@ -77,6 +77,8 @@ class World:
     """What people closed."""
     beside: Beside = field(default_factory=Beside)
     """The other pipelines of the tenant, and what this one has forgotten."""
+    dependants: Mapping[str, Collection[str]] | None = None
+    """Change key -> keys of the changes whose footers name it; None: `standings` are looked through for them."""
 
     @property
     def dependent(self) -> bool:

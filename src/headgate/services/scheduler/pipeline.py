@@ -303,6 +303,7 @@ class PipelineRunner:
             dependencies_max=layouts.tenant.max_dependencies,
             changes_max=layouts.tenant.max_changes_per_pipeline,
             beside=Beside(pipelines, self._past.of),
+            dependants=self._standings.dependants,
             closings=state_of(self._context, self.tenant).closings,
         )
 

@@ -26,6 +26,8 @@ class Standings:
         """Entries whose body has not been seen yet."""
         self.moves = 0
         """Grows whenever a standing changed."""
+        self.dependants: dict[str, set[str]] = {}
+        """Change key -> keys of the changes whose footers name it, as of the last `now`."""
 
     def now(self) -> Mapping[str, Standing]:
         """Change key -> standing."""
@@ -56,7 +58,7 @@ class Standings:
         self._bodiless.discard(path)
         if entry is None:
             if path in self._versions:
-                self._known.pop(self._versions.pop(path)[1], None)
+                self._keep(self._versions.pop(path)[1], None)
                 self.moves += 1
             return
         if self._versions.get(path, (-1, ""))[0] == entry.version:
@@ -69,9 +71,22 @@ class Standings:
             return
         if (standing := readable(data, Standing)) is None:
             return
-        self._known[cached.key] = standing
+        self._keep(cached.key, standing)
         self._versions[path] = (entry.version, cached.key)
         self.moves += 1
+
+    def _keep(self, key: str, standing: Standing | None) -> None:
+        before = self._known.get(key)
+        for need in before.change.needs if before is not None else ():
+            self.dependants[need].discard(key)
+            if not self.dependants[need]:
+                del self.dependants[need]
+        if standing is None:
+            self._known.pop(key, None)
+            return
+        self._known[key] = standing
+        for need in standing.change.needs:
+            self.dependants.setdefault(need, set()).add(key)
 
 
 def shown(map: Map, mirror: Mirror, change: Change) -> Standing | None:

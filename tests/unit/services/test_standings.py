@@ -1,0 +1,59 @@
+"""What is known of changes, and who needs whom of them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.gate.change import Change, Standing
+from headgate.map.places import Map
+from headgate.map.records import CacheEntry
+from headgate.recipes.codec import decode
+from headgate.recipes.mirror import Mirror
+from headgate.services.scheduler.standings import Standings, remember
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+from headgate.store.types import Delete
+from headgate.testing.loop import run_virtual
+
+TOPICS = "abcd"
+STEPS = st.tuples(st.sampled_from(TOPICS), st.none() | st.frozensets(st.sampled_from(TOPICS)), st.booleans())
+
+
+def _change(topic: str, needs: frozenset[str]) -> Change:
+    ref = f"refs/for/master/{topic}"
+    keys = tuple(sorted(_change(need, frozenset()).key for need in needs))
+    return Change("local", "git.example/code", "master", topic, commit=topic * 8, ref=ref, needs=keys)
+
+
+@given(st.lists(STEPS, max_size=12))
+def test_who_needs_whom_is_what_looking_through_all_of_them_finds(
+    steps: list[tuple[str, frozenset[str] | None, bool]],
+) -> None:
+    """A step gives a change its needs, or forgets it; not after each of them somebody looks."""
+
+    async def play() -> None:
+        map, store = Map(), Store(MemoryBackend())
+        mirror = Mirror(store, map.path)
+        keeping = asyncio.ensure_future(mirror.run())
+        await mirror.ready()
+        standings = Standings(map, mirror, ("local",))
+        for number, (topic, needs, looked) in enumerate(steps):
+            if needs is not None:
+                check, ops = remember(map, mirror, Standing(_change(topic, needs)), f"id{number}")
+                await store.commit([check], ops)
+            else:
+                place, key = map.cache.connection("local"), _change(topic, frozenset()).key
+                entries = [e for e in mirror.under(place.cache.path) if decode(e.value, CacheEntry).key == key]
+                await store.commit([], [Delete(entry.path) for entry in entries])
+            await asyncio.sleep(0.01)
+            if looked:
+                standings.now()
+        known = standings.now()
+        found = {(need, key) for key, standing in known.items() for need in standing.change.needs}
+        assert {(need, key) for need, keys in standings.dependants.items() for key in keys} == found
+        keeping.cancel()
+
+    run_virtual(play())
