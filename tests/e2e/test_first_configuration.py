@@ -51,4 +51,6 @@ def test_it_is_checked_and_lands(headgate: Headgate) -> None:
     repositories.approve("fresh", "first")
     told(first, "Landed on master", "- own")
     assert repositories.show("fresh", "zuul.yaml") == FIRST.strip()
-    assert repositories.note("fresh", plain) == "", "it touches no configuration, and nothing had jobs for it"
+    assert "fresh has no jobs in any pipeline for master" in repositories.note("fresh", plain), (
+        "it proposes none either"
+    )

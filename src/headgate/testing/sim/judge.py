@@ -30,8 +30,9 @@ class Notes:
     """Buildset -> how it ended, of those that gave way to no other."""
     builds: set[str] = field(default_factory=set)
     """Every attempt that it was told of."""
-    released: dict[tuple[str, str], set[tuple[str, int]]] = field(default_factory=dict)
-    """Ref and commit -> item and end of everything that ran for it in the pipeline of tags."""
+    released: dict[tuple[str, str], set[tuple[str, tuple[int, ...]]]] = field(default_factory=dict)
+    """Ref and commit -> item, and when its builds began, of everything that ran for it in the pipeline of tags.  The
+    end of one may be told twice, when its turn is cut."""
 
     async def record(self, finished: Finished) -> None:
         self.builds.update(build.uuid for build in finished.builds)
@@ -40,7 +41,8 @@ class Notes:
         self.finished[finished.buildset] = finished
         if finished.pipeline == "release":
             change = finished.change
-            self.released.setdefault((change.ref, change.commit), set()).add((finished.item, finished.ended_ms))
+            began = tuple(build.start_ms for build in finished.builds)
+            self.released.setdefault((change.ref, change.commit), set()).add((finished.item, began))
 
     async def keep(self, action: HandAction) -> None:
         """Nobody takes a hand in a simulated gate."""

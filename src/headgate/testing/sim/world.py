@@ -229,14 +229,16 @@ class World:
         if lacking := [key for key in standing.change.needs if key in self.open and key not in together]:
             raise Broken(f"{change.key} lands before {lacking}, which it needs")
         proposal = self.proposals.get(change.commit)
-        if proposal is not None and not self._stands(proposal):
+        beside = {self.open[key].change.commit for key in together if key in self.open}
+        if proposal is not None and not self._stands(proposal, beside):
             raise Broken(f"{change.key} lands with a configuration that is wrong")
         missing = self.jobs(head) - self.tested.get(tested_key(state), set())
         if missing:
             raise Broken(f"{change.key} lands as {head} but {sorted(missing)} never passed on it")
 
-    def _stands(self, proposal: Proposal) -> bool:
-        there = {commit for head in self.heads.values() for commit in commits(head)}
+    def _stands(self, proposal: Proposal, beside: set[str]) -> bool:
+        """Can it be put into effect, with the commits `beside` that land together with it?"""
+        there = beside | {commit for head in self.heads.values() for commit in commits(head)}
         return not proposal.wrong and (not proposal.parent or proposal.parent in there)
 
 
