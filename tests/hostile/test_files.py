@@ -213,7 +213,7 @@ def test_what_a_job_without_a_umask_leaves_is_open_to_nobody(tmp_path: Path) -> 
     with Arena(tmp_path, settings="log_access = all\n") as arena:
         commit = arena.attack("open", OPEN)
         builds, logs = tmp_path / "state/builds", tmp_path / "state/logs"
-        place = wait_for("the job has begun", lambda: next(builds.glob("*/work/logs/open/begun"), None))
+        place = wait_for("the job has begun", lambda: next(builds.glob("*/*/logs/open/begun"), None))
         for reach in (f"cat {place.parent}/log", f"echo x >>{place.parent}/log", f"ls {builds}"):
             done = subprocess.run([*nobody, "sh", "-c", reach], capture_output=True, text=True, check=False)
             assert done.returncode != 0 and not done.stdout, reach

@@ -26,7 +26,7 @@ Place = tuple[bool, int, str]
 
 
 class Share(NamedTuple):
-    """Whose a request is."""
+    """Names whose a request is."""
 
     precedence: int
     tenant: str
@@ -54,7 +54,7 @@ class Backlog:
         self._turns = turns or count(1)
 
     def look(self) -> None:
-        """Takes up what the mirror was told since."""
+        """Take up what the mirror was told since."""
         changed = self._part.changed()
         if changed is None:
             self.held, self.taken, self.lines, self._known = Counter(), Counter(), {}, {}

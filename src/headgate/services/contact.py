@@ -155,7 +155,7 @@ class Contact:
         await say(builds, self.claim, "running")
 
     async def _free(self, semaphores: Sequence[str]) -> bool:
-        """Takes them if nobody else holds too much of one."""
+        """Take them if nobody else holds too much of one; return whether they are ours."""
         wanted = self._taking(semaphores)
         return wanted is not None and await self._written(*wanted)
 

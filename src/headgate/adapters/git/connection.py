@@ -1,4 +1,4 @@
-"""Where the repositories of a connection are."""
+"""Say where the repositories of a connection are."""
 
 from __future__ import annotations
 

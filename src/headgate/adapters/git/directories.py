@@ -62,7 +62,7 @@ async def _copy(tree: Path, branch: str, dest: Path) -> CheckedOut:
 
 
 def _without_files(dest: Path) -> None:
-    """As after `git clone --no-checkout`."""
+    """Leave what `git clone --no-checkout` leaves: only `.git`."""
     for place in dest.iterdir():
         if place.is_dir() and not place.is_symlink() and place.name != ".git":
             shutil.rmtree(place)

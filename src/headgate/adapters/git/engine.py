@@ -333,7 +333,7 @@ def _by_project(parts: Sequence[Landing]) -> list[list[Landing]]:
 
 
 def _of(project: str, error: Exception, work: LandRequest) -> str:
-    """What is wrong, and where, if that is another repository."""
+    """Say what is wrong, and where, if that is another repository."""
     return str(error) if project == work.change.project else f"{project}: {error}"
 
 

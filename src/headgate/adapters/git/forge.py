@@ -90,7 +90,7 @@ class _Seen:
 
 
 async def _merged(seen: asyncio.Queue[_Seen], tasks: list[asyncio.Task[None]]) -> AsyncIterator[_Seen]:
-    """What is seen, until one of the tasks fails: its failure is raised."""
+    """Yield what is seen, until one of the tasks fails: its failure is raised."""
     while True:
         getting = asyncio.ensure_future(seen.get())
         try:
@@ -149,7 +149,7 @@ class _Followed:
 
 
 class _Looking:
-    """At the projects of a connection."""
+    """Looks at the projects of a connection."""
 
     def __init__(
         self,
@@ -223,7 +223,7 @@ class _Looking:
         return wait_s
 
     async def _look(self, one: _Followed) -> tuple[float | None, Sighting | None]:
-        """When to look again at the latest (None: when it stirs), and what is new."""
+        """Return when to look again at the latest (None: when it stirs), and what is new."""
         old_heads, seen = self._heads.get(one.project), self._others.get(one.project)
         old = {**(seen or {}), **(old_heads or {})}
         try:
@@ -255,7 +255,7 @@ class _Looking:
         return one.came(late=look.late, more=look.more), _with_trouble(sighting, one, look.misfits.told)
 
     async def _meet(self, project: str) -> None:
-        """Until every project was tried once."""
+        """Wait until every project was tried once."""
         self.unseen.discard(project)
         if not self.unseen:
             self._all_seen.set()
