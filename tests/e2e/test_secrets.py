@@ -88,8 +88,8 @@ def either(headgate: Headgate, *words: str) -> str:
     return done.stdout + done.stderr
 
 
-def told(repositories: Repositories, commit: str, pipeline: str) -> str:
-    return repositories.note("code/api", commit).partition(f"Headgate ({pipeline}):")[2]
+def told(repositories: Repositories, commit: str, pipeline: str, project: str = "code/api") -> str:
+    return repositories.note(project, commit).partition(f"Headgate ({pipeline}):")[2]
 
 
 def with_keys(repositories: Repositories) -> Headgate:
@@ -176,7 +176,7 @@ def test_a_secret_reaches_the_job_that_may_use_it_and_nothing_else(tmp_path: Pat
 
         other = repositories.propose("code/lib", "steal", {"README": "x\n"})
         repositories.approve("code/lib", "steal")
-        note = wait_for("the other change has an end", lambda: repositories.note("code/lib", other))
+        note = wait_for("the other change has an end", lambda: told(repositories, other, "gate", "code/lib"))
         assert "its allowed-projects do not name it" in note
         early = repositories.propose("code/api", "early", {"zuul.yaml": (APP + secret).replace("noop", "publish")})
         note = wait_for("the early change has an end", lambda: told(repositories, early, "check"))
