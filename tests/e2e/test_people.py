@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from headgate.cli.init import hook
+from headgate.cli.hook import hook
 from headgate.testing.repositories import Repositories
 from tests.integration.conftest import PIPELINES, TENANTS
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import shlex
-import subprocess
 import tempfile
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -15,14 +14,13 @@ import click
 
 from headgate.adapters.git.command import GitError, git
 from headgate.base.errors import UserError
+from headgate.cli.hook import install_update
 from headgate.cli.identity.token import operator_token
 from headgate.cli.settings import read
 
 SETTINGS = ("headgate.conf", "tenants.yaml")
 REPOSITORIES = ("config", "hello")
 BRANCH = "master"
-MARK = "that Headgate cannot take"
-"""In every version of our hook."""
 
 
 @click.command()
@@ -60,7 +58,7 @@ async def _repositories(example: Traversable, hub: Path) -> None:
         bare = hub / name
         bare.mkdir(parents=True)
         await git("init", "-q", "--bare", "-b", BRANCH, str(bare))
-        _install(bare)
+        install_update(bare)
         with tempfile.TemporaryDirectory() as work:
             _copy(example / name, Path(work))
             await git("init", "-q", "-b", BRANCH, work)
@@ -108,58 +106,3 @@ and in another terminal, in the same directory, propose a change and approve it,
 Watch it with `headgate status` or on the pages; then see what came of it:
 
   git fetch origin {BRANCH} refs/notes/headgate:refs/notes/headgate && git log --notes=headgate origin/{BRANCH}"""
-
-
-def _hook() -> str:
-    return (files("headgate.adapters.git") / "update.sh").read_text()
-
-
-@click.command()
-@click.option(
-    "--people", metavar="ACCOUNT", help="Let people approve under their own names; Headgate pushes as ACCOUNT."
-)
-@click.argument("repositories", nargs=-1, type=click.Path(exists=True, file_okay=False, path_type=Path))
-def hook(people: str | None, repositories: tuple[Path, ...]) -> None:
-    """Print the update hook for git servers, or install it in REPOSITORIES, which are bare ones on this machine.
-
-    It refuses what is pushed to refs/for and refs/approved that Headgate cannot take, such as refs/for/master.
-
-    With --people it also binds the names in refs/approvals and refs/vetoes to who pushes, and writes down who proposed
-    what: requirements that ask for people by name need it, and `approvals = bound` in the connection's settings."""
-    if people and not repositories:
-        raise UserError("--people is written into repositories: name them, or `git config headgate.account` there")
-    if not repositories:
-        click.echo(_hook(), nl=False)
-    for repository in repositories:
-        at = _install(repository)
-        if people:
-            _bind(at.parent.parent, people)
-        click.echo(f"installed {at}")
-
-
-def _bind(repository: Path, account: str) -> None:
-    """Raises UserError."""
-    done = subprocess.run(
-        ["git", "-C", repository, "config", "headgate.account", account], capture_output=True, text=True
-    )
-    if done.returncode:
-        raise UserError(f"{repository}: the account cannot be written down: {done.stderr.strip()}")
-
-
-def _install(repository: Path) -> Path:
-    """Raises UserError."""
-    at = repository / ".git" if (repository / ".git" / "HEAD").exists() else repository
-    if not (at / "HEAD").exists():
-        raise UserError(f"{repository} is no git repository; name bare repositories, such as /srv/git/code.git")
-    hook_file = at / "hooks" / "update"
-    try:
-        if hook_file.exists() and MARK not in hook_file.read_text(errors="replace"):
-            raise UserError(f"{hook_file} is there already; run `headgate hook` and call what it prints from yours")
-        hook_file.parent.mkdir(exist_ok=True)
-        new = hook_file.with_name(".update.new")
-        new.write_text(_hook())
-        new.chmod(0o755)
-        new.replace(hook_file)
-    except OSError as error:
-        raise UserError(f"{hook_file} cannot be written: {error}") from error
-    return hook_file

@@ -64,7 +64,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
             "choice:bound",
             "",
             "`bound`: the server's rules bind the names below `refs/approvals` and `refs/vetoes` to who pushes "
-            "(`headgate hook --people`). Requirements that ask for people by name are refused without it.",
+            "(`headgate hook install --people`). Requirements that ask for people by name are refused without it.",
         ),
         "poll_delay": Option("seconds", "30", "How often remote repositories are looked at; local ones are watched."),
         "url": Option(

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from headgate.adapters.git.looking.names import Names
-from headgate.cli.init import hook
+from headgate.cli.hook import hook
 from headgate.config.tenants import TenantProject
 from headgate.testing.repositories import Repositories, run_git
 
@@ -106,3 +106,52 @@ def test_the_rules_for_gitolite_refuse_what_blocks_others() -> None:
         assert is_refused(f"refs/{kind}/master/" + "/".join("t" * 30))
         assert not [name for name in TAKEN if is_refused(f"refs/{kind}/{name}") and "(" not in name]
     assert not is_refused("refs/heads/master")
+
+
+def test_who_pushes_is_shown_where_to_look(
+    repositories: Repositories, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, hub = repositories.work("code"), repositories.hub
+    tenant = "- tenant:\n    name: ex'ample\n    source: {local: {untrusted-projects: [code]}}\n"
+    (tmp_path / "tenants.yaml").write_text(tenant)
+    settings = f"[web]\nroot = https://gate.example/\n[connection local]\nbaseurl = {hub}\ncanonical_hostname = h\n"
+    (tmp_path / "headgate.conf").write_text(settings)
+    words = ["install", "--config", str(tmp_path / "headgate.conf"), str(hub / "code")]
+    for _ in range(2):
+        said = CliRunner().invoke(hook, words)
+        assert said.exit_code == 0 and "hooks/update" in said.output and "hooks/post-receive" in said.output, (
+            said.output
+        )
+
+    def shown(*refs: str) -> list[str]:
+        done = subprocess.run(["git", "push", "origin", *refs], cwd=work, capture_output=True, text=True, check=True)
+        lines = (line.removeprefix("remote:").strip() for line in done.stderr.splitlines())
+        return [line for line in lines if "https://" in line]
+
+    page = "https://gate.example/t/ex%27ample"
+    proposed = shown("HEAD:refs/for/master/ada/fix-1")
+    assert proposed == [
+        f"Headgate: {page}/status",
+        f"what became of it, once it is tested: {page}/buildsets?project=h%2Fcode&change=ada/fix-1",
+    ]
+    assert shown("HEAD:refs/for/master/one", "HEAD:refs/approved/master/one")[0] == f"Headgate: {page}/status"
+    assert shown("HEAD:refs/for/master/$(touch${IFS}evil);'x'") == [f"Headgate: {page}/status"]
+    assert shown("HEAD:refs/heads/other") == shown(":refs/for/master/one") == []
+    assert CliRunner().invoke(hook, [*words[:-1], "--people", "headgate", words[-1]]).exit_code == 0
+    monkeypatch.setenv("GL_USER", "ada")
+    assert shown("HEAD:refs/approvals/ada/master/ada/fix-1") == proposed
+
+
+def test_a_hook_of_somebody_else_is_left_alone_and_without_settings_it_is_said_what_is_missing(
+    repositories: Repositories, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HEADGATE_CONFIG", raising=False)
+    at = repositories.hub / "code"
+    said = CliRunner().invoke(hook, ["install", str(at)])
+    assert said.exit_code == 0 and "say --page" in said.output and not (at / "hooks/post-receive").exists()
+    theirs = at / "hooks/post-receive"
+    theirs.parent.mkdir(exist_ok=True)
+    theirs.write_text("#!/bin/sh\nmail\n")
+    said = CliRunner().invoke(hook, ["install", "--page", "https://gate.example/t/x", str(at)])
+    assert said.exit_code and "there already" in str(said.exception) and theirs.read_text() == "#!/bin/sh\nmail\n"

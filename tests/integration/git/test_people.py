@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from headgate.cli.init import hook
+from headgate.cli.hook import hook
 from headgate.gate.change import EventKind
 from headgate.testing.repositories import Repositories
 from tests.hostile.test_people import proposed, push

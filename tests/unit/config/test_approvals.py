@@ -44,7 +44,7 @@ def test_where_nothing_binds_names_it_is_refused_in_words(key: str, require: str
     asked, (wrong, *_) = told(require, bound=False, key=key)
     assert asked == {}
     assert "asks for people by name, and nothing says that the server of 'forge' binds a name to who pushes" in wrong
-    assert "headgate hook --people" in wrong and "approvals = bound in [connection forge]" in wrong
+    assert "headgate hook install --people" in wrong and "approvals = bound in [connection forge]" in wrong
 
 
 @pytest.mark.parametrize(

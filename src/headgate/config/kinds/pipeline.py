@@ -155,8 +155,8 @@ class _Said:
             if asked and connection not in self._tenant.bound:
                 text = (
                     f"{asked} asks for people by name, and nothing says that the server of {connection!r} binds a name "
-                    "to who pushes: install its rules (`headgate hook --people`), then set approvals = bound in "
-                    f"[connection {connection}]"
+                    "to who pushes: install its rules (`headgate hook install --people`), then set approvals = bound "
+                    f"in [connection {connection}]"
                 )
                 raise Wrong(text, value.at(asked))
             found[connection] = deep_plain(value)

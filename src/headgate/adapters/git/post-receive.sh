@@ -1,0 +1,36 @@
+#!/bin/sh
+# Tells who pushes to Headgate where to look for what becomes of it: the lines that git shows after `remote:`.
+# As `hooks/post-receive` of a bare repository it is given, line by line, what was pushed; it refuses nothing.
+status= buildsets=
+LC_ALL=C
+export LC_ALL
+
+# Of <branch>/<topic> the branch is the longest one there is.
+topic_of() {
+    branch=$1
+    while :; do
+        case $branch in */*) branch=${branch%/*} ;; *) return ;; esac
+        if git show-ref --verify -q "refs/heads/$branch"; then
+            topic=${1#"$branch"/}
+            return
+        fi
+    done
+}
+
+topics=
+while read -r old new ref; do
+    case $new in *[!0]*) ;; *) continue ;; esac # it went
+    case $ref in
+        refs/for/* | refs/approved/* | refs/recheck/*) name=${ref#refs/*/} ;;
+        refs/approvals/*) name=${ref#refs/*/*/} ;;
+        *) continue ;;
+    esac
+    topic=
+    case $name in *[!A-Za-z0-9._/-]*) ;; *) topic_of "$name" ;; esac
+    topics="$topics $topic"
+done
+[ -n "$topics" ] && [ -n "$status" ] || exit 0
+echo "Headgate: $status"
+set -- $topics
+[ $# -eq 1 ] && [ -n "$buildsets" ] && echo "what became of it, once it is tested: $buildsets&change=$1"
+exit 0

@@ -1,0 +1,162 @@
+"""`headgate hook`: hooks for git servers that keep out what Headgate cannot take, and tell who pushes where to look."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote, urlencode
+
+import click
+
+from headgate.base.errors import UserError
+from headgate.cli.process import connections, tenants
+from headgate.cli.settings import Settings, find, read
+
+MARKS = {"update": "that Headgate cannot take", "post-receive": "who pushes to Headgate where to look"}
+"""Hook -> words that are in every version of ours, and in no hook of others."""
+
+
+class _Hooks(click.Group):
+    """Installs when given repositories and no command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+            args = ["install", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Hooks, invoke_without_command=True)
+@click.pass_context
+def hook(context: click.Context) -> None:
+    """Print the update hook for git servers, or install the hooks.
+
+    The update hook refuses what is pushed to refs/for, refs/approved and refs/recheck that Headgate cannot take, such
+    as refs/for/master.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(_text("update"), nl=False)
+
+
+@hook.command()
+@click.option(
+    "--people", metavar="ACCOUNT", help="Let people approve under their own names; Headgate pushes as ACCOUNT."
+)
+@click.option("--config", metavar="FILE", help="The settings file, which says where the pages are.")
+@click.option("--page", metavar="URL", help="The tenant's page, as https://HOST/t/TENANT, where no settings name it.")
+@click.argument("repositories", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
+def install(people: str | None, config: str | None, page: str | None, repositories: tuple[Path, ...]) -> None:
+    """Install the hooks in REPOSITORIES, which are bare ones on this machine.
+
+    `update` refuses what Headgate cannot take. `post-receive` shows whoever proposes or approves the tenant's page;
+    `git push` prints it over ssh and from a local path.
+
+    With --people `update` also binds the names in refs/approvals and refs/vetoes to who pushes, and writes down who
+    proposed what: requirements that ask for people by name need it, and `approvals = bound` in the connection's
+    settings.
+    """
+    known = _settings(config) if page is None else None
+    for repository in repositories:
+        at = _git_dir(repository)
+        updating = install_hook(at, "update", _text("update"))
+        if people:
+            _bind(at, people)
+        click.echo(f"installed {updating}")
+        where = _Where(page.rstrip("/"), "") if page else _where(known, at)
+        if where is None:
+            click.echo(
+                f"{at}: post-receive is not installed, so nobody is shown a page: no settings say where the pages "
+                "are, or no tenant has this repository; say --page",
+                err=True,
+            )
+            continue
+        click.echo(f"installed {install_hook(at, 'post-receive', _telling(where))}")
+
+
+class _Where(NamedTuple):
+    """A tenant's page and, where known, the project of the repository."""
+
+    page: str
+    project: str
+
+
+def _settings(config: str | None) -> Settings | None:
+    """Return None when there are none and nobody named any.  Raise UserError."""
+    try:
+        path = find(config)
+    except UserError:
+        if config is not None:
+            raise
+        return None
+    return read(path)
+
+
+def _where(settings: Settings | None, at: Path) -> _Where | None:
+    """Return None when the settings do not say where the pages are, or no tenant has the repository."""
+    root = settings.get("web", "root").rstrip("/") if settings is not None else ""
+    if settings is None or not root:
+        return None
+    sources = connections(settings)
+    _, file = tenants(settings, sources)
+    for name, tenant in file.tenants.items():
+        for project in tenant.projects:
+            source = sources.get(project.connection)
+            local = source.git_dir(project.project) if source is not None else None
+            if local is not None and local.resolve() == at.resolve():
+                return _Where(f"{root}/t/{quote(name, safe='')}", project.project)
+    return None
+
+
+def _text(name: str) -> str:
+    return (files("headgate.adapters.git") / f"{name}.sh").read_text()
+
+
+def _telling(where: _Where) -> str:
+    query = urlencode({"project": where.project} if where.project else {"limit": 50})
+    said = f"status={shlex.quote(f'{where.page}/status')} buildsets={shlex.quote(f'{where.page}/buildsets?{query}')}"
+    return _text("post-receive").replace("status= buildsets=", said, 1)
+
+
+def _git_dir(repository: Path) -> Path:
+    """Raise UserError for what is no repository."""
+    at = repository / ".git" if (repository / ".git" / "HEAD").exists() else repository
+    if not (at / "HEAD").exists():
+        raise UserError(f"{repository} is no git repository; name bare repositories, such as /srv/git/code.git")
+    return at
+
+
+def _bind(at: Path, account: str) -> None:
+    """Raise UserError."""
+    done = subprocess.run(
+        ["git", "--git-dir", at, "config", "headgate.account", account], capture_output=True, text=True
+    )
+    if done.returncode:
+        raise UserError(f"{at}: the account cannot be written down: {done.stderr.strip()}")
+
+
+def install_update(repository: Path) -> Path:
+    """Install the hook that refuses in a repository of ours.  Raise UserError."""
+    return install_hook(_git_dir(repository), "update", _text("update"))
+
+
+def install_hook(at: Path, name: str, text: str) -> Path:
+    """Write a hook where none is, or in place of an earlier one of ours.  Raise UserError where it is another's."""
+    file = at / "hooks" / name
+    try:
+        if file.exists() and MARKS[name] not in file.read_text(errors="replace"):
+            other = (
+                "run `headgate hook` and call what it prints from yours"
+                if name == "update"
+                else "move it aside, install ours, and call it from yours"
+            )
+            raise UserError(f"{file} is there already; {other}")
+        file.parent.mkdir(exist_ok=True)
+        new = file.with_name(f".{name}.new")
+        new.write_text(text)
+        new.chmod(0o755)
+        new.replace(file)
+    except OSError as error:
+        raise UserError(f"{file} cannot be written: {error}") from error
+    return file
