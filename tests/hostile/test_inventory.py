@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -73,6 +74,42 @@ async def test_who_searches_for_everything_holds_nobody_up() -> None:
         assert answers[1].count == COUNT or answers[1].count_is_least
         many = v1.Filter(any_items=[v1.Item(key="left", value=str(n)) for n in range(1_000)])
         assert (await refusal(broad.Search(any=[many] * 10)))[0] == "INVALID_ARGUMENT"
+
+
+async def test_a_page_token_tells_nothing_to_who_holds_it() -> None:
+    """A page ends at an object of another project, whose name is where the next one begins."""
+    names = ["the-merger-with-initech", "of-the-blue-team"]
+    async with served(Verifying([issuer()])) as client:
+        root = client.like(token(sub="root", roles=["admin"]), user="root", project="red", partition="site")
+        await root.SetPartition(partition=v1.Partition(name="site"))
+        for project, wanted in (("red", names[0]), ("blue", names[1])):
+            made = [v1.Object(type=PROVIDER, project=project, name=f"{n:03}-{wanted}") for n in range(40)]
+            answer = await root.Apply(steps=[v1.Step(create=one) for one in made], in_parts=True)
+            assert not answer.failures
+        mallory = token(sub="mallory", projects=["blue"], partitions=["site"])
+        reader = client.like(mallory, user="mallory", project="blue", partition="site")
+        tokens, again = list[str](), ""
+        for _ in range(8):
+            page = await reader.Search(any=[v1.Filter(types=[PROVIDER])], limit=10, page_token=again)
+            assert all(one.project == "blue" for one in page.objects)
+            again = page.next_page_token
+            if not again:
+                break
+            tokens.append(again)
+        assert len(tokens) >= 3
+        assert len({len(one) for one in tokens}) == 1, "a length tells something, too"
+        for one in tokens:
+            read = base64.b64decode(one + "==", altchars=b"-_")
+            assert not any(name.encode() in read or name in one for name in names)
+        first = tokens[0]
+        for forged in (
+            first[:-4],
+            first + "AAAA",
+            first[:20] + ("A" if first[20] != "A" else "B") + first[21:],
+            "A" * 64,
+        ):
+            found = await refusal(reader.Search(any=[v1.Filter(types=[PROVIDER])], limit=10, page_token=forged))
+            assert found[0] == "INVALID_ARGUMENT", forged
 
 
 @asynccontextmanager

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable
 
 import msgspec
 
-from headgate.inventory.filters import Item, Wanted
+from headgate.inventory.filters import ORDERS, Item, Wanted
 from headgate.inventory.names import Invalid
 
+_SIGN = re.compile("[<>]=?|=")
 FIELDS = ("partition", "type", "project", "uuid", "name")
 
 
@@ -33,6 +35,7 @@ def parse(text: str) -> Expression:
     `field=value` for partition, type, project, uuid and name (several values with commas for partition, type, uuid);
     `key=value` for any other property, `property:key=value` for one named like a field; `key` alone: has the property;
     `tag:t`: has the tag.  `!` before a property or tag: must not.  `*` at the end of a value: begins so.
+    `key<8`, `key<=8`, `key>8`, `key>=8`: the property is a number, and less than 8, ….
     `any:key=value`, `any:key`, `any:tag:t`: at least one of the terms of that kind.  `project=*`: of every project.
     """
     try:
@@ -67,6 +70,12 @@ def _field(found: dict[str, object], field: str, value: str, text: str) -> None:
         found[names[field]] = tuple(value.split(","))
 
 
+def _split(thing: str) -> tuple[str, str, str]:
+    """Return key, sign and value at the first sign; without one there is only a key."""
+    found = _SIGN.search(thing)
+    return (thing[: found.start()], found[0], thing[found.end() :]) if found else (thing, "", "")
+
+
 def _attribute(wanted: dict[str, list[object]], word: str, text: str) -> None:
     must, rest = "require", word
     if rest.startswith("!"):
@@ -78,12 +87,17 @@ def _attribute(wanted: dict[str, list[object]], word: str, text: str) -> None:
         kind, thing = "tags", rest.removeprefix("tag:")
     else:
         kind, thing = "items", rest.removeprefix("property:")
-    key, equals, value = thing.partition("=")
+    key, order, value = (thing, "", "") if kind == "tags" else _split(thing)
     if not key:
         raise Invalid(f"filter {text!r}: {word!r} names no property or tag")
     if kind == "tags":
         add("tags", thing)
-    elif equals:
+    elif order in ORDERS:
+        try:
+            add("items", Item(key, value, order=order))
+        except Invalid as error:
+            raise Invalid(f"filter {text!r}: {error}") from error
+    elif order:
         add("items", Item(key, value.removesuffix("*"), value.endswith("*")))
     else:
         add("keys", key)

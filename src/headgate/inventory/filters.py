@@ -2,23 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 
 import msgspec
 
 from headgate.inventory.model import Object
+from headgate.inventory.names import Invalid
+from headgate.inventory.numbers import number
+
+ORDERS: Mapping[str, Callable[[Decimal, Decimal], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_ZERO = Decimal()
 
 
 class Item(msgspec.Struct, frozen=True):
-    """A property with this value or, with `prefix`, one that begins so."""
+    """A property with this value; with `prefix`, one that begins so; with an order, a number that is less than it, ….
+
+    Raise Invalid for an order without a number, or with `prefix`.
+    """
 
     key: str
     value: str
     prefix: bool = False
+    order: str = ""
+    """One of ORDERS, or empty: the value is a text."""
+
+    def __post_init__(self) -> None:
+        if not self.order:
+            return
+        if self.order not in ORDERS:
+            raise Invalid(f"{self.order!r} is no order of numbers; it is {', '.join(ORDERS)}")
+        if self.prefix or number(self.value) is None:
+            raise Invalid(f"{self.key} {self.order} {self.value!r}: there must be a number, such as 64, -1.5 or 2e6")
 
     def holds(self, object: Object) -> bool:
         value = object.properties.get(self.key)
-        return value is not None and (value.startswith(self.value) if self.prefix else value == self.value)
+        if value is None:
+            return False
+        if self.order:
+            found, bound = number(value), number(self.value)
+            return found is not None and bound is not None and ORDERS[self.order](found, bound)
+        return value.startswith(self.value) if self.prefix else value == self.value
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -102,11 +132,18 @@ class Sort(msgspec.Struct, frozen=True):
 PLAIN_FIELDS = ("name", "uuid", "type", "project", "partition")
 
 
-def sort_key(object: Object, field: str) -> str:
-    """`properties.<key>` sorts by a property; objects without it come first."""
+KEYED_FIELDS = ("properties.", "numbers.")
+"""What a property key follows."""
+
+
+def sort_key(object: Object, field: str) -> tuple[Decimal, str]:
+    """`properties.<key>` sorts by a property, `numbers.<key>` by the number it is; objects without it come first."""
+    if field.startswith("numbers."):
+        found = number(object.properties.get(field.removeprefix("numbers."), ""))
+        return Decimal("-Infinity") if found is None else found, ""
     if field.startswith("properties."):
-        return object.properties.get(field.removeprefix("properties."), "")
-    return str(getattr(object, field))
+        return _ZERO, object.properties.get(field.removeprefix("properties."), "")
+    return _ZERO, str(getattr(object, field))
 
 
 def ordered(objects: Sequence[Object], sorts: Sequence[Sort]) -> list[Object]:
@@ -144,4 +181,4 @@ def postings(wanted: Wanted) -> list[tuple[Posting, ...]]:
 
 
 def _item(item: Item) -> Posting:
-    return Posting("item", item.key, item.value, item.prefix)
+    return Posting("key", item.key) if item.order else Posting("item", item.key, item.value, item.prefix)

@@ -234,6 +234,8 @@ async def test_a_credential_shows_its_own_partitions() -> None:
             found = (await world.like(caller).ListPartitions()).partitions
             assert [one.name for one in found] == names
         member = world.like("member")
+        last = await member.ListPartitions(limit=1)
+        assert len(last.partitions) == 1 and not last.next_page_token, "it would say that there are others"
         assert [one.name async for one in member.partition_find()] == ["site"]
         assert await status(member.partition_get_by_name(name="other")) == "NOT_FOUND"
         for named in ("other", "nowhere"):

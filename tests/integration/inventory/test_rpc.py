@@ -118,7 +118,18 @@ async def test_types_and_partitions_are_administered() -> None:
         await client.Apply(steps=[pb.Step(create=switch)])
         assert await refusal(client.DeleteType(code="lab.switch")) == "FAILED_PRECONDITION"
         assert await refusal(client.DeletePartition(partition="site")) == "FAILED_PRECONDITION"
-        (partition,) = (await client.ListPartitions()).partitions
+        for name in ("p2", "p3"):
+            await client.SetPartition(partition=pb.Partition(name=name))
+        whole, several, token = (await client.ListPartitions()).partitions, list[pb.Partition](), ""
+        while len(several) < 4:
+            answer = await client.ListPartitions(limit=2, page_token=token)
+            several, token = [*several, *answer.partitions], answer.next_page_token
+            if not token:
+                break
+        assert several == list(whole) and len(whole) == 3
+        assert await refusal(client.ListPartitions(limit=1_001)) == "INVALID_ARGUMENT"
+        assert await refusal(client.ListPartitions(page_token="x")) == "INVALID_ARGUMENT"
+        partition = next(one for one in whole if one.name == "site")
         renamed = pb.Partition(uuid=partition.uuid, name="place")
         assert (await client.SetPartition(partition=renamed)).name == "place"
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headgate.inventory import definitions, names
 from headgate.inventory.expressions import Expression, parse
-from headgate.inventory.filters import Filter, Item, Wanted
+from headgate.inventory.filters import Filter, Item, Sort, Wanted, ordered
 from headgate.inventory.journal import HISTORY_MAX, Change, Event, History, Kind, Recorded, undone
 from headgate.inventory.model import READ, WRITE, Caller, Definition, Object, Permission
 from headgate.inventory.names import Invalid
@@ -75,10 +75,34 @@ def test_what_cannot_be_stored_is_refused_with_its_figure(changed: dict[str, obj
         (Wanted(forbid_items=(Item("arch", "arm"),)), True),
         (Wanted(require_tags=("fast",), forbid_tags=("slow",)), True),
         (Wanted(any_tags=("slow",)), False),
+        (Wanted(require_items=(Item("memory", "64", order=">="),)), True),
+        (Wanted(require_items=(Item("memory", "64", order=">"),)), False),
+        (Wanted(require_items=(Item("memory", "9", order=">"), Item("memory", "6.4e1", order="<="))), True),
+        (Wanted(require_items=(Item("memory", "100", order="<"),)), True),
+        (Wanted(forbid_items=(Item("memory", "-1", order=">"),)), False),
+        (Wanted(any_items=(Item("arch", "0", order=">"),)), False),
+        (Wanted(any_items=(Item("arch", "0", order="<="), Item("absent", "0", order="<="))), False),
+        (Wanted(require_items=(Item("exact", "0.1", order="<="), Item("exact", "0.1", order=">="))), True),
     ],
 )
 def test_a_filter_means_what_it_says(wanted: Wanted, matches: bool) -> None:
-    assert Filter(wanted=wanted).matches(an_object(properties={"arch": "x86"})) is matches
+    properties = {"arch": "x86", "memory": "64", "exact": "0.10"}
+    assert Filter(wanted=wanted).matches(an_object(properties=properties)) is matches
+
+
+@pytest.mark.parametrize("text", ["", "64Gi", "0x40", "1_000", "٣", "NaN", "Infinity", "1e9999", "1.", " 1", "9" * 41])
+def test_what_is_no_number_is_told_so_and_counts_as_none(text: str) -> None:
+    with pytest.raises(Invalid, match="there must be a number"):
+        Item("memory", text, order=">=")
+    assert not Item("memory", "-9e999", order=">=").holds(an_object(properties={"memory": text}))
+
+
+def test_numbers_are_sorted_as_numbers_and_what_is_none_comes_first() -> None:
+    values = {"a": "100", "b": "20", "c": "-3", "d": "many", "e": "2e1"}
+    objects = [an_object(name=name, properties={"size": value}) for name, value in values.items()]
+    by_number = ordered(objects, [Sort("numbers.size"), Sort("name", descending=True)])
+    assert [one.name for one in by_number] == ["d", "c", "e", "b", "a"]
+    assert [one.name for one in ordered(objects, [Sort("properties.size")])] == ["c", "a", "b", "e", "d"]
 
 
 def test_what_is_forbidden_is_not_on_an_object_without_properties() -> None:
@@ -237,9 +261,16 @@ def test_an_expression_says_a_filter() -> None:
     )
     assert parse("uuid=AB-12* project=*") == Expression(uuid_prefix="ab12", every_project=True)
     assert parse("property:name=x").wanted.require_items == (Item("name", "x"),)
+    numbers = parse("memory>=64 cores<8 !load>0.5 any:disk<=2e3 note=<b>")
+    assert numbers.wanted == Wanted(
+        require_items=(Item("memory", "64", order=">="), Item("cores", "8", order="<"), Item("note", "<b>")),
+        forbid_items=(Item("load", "0.5", order=">"),),
+        any_items=(Item("disk", "2e3", order="<="),),
+    )
+    assert parse("tag:a<b").wanted.require_tags == ("a<b",)
 
 
-@pytest.mark.parametrize("text", ["name=a name=b", "type=", "'open", "=x", "!", "tag:"])
+@pytest.mark.parametrize("text", ["name=a name=b", "type=", "'open", "=x", "!", "tag:", "memory>many", ">=8", "a<"])
 def test_an_expression_that_says_nothing_is_refused(text: str) -> None:
     with pytest.raises(Invalid, match="filter"):
         parse(text)

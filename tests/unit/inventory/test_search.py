@@ -87,6 +87,11 @@ def wanted(*keys: str, value: str = "1", prefix: bool = False) -> Filter:
     return Filter((PARTITIONS[0],), (TYPE,), "blue", wanted=Wanted(require_items=items))
 
 
+def wanted_number(value: str, order: str) -> Filter:
+    item = Item("dense", value, order=order)
+    return Filter((PARTITIONS[0],), (TYPE,), "blue", wanted=Wanted(require_items=(item,)))
+
+
 FILTERS = {
     "all of a type": Filter((PARTITIONS[0],), (TYPE,), "blue"),
     "of every project": Filter((PARTITIONS[0],), (TYPE,)),
@@ -95,6 +100,7 @@ FILTERS = {
     "a begin of a value": wanted("dense", value="", prefix=True),
     "a key": Filter((PARTITIONS[0],), (TYPE,), "blue", wanted=Wanted(require_keys=("dense",))),
     "a begin of a name": Filter((PARTITIONS[0],), (TYPE,), "blue", name="n", name_prefix=True),
+    "a number": wanted_number("0", ">="),
     "any of two": Filter((PARTITIONS[0],), wanted=Wanted(any_items=(Item("left", "1"), Item("right", "1")))),
 }
 

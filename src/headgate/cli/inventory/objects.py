@@ -19,6 +19,7 @@ from headgate.inventory.names import Invalid, is_uuid
 from headgate.inventory.wire import inventory_pb2 as pb
 
 PAGE_MAX = 1_000
+ORDERS = {"": pb.Item.AS_TEXT, "<": pb.Item.LESS, "<=": pb.Item.AT_MOST, ">": pb.Item.MORE, ">=": pb.Item.AT_LEAST}
 KINDS = {1: "created", 2: "updated", 3: "deleted"}
 
 filtered = click.option(
@@ -29,7 +30,7 @@ filtered = click.option(
     metavar="EXPR",
     help="field=value …, all of which must hold; several filters: one of them. A field is partition, type, project, "
     "uuid, name or a property; a word alone: has the property; tag:t has the tag; ! forbids, any: wants one of them; "
-    "* at the end of a value: begins so.",
+    "* at the end of a value: begins so; key>=8, <, <=, >: a number.",
 )
 
 
@@ -61,7 +62,7 @@ def _message(said: Expression, type: str) -> pb.Filter:
 
 
 def _item(one: Item) -> pb.Item:
-    return pb.Item(key=one.key, value=one.value, prefix=one.prefix)
+    return pb.Item(key=one.key, value=one.value, prefix=one.prefix, order=ORDERS[one.order])
 
 
 def search(client: Client, any: list[pb.Filter], sort: tuple[str, ...] = (), limit: int = 0) -> Iterator[pb.Object]:
@@ -102,7 +103,9 @@ def group(name: str, type: str, what: str) -> click.Group:
 
     @commands.command("list", help=f"List {what} of the session's partition and project.")
     @filtered
-    @click.option("--sort", multiple=True, metavar="FIELD", help="name, uuid, …, properties.KEY; -FIELD: downwards.")
+    @click.option(
+        "--sort", multiple=True, metavar="FIELD", help="name, uuid, …, properties.KEY, numbers.KEY; -FIELD: downwards."
+    )
     @click.option("--limit", type=click.IntRange(1), default=None, help="At most so many.")
     @connected
     def list_(said: Connection, filters: tuple[str, ...], sort: tuple[str, ...], limit: int | None) -> None:

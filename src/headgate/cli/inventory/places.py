@@ -77,7 +77,14 @@ def delete_partition(said: Connection, named: str) -> None:
 
 
 def _partitions(client: Client) -> list[pb.Partition]:
-    return list(client.call("ListPartitions").partitions)
+    found: list[pb.Partition] = []
+    token = ""
+    while True:
+        answer = client.call("ListPartitions", page_token=token)
+        found += answer.partitions
+        token = answer.next_page_token
+        if not token:
+            return found
 
 
 def _partition(client: Client, named: str) -> pb.Partition:

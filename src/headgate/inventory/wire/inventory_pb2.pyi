@@ -45,14 +45,28 @@ class Object(_message.Message):
     def __init__(self, partition: _Optional[str] = ..., type: _Optional[str] = ..., project: _Optional[str] = ..., uuid: _Optional[str] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., tags: _Optional[_Iterable[str]] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class Item(_message.Message):
-    __slots__ = ("key", "value", "prefix")
+    __slots__ = ("key", "value", "prefix", "order")
+    class Order(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        AS_TEXT: _ClassVar[Item.Order]
+        LESS: _ClassVar[Item.Order]
+        AT_MOST: _ClassVar[Item.Order]
+        MORE: _ClassVar[Item.Order]
+        AT_LEAST: _ClassVar[Item.Order]
+    AS_TEXT: Item.Order
+    LESS: Item.Order
+    AT_MOST: Item.Order
+    MORE: Item.Order
+    AT_LEAST: Item.Order
     KEY_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     PREFIX_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
     key: str
     value: str
     prefix: bool
-    def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ..., prefix: bool = ...) -> None: ...
+    order: Item.Order
+    def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ..., prefix: bool = ..., order: _Optional[_Union[Item.Order, str]] = ...) -> None: ...
 
 class Filter(_message.Message):
     __slots__ = ("partitions", "types", "project", "every_project", "uuids", "name", "name_prefix", "require_items", "require_keys", "any_items", "any_keys", "forbid_items", "forbid_keys", "require_tags", "any_tags", "forbid_tags", "uuid_prefix")
@@ -290,16 +304,22 @@ class Partition(_message.Message):
     def __init__(self, uuid: _Optional[str] = ..., name: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class ListPartitionsRequest(_message.Message):
-    __slots__ = ("session",)
+    __slots__ = ("session", "limit", "page_token")
     SESSION_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     session: Session
-    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ...) -> None: ...
+    limit: int
+    page_token: str
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., limit: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListPartitionsResponse(_message.Message):
-    __slots__ = ("partitions",)
+    __slots__ = ("partitions", "next_page_token")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     partitions: _containers.RepeatedCompositeFieldContainer[Partition]
-    def __init__(self, partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class SetPartitionRequest(_message.Message):
     __slots__ = ("session", "partition", "expected_generation")

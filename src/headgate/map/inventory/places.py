@@ -35,6 +35,12 @@ class Uuid(msgspec.Struct, frozen=True):
         return cls(value.decode("ascii"))
 
 
+class PageKey(msgspec.Struct, frozen=True):
+    """What page tokens are sealed with."""
+
+    key: bytes
+
+
 class Marker(msgspec.Struct, frozen=True):
     """Nothing: that the key exists says it."""
 
@@ -249,3 +255,7 @@ class InventoryMap(Dir):
     objects = below(ObjectRecords)
     journal = below(Journal, seed=False)
     history = below(Histories, seed=False)
+    page_key = place(
+        PageKey, "What page tokens are sealed with: they may name what is hidden from who holds them.", by="inventory",
+        seed=False,
+    )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -19,6 +20,7 @@ from headgate.inventory.model import (
     Partition,
     ProviderType,
 )
+from headgate.map.inventory.entries import last
 from headgate.map.inventory.places import InventoryMap, Uuid
 from headgate.map.tree import Address
 from headgate.services.inventory.errors import Denied, Exists, NotFound, Stale, Unmet
@@ -31,6 +33,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 TYPE_SIZE_MAX_BYTES = 100
+PARTITIONS_MAX = 1_000
+"""Partitions of one answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +61,36 @@ class Admin:
     # ---- partitions
 
     async def partitions(self) -> list[tuple[Partition, int]]:
-        """All, by uuid, with their generations."""
-        found = await self._records(self._places.partitions.by_uuid.path, Partition)
-        return sorted(found, key=lambda one: one[0].uuid)
+        """All, by uuid, with their generations; read in portions, between which others come."""
+        found, after = await self._partitions_after("", PARTITIONS_MAX)
+        while after:
+            await asyncio.sleep(0)
+            part, after = await self._partitions_after(after, PARTITIONS_MAX)
+            found += part
+        return found
+
+    async def open_partitions(self, caller: Caller, after: str, limit: int) -> tuple[list[tuple[Partition, int]], str]:
+        """Return those that are open to the caller, by uuid, after that uuid; and after which there may be more.
+
+        What is not open to the caller is not even read.
+        """
+        if caller.partitions is None:
+            return await self._partitions_after(after, limit)
+        wanted = sorted(uuid for uuid in caller.partitions if uuid > after)
+        addresses = [self._places.partitions.by_uuid(uuid).record for uuid in wanted[:limit]]
+        read = await self._facts.store.get_many([one.path for one in addresses])
+        found = [(one.decode(entry.value), entry.version) for one, entry in zip(addresses, read, strict=True) if entry]
+        return found, wanted[limit - 1] if len(wanted) > limit else ""
+
+    async def has_partition(self, uuid: str) -> bool:
+        """Return whether there is one now."""
+        return await self._facts.store.get(self._places.partitions.by_uuid(uuid).record.path) is not None
+
+    async def _partitions_after(self, uuid: str, limit: int) -> tuple[list[tuple[Partition, int]], str]:
+        directory = self._places.partitions.by_uuid.path
+        read = await self._facts.store.scan(directory, after=uuid, limit=limit + 1)
+        found = [(Address(one.path, Partition).decode(one.value), one.version) for one in read[:limit]]
+        return found, last(read[limit - 1].path) if len(read) > limit else ""
 
     async def create_partition(self, caller: Caller, partition: Partition) -> tuple[Partition, int]:
         """Raises Exists when name or uuid is taken."""

@@ -31,6 +31,7 @@ from headgate.services.inventory.questions import (
     seen,
     wrong_marker,
 )
+from headgate.services.inventory.seal import Seal
 from headgate.services.inventory.search import DEFAULTS, Bounds, Found, Moment, Plan, Search
 from headgate.services.inventory.writer import Writer, Written
 from headgate.store.store import PORTION_MAX, Store
@@ -80,6 +81,7 @@ class Inventory:
         self._writer = Writer(self.facts, self.journal, clock, compatible=compatible)
         self._search = Search(store, places, self.journal, bounds)
         self._bounds = bounds
+        self._seal = Seal(store, places)
 
     async def begin(self) -> None:
         await self.admin.begin()
@@ -139,7 +141,7 @@ class Inventory:
         """One page of what matches one of the filters.  Raises Invalid, or Expired for an old token."""
         limit = self._limit(limit)
         asked = digest(caller, any, sorts)
-        at = Token.read(token, asked) if token else None
+        at = await Token.read(token, asked, self._seal) if token else None
         query = await self._questions.query(caller, any)
         moment = await self._search.moment(at.revision if at else None)
         plan = Plan(at.plan) if at else await self._search.plan(query)
@@ -149,7 +151,8 @@ class Inventory:
             begun = at or Token(moment.revision, plan.chosen, 0, "", 0, asked)
             return await self._sorted_page(query, plan, moment, sorts, begun, limit)
         part = await self._search.page(query, plan, moment, at.after if at else None, limit)
-        next_token = Token(moment.revision, plan.chosen, *part.reached, 0, asked).text() if part.reached else ""
+        reached = Token(moment.revision, plan.chosen, *part.reached, 0, asked) if part.reached else None
+        next_token = await reached.text(self._seal) if reached else ""
         page = Page(self._told(query, part.found), next_token, moment.revision, None, bounded=part.bounded)
         if not count:
             return page
@@ -166,8 +169,8 @@ class Inventory:
         """Return a page in an order that no index has.  Raise Broad, Invalid."""
         found = self._sorted(query, await self._search.every(query, plan, moment), sorts)
         part, told = found[at.told : at.told + limit], at.told + limit
-        token = Token(moment.revision, plan.chosen, 0, "", told, at.asked).text() if told < len(found) else ""
-        return Page(self._told(query, part), token, moment.revision, len(found))
+        more = Token(moment.revision, plan.chosen, 0, "", told, at.asked) if told < len(found) else None
+        return Page(self._told(query, part), await more.text(self._seal) if more else "", moment.revision, len(found))
 
     async def every(
         self, caller: Caller, any: Sequence[Filter], *, limit: int = 0, marker: str = "", sorts: Sequence[Sort] = ()
@@ -321,9 +324,11 @@ class Inventory:
 
     def _sorted(self, query: Query, found: Sequence[Found], sorts: Sequence[Sort]) -> list[Found]:
         for sort in sorts:
-            if sort.field not in filters.PLAIN_FIELDS and not sort.field.startswith("properties."):
+            if sort.field not in filters.PLAIN_FIELDS and not sort.field.startswith(filters.KEYED_FIELDS):
                 known = ", ".join(filters.PLAIN_FIELDS)
-                raise Invalid(f"sorting by {sort.field!r} is not possible; it is {known} or properties.<key>")
+                raise Invalid(
+                    f"sorting by {sort.field!r} is not possible; it is {known}, properties.<key> or numbers.<key>"
+                )
         by_uuid = {one.object.uuid: one for one in found}
         shown = filters.ordered([query.shown(one.object) for one in found], sorts)
         return [by_uuid[one.uuid] for one in shown]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
@@ -21,6 +20,7 @@ from headgate.services.inventory.errors import Denied, Unmet
 from headgate.services.inventory.facts import Basis, Facts
 from headgate.services.inventory.journal import Commit
 from headgate.services.inventory.lanes import Condition, Position, Query
+from headgate.services.inventory.seal import Seal
 from headgate.services.inventory.search import Found
 
 CONDITIONS_MAX = 200
@@ -155,17 +155,14 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
     def after(self) -> Position:
         return self.lane, self.within
 
-    def text(self) -> str:
-        return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
+    async def text(self, seal: Seal) -> str:
+        """Return it sealed: positions in an index may be names that the caller must not see."""
+        return await seal.shut(msgspec.json.encode(self))
 
     @classmethod
-    def read(cls, text: str, asked: str) -> Self:
-        """Raises Invalid."""
-        try:
-            padded = text.encode() + b"=" * (-len(text) % 4)
-            token = msgspec.json.decode(base64.b64decode(padded, altchars=b"-_", validate=True), type=cls)
-        except ValueError as error:
-            raise Invalid("the page token is none that was given out; begin without one") from error
+    async def read(cls, text: str, asked: str, seal: Seal) -> Self:
+        """Raise Invalid for one that was not given out, or for another question."""
+        token = msgspec.json.decode(await seal.open(text), type=cls)
         if token.asked != asked:
             raise Invalid("the page token is of another search; begin without one")
         return token

@@ -33,6 +33,9 @@ VALUES_MAX = 1_000
 """In one list of a filter."""
 
 
+ORDERS = {pb.Item.AS_TEXT: "", pb.Item.LESS: "<", pb.Item.AT_MOST: "<=", pb.Item.MORE: ">", pb.Item.AT_LEAST: ">="}
+
+
 def said(session: pb.Session) -> Said:
     return Said(session.user, session.project, session.partition)
 
@@ -208,7 +211,14 @@ def expression(said: pb.Filter) -> Expression:
 
 
 def _items(said: Sequence[pb.Item]) -> tuple[Item, ...]:
-    return tuple(Item(one.key, one.value, one.prefix) for one in said)
+    return tuple(Item(one.key, one.value, one.prefix, _order(one.order)) for one in said)
+
+
+def _order(said: pb.Item.Order) -> str:
+    """Return the sign.  Raise Invalid."""
+    if said not in ORDERS:
+        raise Invalid(f"{said} is no order of numbers; it is one of {', '.join(pb.Item.Order.keys())}")
+    return ORDERS[said]
 
 
 def _change(change: Change, commit: Commit) -> pb.Change:

@@ -8,7 +8,7 @@ from headgate.inventory.model import READ, WRITE, Caller, Definition, ObjectType
 from headgate.inventory.names import Invalid
 from headgate.inventory.permissions import redacted
 from headgate.inventory.wire import inventory_pb2 as pb
-from headgate.services.inventory.admin import Place
+from headgate.services.inventory.admin import PARTITIONS_MAX, Place
 from headgate.services.inventory.inventory import Inventory
 from headgate.web.inventory.identity import Call, Sessions
 from headgate.web.inventory.v1 import said
@@ -23,14 +23,17 @@ class Administration:
 
     async def ListPartitions(self, call: Call, request: pb.ListPartitionsRequest) -> pb.ListPartitionsResponse:
         caller = await self._sessions.anybody(call, said(request.session))
-        found = [_partition(*one) for one in await self._admin.partitions() if caller.may_enter(one[0].uuid)]
-        return pb.ListPartitionsResponse(partitions=found)
+        if request.limit > PARTITIONS_MAX:
+            raise Invalid(f"limit is {request.limit}; an answer has at most {PARTITIONS_MAX} partitions")
+        after = names.uuid(request.page_token, "page token") if request.page_token else ""
+        found, token = await self._admin.open_partitions(caller, after, request.limit or PARTITIONS_MAX)
+        return pb.ListPartitionsResponse(partitions=[_partition(*one) for one in found], next_page_token=token)
 
     async def SetPartition(self, call: Call, request: pb.SetPartitionRequest) -> pb.Partition:
         caller = await self._sessions.anybody(call, said(request.session))
         given = request.partition
         uuid = names.uuid(given.uuid) if given.uuid else fresh()
-        if any(one.uuid == uuid for one, _ in await self._admin.partitions()):
+        if await self._admin.has_partition(uuid):
             return _partition(
                 *await self._admin.rename_partition(caller, uuid, given.name, request.expected_generation)
             )

@@ -1,0 +1,61 @@
+"""What a client carries from one page to the next, and must not read: it may name what is hidden from it."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from headgate.inventory.names import Invalid
+from headgate.map.inventory.places import InventoryMap, PageKey
+from headgate.store.store import Store
+from headgate.store.types import At, Conflict
+
+KEY_SIZE_BYTES, NONCE_SIZE_BYTES = 32, 12
+PADDED_BYTES = 256
+"""Texts are filled up to a multiple of it, as a length tells something, too."""
+TEXT_SIZE_MAX = 8_000
+
+
+class Seal:
+    """All servers of an inventory share the key, which is kept in its store."""
+
+    def __init__(self, store: Store, places: InventoryMap) -> None:
+        self._store, self._places = store, places
+        self._cipher: AESGCM | None = None
+
+    async def shut(self, plain: bytes) -> str:
+        """Return what only `open` can read."""
+        nonce = secrets.token_bytes(NONCE_SIZE_BYTES)
+        padded = plain.ljust(-(-len(plain) // PADDED_BYTES) * PADDED_BYTES)
+        sealed = nonce + (await self._key()).encrypt(nonce, padded, None)
+        return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
+
+    async def open(self, text: str) -> bytes:
+        """Raise Invalid for what `shut` did not make."""
+        try:
+            if len(text) > TEXT_SIZE_MAX:
+                raise ValueError("longer than any")
+            padded = text.encode() + b"=" * (-len(text) % 4)
+            sealed = base64.b64decode(padded, altchars=b"-_", validate=True)
+            nonce, rest = sealed[:NONCE_SIZE_BYTES], sealed[NONCE_SIZE_BYTES:]
+            return (await self._key()).decrypt(nonce, rest, None).rstrip(b" ")
+        except (ValueError, InvalidTag) as error:
+            raise Invalid("the page token is none that was given out; begin without one") from error
+
+    async def _key(self) -> AESGCM:
+        """Read once; made by whoever needs it first."""
+        address = self._places.page_key
+        while self._cipher is None:
+            entry = await self._store.get(address.path)
+            if entry is not None:
+                self._cipher = AESGCM(address.decode(entry.value).key)
+                break
+            made = PageKey(secrets.token_bytes(KEY_SIZE_BYTES))
+            try:
+                await self._store.commit([At(address.path, None)], [address.put(made)])
+            except Conflict:
+                continue  # another server was quicker
+        return self._cipher
