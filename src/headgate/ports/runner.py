@@ -17,6 +17,10 @@ class Contact(Protocol):
         """Asked when the job wants to be paused, with the data returned so far, JSON; answers when it is to go on."""
         ...
 
+    def begun(self) -> None:
+        """Called once the first command of the build is about to start: what prepares it is done.  Returns at once."""
+        ...
+
     def fails(self) -> None:
         """Called once it is known that the build will fail, while it still runs.  Returns at once."""
         ...

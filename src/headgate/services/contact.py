@@ -58,6 +58,8 @@ class Contact:
     waiting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     """Entered while the build is paused, or waits for semaphores: it takes no place then, or those that it waits for
     might never get one."""
+    begun: Callable[[], None] = lambda: None
+    """Called once its first command is about to start."""
     lost: list[StoreError] = field(default_factory=list)
     """Why the build was cancelled, when it was for the store's sake."""
     failing: Event = field(default_factory=Event)

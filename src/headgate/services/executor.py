@@ -56,11 +56,13 @@ class Executor:
         load: Load | None = None,
         nodes: Asking | None = None,
         lacks: Collection[str] = (),
+        beginning_max: int = 0,
     ) -> None:
         """`unzoned`: whether it runs builds of no zone, too.  `labels` of its machines; none: it serves them all.
-        `lacks`: what its builds do without, for people.
+        `lacks`: what its builds do without, for people.  `beginning_max`: see `Worker`.
         Without `nodes` every build runs on what the runner has of its own."""
         self._context, self._runner, self._builds_max = context, runner, builds_max
+        self._beginning_max = beginning_max
         self._zone, self._unzoned, self._load = zone, unzoned or not zone, load or Boundless()
         self._nodes = nodes or Asking(context, dict)
         self._states: dict[str, asyncio.Future[RepoState]] = {}
@@ -89,6 +91,7 @@ class Executor:
             owner=owner,
             sharing=sharing,
             looked_at=(context.map.executor.path, context.map.components.path, context.map.wishes.path),
+            beginning_max=self._beginning_max,
         )
         besides = [self._tell_labels()]
         if self._zone:
@@ -207,12 +210,17 @@ class Executor:
     async def _run(self, claim: Claim, spec: BuildSpec, state: RepoState, worker: Worker) -> BuildOutcome:
         """Raises StoreError."""
         cancel = asyncio.Event()
-        waiting = partial(worker.parked, begun=True)
-        contact = Contact(self._context, claim, cancel, spec.semaphores, self._told, spec.shared, waiting)
+        waiting = partial(worker.parked, claim, begun=True)
+        begun = partial(worker.begun, claim)
+        contact = Contact(self._context, claim, cancel, spec.semaphores, self._told, spec.shared, waiting, begun)
         beside = [asyncio.ensure_future(one) for one in (self._watch(claim, cancel), contact.tell_of_failure())]
         try:
             nodes = self._nodes.take(
-                claim.session, spec, cancel, precedence=claim.request.precedence, waiting=worker.parked
+                claim.session,
+                spec,
+                cancel,
+                precedence=claim.request.precedence,
+                waiting=partial(worker.parked, claim),
             )
             async with nodes as ready:
                 if ready is None:

@@ -139,13 +139,13 @@ class Merger:
             attempt = 0
             while True:
                 try:
-                    return await self._tried(await self._if_open(claim, work), worker)
+                    return await self._tried(claim, await self._if_open(claim, work), worker)
                 except Unreachable as unreachable:
                     if loop.time() - began_s > min(UNREACHABLE_MAX_S, unreachable.max_s):
                         return unreachable.answer
                     self._waits(unreachable)
                     away.add(unreachable.project)
-                async with worker.parked():
+                async with worker.parked(claim):
                     longest_s: float = min(RETRY_MAX_S, RETRY_MIN_S * 2 ** min(attempt, 10))
                     if not await self._pause(claim, longest_s * random.uniform(0.5, 1.0)):
                         return None
@@ -163,14 +163,14 @@ class Merger:
         tenant = claim.request.meta["tenant"]
         return replace(work, shut=await shut(self._context, claim.session, tenant, work.pipeline, work.queue))
 
-    async def _tried(self, work: MergerWork, worker: Worker) -> MergerAnswer:
+    async def _tried(self, claim: Claim, work: MergerWork, worker: Worker) -> MergerAnswer:
         """What git answers.  Work that takes long, as a server may answer late or never, gives its place to others; it
         goes on, and is not handed back when the worker is to stop."""
         doing = asyncio.ensure_future(self._git.do(work))
         try:
             await asyncio.wait({doing}, timeout=SLOW_S)
             if not doing.done():
-                async with worker.parked(begun=True):
+                async with worker.parked(claim, begun=True):
                     await asyncio.wait({doing})
             return await doing
         finally:

@@ -26,6 +26,8 @@ TAKEN_MAX = 1_000
 """Requests remembered that we took: the mirror may go on showing them as they were."""
 PARKED_MAX = 1_000
 """Pieces of work that wait and take no place."""
+BEGINNING_S = 1.0
+"""For so long, at most, a piece of work counts as one that begins."""
 
 Do = Callable[[Claim], Awaitable[None]]
 """Does the work and completes the claim."""
@@ -50,14 +52,20 @@ class Worker:
         owner: Callable[[], Owner],
         sharing: Sharing,
         looked_at: Sequence[str],
+        beginning_max: int = 0,
     ) -> None:
         """`tries_max`: how often work that raises is tried here until it has failed.  `queues`: those it takes requests
         of, asked anew each time; `looked_at`: prefixes of all that decides what it
-        takes; `owner` is written into what it takes."""
+        takes; `owner` is written into what it takes.
+
+        `beginning_max`: how many pieces of work may begin at once, 0: any number.  To begin costs processor time: with
+        more at once than there are processors all take longer, also those whose turn it is."""
         self._queues, self._mirror, self._session, self._do, self._fail = queues, mirror, session, do, fail
         self._tries = Tries(tries_max)
         self._jobs_max, self._owner, self._sharing = jobs_max, owner, sharing
-        self._looked_at = looked_at
+        self._looked_at, self._beginning_max = looked_at, beginning_max
+        self._beginning: dict[str, float] = {}
+        """Request -> until when it counts as one that begins, loop seconds."""
         self._running: dict[str, asyncio.Task[None]] = {}
         self._taken: dict[str, int] = {}
         """Request -> its version before we took it."""
@@ -70,7 +78,7 @@ class Worker:
         """What has waited and is to go on, once there is a place."""
 
     @asynccontextmanager
-    async def parked(self, *, begun: bool = False) -> AsyncIterator[None]:
+    async def parked(self, claim: Claim, *, begun: bool = False) -> AsyncIterator[None]:
         """While a piece of work only waits: another one may be done in its place, unless too many wait.
 
         Afterwards it waits for a place, before anything new gets one.  What has `begun` is not handed back when the
@@ -79,6 +87,7 @@ class Worker:
         if self._parked >= PARKED_MAX:
             yield
             return
+        self.begun(claim)
         self._parked += 1
         self._begun += begun
         self._freed()
@@ -95,6 +104,21 @@ class Worker:
         finally:
             if back in self._back:
                 self._back.remove(back)
+
+    def begun(self, claim: Claim) -> None:
+        """Say that from now on this piece of work costs this process little: another one may begin."""
+        if self._beginning.pop(claim.request.id, None) is not None and self._stirs is not None:
+            self._stirs.nudge()
+
+    def _pacing(self) -> float:
+        """Return 0 when another piece of work may begin, else the seconds until one may, whatever happens."""
+        if not self._beginning_max or len(self._beginning) < self._beginning_max:
+            return 0.0
+        now = asyncio.get_running_loop().time()
+        self._beginning = {id: until for id, until in self._beginning.items() if until > now}
+        if len(self._beginning) < self._beginning_max:
+            return 0.0
+        return min(self._beginning.values()) - now
 
     def _freed(self) -> None:
         """There may be a place: for what has waited, else for something new."""
@@ -127,6 +151,8 @@ class Worker:
             running = len(self._running) - self._parked
             if running >= self._jobs_max:
                 return None  # before looking at what waits, which may be much
+            if wait_s := self._pacing():
+                return wait_s
             backlogs = self._looked_over()
             waiting = self._waiting(backlogs)
             if (first := next(waiting, None)) is None:
@@ -170,6 +196,7 @@ class Worker:
                 del self._taken[next(iter(self._taken))]
             self._taken[claim.request.id] = found.entry.version
             self._running[claim.request.id] = asyncio.ensure_future(self._work(queue, claim))
+            self._beginning[claim.request.id] = asyncio.get_running_loop().time() + BEGINNING_S
         return claim is not None
 
     async def _try(self, queue: Requests, found: Open) -> Claim | None:
@@ -222,4 +249,5 @@ class Worker:
                 await self._failed(queue, claim, error)
         finally:
             self._running.pop(id, None)
+            self._beginning.pop(id, None)
             self._freed()

@@ -56,10 +56,14 @@ class Alone:
     def __init__(self, pause: Pause | None = None, *, busy: bool = False) -> None:
         self._pause, self._busy, self.held = pause, busy, list[str]()
         self.failing = asyncio.Event()
+        self.commands_begun = 0
 
     async def pause(self, data: dict[str, Any]) -> None:
         assert self._pause is not None, "no job here pauses"
         await self._pause(data)
+
+    def begun(self) -> None:
+        self.commands_begun += 1
 
     def fails(self) -> None:
         assert not self.failing.is_set(), "it is said once"

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from headgate.adapters.process.processes import processes_of
 from headgate.adapters.work.directory import remove
 from headgate.config.model import Playbook
 
-from .bench import DEADLINE_S, PROJECT, Bench, end_of
+from .bench import DEADLINE_S, PROJECT, Alone, Bench, end_of
 
 BOTH = pytest.mark.parametrize("sandbox", ["none", "bwrap"])
 
@@ -71,6 +72,18 @@ async def test_a_command_that_hears_the_request_to_end_may_do_so_itself(tmp_path
     await bench.says("begun")
     cancel.set()
     assert (await building).result == "CANCELED" and "heard" in bench.log
+
+
+async def test_it_is_said_when_what_prepares_a_build_is_done(tmp_path: Path) -> None:
+    bench, contact = Bench(tmp_path), Alone()
+    book = bench.script("long", "echo running; sleep 60")
+    building = bench.start(run=(book,), contact=contact)
+    assert not contact.commands_begun
+    await bench.says("running")
+    assert contact.commands_begun == 1, "and it runs still"
+    building.cancel()
+    with suppress(asyncio.CancelledError):
+        await building
 
 
 async def test_a_build_cancelled_before_it_began_runs_nothing(tmp_path: Path) -> None:
@@ -139,6 +152,7 @@ def test_the_end_of_the_executor_is_the_end_of_its_commands(tmp_path: Path) -> N
     script.chmod(0o755)
     program = """
 import asyncio, sys
+from contextlib import suppress
 from pathlib import Path
 from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.processes import Keeper

@@ -24,6 +24,8 @@ REMOVING_STEPS_MAX = 50_000_000
 """Directories looked at while a tree is removed: more than a file system has."""
 NAMES_MAX = 1_000
 """Of one directory, read at a time."""
+SWEPT_DEPTH_MAX = 50
+"""Directories within directories that are held at once."""
 MOVED_MAX = 10_000
 """Directories taken out of one, before they are removed."""
 _HOLD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -153,9 +155,12 @@ class Directory:
     def remove(self, name: str) -> None:
         """Whatever has this name, and a whole tree.  What resists stays, and nothing is said of it.
 
-        A directory gives its directories to this one until it is empty, so a deep tree costs no more than a wide one.
+        What is deep, or resists, gives its directories to this one until it is empty, so a deep tree costs no more than
+        a wide one.
         """
-        rest = [_single(name)]
+        if self._swept(_single(name), SWEPT_DEPTH_MAX):
+            return
+        rest = [name]
         for _ in range(REMOVING_STEPS_MAX):
             if not rest:
                 return
@@ -167,6 +172,30 @@ class Directory:
             rest.pop()
             with suppress(OSError):
                 os.rmdir(one, dir_fd=self.fd)
+
+    def _swept(self, name: str, depth: int) -> bool:
+        """Remove what has this name, as far as nothing in it resists and it is no deeper than `depth`; return whether
+        it is gone."""
+        try:
+            os.unlink(name, dir_fd=self.fd)
+            return True
+        except FileNotFoundError:
+            return True
+        except IsADirectoryError:
+            pass
+        except OSError:
+            return False
+        try:
+            with self.below(name) as inner:
+                if not depth or os.fstat(inner.fd).st_dev != os.fstat(self.fd).st_dev:
+                    return False
+                for one in inner.names():
+                    if not inner._swept(one, depth - 1):
+                        return False
+            os.rmdir(name, dir_fd=self.fd)
+        except (OSError, Strange):
+            return False
+        return True
 
     def _unlinked(self, name: str) -> bool:
         """False: it is a directory, or resists."""

@@ -270,6 +270,7 @@ async def add_executor(process: Process) -> None:
         load=load,
         nodes=Asking(context, process.tenants, zone=get("executor", "zone")),
         lacks=runner.cells.lacks,
+        beginning_max=max(1, (os.cpu_count() or 1) // 2),
     )
     process.logs = Logs(context, log_root, follow, Fleet(context))
     process.join(executor.membership, executor.run)

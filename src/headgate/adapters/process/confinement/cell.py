@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +41,8 @@ class Command:
     readable: Sequence[Path]
     private: Sequence[Path] = ()
     """Files that hold secrets, for it alone."""
+    begins: Callable[[], None] = lambda: None
+    """Called when everything that it needs is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +206,7 @@ class Cell:
         )
         try:
             await self._give(asked)
+            asked.begins()
             return await self._keeper.run(
                 confined,
                 build=self.build,
