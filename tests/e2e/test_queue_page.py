@@ -61,6 +61,7 @@ def test_from_the_first_message_to_a_worker_that_is_steered(tmp_path: Path) -> N
     (tmp_path / "worker.mjs").write_text(block("// worker.mjs"))
     (tmp_path / "parcels.py").write_text(block("# parcels.py"))
     (parcels,) = lines("python parcels.py")
+    delay, *later = lines("headgate queue post -c worker.conf --delay")
     said = run(
         f"""
 {serve} & until_up http://127.0.0.1:5000/__heartbeat__
@@ -74,6 +75,7 @@ until_said worker.log "processed"; until_said worker.log "sent later"; until_sai
 kill %2; wait %2
 {node} > node.log 2>&1 & node=$!; until_said node.log "node processed.*v: 2"
 {of_key}; until_said node.log "customer: 7"
+{delay}; until_said node.log "reminder: true"; {"; ".join(later)}
 {parcels} > parcels.log 2>&1 & parcels=$!; until_said parcels.log "packed 7"
 kill $node $parcels; wait $node; wait $parcels
 {again}

@@ -73,7 +73,7 @@ async def test_a_queue_is_watched_and_steered_while_a_worker_runs(hands: tuple[C
     await said(config, "post", "q", "one", "--create", "2", "--partition", "2")
     assert json.loads(await said(config, "list", "--json"))[0]["state"] == "new"
     assert json.loads(await said(config, "lag", "--json"))[1] == {
-        "partition": "q:2", "waiting": 1, "oldest_s": pytest.approx(0, abs=60), "retrying": 0,
+        "partition": "q:2", "waiting": 1, "oldest_s": pytest.approx(0, abs=60), "retrying": 0, "delayed": 0,
     }  # fmt: skip
     assert (await ask(config, "lag", "--above", "0")).exit_code == 1
     assert json.loads(await said(config, "peek", "q:2"))["body"] == "one"

@@ -11,6 +11,7 @@ import pytest
 
 from headgate.adapters.messages import board as boards
 from headgate.adapters.messages.board import MessageBoard
+from headgate.adapters.messages.reading import backlog
 from headgate.adapters.messages.records import READ_MAX_CHARS, Draft, KeyReused, NoQueue, Queue, Refused
 from headgate.queueing.ids import (
     START,
@@ -244,9 +245,9 @@ async def test_a_post_comes_behind_what_was_put(board: MessageBoard) -> None:
 async def test_the_backlog_counts_what_is_behind_a_position(board: MessageBoard) -> None:
     q = await queue(board)
     posted, _ = await board.post(APP, "q", [Draft(str(n)) for n in range(10)])
-    behind = await board.backlog(q, 1, position_of(posted[3].key))
+    behind = await board.look(lambda database, now_ms: backlog(database, q.id, 1, position_of(posted[3].key), now_ms))
     assert (behind.waiting, behind.newest, behind.oldest_waiting) == (6, posted[9].key, posted[4].timestamp)
-    nothing = await board.backlog(q, 1, position_of(posted[9].key))
+    nothing = await board.look(lambda database, now_ms: backlog(database, q.id, 1, position_of(posted[9].key), now_ms))
     assert (nothing.waiting, nothing.oldest_waiting) == (0, "")
 
 

@@ -46,6 +46,8 @@ class Backlog:
     newest: str
     oldest_waiting: str
     """Seconds since 1970; empty when nothing waits."""
+    delayed: int = 0
+    """Messages that are not due yet, wherever the position is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,12 @@ class Letter:
     ttl_s: int | None = None
     of: str = ""
     """In place of a partition: letters of one such key are in one partition."""
+    delay_s: float = 0.0
+    """It is delivered so long after it was posted."""
+    at: str = ""
+    """Or at this time: seconds since 1970, or ISO 8601."""
+    hold: bool = False
+    """Until it is delivered, those posted after it to its partition wait behind it."""
 
 
 class Poster(Protocol):

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -58,13 +59,20 @@ class Queues:
         partition: int | None = None,
         ttl_s: int | None = None,
         once: str = "",
+        delay_s: float = 0.0,
+        deliver_at: datetime | None = None,
+        hold: bool = False,
     ) -> None:
         """Post a message: durable when it returns; the queue is made if there is none.
 
         Messages of one `key` keep their order.  With the same `once` a message is there once, however often it is
-        posted.  Raises SourceDown (perhaps it is there: post it again with the same `once`), PostRefused.
+        posted.  With `delay_s`, or `deliver_at` (with a time zone), it is delivered then; those posted after it to its
+        partition go ahead meanwhile, unless `hold` says that they wait for it.
+
+        Raises SourceDown (perhaps it is there: post it again with the same `once`), PostRefused.
         """
-        letter = Letter(queue, text_of(body), once or fresh(), partition, ttl_s, key)
+        at = deliver_at.isoformat() if deliver_at is not None else ""
+        letter = Letter(queue, text_of(body), once or fresh(), partition, ttl_s, key, delay_s, at, hold)
         client = self._open()
         try:
             await client.post(letter)
@@ -116,9 +124,13 @@ class SyncQueues:
         partition: int | None = None,
         ttl_s: int | None = None,
         once: str = "",
+        delay_s: float = 0.0,
+        deliver_at: datetime | None = None,
+        hold: bool = False,
     ) -> None:
         """Do as `Queues.post` does."""
-        self._wait(self._queues.post(queue, body, key=key, partition=partition, ttl_s=ttl_s, once=once))
+        when: Any = {"delay_s": delay_s, "deliver_at": deliver_at, "hold": hold}  # as `post` takes them
+        self._wait(self._queues.post(queue, body, key=key, partition=partition, ttl_s=ttl_s, once=once, **when))
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         if self._loop is None:

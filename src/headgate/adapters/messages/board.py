@@ -11,12 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from headgate.adapters.messages import leases, queues
+from headgate.adapters.messages import later, leases, queues
 from headgate.adapters.messages.bell import Bell
 from headgate.adapters.messages.database import Database, DatabaseDown, Open, opener
 from headgate.adapters.messages.posting import Post, digest_of, post_group
-from headgate.adapters.messages.reading import backlog, read, read_ids
-from headgate.adapters.messages.records import Backlog, Draft, Posted, Queue, Stored
+from headgate.adapters.messages.reading import read, read_ids
+from headgate.adapters.messages.records import Draft, Posted, Queue, Stored
 from headgate.adapters.messages.writing import Put, delete_ids, purge, put_ids
 from headgate.base.tasks import run_until
 from headgate.queueing.ids import Position
@@ -29,6 +29,8 @@ GROUP_MAX = 200
 PURGE_MAX = 1_000
 """Expired messages removed in one transaction."""
 PURGE_INTERVAL_S = 30.0
+LOOK_INTERVAL_S = 5.0
+"""How often it is looked whether messages are due, which the clock or another server may have decided."""
 WRITES_WAITING_MAX = 10_000
 INLINE_MAX_CHARS = 50_000
 """More is digested in a thread."""
@@ -42,6 +44,8 @@ class Overloaded(OSError):
 class _Write:
     work: Post | Callable[[Database], Any]  # answers whatever its caller wants
     done: asyncio.Future[Any]
+    alone: bool = False
+    """In a transaction of its own."""
 
 
 class MessageBoard:
@@ -59,6 +63,7 @@ class MessageBoard:
         self._node = self._chance.getrandbits(48) | 1 << 40
         self._waiting: list[_Write] = []
         self._writing: asyncio.Task[None] | None = None
+        self._later = asyncio.Event()
         self.bell = Bell()
         self.now_ns: Callable[[], int] = time.time_ns
 
@@ -105,9 +110,6 @@ class MessageBoard:
         """By name, from `offset` on."""
         return await self._read(lambda database: queues.every(database, app, limit, offset))
 
-    async def count(self, queue: Queue) -> int:
-        return await self._read(lambda database: queues.count(database, queue, self._now_ms()))
-
     # --- messages
 
     async def post(self, app: str, queue: str, drafts: Sequence[Draft], *, key: str = "") -> tuple[list[Posted], bool]:
@@ -117,8 +119,10 @@ class MessageBoard:
             large = sum(len(draft.body) for draft in drafts) > INLINE_MAX_CHARS
             digest = await asyncio.to_thread(digest_of, drafts) if large else digest_of(drafts)
         posted, replayed = await self._write(Post(app, queue, tuple(drafts), key, digest))
-        for lane in {Lane(queue, one.partition) for one in posted}:
+        for lane in {Lane(queue, one.partition) for one in posted if not one.deliver_at}:
             self.bell.ring(app, lane)
+        if any(one.deliver_at for one in posted):
+            self._later.set()
         return posted, replayed
 
     async def put(self, app: str, queue: str, ids: Sequence[tuple[int, str]], body: str, ttl_s: int) -> None:
@@ -129,7 +133,7 @@ class MessageBoard:
             self.bell.ring(app, Lane(queue, partition))
 
     async def delete(self, app: str, queue: str, ids: Sequence[tuple[int, str]]) -> None:
-        await self._write(lambda database: delete_ids(database, app, queue, ids))
+        await self._write(lambda database: delete_ids(database, app, queue, ids, self.now_ns()))
 
     async def read(
         self, queue: Queue, partition: int, since: Position, *, limit: int, descending: bool = False
@@ -138,8 +142,12 @@ class MessageBoard:
         now_ms = self._now_ms()
         return await self._read(lambda database: read(database, queue.id, partition, since, limit, descending, now_ms))
 
-    async def lease(self, work: Callable[[Database, leases.Moment], T]) -> T:
-        """One of the functions of `leases`, durable when it returns.  Raises what that raises."""
+    async def look(self, work: Callable[[Database, int], T]) -> T:
+        """One of the functions that read, with the time in milliseconds since 1970.  Raises what that raises."""
+        return await self._read(lambda database: work(database, self._now_ms()))
+
+    async def change(self, work: Callable[[Database, leases.Moment], T]) -> T:
+        """One of the functions that write, as those of `leases`, durable when it returns.  Raises what that raises."""
         answer: T = await self._write(
             lambda database: work(database, leases.Moment(self.now_ns(), self._node, self._chance))
         )
@@ -148,9 +156,6 @@ class MessageBoard:
     async def get(self, queue: Queue, ids: Sequence[tuple[int, str]]) -> list[Stored]:
         """Those of (partition, id) that are there."""
         return await self._read(lambda database: read_ids(database, queue.id, ids, self._now_ms()))
-
-    async def backlog(self, queue: Queue, partition: int, after: Position) -> Backlog:
-        return await self._read(lambda database: backlog(database, queue.id, partition, after, self._now_ms()))
 
     # --- upkeep
 
@@ -164,14 +169,35 @@ class MessageBoard:
                 return total
 
     async def upkeep(self) -> None:
-        """Until cancelled: removes what has expired, and rings for what other processes on the same PostgreSQL post."""
-        await run_until(asyncio.Event(), self._keep_purging(), self._keep_listening())
+        """Until cancelled: removes what has expired, delivers what is due, and rings for what other processes on the
+        same PostgreSQL post."""
+        await run_until(asyncio.Event(), self._keep_purging(), self._keep_delivering(), self._keep_listening())
 
     async def _keep_purging(self) -> None:
         while True:
             with suppress(DatabaseDown):
                 await self._purge()
             await asyncio.sleep(PURGE_INTERVAL_S)
+
+    async def _keep_delivering(self) -> None:
+        while True:
+            self._later.clear()
+            wait_s = LOOK_INTERVAL_S
+            with suppress(DatabaseDown, Overloaded):
+                wait_s = min(wait_s, await self.deliver())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._later.wait()
+
+    async def deliver(self) -> float:
+        """All messages that are due, in bounded pieces; in how many seconds the next one is."""
+        while (due_ms := await self._read(later.next_ms)) is not None:
+            if due_ms > self._now_ms():
+                return (due_ms - self._now_ms()) / 1000
+            work = lambda database: later.deliver(database, self.now_ns(), self._node)  # noqa: E731
+            for app, lane in await self._write(work, alone=True):
+                self.bell.ring(app, lane)
+        return LOOK_INTERVAL_S
 
     async def _keep_listening(self) -> None:
         if self._url.startswith("postgres"):
@@ -185,10 +211,10 @@ class MessageBoard:
     async def _read(self, work: Callable[[Database], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads[0], work, self._reader)
 
-    async def _write(self, work: Post | Callable[[Database], Any]) -> Any:  # what the work answers
+    async def _write(self, work: Post | Callable[[Database], Any], *, alone: bool = False) -> Any:  # what it answers
         if len(self._waiting) >= WRITES_WAITING_MAX:
             raise Overloaded(f"{WRITES_WAITING_MAX} writes wait already")
-        write = _Write(work, asyncio.get_running_loop().create_future())
+        write = _Write(work, asyncio.get_running_loop().create_future(), alone)
         self._waiting.append(write)
         if self._writing is None or self._writing.done():
             self._writing = asyncio.ensure_future(self._keep_writing())
@@ -198,7 +224,9 @@ class MessageBoard:
         """Until nobody waits: everything that waits in one transaction."""
         loop = asyncio.get_running_loop()
         while self._waiting:
-            group, self._waiting = self._waiting[:GROUP_MAX], self._waiting[GROUP_MAX:]
+            first = self._waiting[:GROUP_MAX]
+            size = max(next((n for n, one in enumerate(first) if one.alone), len(first)), 1)
+            group, self._waiting = self._waiting[:size], self._waiting[size:]
             try:
                 answers = await loop.run_in_executor(self._threads[1], self._together, [one.work for one in group])
             except DatabaseDown as error:

@@ -11,6 +11,7 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 import msgspec
 
+from headgate.adapters.messages.later import Delayed
 from headgate.adapters.messages.records import COUNT_MAX, READ_MAX
 from headgate.base.errors import UserError
 from headgate.ports.messages import (
@@ -43,6 +44,8 @@ class _Answer(msgspec.Struct):
     waiting: int = 0
     newest: str = ""
     oldest_waiting: str = ""
+    delayed: int = 0
+    withdrawn: int = 0
 
 
 class _Draft(msgspec.Struct, omit_defaults=True):
@@ -117,7 +120,7 @@ class MessageClient:
         await self._ask("DELETE", _one(lane, id))
 
     async def post(self, letter: Letter) -> None:
-        headers = {"Idempotency-Key": letter.key, "Content-Type": "text/plain; charset=utf-8"}
+        headers = {"Idempotency-Key": letter.key, "Content-Type": "text/plain; charset=utf-8", **_due(letter)}
         if letter.partition is not None:
             headers["X-Partition"] = str(letter.partition)
         if letter.of:
@@ -157,7 +160,21 @@ class MessageClient:
             left = await self.read(lane, after, READ_MAX - 1)
             newest = left[-1].message_id if left else ""
             return Backlog(min(len(left), COUNT_MAX), newest, left[0].timestamp if left else "")
-        return Backlog(found.waiting, found.newest, found.oldest_waiting)
+        return Backlog(found.waiting, found.newest, found.oldest_waiting, found.delayed)
+
+    async def delayed(self, lane: Lane, limit: int) -> list[Delayed]:
+        """The first messages that are not due yet, as they will be delivered."""
+        query = {"partition": str(lane.partition), "limit": str(limit)}
+        found = await self._ask("GET", f"/{quote(lane.queue)}/delayed", query)
+        try:
+            return msgspec.json.decode(found.messages, type=list[Delayed])
+        except ValueError as error:
+            raise SourceDown(f"messages are not in the shape of the message API: {error}") from error
+
+    async def withdraw(self, lane: Lane, ids: Sequence[str]) -> int:
+        """How many of these messages were not delivered yet."""
+        named = "%2C".join(f"{lane.partition}%3A{id}" for id in ids)
+        return (await self._ask("DELETE", f"/{quote(lane.queue)}/delayed/{named}")).withdrawn
 
     async def happenings(self) -> AsyncIterator[Happening]:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=SILENCE_MAX_S)
@@ -233,6 +250,11 @@ async def _events(content: aiohttp.StreamReader) -> AsyncIterator[tuple[str, str
             kind = value.strip()
         elif name == "data":
             data += value.removeprefix(" ")
+
+
+def _due(letter: Letter) -> dict[str, str]:
+    found = {"X-Delay": f"{letter.delay_s:.3f}"} if letter.delay_s else {"X-Deliver-At": letter.at} if letter.at else {}
+    return {**found, "X-Hold": "yes"} if letter.hold else found
 
 
 def _since(position: Position) -> str:

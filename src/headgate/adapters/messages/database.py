@@ -37,6 +37,13 @@ create table if not exists lease (queue bigint not null, crew text not null, par
 create table if not exists tried (queue bigint not null, crew text not null, partition integer not null,
     id text {binary} not null, failed integer not null, died integer not null, handed bigint not null,
     due_ms bigint not null, error text not null, primary key (queue, crew, partition, id)){rowless};
+create table if not exists later (queue bigint not null, partition integer not null, ticks bigint not null,
+    due_ms bigint not null, id text {binary} not null, body text {packed} not null, ttl_s bigint not null,
+    held integer not null, primary key (queue, partition, ticks));
+create index if not exists later_due on later (queue, partition, due_ms, ticks);
+create table if not exists awaited (queue bigint not null, partition integer not null, look_ms bigint not null,
+    held_ms bigint not null, primary key (queue, partition)){rowless};
+create index if not exists awaited_look on awaited (look_ms);
 create table if not exists doomed (queue bigint primary key);
 create table if not exists retired (app text not null, name text not null, last_ticks bigint not null,
     primary key (app, name)){rowless}

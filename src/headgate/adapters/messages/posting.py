@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from headgate.adapters.messages import queues
+from headgate.adapters.messages import later, queues
 from headgate.adapters.messages.database import Database, Row
 from headgate.adapters.messages.records import KEYS_KEPT_S, Draft, KeyReused, NoQueue, Posted, Queue, Refused
 from headgate.queueing.ids import make_id, ticks_of_unix_ns, unix_text
@@ -39,6 +39,8 @@ def digest_of(drafts: Sequence[Draft]) -> str:
         found.update(f"{draft.ttl_s} {draft.partition} {len(body)}\n".encode())
         if draft.key:
             found.update(f"key {len(draft.key)}\n{draft.key}".encode())
+        if draft.delay_ms or draft.at_ms:
+            found.update(f"later {draft.delay_ms} {draft.at_ms} {draft.hold}\n".encode())
         found.update(body)
     return found.hexdigest()
 
@@ -124,7 +126,8 @@ def _write(
         for partition in partitions:
             counts[queue.id, partition] += 1
     now_ticks, now_ms = ticks_of_unix_ns(now_ns), now_ns // 1_000_000
-    ticks = {lane: _reserve(database, lane, count, now_ticks) for lane, count in sorted(counts.items())}
+    ticks = {lane: queues.reserve(database, lane, count, now_ticks) for lane, count in sorted(counts.items())}
+    aside = later.waiting(database, ticks, now_ms)
     rows: list[Row] = []
     kept: list[Row] = []
     rung: set[str] = set()
@@ -134,6 +137,9 @@ def _write(
             at = ticks[queue.id, partition]
             ticks[queue.id, partition] = at + 1
             id = make_id(at, 0, node)
+            if due_ms := aside.take((queue.id, partition), at, id, draft):
+                posted.append(Posted(id, unix_text(at), partition, later.seconds(due_ms)))
+                continue
             rows.append((queue.id, partition, at, id, draft.body, now_ms + draft.ttl_s * 1000))
             posted.append(Posted(id, unix_text(at), partition))
             rung.add(f"{post.app}\n{post.queue}\n{partition}")
@@ -143,18 +149,8 @@ def _write(
         answers[n] = posted, False
     if rows:
         database.insert("message", "queue, partition, ticks, id, body, expires_ms", rows)
+    aside.write(database)
     if kept:
         database.insert("posted", "queue, key, digest, answer, expires_ms", kept)
     for payload in rung:
         database.notify(payload)
-
-
-def _reserve(database: Database, lane: tuple[int, int], count: int, now_ticks: int) -> int:
-    """The first of `count` ticks nobody else has, later than every earlier one of the partition.  Its row stays locked
-    until the transaction ends, so that messages become visible in the order of their ids."""
-    rows = database.execute(
-        "update lane set last_ticks = case when last_ticks >= ? then last_ticks + ? else ? end"
-        " where queue = ? and partition = ? returning last_ticks",
-        (now_ticks, count, now_ticks + count - 1, *lane),
-    )
-    return int(rows[0][0]) - count + 1

@@ -82,8 +82,19 @@ def remove(database: Database, app: str, name: str) -> None:
         " on conflict (app, name) do update set last_ticks = excluded.last_ticks",
         (app, name, queue.id),
     )
-    for table in ("lane", "lease", "tried"):
+    for table in ("lane", "lease", "tried", "awaited"):
         database.execute(f"delete from {table} where queue = ?", (queue.id,))
     database.execute("delete from posted where queue = ?", (queue.id,))
     database.execute("insert into doomed (queue) values (?)", (queue.id,))
     database.notify(app)
+
+
+def reserve(database: Database, lane: tuple[int, int], count: int, now_ticks: int) -> int:
+    """The first of `count` ticks nobody else has, later than every earlier one of the partition.  Its row stays locked
+    until the transaction ends, so that messages become visible in the order of their ids."""
+    rows = database.execute(
+        "update lane set last_ticks = case when last_ticks >= ? then last_ticks + ? else ? end"
+        " where queue = ? and partition = ? returning last_ticks",
+        (now_ticks, count, now_ticks + count - 1, *lane),
+    )
+    return int(rows[0][0]) - count + 1

@@ -54,7 +54,10 @@ def backlog(database: Database, queue: int, partition: int, after: Position, now
     newest = database.execute(f"select id {here} order by ticks desc, id desc limit 1", place)
     oldest = database.execute(f"select ticks {behind} order by ticks, id limit 1", ahead)
     counted = database.execute(f"select count(*) from (select 1 {behind} limit ?) as found", (*ahead, COUNT_MAX))
-    return Backlog(counted[0][0], newest[0][0] if newest else "", unix_text(oldest[0][0]) if oldest else "")
+    later = "select count(*) from (select 1 from later where queue = ? and partition = ? limit ?) as found"
+    delayed = database.execute(later, (queue, partition, COUNT_MAX))[0][0]
+    oldest_waiting = unix_text(oldest[0][0]) if oldest else ""
+    return Backlog(counted[0][0], newest[0][0] if newest else "", oldest_waiting, delayed)
 
 
 def _stored(rows: Iterable[Row]) -> list[Stored]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from headgate.queueing.lanes import TTL_MAX_S
+
 TTL_DEFAULT_S = 259_200
 BODY_MAX_BYTES = 1_048_576
 DEAD_LETTER_MAX_BYTES = BODY_MAX_BYTES + 65_536
@@ -15,6 +17,8 @@ READ_MAX = 1_000
 READ_MAX_CHARS = 4_000_000
 """Of bodies read at once: a page is cut short behind them, never before its first message."""
 KEY_MAX_CHARS = 200
+DELAY_MAX_S = TTL_MAX_S
+"""How far ahead a message may be posted for."""
 KEYS_KEPT_S = 3 * 86_400
 """How long a post with the same Idempotency-Key is answered as the first was."""
 COUNT_MAX = 100_000
@@ -44,14 +48,26 @@ class Draft(msgspec.Struct, frozen=True):
     """None: by the key; without one any, by chance."""
     key: str = ""
     """Messages of one key are in one partition, for as long as the queue has as many."""
+    delay_ms: int = 0
+    """It is delivered so long after it was posted."""
+    at_ms: int = 0
+    """Or not before this time, since 1970."""
+    hold: bool = False
+    """Until it is delivered, those posted after it to its partition wait behind it."""
+
+    def due_ms(self, now_ms: int) -> int:
+        """When it is to be delivered, posted now; not before now."""
+        return max(now_ms + self.delay_ms, self.at_ms)
 
 
-class Posted(msgspec.Struct, frozen=True):
+class Posted(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a posted message is answered."""
 
     key: str
     timestamp: str
     partition: int
+    deliver_at: str = ""
+    """When it is due, in seconds since 1970; it is not there before, and then has another id.  Empty: it is there."""
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -83,6 +99,8 @@ class Backlog(msgspec.Struct, frozen=True):
     """Id of the newest message of the partition, empty when there is none."""
     oldest_waiting: str
     """Timestamp of the first message that waits, empty when none does."""
+    delayed: int = 0
+    """Messages that are not due yet, counted to COUNT_MAX."""
 
 
 def wrong_with_body(body: str, most_bytes: int = BODY_MAX_BYTES) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headgate.adapters.messages import queues
+from headgate.adapters.messages import later, queues
 from headgate.adapters.messages.database import Database
 from headgate.adapters.messages.records import Queue, Refused
 from headgate.queueing.ids import TICKS_A_SECOND, ticks_of, ticks_of_unix_ns
@@ -49,14 +49,15 @@ def put_ids(database: Database, put: Put) -> None:
         database.notify(f"{put.app}\n{put.queue}\n{partition}")
 
 
-def delete_ids(database: Database, app: str, name: str, ids: Sequence[tuple[int, str]]) -> None:
-    """Unknown ones are no error.  Raises NoQueue."""
+def delete_ids(database: Database, app: str, name: str, ids: Sequence[tuple[int, str]], now_ns: int) -> None:
+    """Also those that are not due yet; unknown ones are no error.  Raises NoQueue."""
     queue = queues.find(database, app, name)
     for partition, id in ids:
         database.execute(
             "delete from message where queue = ? and partition = ? and ticks = ? and id = ?",
             (queue.id, partition, ticks_of(id), id),
         )
+    later.withdraw(database, queue.id, ids, now_ns)
 
 
 def purge(database: Database, now_ms: int, most: int) -> int:
@@ -72,13 +73,12 @@ def purge(database: Database, now_ms: int, most: int) -> int:
     expired = f"select {key} from message where expires_ms <= ? limit ?"
     removed = _removed(database, f"delete from message where ({key}) in ({expired}) returning 1", (now_ms, most))
     for (queue,) in database.execute("select queue from doomed limit 10"):
-        if removed >= most:
-            break
-        left = f"select {key} from message where queue = ? limit ?"
-        gone = _removed(database, f"delete from message where ({key}) in ({left}) returning 1", (queue, most - removed))
-        if removed + gone < most:
+        for table, key in (("message", "queue, partition, ticks, id"), ("later", "queue, partition, ticks")):
+            left = f"select {key} from {table} where queue = ? limit ?"
+            sql = f"delete from {table} where ({key}) in ({left}) returning 1"
+            removed += _removed(database, sql, (queue, most - removed))
+        if removed < most:
             database.execute("delete from doomed where queue = ?", (queue,))
-        removed += gone
     return removed
 
 

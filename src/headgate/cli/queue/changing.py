@@ -1,4 +1,4 @@
-"""`headgate queue post | seek | pause | resume`: what people want of queues."""
+"""`headgate queue post | withdraw | seek | pause | resume`: what people want of queues."""
 
 from __future__ import annotations
 
@@ -31,12 +31,28 @@ from headgate.queueing.lanes import PARTITIONS_MAX, Lane
     type=click.IntRange(1, PARTITIONS_MAX),
     help="Of the queue, where there is none yet.",
 )
+@click.option(
+    "--delay", "delay_s", type=click.FloatRange(0), default=0.0, metavar="SECONDS", help="Deliver it so much later."
+)
+@click.option(
+    "--at", default="", metavar="TIME", help="Deliver it then: a time as 2026-01-31T12:00:00Z, or seconds since 1970."
+)
+@click.option("--hold", is_flag=True, help="Those posted after it to its partition wait until it is delivered.")
 def post(
-    config: str, queue: str, body: str, partition: int | None, of: str, ttl_s: int | None, partitions: int | None
+    config: str,
+    queue: str,
+    body: str,
+    partition: int | None,
+    of: str,
+    ttl_s: int | None,
+    partitions: int | None,
+    delay_s: float,
+    at: str,
+    hold: bool,
 ) -> None:
     """Post BODY, or what stands on standard input, to QUEUE, which is made if there is none."""
     text = sys.stdin.read() if body == "-" else body
-    letter = Letter(queue, text, fresh(), partition, ttl_s, of)
+    letter = Letter(queue, text, fresh(), partition, ttl_s, of, delay_s, at, hold)
     made = asyncio.run(_posted(config, letter, partitions or partition or 1))
     click.echo(f"posted to {queue}" + (", a new queue" if made else ""))
 
@@ -51,6 +67,25 @@ async def _posted(config: str, letter: Letter, partitions: int) -> bool:
             await at.client.post(letter)
             return True
         return False
+
+
+@click.command()
+@config_option
+@click.argument("partition")
+@click.argument("ids", nargs=-1, required=True)
+def withdraw(config: str, partition: str, ids: tuple[str, ...]) -> None:
+    """Delete messages of PARTITION that are not due yet, by the IDS that `headgate queue delayed` shows."""
+    if wrong := [id for id in ids if not is_id(id)]:
+        raise UserError(f"{wrong[0]}: this is no id of a message: it has 32 hex digits")
+    count = asyncio.run(_withdrawn(config, lane_of(partition), tuple(dict.fromkeys(ids))))
+    click.echo(f"{count} withdrawn")
+    if count < len(set(ids)):
+        raise UserError("the others are not delayed there (any more)")
+
+
+async def _withdrawn(config: str, lane: Lane, ids: tuple[str, ...]) -> int:
+    async with operator(config) as at:
+        return await at.client.withdraw(lane, ids)
 
 
 @click.command()

@@ -1,16 +1,17 @@
-"""`headgate queue list | lag | peek`: how it stands."""
+"""`headgate queue list | lag | peek | delayed`: how it stands."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import click
 import msgspec
 
 from headgate.base.errors import UserError
-from headgate.base.texts import plain_json
+from headgate.base.texts import line, plain_json
 from headgate.cli.queue.operator import Operator, operator
 from headgate.cli.queue.workerfile import DEFAULT
 from headgate.queueing.ids import START
@@ -28,6 +29,8 @@ config_option = click.option(
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 Row = dict[str, Any]  # JSON
+SHOWN_MAX = 60
+"""Characters of a body in a table."""
 
 
 def lane_of(text: str) -> Lane:
@@ -81,7 +84,31 @@ async def _lag(at: Operator, lane: Lane, standing: Standing) -> Row:
         "waiting": found.waiting,
         "oldest_s": oldest_s,
         "retrying": len(standing.progress.parked),
+        "delayed": found.delayed,
     }
+
+
+@click.command()
+@config_option
+@json_option
+@click.argument("partition")
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
+def delayed(config: str, as_json: bool, partition: str, limit: int) -> None:
+    """The messages of PARTITION (QUEUE or QUEUE:N) that are not due yet, as they will be delivered."""
+    show(asyncio.run(_delayed(config, lane_of(partition), limit, as_json)), as_json)
+
+
+async def _delayed(config: str, lane: Lane, limit: int, as_json: bool) -> list[Row]:
+    async with operator(config) as at:
+        return [
+            {
+                "id": one.message_id,
+                "deliver_at": datetime.fromtimestamp(float(one.deliver_at), UTC).isoformat(timespec="seconds"),
+                "hold": "yes" if one.hold else "",
+                "body": one.body if as_json else line(one.body, SHOWN_MAX),
+            }
+            for one in await at.client.delayed(lane, limit)
+        ]
 
 
 @click.command()
@@ -91,8 +118,8 @@ async def _lag(at: Operator, lane: Lane, standing: Standing) -> Row:
 @click.option("--all", "every", is_flag=True, help="From the oldest kept, not from where the workers are.")
 def peek(config: str, partition: str, limit: int, every: bool) -> None:
     """The next messages of PARTITION (QUEUE or QUEUE:N), as JSON lines; nothing is changed."""
-    for line in asyncio.run(_peeked(config, lane_of(partition), limit, every)):
-        click.echo(line)
+    for one in asyncio.run(_peeked(config, lane_of(partition), limit, every)):
+        click.echo(one)
 
 
 async def _peeked(config: str, lane: Lane, limit: int, every: bool) -> list[str]:

@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 from headgate import __version__
-from headgate.adapters.messages.records import BATCH_MAX, BODY_MAX_BYTES, READ_MAX, TTL_DEFAULT_S
+from headgate.adapters.messages.records import BATCH_MAX, BODY_MAX_BYTES, DELAY_MAX_S, READ_MAX, TTL_DEFAULT_S
 from headgate.queueing.lanes import PARTITIONS_MAX, TTL_MAX_S
 from headgate.web.messages.parsing import LIMIT_DEFAULT, WAIT_MAX_S
 
@@ -16,9 +16,37 @@ _TEXT, _NUMBER, _YES = {"type": "string"}, {"type": "integer"}, {"type": "boolea
 _ID = {"type": "string", "pattern": "^[0-9a-f]{32}$", "description": "A version-1 UUID; its time is the order."}
 _TIME = {"type": "string", "description": "Seconds since 1970, to 100 ns."}
 _PARTITION = {"type": "integer", "minimum": 1, "maximum": PARTITIONS_MAX}
+_DELAY = {"type": "number", "minimum": 0, "maximum": DELAY_MAX_S, "description": "Seconds until it is delivered."}
+_DELIVER_AT = {
+    "type": ["number", "string"],
+    "description": "In place of `delay`: seconds since 1970, or a time as 2026-01-31T12:00:00Z.",
+}
+_HOLD = {"type": "boolean", "default": False, "description": "Those posted after it to its partition wait for it."}
 _TTL = {"type": "integer", "minimum": 1, "maximum": TTL_MAX_S, "default": TTL_DEFAULT_S, "description": "Seconds."}
 SCHEMAS: Json = {
-    "Posted": {"type": "object", "properties": {"key": _ID, "timestamp": _TIME, "partition": _PARTITION}},
+    "Posted": {
+        "type": "object",
+        "properties": {
+            "key": _ID,
+            "timestamp": _TIME,
+            "partition": _PARTITION,
+            "deliver_at": {
+                **_TIME,
+                "description": "Of a message that is not due yet: when it is; it has this key until then.",
+            },
+        },
+    },
+    "Delayed": {
+        "type": "object",
+        "properties": {
+            "message_id": {**_ID, "description": "Until it is delivered; by it, it can be deleted."},
+            "timestamp": _TIME,
+            "deliver_at": {**_TIME, "description": "Seconds since 1970."},
+            "body": _TEXT,
+            "partition": _PARTITION,
+            "hold": _HOLD,
+        },
+    },
     "Message": {
         "type": "object",
         "properties": {"message_id": _ID, "timestamp": _TIME, "body": _TEXT, "partition": _PARTITION},
@@ -35,6 +63,9 @@ SCHEMAS: Json = {
                 "description": "In place of a partition: messages of one key are in one, and keep their order. It is "
                 "the first 8 bytes of the SHA-256 of the key, as a number, modulo the number of partitions, plus 1.",
             },
+            "delay": _DELAY,
+            "deliver_at": _DELIVER_AT,
+            "hold": _HOLD,
         },
     },
     "Wish": {
@@ -194,6 +225,9 @@ def _queue() -> dict[str, dict[str, Json]]:
                     _header("X-TTL", _TTL, "Of a single message."),
                     _header("X-Partition", _PARTITION, "Of a single message."),
                     _header("X-Key", _TEXT, "Of a single message; see `key` of a draft."),
+                    _header("X-Delay", _DELAY, "Of a single message."),
+                    _header("X-Deliver-At", _DELIVER_AT, "Of a single message."),
+                    _header("X-Hold", _TEXT, "Of a single message: yes or no; see `hold` of a draft."),
                     _header("Idempotency-Key", _TEXT, "The same post with the same key is answered as the first was."),
                 ],
                 "requestBody": {"content": {**_RAW, "application/json": {"schema": _BATCH}}},
@@ -218,7 +252,25 @@ def _parts_of_queue() -> dict[str, dict[str, Json]]:
             "get": {
                 "summary": "How much waits behind a position of one partition.",
                 "parameters": [_AFTER, _query("partition", _PARTITION, "Default: 1.")],
-                "responses": {"200": _answer("Counted.", waiting=_NUMBER, newest=_ID, oldest_waiting=_TIME)},
+                "responses": {
+                    "200": _answer("Counted.", waiting=_NUMBER, newest=_ID, oldest_waiting=_TIME, delayed=_NUMBER)
+                },
+            }
+        },
+        "/v1/{app}/{queue}/delayed": {
+            "get": {
+                "summary": "Messages of one partition that are not due yet, as they will be delivered.",
+                "parameters": [
+                    _query("partition", _PARTITION, "Default: 1."),
+                    _query("limit", {"type": "integer", "maximum": READ_MAX}, "Default: 100."),
+                ],
+                "responses": {"200": _answer("Perhaps none.", messages=_messages("Delayed"))},
+            }
+        },
+        "/v1/{app}/{queue}/delayed/{ids}": {
+            "delete": {
+                "summary": "Withdraw messages that are not due yet: `[PARTITION:]ID` with commas.",
+                "responses": {"200": _answer("Those that were still there are gone.", withdrawn=_NUMBER)},
             }
         },
         **_leases(),

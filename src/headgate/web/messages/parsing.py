@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
@@ -14,6 +15,7 @@ from headgate.adapters.messages.records import (
     BATCH_MAX,
     BODY_MAX_BYTES,
     DEAD_LETTER_MAX_BYTES,
+    DELAY_MAX_S,
     KEY_MAX_CHARS,
     READ_MAX,
     TTL_DEFAULT_S,
@@ -89,12 +91,13 @@ def _principles(fields: Mapping[str, str], default: str) -> str:
     return ",".join(found)
 
 
-def drafts(headers: Mapping[str, str], body: bytes, queue: str) -> list[Draft]:
+def drafts(headers: Mapping[str, str], body: bytes, queue: str, now_ms: int) -> list[Draft]:
     """One message as it stands, or with JSON a batch; fields of a batch are named `<index>.<field>`."""
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         fields = {"body": _text(body), "ttl": headers.get("x-ttl"), "partition": headers.get("x-partition")}
         fields["key"] = _utf8(headers.get("x-key", ""))
-        return [_draft(fields, "", DEAD_LETTER_MAX_BYTES if queue == DEAD_LETTERS else BODY_MAX_BYTES)]
+        fields |= {name: headers.get(f"x-{name.replace('_', '-')}") for name in ("delay", "deliver_at", "hold")}
+        return [_draft(fields, "", now_ms, DEAD_LETTER_MAX_BYTES if queue == DEAD_LETTERS else BODY_MAX_BYTES)]
     try:
         found = msgspec.json.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -107,7 +110,7 @@ def drafts(headers: Mapping[str, str], body: bytes, queue: str) -> list[Draft]:
     good, wrong = list[Draft](), dict[str, str]()
     for n, message in enumerate(messages):
         try:
-            good.append(_draft(message if isinstance(message, dict) else {"body": message}, f"{n}."))
+            good.append(_draft(message if isinstance(message, dict) else {"body": message}, f"{n}.", now_ms))
         except Refused as refused:
             wrong |= refused.fields
     if wrong:
@@ -115,13 +118,14 @@ def drafts(headers: Mapping[str, str], body: bytes, queue: str) -> list[Draft]:
     return good
 
 
-def _draft(fields: Mapping[str, Any], prefix: str, most_bytes: int = BODY_MAX_BYTES) -> Draft:
+def _draft(fields: Mapping[str, Any], prefix: str, now_ms: int, most_bytes: int = BODY_MAX_BYTES) -> Draft:
     body = fields.get("body", "")
     why = wrong_with_body(body, most_bytes) if isinstance(body, str) else "a message is text"
     if why:
         raise Refused({f"{prefix}body": why})
     try:
-        return Draft(body, ttl(fields), whole(fields, "partition", 1, PARTITIONS_MAX, None), _key(fields))
+        partition = whole(fields, "partition", 1, PARTITIONS_MAX, None)
+        return Draft(body, ttl(fields), partition, _key(fields), *_due(fields, now_ms))
     except Refused as refused:
         raise Refused({f"{prefix}{name}": text for name, text in refused.fields.items()}) from None
 
@@ -146,13 +150,75 @@ def _key(fields: Mapping[str, Any]) -> str:
     return key
 
 
+class Due(NamedTuple):
+    """When a message is to be delivered."""
+
+    delay_ms: int = 0
+    at_ms: int = 0
+    hold: bool = False
+
+
+def _due(fields: Mapping[str, Any], now_ms: int) -> Due:
+    delay, at, hold = (fields.get(name) or None for name in ("delay", "deliver_at", "hold"))
+    if delay is not None and at is not None:
+        raise Refused({"delay": "either a delay or deliver_at is said, not both"})
+    wait = _hold(hold)
+    if delay is not None:
+        return Due(_delay_ms(delay), 0, wait)
+    if at is not None:
+        return Due(0, _at_ms(at, now_ms), wait)
+    if wait:
+        raise Refused({"hold": "only a message with a delay, or deliver_at, holds up those posted after it"})
+    return Due()
+
+
+def _hold(said: Any) -> bool:  # JSON, or the text of a header
+    if said is None or isinstance(said, bool):
+        return bool(said)
+    if str(said).lower() not in ("yes", "no", "true", "false"):
+        raise Refused({"hold": f"yes or no is wanted, not {str(said)[:40]!r}"})
+    return str(said).lower() in ("yes", "true")
+
+
+def _delay_ms(said: Any) -> int:  # JSON, or the text of a header
+    number = isinstance(said, int | float) and not isinstance(said, bool)
+    if not number and not (isinstance(said, str) and re.fullmatch(r"[0-9]{1,8}(\.[0-9]{1,9})?", said)):
+        raise Refused({"delay": f"seconds are wanted, as 90 or 0.5, not {str(said)[:40]!r}"})
+    if not 0 <= float(said) <= DELAY_MAX_S:
+        raise Refused({"delay": f"it lies between 0 and {DELAY_MAX_S} seconds"})
+    return round(float(said) * 1000)
+
+
+def _at_ms(said: Any, now_ms: int) -> int:  # JSON, or the text of a header
+    wanted = f"seconds since 1970 or a time as 2026-01-31T12:00:00Z are wanted, not {str(said)[:40]!r}"
+    try:
+        if isinstance(said, str) and not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", said):
+            moment = datetime.fromisoformat(said)
+            if moment.tzinfo is None:
+                raise Refused(
+                    {"deliver_at": f"a time zone is missing: {said[:40]!r} may be anywhere; write …Z for UTC"}
+                )
+            seconds = moment.timestamp()
+        elif isinstance(said, bool):
+            raise Refused({"deliver_at": wanted})
+        else:
+            seconds = float(said)
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, Refused):
+            raise
+        raise Refused({"deliver_at": wanted}) from error
+    if not 0 <= seconds * 1000 <= now_ms + DELAY_MAX_S * 1000:
+        raise Refused({"deliver_at": f"it lies at most {DELAY_MAX_S} seconds ahead"})
+    return round(seconds * 1000)
+
+
 def ttl(fields: Mapping[str, Any]) -> int:
     return whole(fields, "ttl", 1, TTL_MAX_S, TTL_DEFAULT_S)
 
 
 def single(headers: Mapping[str, str], body: bytes) -> tuple[str, int]:
     """Body and TTL of a message that is put."""
-    draft = _draft({"body": _text(body), "ttl": headers.get("x-ttl")}, "")
+    draft = _draft({"body": _text(body), "ttl": headers.get("x-ttl")}, "", 0)
     return draft.body, draft.ttl_s
 
 

@@ -9,6 +9,7 @@ from litestar import Response, delete, get, post, put
 from litestar.datastructures import State
 from litestar.params import FromPath
 
+from headgate.adapters.messages import queues
 from headgate.adapters.messages.records import NoQueue, Queue
 from headgate.web.messages import parsing
 from headgate.web.messages.state import OK, Asked, Site, answer, now_ms, site_of
@@ -35,7 +36,7 @@ async def _listed(site: Site, app: FromPath[str], queue: Queue, details: bool, c
     if details:
         shown |= {**_shown(queue), "created": queue.created_ms / 1000, "application": app}
     if count:
-        shown["count"] = await site.board.count(queue)
+        shown["count"] = await site.board.look(lambda database, now_ms: queues.count(database, queue, now_ms))
     return shown
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from litestar import Response, delete, get, head, post, put
 from litestar.datastructures import State
 from litestar.params import FromPath
 from prometheus_client import generate_latest
 
-from headgate.adapters.messages.records import KEY_MAX_CHARS, Refused
+from headgate.adapters.messages import later
+from headgate.adapters.messages.reading import backlog
+from headgate.adapters.messages.records import KEY_MAX_CHARS, READ_MAX, Refused
 from headgate.queueing.ids import is_id, position_of
 from headgate.web.messages import parsing
-from headgate.web.messages.state import OK, Asked, answer, site_of
+from headgate.web.messages.state import OK, Asked, answer, now_ms, site_of
 from headgate.web.messages.streams import messages, stream
 
 
@@ -24,7 +27,7 @@ async def post_messages(state: State, request: Asked, app: FromPath[str], queue:
     key = request.headers.get("idempotency-key", "")
     if len(key) > KEY_MAX_CHARS or not key.isprintable():
         raise Refused({"Idempotency-Key": f"it has at most {KEY_MAX_CHARS} printable characters"})
-    drafts = parsing.drafts(request.headers, await request.body(), queue)
+    drafts = parsing.drafts(request.headers, await request.body(), queue, now_ms())
     try:
         posted, replayed = await site.board.post(app, queue, drafts, key=key)
     except Refused as refused:
@@ -66,8 +69,36 @@ async def get_lag(state: State, request: Asked, app: FromPath[str], queue: FromP
     of = await site.queue(app, queue)
     caller.must_see(app, of)
     partition = parsing.whole(request.query_params, "partition", 1, of.partitions, 1)
-    found = await site.board.backlog(of, partition, parsing.position_after(request.query_params))
-    return answer({**OK, "waiting": found.waiting, "newest": found.newest, "oldest_waiting": found.oldest_waiting})
+    after = parsing.position_after(request.query_params)
+    found = await site.board.look(lambda database, now_ms: backlog(database, of.id, partition, after, now_ms))
+    return answer({**OK, **msgspec.structs.asdict(found)})
+
+
+@get("/v1/{app:str}/{queue:str}/delayed")
+async def get_delayed(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
+    """What is not due yet in one `partition`."""
+    site = site_of(state)
+    caller = site.caller(request, app)
+    of = await site.queue(app, queue)
+    caller.must_see(app, of)
+    query = request.query_params
+    partition = parsing.whole(query, "partition", 1, of.partitions, 1)
+    limit = parsing.whole(query, "limit", 1, READ_MAX, parsing.LIMIT_DEFAULT)
+    found = await site.board.look(lambda database, _: later.delayed(database, of.id, partition, limit))
+    return answer({**OK, "messages": found})
+
+
+@delete("/v1/{app:str}/{queue:str}/delayed/{ids:str}", status_code=200)
+async def withdraw(
+    state: State, request: Asked, app: FromPath[str], queue: FromPath[str], ids: FromPath[str]
+) -> Response[bytes]:
+    site = site_of(state)
+    caller = site.caller(request, app)
+    of = await site.queue(app, queue)
+    caller.must_change(app, of)
+    named = parsing.ids(ids)
+    count = await site.board.change(lambda database, now: later.withdraw(database, of.id, named, now.now_ns))
+    return answer({**OK, "withdrawn": count})
 
 
 @get("/v1/{app:str}/{queue:str}/{ids:str}")
@@ -121,6 +152,6 @@ async def metrics(state: State, request: Asked) -> Response[bytes]:
 
 
 MESSAGE_ROUTES = [
-    post_messages, get_messages, stream_messages, get_lag, get_by_id, put_by_id, delete_by_id, heartbeat,
-    heartbeat_head, metrics,
+    post_messages, get_messages, stream_messages, get_lag, get_delayed, withdraw, get_by_id, put_by_id, delete_by_id,
+    heartbeat, heartbeat_head, metrics,
 ]  # fmt: skip

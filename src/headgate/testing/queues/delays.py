@@ -1,0 +1,184 @@
+"""Delayed messages under random schedules: real SQL, two servers on it, a clock that also goes back, and an oracle.
+
+The model beside it knows nothing of how messages are kept: it says when each is due and behind which it comes.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headgate.adapters.messages import later, queues
+from headgate.adapters.messages.database import SqliteDatabase
+from headgate.adapters.messages.posting import Post, post_group
+from headgate.adapters.messages.reading import read
+from headgate.adapters.messages.records import Draft, Queue
+from headgate.queueing.ids import START, Position, position_of
+from headgate.testing.sim.world import Broken
+
+APP = "app"
+STEPS = 60
+LANES = (("a", 1), ("a", 2), ("b", 1))
+DELAYS_MS = (0, 0, 1, 50, 50, 200, 1_000)
+
+
+@dataclass(slots=True)
+class Known:
+    """A message as the model has it."""
+
+    body: str
+    own_ms: int
+    """When it is due by itself."""
+    posted: int
+    """In which step."""
+    prompt: bool
+    """It was posted without a delay."""
+    holds: bool
+    """Those posted after it wait for it."""
+    due_ms: int = 0
+    """When it is due, with what it has to wait for."""
+    key: str = ""
+    """By which it can be withdrawn."""
+    came: int = -1
+    """The step in which it was delivered; -1: it was not."""
+    withdrawn: bool = False
+
+    @property
+    def waits(self) -> bool:
+        return self.came < 0 and not self.withdrawn
+
+
+@dataclass(slots=True)
+class DelaySimulation:
+    """One seed.  `run` raises Broken."""
+
+    seed: int
+    directory: Path
+    now_ms: int = 1_800_000_000_000
+    model: dict[tuple[str, int], list[Known]] = field(default_factory=lambda: {lane: [] for lane in LANES})
+    seen: dict[tuple[str, int], list[str]] = field(default_factory=lambda: {lane: [] for lane in LANES})
+    places: dict[tuple[str, int], Position] = field(default_factory=lambda: dict.fromkeys(LANES, START))
+    step: int = 0
+    held_up: int = 0
+    """How often one message kept another from being there at once: without, nothing is tested."""
+
+    def run(self) -> None:
+        chance = random.Random(self.seed)
+        servers = [self._open(), self._open()]
+        with servers[0].transaction():
+            for name, count in (("a", 2), ("b", 1)):
+                queues.create(servers[0], APP, Queue(0, name, count, "user", "strong", "", 0))
+        for self.step in range(STEPS):
+            n = chance.randrange(2)
+            match chance.choices(("post", "pass", "deliver", "read", "restart", "withdraw"), (8, 6, 6, 4, 1, 1))[0]:
+                case "post":
+                    self._post(servers[n], chance)
+                case "pass":
+                    self.now_ms += chance.choice((-30, 0, 1, 20, 100, 400))
+                case "deliver":
+                    self._deliver(servers[n])
+                case "read":
+                    self._read(servers[n], chance.choice(LANES))
+                case "restart":
+                    servers[n].close()
+                    servers[n] = self._open()
+                case "withdraw":
+                    self._withdraw(servers[n], chance)
+        self.now_ms += 10_000
+        self.step = STEPS
+        while (due_ms := later.next_ms(servers[0])) is not None:
+            _must(due_ms <= self.now_ms, f"something is awaited at {due_ms}, when nothing is left to wait for")
+            self._deliver(servers[0])
+        for lane in LANES:
+            self._read(servers[0], lane)
+            self._judge(lane)
+        for server in servers:
+            server.close()
+
+    def _open(self) -> SqliteDatabase:
+        return SqliteDatabase(self.directory / f"{self.seed}.sqlite")
+
+    def _post(self, server: SqliteDatabase, chance: random.Random) -> None:
+        """Some messages in one transaction, to some lanes."""
+        posts, known = list[Post](), list[tuple[tuple[str, int], Known]]()
+        for _ in range(chance.randrange(1, 4)):
+            lane = chance.choice(LANES)
+            delay_ms = chance.choice(DELAYS_MS)
+            absolute = bool(delay_ms) and chance.random() < 0.3
+            hold = bool(delay_ms) and chance.random() < 0.3
+            body = f"{lane[0]}{lane[1]} {len(self.model[lane])}"
+            one = Known(body, self.now_ms + delay_ms, self.step, not delay_ms, hold)
+            self._behind(lane, one)
+            self.model[lane].append(one)
+            known.append((lane, one))
+            at_ms = self.now_ms + delay_ms if absolute else 0
+            draft = Draft(one.body, 60, lane[1], "", 0 if absolute else delay_ms, at_ms, hold)
+            posts.append(Post(APP, lane[0], (draft,)))
+        with server.transaction():
+            answers = post_group(server, posts, self.now_ms * 1_000_000, 7, chance)
+        for answer, (_, one) in zip(answers, known, strict=True):
+            assert not isinstance(answer, Exception), answer
+            (posted,) = answer[0]
+            one.key = posted.key
+            _must(posted.deliver_at == (later.seconds(one.due_ms) if one.waits else ""), f"{one.body} {posted}")
+
+    def _behind(self, lane: tuple[str, int], one: Known) -> None:
+        """What it has to wait for, as the documentation says."""
+        holders = [other.due_ms for other in self.model[lane] if other.holds and other.waits]
+        one.due_ms = max(one.own_ms, *holders) if holders else one.own_ms
+        if holders and one.own_ms <= max(*holders, self.now_ms):
+            one.holds, self.held_up = True, self.held_up + 1
+        elif one.own_ms <= self.now_ms:
+            one.came = self.step
+
+    def _deliver(self, server: SqliteDatabase) -> None:
+        with server.transaction():
+            later.deliver(server, self.now_ms * 1_000_000, 7)
+        for lane in LANES:
+            queue = queues.find(server, APP, lane[0])
+            there = {one.body for one in read(server, queue.id, lane[1], START, 1_000, False, self.now_ms)}
+            for one in self.model[lane]:
+                if one.body in there and one.came < 0:
+                    _must(one.due_ms <= self.now_ms, f"{one.body} is there {one.due_ms - self.now_ms} ms too early")
+                    _must(not one.withdrawn, f"{one.body} is there though it was withdrawn")
+                    one.came = self.step
+
+    def _withdraw(self, server: SqliteDatabase, chance: random.Random) -> None:
+        """One that holds up nobody, so that the model need not say since when."""
+        lane = chance.choice(LANES)
+        some = [one for one in self.model[lane] if one.waits and not one.holds]
+        if some:
+            one = chance.choice(some)
+            queue = queues.find(server, APP, lane[0])
+            with server.transaction():
+                count = later.withdraw(server, queue.id, [(lane[1], one.key)], self.now_ms * 1_000_000)
+            _must(count == 1, f"{one.body} cannot be withdrawn")
+            one.withdrawn = True
+
+    def _read(self, server: SqliteDatabase, lane: tuple[str, int]) -> None:
+        """On from where it was read, as every worker does."""
+        queue = queues.find(server, APP, lane[0])
+        for one in read(server, queue.id, lane[1], self.places[lane], 1_000, False, self.now_ms):
+            if position_of(one.message_id) > self.places[lane]:
+                self.seen[lane].append(one.body)
+                self.places[lane] = position_of(one.message_id)
+
+    def _judge(self, lane: tuple[str, int]) -> None:
+        seen = self.seen[lane]
+        wanted = sorted(one.body for one in self.model[lane] if not one.withdrawn)
+        _must(sorted(seen) == wanted, f"{lane}: a reader saw {sorted(seen)} instead of {wanted}")
+        place = {body: n for n, body in enumerate(seen)}
+        kept = [one for one in self.model[lane] if not one.withdrawn]
+        for n, first in enumerate(kept):
+            for one in kept[n + 1 :]:
+                together = max(first.posted, one.posted) < min(first.came, one.came)
+                if (first.prompt and one.prompt) or (together and first.due_ms <= one.due_ms):
+                    _must(place[first.body] < place[one.body], f"{one.body} overtook {first.body}")
+                elif together:
+                    _must(place[one.body] < place[first.body], f"{first.body} came before {one.body}, due earlier")
+
+
+def _must(holds: bool, what: str) -> None:
+    if not holds:
+        raise Broken(what)

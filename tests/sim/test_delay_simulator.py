@@ -1,0 +1,92 @@
+"""Delayed messages under random schedules; and proof that the simulator would notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headgate.adapters.messages import later
+from headgate.adapters.messages.later import Waiting
+from headgate.testing.queues.delays import DelaySimulation
+from headgate.testing.sim.world import Broken
+
+SEEDS = 150
+
+
+@pytest.fixture(autouse=True)
+def little_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(later, "EACH_MAX", 2)
+    monkeypatch.setattr(later, "LANES_MAX", 2)
+
+
+def test_what_is_put_off_comes_when_it_is_due_and_in_order(tmp_path: Path) -> None:
+    held_up = 0
+    for seed in range(SEEDS):
+        simulation = DelaySimulation(seed, tmp_path)
+        simulation.run()
+        held_up += simulation.held_up
+    assert held_up > SEEDS, "hardly anything had to wait for anything: that tests nothing"
+
+
+def delivered_in_the_order_of_posting(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(later, "ORDER", "ticks, due_ms")
+
+
+def given_its_place_when_it_is_posted(patch: pytest.MonkeyPatch) -> None:
+    """As systems do that keep a message under the id it was answered with: cursors have passed it."""
+    real = later._deliver_lane
+
+    def deliver(database: later.Database, lane: tuple[int, int], now_ns: int, node: int, most: int) -> int:
+        sql = "select ticks, id from later where queue = ? and partition = ? and due_ms <= ? order by due_ms, ticks"
+        found = database.execute(f"{sql} limit 2", (*lane, now_ns // 1_000_000))
+        chars = real(database, lane, now_ns, node, most)
+        top = "select max(ticks) from message where queue = ? and partition = ?"
+        newest = database.execute(top, lane)[0][0]
+        for n, (ticks, id) in enumerate(reversed(found)):
+            sql = "update message set ticks = ?, id = ? where queue = ? and partition = ? and ticks = ?"
+            database.execute(sql, (ticks, id, *lane, newest - n))
+        return chars
+
+    patch.setattr(later, "_deliver_lane", deliver)
+
+
+def what_waits_behind_a_held_one_holds_up_nobody(patch: pytest.MonkeyPatch) -> None:
+    real = Waiting.take
+
+    def take(self: Waiting, lane: tuple[int, int], ticks: int, id: str, draft: later.Draft) -> int:
+        if not draft.hold and self.held.get(lane, 0) <= self.now_ms:
+            self.held.pop(lane, None)
+        return real(self, lane, ticks, id, draft)
+
+    patch.setattr(Waiting, "take", take)
+
+
+def what_holds_up_others_does_not(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(later, "waiting", lambda database, lanes, now_ms: Waiting(now_ms, {}))
+
+
+def delivered_a_little_early(patch: pytest.MonkeyPatch) -> None:
+    real = later.deliver
+    patch.setattr(later, "deliver", lambda database, now_ns, node: real(database, now_ns + 20_000_000, node))
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        delivered_in_the_order_of_posting,
+        given_its_place_when_it_is_posted,
+        what_waits_behind_a_held_one_holds_up_nobody,
+        what_holds_up_others_does_not,
+        delivered_a_little_early,
+    ],
+    ids=lambda mutant: mutant.__name__,
+)
+def test_the_simulator_finds(
+    mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    mutant(monkeypatch)
+    with pytest.raises(Broken):
+        for seed in range(SEEDS):
+            DelaySimulation(seed, tmp_path).run()
