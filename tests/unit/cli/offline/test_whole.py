@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from textwrap import dedent
 
+import jsonschema_rs
 import pygit2
 import pytest
 
 from .conftest import APP, OPS, TENANTS
+
+SARIF = jsonschema_rs.Draft4Validator(json.loads(Path(__file__).with_name("sarif-2.1.0.json").read_text()))
 
 
 def causes(made, *words):
@@ -195,6 +199,14 @@ def test_a_base_that_breaks_everybody_is_new_for_everybody(offline):
     (old / "zuul.yaml").write_text(dedent(OPS))
     errors = made.json("check", "--new-since", str(old.parents[1]))["acme"]["errors"]
     assert "unit" in errors[0]["message"] and errors[0]["ends"] != []
+
+
+@pytest.mark.parametrize("app", ["", MISSING, "- project: {chek: {jobs: [a]}}", "- job: [", *ONLY_FROZEN.values()])
+@pytest.mark.parametrize("words", [(), ("--limit", "1")])
+def test_sarif_is_of_its_schema(offline, app, words):
+    made = offline(app=app)
+    log = json.loads(made.run("check", "--sarif", *words).stdout)
+    assert not [f"{list(e.instance_path)}: {e.message}" for e in SARIF.iter_errors(log)]
 
 
 def test_sarif_has_the_places_that_a_viewer_needs(offline):
