@@ -65,6 +65,7 @@ NOT_OF_JOBS = {
     "adapters/process/processes.py": {"processes_of": "/proc"},
     "adapters/process/returning.py": {"parse": "inside of a job, with its rights"},
     "adapters/process/runner.py": {
+        "_hold": "the directory of the build, which no job can rename or write",
         "_logged": "among the kept logs: a job can read them only",
         "sweep": "the directory of all builds",
     },

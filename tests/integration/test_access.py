@@ -47,6 +47,12 @@ RULES = """
 - authorization-rule:
     name: landers
     conditions: [{groups: landers}]
+- role:
+    name: holder
+    permissions: {autohold: true}
+- authorization-rule:
+    name: holders
+    conditions: [{groups: holders}]
 """
 TENANT_FILE = (
     RULES
@@ -56,6 +62,7 @@ TENANT_FILE = (
       operators: [admin]
       developers: [enqueuer, read]
       landers: [lander, read]
+      holders: [holder, read]
     anonymous-read-access: false
 """
 )
@@ -125,6 +132,57 @@ async def test_requirements_are_gone_round_by_whom_a_role_names_alone(client: ht
     assert may["admin"] and not may["permissions"]["enqueue-unapproved"]
     promote = {"pipeline": "gate", "changes": ["x"], "unapproved": True}
     assert (await client.post(f"{TENANT}/promote", json=promote, headers=ops)).status_code == 403
+
+
+async def test_holds_are_made_and_ended_by_whom_a_role_names_and_told_as_the_reference_tells_them(
+    client: httpx.AsyncClient,
+) -> None:
+    holder, developer, nobody = token(groups=["holders"]), token(groups=["dev-example"]), token()
+    body = {"job": "unit", "count": 2, "reason": "to look", "node_hold_expiration": 60, "change": "", "ref": ""}
+    ask, all_of = f"{TENANT}/project/code/api/autohold", f"{TENANT}/autohold"
+
+    async def asked(headers: dict[str, str], **more: Any) -> tuple[int, Any]:
+        answer = await client.post(ask, json={**body, **more}, headers=headers)
+        return answer.status_code, answer.json()
+
+    assert [(await asked(headers))[0] for headers in ({}, nobody, developer)] == [401, 403, 403]
+    assert await asked(holder) == (200, True)
+    (one,) = (await client.get(all_of, headers=developer)).json()
+    assert len(one["id"]) == 10 and one["id"].isdigit()
+    expected = {
+        "tenant": "example", "project": "git.example/code/api", "job": "unit", "ref_filter": ".*", "max_count": 2,
+        "current_count": 0, "reason": "to look", "node_expiration": 60, "expired": None, "nodes": [],
+    }  # fmt: skip
+    assert {name: one[name] for name in expected} == expected and one["who"] == "ann"
+    for url in (ask, f"{all_of}?project=code/api"):
+        assert (await client.get(url, headers=developer)).json() == [one]
+    assert (await client.get(f"{TENANT}/project/nothing/autohold", headers=developer)).json() == []
+    assert (await client.get(f"{all_of}/{one['id']}", headers=developer)).json() == one
+    missing = await client.get(f"{all_of}/0000000001", headers=developer)
+    assert (missing.status_code, missing.json()["detail"]) == (404, "Hold request 0000000001 not found.")
+    wrong: tuple[dict[str, Any], ...] = (
+        {"count": -1},
+        {"count": 0},
+        {"ref": "("},
+        {"ref": "a", "change": "b"},
+        {"count": "two"},
+    )
+    assert [(await asked(holder, **more))[0] for more in wrong] == [400] * 5
+    assert (await asked(holder, change="nothing"))[0] == (await asked(holder, job="nothing"))[0] == 404
+    lacking = await client.post(ask, json={"job": "unit", "count": 1}, headers=holder)
+    assert lacking.status_code == 400 and "reason" in lacking.json()["detail"]
+    for said, held_s in ((None, 86_400), (0, 172_800), (10**9, 172_800)):
+        assert await asked(holder, node_hold_expiration=said, ref="refs/heads/.*") == (200, True)
+        assert (await client.get(all_of, headers=holder)).json()[-1]["node_expiration"] == held_s
+    place = f"{all_of}/{one['id']}"
+    ended = [await client.delete(place, headers=headers) for headers in ({}, developer, holder, holder)]
+    assert [answer.status_code for answer in ended] == [401, 403, 204, 404] and ended[2].content == b""
+    assert one["id"] not in {hold["id"] for hold in (await client.get(all_of, headers=holder)).json()}
+    may = (await client.get(f"{TENANT}/authorizations", headers=holder)).json()["zuul"]["permissions"]
+    assert may["autohold"] and not may["enqueue"]
+    for _ in range(100 - 3):
+        assert await asked(holder) == (200, True)
+    assert (await asked(holder))[0] == 409, "so many, and no more"
 
 
 async def test_actions_tell_who_is_who(client: httpx.AsyncClient) -> None:

@@ -31,6 +31,10 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "config_reading_max_bytes": Option(
             "integer:50000000,100000000000", "1000000000", "Memory for that, besides what the tenant's layout takes."
         ),
+        "default_hold_expiration": Option(
+            "seconds", "86400", "How long a failed build is held (autohold) when who asks for it says nothing."
+        ),
+        "max_hold_expiration": Option("seconds", "172800", "How long a failed build is held at most."),
         "item_jobs_max": Option("integer:1,100000", "1000", "Jobs of one change in one pipeline."),
         "item_dependencies_max": Option("integer:1,1000000", "20000", "Dependencies between these jobs."),
         "item_max_bytes": Option("integer:100000,1000000000", "40000000", "Of all these jobs, as they are kept."),
@@ -191,6 +195,9 @@ OPTIONS: dict[str, dict[str, Option]] = {
             "number", "1000", "What a job leaves in its log directory beyond this is not kept."
         ),
         "default_timeout": Option("seconds", "10800", "For jobs that set no timeout."),
+        "held_builds_max": Option(
+            "integer:0,1000", "5", "Builds whose work directories and machines are held here at a time (autohold)."
+        ),
     },
     "web": {
         "listen_address": Option("text", "127.0.0.1", "Address to listen on."),

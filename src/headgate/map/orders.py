@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from headgate.gate.autohold import HoldRequest
 from headgate.gate.closing import Closing
+from headgate.map.tree import Dir, place
 
 
 class TenantState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -30,3 +32,14 @@ class ReadAnew(msgspec.Struct, frozen=True, omit_defaults=True, tag="anew"):
     """Where the outcome is told, empty when nobody waits."""
     full: bool = False
     """With the configuration of every project."""
+
+
+class HoldPlace(Dir):
+    """One request to hold builds that fail."""
+
+    record = place(
+        HoldRequest,
+        "Which builds are to be held, and which are: executors and launchers give back what it does not name.",
+        by="web, executor, scheduler",
+        own=True,
+    )

@@ -13,7 +13,7 @@ from headgate.gate.work import BuildSpec, RepoState
 from headgate.map.inventory.nodes import Nodes
 from headgate.map.kept.forms import BUILDSET, ITEM, PIPELINE, QUEUE
 from headgate.map.locks import Locks
-from headgate.map.orders import TenantState
+from headgate.map.orders import HoldPlace, TenantState
 from headgate.map.queues import (
     BuildRequests,
     ConnectionQueue,
@@ -357,6 +357,7 @@ class Map(Dir):
     events = below(Events)
     executor = below(Executor)
     history = below(History, seed=False, taken_under="history/election")
+    hold_requests = each(HoldPlace, key="hold", doc="Builds that are kept when they fail.", seed=False)
     layout = each(LayoutPlace, key="tenant", under="locks/tenant/<tenant>")
     locks = below(Locks)
     ltime = place(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
@@ -29,6 +29,21 @@ class Contact(Protocol):
         self, semaphores: Sequence[str], cancel: asyncio.Event, limit_s: float
     ) -> AbstractAsyncContextManager[bool]:
         """All of them, for as long as the context lasts.  False: `cancel` was set, or the time was up, before."""
+        ...
+
+    async def hold(self, result: str | None, directory: str, machines: Sequence[str]) -> str:
+        """Asked once a build has ended, while all that it used is still there: its directory, and machines of the
+        runner's own.  Return what people are told of it when somebody asked for such builds to be held, else an empty
+        text.  What is held the runner is told through `Keeping` before this returns."""
+        ...
+
+
+class Keeping(Protocol):
+    """Keeps what held builds used until it is told otherwise."""
+
+    async def keep(self, builds: Collection[str], machines: Collection[str]) -> None:
+        """Keep the work directories of these builds, and give these machines to nobody; give back what was kept before
+        and is not named any more.  What is named is kept from the moment of the call."""
         ...
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from asyncio import Event, timeout
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +29,8 @@ log = logging.getLogger("headgate.executor")
 EVENT_DATA_MAX_BYTES = 10_000
 """More than this lies apart from the event: every process mirrors events."""
 DROP_ATTEMPTS_MAX = 20
+Hold = Callable[[str | None, str, Sequence[str]], Awaitable[str]]
+"""See `ports.runner.Contact.hold`."""
 
 
 def apart(data: dict[str, Any]) -> bytes | None:
@@ -60,6 +62,8 @@ class Contact:
     might never get one."""
     begun: Callable[[], None] = lambda: None
     """Called once its first command is about to start."""
+    holds: Hold | None = None
+    """Holds the build, when it has ended as people asked for."""
     lost: list[StoreError] = field(default_factory=list)
     """Why the build was cancelled, when it was for the store's sake."""
     failing: Event = field(default_factory=Event)
@@ -81,6 +85,10 @@ class Contact:
             await self.context.store.commit([], said, guards=[self.claim.guard])
         except StoreError as error:  # the end of the build tells it, too
             log.info("build %s fails, which cannot be told yet: %s", self.claim.request.id, error)
+
+    async def hold(self, result: str | None, directory: str, machines: Sequence[str]) -> str:
+        """As the runner asks for it."""
+        return await self.holds(result, directory, machines) if self.holds is not None else ""
 
     async def pause(self, data: dict[str, Any]) -> None:
         """Says so, and waits until it is to go on."""

@@ -20,11 +20,12 @@ from headgate.gate.work import BuildEnded, BuildOutcome, BuildSpec, RepoState
 from headgate.map.records import ComponentRecord, Facts, ZoneLabels
 from headgate.ports.load import Boundless, Load
 from headgate.ports.observer import Done
-from headgate.ports.runner import Runner
+from headgate.ports.runner import Keeping, Runner
 from headgate.recipes import blob
 from headgate.recipes.codec import decode, readable
 from headgate.recipes.patience import answered
 from headgate.recipes.requests import Claim, Owner, Requests
+from headgate.services.autohold import Holder
 from headgate.services.contact import Contact, apart, results
 from headgate.services.context import Context
 from headgate.services.membership import Membership
@@ -57,14 +58,18 @@ class Executor:
         nodes: Asking | None = None,
         lacks: Collection[str] = (),
         beginning_max: int = 0,
+        keeping: Keeping | None = None,
+        held_max: int = 0,
     ) -> None:
         """`unzoned`: whether it runs builds of no zone, too.  `labels` of its machines; none: it serves them all.
         `lacks`: what its builds do without, for people.  `beginning_max`: see `Worker`.
+        `keeping`: keeps what at most `held_max` builds used that people asked to be held.
         Without `nodes` every build runs on what the runner has of its own."""
         self._context, self._runner, self._builds_max = context, runner, builds_max
         self._beginning_max = beginning_max
         self._zone, self._unzoned, self._load = zone, unzoned or not zone, load or Boundless()
         self._nodes = nodes or Asking(context, dict)
+        self._holder = Holder(context, keeping, held_max)
         self._states: dict[str, asyncio.Future[RepoState]] = {}
         self._labels = labels
         facts = Facts(
@@ -93,7 +98,7 @@ class Executor:
             looked_at=(context.map.executor.path, context.map.components.path, context.map.wishes.path),
             beginning_max=self._beginning_max,
         )
-        besides = [self._tell_labels()]
+        besides = [self._tell_labels(), self._holder.run()]
         if self._zone:
             besides.append(self._keep_labels(session))
         if not isinstance(self._load, Boundless):
@@ -228,6 +233,7 @@ class Executor:
                 async with self._permitted(contact, spec) as permitted:
                     outcome = BuildOutcome(build=spec.build, result="CANCELED")
                     if permitted:
+                        contact.holds = partial(self._holder.take, claim, ready)
                         await self._tell_of_start(spec)
                         outcome = await self._runner.run(ready, state, cancel, contact)
         except NoNodes as none:

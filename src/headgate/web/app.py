@@ -17,6 +17,7 @@ from headgate.web.access import Connection
 from headgate.web.routes import (
     actions,
     approvals,
+    autohold,
     configuration,
     control,
     keys,
@@ -35,8 +36,8 @@ from headgate.web.site import OPEN, HttpRequest, Site, site_of
 log = logging.getLogger("headgate.web")
 
 _MODULES = (
-    vitals, live, past, configuration, control, orders, actions, approvals, quarantine, reports, keys, logs,
-    queues, pages,
+    vitals, live, past, configuration, control, orders, autohold, actions, approvals, quarantine, reports, keys,
+    logs, queues, pages,
 )  # fmt: skip
 ROUTES = tuple(route for module in _MODULES for route in module.ROUTES)
 

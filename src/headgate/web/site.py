@@ -92,6 +92,9 @@ class Site:
     """The session that what is asked goes with, while there is one."""
     refused: Callable[[], Trouble | None] = lambda: None
     """Why the tenant file that was read last was not taken up."""
+    hold_default_s: int = 86_400
+    hold_max_s: int = 172_800
+    """How long builds are held."""
     status: Status = field(init=False)
     _estimates: Estimates = field(init=False)
     _shots: dict[str, Shot] = field(default_factory=dict)
@@ -190,8 +193,12 @@ class Site:
             raise self.access.refused(403, "the bearer of this token is no administrator of the whole")
 
     def _json(self, request: HttpRequest) -> None:
-        """JSON alone changes anything: a page elsewhere cannot send it without being asked about first.  Raises 415."""
-        if request.method != "GET" and request.headers.get("content-type", "").partition(";")[0] != "application/json":
+        """JSON, or DELETE, alone changes anything: a page elsewhere cannot send them without being asked about first.
+        Raises 415."""
+        if (
+            request.method not in ("GET", "DELETE")
+            and request.headers.get("content-type", "").partition(";")[0] != "application/json"
+        ):
             raise HTTPException("the body must be sent as application/json", status_code=415)
 
     def _bearer(self, request: HttpRequest) -> Bearer:

@@ -69,6 +69,9 @@ class Alone:
         assert not self.failing.is_set(), "it is said once"
         self.failing.set()
 
+    async def hold(self, result: str | None, directory: str, machines: Sequence[str]) -> str:
+        return ""
+
     @asynccontextmanager
     async def holding(self, semaphores: Sequence[str], cancel: asyncio.Event, limit_s: float) -> AsyncIterator[bool]:
         if self._busy:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +31,8 @@ class Taken(NamedTuple):
     nodeset: Nodeset
     hosts: dict[str, dict[str, Any]]
     """Node name -> variables of Ansible.  JSON."""
+    machines: tuple[str, ...] = ()
+    """Their names."""
 
 
 class Machines:
@@ -39,7 +41,15 @@ class Machines:
     def __init__(self, machines: tuple[Machine, ...] = ()) -> None:
         self._all = machines
         self._free = list(machines)
+        self._kept: frozenset[str] = frozenset()
+        """Names of those that nobody gets."""
         self._moved = asyncio.Condition()
+
+    async def keep(self, names: Collection[str]) -> None:
+        """Give these to nobody from now on, and others again."""
+        self._kept = frozenset(names)
+        async with self._moved:
+            self._moved.notify_all()
 
     @asynccontextmanager
     async def take(self, *nodesets: Nodeset) -> AsyncIterator[Taken]:
@@ -55,12 +65,13 @@ class Machines:
             raise NoNode(f"this executor's machines cannot serve the labels of the nodeset: {asked}")
         wanted = _wanted(nodeset)
         async with self._moved:
-            while (found := _assigned(wanted, self._free)) is None:
+            while (found := _assigned(wanted, [m for m in self._free if m.name not in self._kept])) is None:
                 await self._moved.wait()
             for machine in found.values():
                 self._free.remove(machine)
         try:
-            yield Taken(nodeset, {name: {"ansible_host": m.name, **m.variables} for name, m in found.items()})
+            hosts = {name: {"ansible_host": m.name, **m.variables} for name, m in found.items()}
+            yield Taken(nodeset, hosts, tuple(m.name for m in found.values()))
         finally:
             self._free += found.values()
             async with self._moved:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,6 +73,10 @@ class Work:
     contact: Contact
     begun_s: float
     """Of the monotonic clock."""
+    using: AsyncExitStack
+    """Gives back its machines."""
+    machines: list[str] = field(default_factory=list)
+    """Names of those of ours that it has."""
 
 
 class ProcessRunner:
@@ -104,18 +108,32 @@ class ProcessRunner:
         self.cells = Cells(self._keeper, self.sandbox, settings.users, settings.network, fleet)
         self._machines = Machines(settings.machines)
         self.room = Room(lambda: (self.root, self.log_root))
+        self._kept: frozenset[str] = frozenset()
+        """Builds whose directories stay."""
 
-    async def sweep(self) -> None:
-        """End what builds of the dead left: processes and work directories.  Those of the living are held by them."""
+    async def sweep(self, kept: Callable[[], Awaitable[Collection[str]]] | None = None) -> None:
+        """End what builds of the dead left: processes and work directories.  Those of the living are held by them, and
+        those that `kept` names stay."""
         await self.cells.begin()
         if not self.root.is_dir():
             return
         for place in self.root.iterdir():
-            with held.left(place) as nobody_s:
-                if nobody_s:
-                    await asyncio.to_thread(kill_left, place)
-                    await self.cells.regain(place)
-                    await asyncio.to_thread(remove, place)
+            await self._clear(place, kept)
+
+    async def _clear(self, place: Path, kept: Callable[[], Awaitable[Collection[str]]] | None = None) -> None:
+        """`kept` is asked while nobody else has it: whoever had it has told by then that it is to stay."""
+        with held.left(place) as nobody_s:
+            if nobody_s and (kept is None or place.name not in await kept()):
+                await asyncio.to_thread(kill_left, place)
+                await self.cells.regain(place)
+                await asyncio.to_thread(remove, place)
+
+    async def keep(self, builds: Collection[str], machines: Collection[str]) -> None:
+        """See `ports.runner.Keeping`."""
+        gone, self._kept = self._kept.difference(builds), frozenset(builds)
+        await self._machines.keep(machines)
+        for build in sorted(gone):
+            await self._clear(self.root / build)
 
     async def close(self) -> None:
         """Once no build runs any more."""
@@ -125,7 +143,8 @@ class ProcessRunner:
     async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome:
         start_ms = int(time.time() * 1000)
         logs = self.log_root / spec.build
-        outcome = await self._held(Work(spec, state, cancel, contact, time.monotonic()), logs)
+        async with AsyncExitStack() as using:
+            outcome = await self._held(Work(spec, state, cancel, contact, time.monotonic(), using), logs)
         return replace(outcome.fit(), start_ms=start_ms, end_ms=int(time.time() * 1000), log_path=str(logs))
 
     async def _held(self, work: Work, logs: Path) -> BuildOutcome:
@@ -138,7 +157,7 @@ class ProcessRunner:
             try:
                 return await once(self._logged(work, logs))
             finally:  # nothing writes there any more
-                if not self.settings.keep_work_dir:
+                if not self.settings.keep_work_dir and work.spec.build not in self._kept:
                     await whole(asyncio.to_thread(remove, root))
 
     async def _logged(self, work: Work, logs: Path) -> BuildOutcome:
@@ -150,6 +169,7 @@ class ProcessRunner:
             return self._no_place(work, error)
         try:
             outcome = await self._cancellable(work, joblog)
+            await whole(self._hold(work, outcome, joblog))
             joblog.say(f"RESULT: {outcome.result or 'none: it will be tried again'}{_colon(outcome.error)}")
             return outcome
         except OSError as error:
@@ -159,6 +179,14 @@ class ProcessRunner:
                 joblog.close()
             except OSError as error:
                 log.error("build %s: the log is incomplete: %s", spec.build, error)
+
+    async def _hold(self, work: Work, outcome: BuildOutcome, joblog: JobLog) -> None:
+        """Keep what the build used, if somebody asked for that, where nobody but this process's user gets at it."""
+        root = self.root / work.spec.build
+        if said := await work.contact.hold(outcome.result, str(root), work.machines):
+            joblog.say(said)
+        if work.spec.build in self._kept:
+            root.chmod(0o700)
 
     async def _cancellable(self, work: Work, joblog: JobLog) -> BuildOutcome:
         """Raises OSError when the log cannot be written; everything else is an outcome."""
@@ -211,7 +239,8 @@ class ProcessRunner:
                 if spec.hosts:
                     return spec.hosts
                 choice = spec.job.nodeset, *spec.job.nodeset_alternatives
-                taken = await stack.enter_async_context(self._machines.take(*choice))
+                taken = await work.using.enter_async_context(self._machines.take(*choice))
+                work.machines.extend(taken.machines)
                 if taken.nodeset is not spec.job.nodeset:
                     joblog.say(f"The nodes are those of the alternative {taken.nodeset.name or 'without a name'}")
                     workspace.spec = replace(spec, job=replace(spec.job, nodeset=taken.nodeset))

@@ -55,6 +55,10 @@ class Pages:
         """Raises UserError."""
         return self._json(path, body)
 
+    def delete(self, path: str) -> None:
+        """Raises UserError."""
+        self._answer(path, None, "DELETE")
+
     def tenant(self, named: str | None) -> str:
         """The one that is named, else the only one.  Raises UserError."""
         if named is not None:
@@ -76,14 +80,14 @@ class Pages:
         except ValueError as error:
             raise UserError(f"{self.base}{path}: the answer is no JSON; is that Headgate's address?") from error
 
-    def _answer(self, path: str, body: dict[str, Any] | None) -> bytes:
+    def _answer(self, path: str, body: dict[str, Any] | None, method: str | None = None) -> bytes:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         url = self.base + path
         try:
-            request = urllib.request.Request(url, data, headers)
+            request = urllib.request.Request(url, data, headers, method=method)
             with _opened(request, TIMEOUT_S, self.tls) as answer:
                 found: bytes = answer.read(ANSWER_SIZE_MAX_BYTES)
                 return found

@@ -60,7 +60,7 @@ def _route(route: Any, shapes: dict[str, type[msgspec.Struct]]) -> Iterator[str]
     hints = get_type_hints(route.fn, include_extras=True)
     if permission := route.opt.get("permission"):
         yield f"- Permission: {permission}."
-    if body := _collected(hints.get("data"), shapes):
+    if body := _collected(route.opt.get("body", hints.get("data")), shapes):
         yield f"- Body: {body}."
     if methods != ["websocket"]:
         yield f"- Answer: {_answer(hints.get('return'), shapes)}."

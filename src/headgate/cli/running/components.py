@@ -49,6 +49,7 @@ from headgate.ports.git import Forge
 from headgate.ports.judge import Judging
 from headgate.ports.observer import Everybody, Observer
 from headgate.recipes.mirror import Mirror
+from headgate.services.autohold import held_in_store
 from headgate.services.context import Context
 from headgate.services.executor import Executor
 from headgate.services.formats import agree
@@ -252,7 +253,7 @@ async def add_executor(process: Process) -> None:
     earlier = reader(log_root, await _remote(process))
     runner = ProcessRunner(job_dir, log_root, process.engine, found, process.keys, fleet(settings, context), earlier)
     process.stack.push_async_callback(runner.close)
-    await runner.sweep()
+    await runner.sweep(partial(held_in_store, context))
     load = MachineLoad(
         job_dir,
         number("executor", "load_multiplier", math.inf if process.scheduler else LOAD_MULTIPLIER),
@@ -271,6 +272,8 @@ async def add_executor(process: Process) -> None:
         nodes=Asking(context, process.tenants, zone=get("executor", "zone")),
         lacks=runner.cells.lacks,
         beginning_max=max(1, (os.cpu_count() or 1) // 2),
+        keeping=runner,
+        held_max=int(number("executor", "held_builds_max")),
     )
     process.logs = Logs(context, log_root, follow, Fleet(context))
     process.join(executor.membership, executor.run)
@@ -316,6 +319,8 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
         vitals=process.vitals,
         joined=lambda: member.session,
         refused=lambda: process.tenancy.refused,
+        hold_default_s=int(settings.number("scheduler", "default_hold_expiration")),
+        hold_max_s=int(settings.number("scheduler", "max_hold_expiration")),
     )
     if process.scheduler is None:
         process.figures.look_at(context.map, context.mirror)

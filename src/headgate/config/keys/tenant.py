@@ -96,13 +96,13 @@ _IDLE_FLAGS = {
     "validate-image-upload": NO_IMAGES,
     "modify-node": "machines are those of the inventory, which has rules of its own",
     "modify-nodeset-request": "requests for machines are nobody's to change",
-    "autohold": "nothing asks for it",
 }
 _REQUEST = Key(either(flag, inner({"conditions": Key(many(mapping))}, "permission")), "false")
 PERMISSIONS: Keys = {
     "read": Key(flag, "false"),
     "promote": Key(flag, "false"),
     "set-tenant-state": Key(flag, "false"),
+    "autohold": Key(flag, "false"),
     **{name: Key(flag, "false", idle=why) for name, why in _IDLE_FLAGS.items()},
     "dequeue": _REQUEST,
     "enqueue": _REQUEST,

@@ -92,7 +92,8 @@ class Term:
         now = standing(self._context.map, self._context.mirror)
         self._attempts = {id: count for id, count in self._attempts.items() if id in now.requests}
         for machine, held in now.claims.items():
-            if held.claim.request not in now.requests or held.claim.state == "cleaning":
+            wanted = held.claim.request in now.requests or held.claim.request in now.held
+            if not wanted or held.claim.state == "cleaning":
                 self._begin(f"clean {machine}", self._clean(held.claim, held.at))
         for path in now.answers_left:
             await self._commit([], [path.delete()])

@@ -9,6 +9,7 @@ from headgate.map.inventory.nodes import NodeAnswer, NodeClaim, NodeRequest
 from headgate.map.places import Map
 from headgate.map.tree import Address, Undecodable
 from headgate.recipes.mirror import Mirror
+from headgate.services.autohold import held_builds, hold_requests
 from headgate.store.types import At, Entry
 
 R = TypeVar("R")
@@ -45,6 +46,8 @@ class Standing:
     """By machine."""
     answers_left: tuple[Address[NodeAnswer], ...]
     """To requests that are no more."""
+    held: frozenset[str] = frozenset()
+    """Requests whose machines are kept although they are no more: builds of theirs are held."""
 
 
 def standing(map: Map, mirror: Mirror) -> Standing:
@@ -69,7 +72,8 @@ def standing(map: Map, mirror: Mirror) -> Standing:
         kept = tuple(held for held in own if held.claim.state != "cleaning")
         waiting.append(Waiting(request, At(entry.path, entry.version), kept, len(kept) < len(own)))
     left = tuple(map.nodes.answers(id).record for id in answers if id not in requests)
-    return Standing(frozenset(requests), tuple(waiting), claims, left)
+    kept_for = frozenset(one.request for one in held_builds(hold_requests(map, mirror)) if one.request)
+    return Standing(frozenset(requests), tuple(waiting), claims, left, kept_for)
 
 
 def _read(address: Address[R], entry: Entry) -> R | None:

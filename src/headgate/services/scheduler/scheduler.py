@@ -19,6 +19,7 @@ from headgate.config.tenants import Connection, Tenant, TenantProject
 from headgate.gate.work import BuildEnded, BuildPaused
 from headgate.ports.git import Forge
 from headgate.recipes.mirror import Part
+from headgate.services.autohold import Expiring
 from headgate.services.configuration import readers
 from headgate.services.context import Context
 from headgate.services.quarantine.tended import tended
@@ -37,7 +38,7 @@ log = logging.getLogger("headgate.scheduler")
 
 Work = tuple[str, ...]
 """("connection", name), ("tenant", name), ("pipeline", tenant, name), ("sweep", builds | merges | general),
-("timers",), or ("file",): the tenant file."""
+("timers",), ("holds",), or ("file",): the tenant file."""
 
 
 class _Running(NamedTuple):
@@ -166,6 +167,8 @@ class Scheduler:
                 return PipelineRunner(self._context, self.tenants[tenant], name, self._known(tenant)).run
             case ("timers",):
                 return Timers(self._context, self.tenants).run
+            case ("holds",):
+                return Expiring(self._context).run
             case _:
                 raise AssertionError(f"no such work: {work}")
 
@@ -173,7 +176,7 @@ class Scheduler:
         await end(*[self._running.pop(work).task for work in works])
 
     def _works(self) -> list[Work]:
-        works: list[Work] = [("sweep", "builds"), ("sweep", "merges"), ("sweep", "general"), ("timers",)]
+        works: list[Work] = [("sweep", "builds"), ("sweep", "merges"), ("sweep", "general"), ("timers",), ("holds",)]
         works.append(("file",))
         works += [("connection", name) for name in self._forges]
         for name, configuration in self.tenants.items():

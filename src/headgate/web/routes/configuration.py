@@ -18,6 +18,7 @@ from headgate.config.reading.document import Table
 from headgate.config.reading.source import nearest
 from headgate.config.telling import answers
 from headgate.config.tenants import TenantProject
+from headgate.web.routes.autohold import AUTOHOLD, HoldShape, of_project
 from headgate.web.shapes import (
     ConfigErrorShape,
     FrozenDependency,
@@ -107,9 +108,14 @@ def _type(source: TenantProject) -> str:
     return "config" if source.trusted else "untrusted"
 
 
-@get("/api/tenant/{tenant:str}/project/{rest:path}")
-async def project(state: State, tenant: FromPath[str], rest: FromPath[str]) -> ProjectShape:
-    """One project, with every stanza that configures it."""
+@get("/api/tenant/{tenant:str}/project/{rest:path}", opt={"path": "project/{project}, …/autohold"})
+async def project(
+    state: State, request: HttpRequest, tenant: FromPath[str], rest: FromPath[str]
+) -> ProjectShape | list[HoldShape]:
+    """One project, with every stanza that configures it; below `…/autohold` its requests to hold builds."""
+    name, _, last = rest.strip("/").rpartition("/")
+    if last == AUTOHOLD:
+        return of_project(site_of(state), request, tenant, name)
     site, layout = site_of(state), _landed(state, tenant)
     canonical = site.project(tenant, rest.strip("/"))
     source = layout.source(canonical)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from litestar import get, post
@@ -21,8 +21,11 @@ from headgate.services.membership import want
 from headgate.store.types import Op
 from headgate.web.access import UNAPPROVED
 from headgate.web.routes.actions import Hand
+from headgate.web.routes.autohold import AUTOHOLD, ForHold, hold
 from headgate.web.routes.orders import STATE
 from headgate.web.site import OPEN, HttpRequest, Site, asked, ref_of, site_of
+
+B = TypeVar("B", bound=msgspec.Struct)
 
 CHANGES_MAX = 200
 """That one request may promote."""
@@ -63,20 +66,43 @@ class ForChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     "/api/tenant/{tenant:str}/project/{rest:path}",
     status_code=200,
     opt={
-        "path": "project/{project}/enqueue, …/dequeue",
-        "permission": f"enqueue, dequeue; with unapproved {UNAPPROVED}",
+        "path": "project/{project}/enqueue, …/dequeue, …/autohold",
+        "permission": f"enqueue, dequeue, {AUTOHOLD}; with unapproved {UNAPPROVED}",
+        "body": ForChange | ForHold,
     },
 )
 async def control(
-    state: State, request: HttpRequest, tenant: FromPath[str], rest: FromPath[str], data: JSONBody[ForChange]
+    state: State,
+    request: HttpRequest,
+    tenant: FromPath[str],
+    rest: FromPath[str],
+    data: JSONBody[dict[str, Any]],  # of the verb
 ) -> bool:
     """Put a change or a ref into a pipeline, or take it out.  A pipeline that lands, or lets jobs see what only
     reviewed changes may, takes by hand what meets its requirements, and commits that their ref has; others take
-    anything."""
+    anything.  Or have builds of a job held when they fail."""
     site = site_of(state)
     project, _, verb = rest.strip("/").rpartition("/")
-    if verb not in ("enqueue", "dequeue"):
-        raise NotFoundException(f"{verb!r} is not known; there are enqueue and dequeue")
+    if verb == AUTOHOLD:
+        site.allow(request, tenant, verb, project=project)
+        await hold(site, request, tenant, project, _said(data, ForHold))
+    elif verb in ("enqueue", "dequeue"):
+        await _moved(site, request, tenant, project, verb, _said(data, ForChange))
+    else:
+        raise NotFoundException(f"{verb!r} is not known; there are enqueue, dequeue and {AUTOHOLD}")
+    return True
+
+
+def _said(data: dict[str, Any], type: type[B]) -> B:
+    """Raise 400."""
+    try:
+        return msgspec.convert(data, type)
+    except msgspec.ValidationError as error:
+        raise HTTPException(f"Invalid request body: {error}", status_code=400) from error
+
+
+async def _moved(site: Site, request: HttpRequest, tenant: str, project: str, verb: str, data: ForChange) -> None:
+    """Put a change or a ref into a pipeline, or take it out."""
     of_ref = {"ref": data.ref} if data.ref and not data.change else {}
     site.allow(request, tenant, verb, project=project, **of_ref)
     if data.unapproved:
@@ -93,7 +119,6 @@ async def control(
         await site.ask(tenant, data.pipeline, wanted, besides)
 
     await hand.does(work)
-    return True
 
 
 class Why(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -220,7 +245,7 @@ async def read_anew(state: State, request: HttpRequest, data: JSONBody[HowMuch])
     return ReadAgain(said[0])
 
 
-PERMISSIONS = ("read", "enqueue", "dequeue", "promote", STATE, UNAPPROVED)
+PERMISSIONS = ("read", "enqueue", "dequeue", "promote", AUTOHOLD, STATE, UNAPPROVED)
 """Those that anything here asks for."""
 
 

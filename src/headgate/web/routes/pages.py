@@ -24,6 +24,7 @@ PAGES = {
     "jobs": "Jobs",
     "health": "Flaky jobs and resets",
     "reports": "Reports",
+    "autoholds": "Autoholds",
     "job": "Job",
     "errors": "Configuration errors",
     "components": "Processes",

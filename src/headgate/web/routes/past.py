@@ -27,6 +27,7 @@ from headgate.ports.history import (
     ResetCost,
     time_text,
 )
+from headgate.services.autohold import held_builds, hold_requests
 from headgate.web.site import HttpRequest, Site, site_of
 
 NAMES = (
@@ -34,13 +35,14 @@ NAMES = (
     "nodeset", "result",
 )  # fmt: skip
 FLAGS = ("voting", "final", "held", "complete")
-"""Of these the history knows `voting`, `final` and `complete`; it has nothing that is held."""
+"""Of these the history knows `voting`, `final` and `complete`; what is held is known by the build."""
 DAYS_MAX = 365
 
 
 def question(site: Site, tenant: str, request: HttpRequest, *others: str) -> Question | None:
     """What the query asks, but for the `others` it may name; None when no row can be an answer.  Raises 400."""
     equal: dict[str, list[str | bool]] = {}
+    unequal: dict[str, list[str | bool]] = {}
     known = (*NAMES, *FLAGS, "limit", "skip", "exclude_result", *others)
     for name in request.query_params:
         if name not in known:
@@ -50,15 +52,28 @@ def question(site: Site, tenant: str, request: HttpRequest, *others: str) -> Que
             flags = {_flag(name, value) for value in values}
             if name != "held":
                 equal[name] = list(flags)
-            elif flags == {True}:
-                return None
+            elif len(flags) == 1:
+                held = held_of(site, tenant)
+                if flags == {True}:
+                    equal["uuid"] = [uuid for uuid in held if uuid in equal.get("uuid", held)]
+                else:
+                    unequal["uuid"] = [*held]
         elif name in NAMES and any(values):
-            equal[name] = [_canonical(site, tenant, v) if name == "project" else v for v in values if v]
+            wanted = [_canonical(site, tenant, v) if name == "project" else v for v in values if v]
+            equal[name] = [v for v in wanted if v in equal.get(name, wanted)]
     limit, skip = (number(request, name, default) for name, default in (("limit", 50), ("skip", 0)))
     if limit > LIMIT_MAX:
         raise HTTPException(f"limit is at most {LIMIT_MAX}", status_code=400)
-    without: list[str | bool] = [*request.query_params.getall("exclude_result", [])]
-    return Question(equal, {"result": without} if without else {}, limit, skip)
+    unequal["result"] = [*request.query_params.getall("exclude_result", [])]
+    if not all(equal.values()):
+        return None
+    return Question(equal, {name: values for name, values in unequal.items() if values}, limit, skip)
+
+
+def held_of(site: Site, tenant: str) -> set[str]:
+    """Return the ids of the tenant's builds that are held now."""
+    requests = hold_requests(site.context.map, site.context.mirror)
+    return {one.build for one in held_builds(request for request in requests if request.tenant == tenant)}
 
 
 def _canonical(site: Site, tenant: str, name: str) -> str:
@@ -86,7 +101,9 @@ async def builds(state: State, request: HttpRequest, tenant: FromPath[str]) -> l
     site = site_of(state)
     site.tenant(tenant)
     asked = question(site, tenant, request)
-    return [resolved(b, tenant) for b in await site.history.builds(tenant, asked)] if asked else []
+    held = held_of(site, tenant)
+    found = await site.history.builds(tenant, asked) if asked else []
+    return [resolved(replace(b, held=b.uuid in held), tenant) for b in found]
 
 
 @get("/api/tenant/{tenant:str}/build/{uuid:str}")
@@ -100,7 +117,7 @@ async def build(state: State, tenant: FromPath[str], uuid: FromPath[str]) -> Pas
     found = await site.history.build(tenant, uuid)
     if found is None:
         raise NotFoundException(f"there is no build {uuid}")
-    return resolved(found, tenant)
+    return resolved(replace(found, held=uuid in held_of(site, tenant)), tenant)
 
 
 async def _under_way(site: Site, tenant: str, pipeline: str, item: Item, build: Build) -> PastBuild:

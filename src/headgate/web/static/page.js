@@ -5,7 +5,7 @@ export const subject = parts.slice(4).join("/");
 export const api = `/api/tenant/${encodeURIComponent(tenant)}`;
 export const main = document.getElementById("main");
 export const state = document.getElementById("link");
-const PAGES = [["status", "Status"], ["builds", "Builds"], ["buildsets", "Buildsets"], ["projects", "Projects"], ["jobs", "Jobs"], ["health", "Health"], ["reports", "Reports"], ["errors", "Errors"], ["components", "Processes"], ["queues", "Queues"], ["actions", "By hand"]];
+const PAGES = [["status", "Status"], ["builds", "Builds"], ["buildsets", "Buildsets"], ["projects", "Projects"], ["jobs", "Jobs"], ["health", "Health"], ["reports", "Reports"], ["autoholds", "Autoholds"], ["errors", "Errors"], ["components", "Processes"], ["queues", "Queues"], ["actions", "By hand"]];
 
 export function el(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);

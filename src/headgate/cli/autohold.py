@@ -1,0 +1,132 @@
+"""`headgate autohold`: builds that are kept, with what they used, when they fail."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+import click
+import msgspec
+from rich.console import Console
+
+from headgate.cli.identity.pages import pages
+from headgate.web.routes.autohold import HeldShape, HoldShape
+
+_config = click.option("--config", metavar="FILE", help="The settings file.")
+_url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
+_tenant = click.option("--tenant", help="By default the only one.")
+_reason = click.option("--reason", default="", help="Why: it is kept with what you do, for those who look at it later.")
+
+
+class _Holds(click.Group):
+    """Adds one when given a project and no command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+            args = ["add", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(name="autohold", cls=_Holds)
+def command() -> None:
+    """Keep the work directory and the machines of builds that fail, for people to look at.
+
+    `headgate autohold PROJECT JOB` is short for `headgate autohold add PROJECT JOB`."""
+
+
+@command.command()
+@_config
+@_url
+@_tenant
+@click.option("--change", help="Only builds for this change: a topic, or branch/topic.")
+@click.option("--ref", help="Only builds for refs that this regular expression matches as a whole.")
+@click.option("--count", default=1, show_default=True, help="So many builds.")
+@click.option(
+    "--node-hold-expiration", type=int, metavar="SECONDS", help="How long each is kept; by default as the settings say."
+)
+@click.option("--reason", default="", help="Why: those who look at what is held read it.")
+@click.argument("project")
+@click.argument("job")
+def add(
+    config: str | None,
+    url: str | None,
+    tenant: str | None,
+    change: str | None,
+    ref: str | None,
+    count: int,
+    node_hold_expiration: int | None,
+    reason: str,
+    project: str,
+    job: str,
+) -> None:
+    """Hold the next builds of JOB for PROJECT that fail."""
+    at = pages(config, url)
+    body = {"job": job, "count": count, "reason": reason, "node_hold_expiration": node_hold_expiration}
+    body |= {name: value for name, value in (("change", change), ("ref", ref)) if value}
+    at.post(f"{at.of(tenant)}/project/{quote(project)}/autohold", body)
+    found = msgspec.convert(at.get(f"{at.of(tenant)}/autohold?project={quote(project, safe='')}"), list[HoldShape])
+    _print(*(one for one in found[-1:]))
+
+
+@command.command(name="list")
+@_config
+@_url
+@_tenant
+@click.option("--project", default="", help="Only those of this project.")
+@click.option("--json", "as_json", is_flag=True, help="As the API answers.")
+def listing(config: str | None, url: str | None, tenant: str | None, project: str, as_json: bool) -> None:
+    """List what is to be held, and what is."""
+    at = pages(config, url)
+    query = f"?project={quote(project, safe='')}" if project else ""
+    answer = at.get(f"{at.of(tenant)}/autohold{query}")
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
+        return
+    found = msgspec.convert(answer, list[HoldShape])
+    _print(*found)
+    if not found:
+        click.echo("Nothing is to be held.")
+
+
+@command.command()
+@_config
+@_url
+@_tenant
+@click.argument("id")
+def show(config: str | None, url: str | None, tenant: str | None, id: str) -> None:
+    """Show one autohold, and where what it holds is."""
+    at = pages(config, url)
+    _print(msgspec.convert(at.get(f"{at.of(tenant)}/autohold/{quote(id, safe='')}"), HoldShape))
+
+
+@command.command()
+@_config
+@_url
+@_tenant
+@_reason
+@click.argument("id")
+def delete(config: str | None, url: str | None, tenant: str | None, reason: str, id: str) -> None:
+    """Hold no more builds for it, and give back at once what it holds."""
+    at = pages(config, url)
+    query = f"?reason={quote(reason, safe='')}" if reason else ""
+    at.delete(f"{at.of(tenant)}/autohold/{quote(id, safe='')}{query}")
+    click.echo(f"{id}: nothing is held for it any more.")
+
+
+def _print(*found: HoldShape) -> None:
+    console = Console(highlight=False)
+    for one in found:
+        of = "" if one.ref_filter == ".*" else f" for {one.ref_filter}"
+        why = f": {one.reason}" if one.reason else ""
+        count = f"{one.current_count} of {one.max_count} held"
+        console.print(f"{one.id}  {one.job} of {one.project}{of}, {count}{why}", markup=False, soft_wrap=True)
+        for held in one.nodes:
+            console.print(f"    {_held(held)}", markup=False, soft_wrap=True)
+
+
+def _held(held: HeldShape) -> str:
+    if held.over:
+        return f"build {held.build} was given back"
+    where = f": {held.directory} on {held.executor}" if held.directory else ""
+    machines = f", machines {', '.join(held.nodes)}" if held.nodes else ""
+    return f"build {held.build} until {datetime.fromtimestamp(held.until, UTC).isoformat()}{where}{machines}"

@@ -1,0 +1,220 @@
+"""Autohold at work: executors hold what failed builds used, a scheduler has it given back in time.
+
+What is held is what the store says, at any moment: executors and launchers compare, so none of them needs to remember.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+
+from headgate.gate.autohold import RESULTS, HeldBuild, HoldRequest, chosen
+from headgate.gate.work import BuildSpec
+from headgate.map.inventory.nodes import NodeRequest
+from headgate.map.places import Map
+from headgate.ports.runner import Keeping
+from headgate.recipes.codec import readable
+from headgate.recipes.mirror import Mirror
+from headgate.recipes.patience import answered
+from headgate.recipes.requests import Claim
+from headgate.services.context import Context
+from headgate.store.store import GuardLost, Session
+from headgate.store.types import At, Conflict, Entry, StoreError, Unavailable
+
+log = logging.getLogger("headgate.autohold")
+
+ATTEMPTS_MAX = 16
+"""To write one request that others write, too."""
+RETRY_S = 1.0
+WAIT_MAX_S = 3_600.0
+"""After so long the clock is looked at again."""
+
+
+def hold_requests(map: Map, mirror: Mirror) -> list[HoldRequest]:
+    """Return those that can be read, oldest first."""
+    return _read(mirror.under(map.hold_requests.path))
+
+
+def held_builds(requests: Iterable[HoldRequest]) -> list[HeldBuild]:
+    """Return the builds that are held now."""
+    return [one for request in requests for one in request.builds if not one.over]
+
+
+async def held_in_store(context: Context) -> set[str]:
+    """Return the ids of builds that are held, as the store has it, whatever a mirror shows; once it answers."""
+    while True:
+        try:
+            found = await context.store.list(context.map.hold_requests.path)
+        except Unavailable as away:
+            log.warning("what is held cannot be told yet: %s", away)
+            await asyncio.sleep(RETRY_S)
+        else:
+            return {one.build for one in held_builds(_read(found))}
+
+
+def _read(entries: Iterable[Entry]) -> list[HoldRequest]:
+    found = (readable(entry, HoldRequest) for entry in entries)
+    return sorted((one for one in found if one is not None), key=lambda one: one.id)
+
+
+class Holder:
+    """Of one executor: holds at most `builds_max` builds, with what `keeping` keeps for it."""
+
+    def __init__(self, context: Context, keeping: Keeping | None, builds_max: int) -> None:
+        """Without `keeping` nothing is held."""
+        self._context, self._keeping, self._builds_max = context, keeping, builds_max
+        self._taking = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Until cancelled: give back what is not held any more."""
+        with self._context.mirror.part(self._context.map.hold_requests.path) as requests:
+            while True:
+                seen = requests.moves
+                await self._keep()
+                await requests.moved(seen)
+
+    async def _keep(self) -> None:
+        if self._keeping is not None:
+            builds = held_builds(hold_requests(self._context.map, self._context.mirror))
+            own = [one for one in builds if one.executor == self._context.hostname and not one.request]
+            await self._keeping.keep([one.build for one in builds], [name for one in own for name in one.machines])
+
+    async def take(
+        self, claim: Claim, spec: BuildSpec, result: str | None, directory: str, machines: Sequence[str]
+    ) -> str:
+        """See `ports.runner.Contact.hold`."""
+        if self._keeping is None or claim.request.waited or result not in RESULTS:
+            return ""
+        async with self._taking:
+            return await self._held(claim, spec, directory, machines)
+
+    async def _held(self, claim: Claim, spec: BuildSpec, directory: str, machines: Sequence[str]) -> str:
+        if self._chosen(spec) is None:
+            return ""
+        here = held_builds(hold_requests(self._context.map, self._context.mirror))
+        if sum(one.executor == self._context.hostname for one in here) >= self._builds_max:
+            return (
+                f"It is not held, although somebody asked for that: this executor holds {self._builds_max} builds "
+                "already ([executor] held_builds_max)"
+            )
+        try:
+            return await self._taken(claim, spec, directory, machines)
+        except StoreError as error:
+            log.warning("build %s is not held: %s", spec.build, error)
+            return ""
+
+    def _chosen(self, spec: BuildSpec) -> HoldRequest | None:
+        requests = hold_requests(self._context.map, self._context.mirror)
+        return chosen(requests, spec.tenant, spec.job.name, (spec.change, *spec.also))
+
+    def _naming(self, build: str) -> HoldRequest | None:
+        """Return the one that names it already: the answer to a commit may be lost."""
+        requests = hold_requests(self._context.map, self._context.mirror)
+        return next((one for one in requests if any(held.build == build for held in one.builds)), None)
+
+    async def _taken(self, claim: Claim, spec: BuildSpec, directory: str, machines: Sequence[str]) -> str:
+        """Raise StoreError."""
+        context = self._context
+        asked = next((one for one in _node_requests(context) if one.build == spec.build), None)
+        if asked is not None:
+            machines = [str(host.get("headgate_machine", node)) for node, host in spec.hosts.items()]
+        for _ in range(ATTEMPTS_MAX):
+            if (request := self._naming(spec.build) or self._chosen(spec)) is None:
+                return ""
+            until_ms = context.now_ms() + request.expiration_s * 1000
+            build = HeldBuild(
+                spec.build, context.hostname, directory, until_ms, tuple(machines), asked.id if asked else ""
+            )
+            if await self._written(claim, request, build):
+                await self._keep()
+                log.info("build %s is held by %s until %s", spec.build, request.id, until_ms)
+                return _told(request, build)
+        return ""
+
+    async def _written(self, claim: Claim, request: HoldRequest, build: HeldBuild) -> bool:
+        """Return whether it is recorded, and the mirror shows it; False: the request is another one by now.  Raise
+        StoreError."""
+        context, place = self._context, self._context.map.hold_requests(request.id).record
+        entry = await answered(claim.session, lambda: context.store.get(place.path))
+        known = readable(entry, HoldRequest) if entry is not None else None
+        if entry is None or known is None:
+            await _seen(context.mirror, place.path, entry)
+            return False
+        if all(one.build != build.build for one in known.builds):
+            if known.expired_ms:
+                await _seen(context.mirror, place.path, entry)
+                return False
+            check, put = At(entry.path, entry.version), place.put(known.holding(build, context.now_ms()))
+            try:
+                written = await answered(
+                    claim.session, lambda: context.store.commit([check], [put], guards=[claim.guard])
+                )
+            except GuardLost:
+                raise
+            except Conflict as moved:
+                log.debug("%s", moved)
+                entry = await answered(claim.session, lambda: context.store.get(place.path))
+                await _seen(context.mirror, place.path, entry)
+                return False
+            entry = written[0]
+        await _seen(context.mirror, place.path, entry)
+        return True
+
+
+def _node_requests(context: Context) -> Iterable[NodeRequest]:
+    found = (readable(entry, NodeRequest) for entry in context.mirror.under(context.map.nodes.requests.path))
+    return (one for one in found if one is not None)
+
+
+def _told(request: HoldRequest, build: HeldBuild) -> str:
+    why = f" ({request.reason})" if request.reason else ""
+    machines = f"; machines: {', '.join(build.machines)}" if build.machines else ""
+    return (
+        f"Held for autohold {request.id}{why} for {timedelta(seconds=request.expiration_s)}: "
+        f"{build.directory} on {build.executor}{machines}"
+    )
+
+
+class Expiring:
+    """Marks in time what is to be given back, and forgets requests that are over.  Several may do so at once."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def run(self, session: Session) -> None:
+        """Until cancelled.  Raise SessionLost."""
+        context = self._context
+        with context.mirror.part(context.map.hold_requests.path) as part:
+            while True:
+                seen = part.moves
+                requests = hold_requests(context.map, context.mirror)
+                for request in requests:
+                    await self._expire(session, request)
+                await part.moved_within(self._wait_s(requests), seen)
+
+    def _wait_s(self, requests: list[HoldRequest]) -> float | None:
+        """Return how long nothing ends by itself; None: until something moves."""
+        soonest = min((moment for one in requests if (moment := one.next_ms) is not None), default=None)
+        return None if soonest is None else min(WAIT_MAX_S, max(0.0, (soonest - self._context.now_ms()) / 1000))
+
+    async def _expire(self, session: Session, request: HoldRequest) -> None:
+        context, place = self._context, self._context.map.hold_requests(request.id).record
+        entry, left = context.mirror.get(place.path), request.at(context.now_ms())
+        if entry is None or left == request:
+            return
+        check, op = At(entry.path, entry.version), place.delete() if left is None else place.put(left)
+        try:
+            (now,) = await answered(session, lambda: context.store.commit([check], [op]))
+        except Conflict as moved:
+            log.debug("%s", moved)
+            now = await answered(session, lambda: context.store.get(place.path))
+        await _seen(context.mirror, place.path, now)
+
+
+async def _seen(mirror: Mirror, path: str, entry: Entry | None) -> None:
+    """Wait until the mirror shows an entry that it knew before as the store has it, or not at all."""
+    with mirror.part(path) as part:
+        while (shown := mirror.get(path)) is not None and (entry is None or shown.version < entry.version):
+            await part.moved(part.moves)

@@ -1,0 +1,244 @@
+"""Autohold: builds that are kept, with what they used, when they fail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from litestar import delete, get
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException, NotFoundException
+from litestar.params import FromPath
+from msgspec.structs import replace
+
+from headgate.config.patterns import BadPattern, compiled
+from headgate.config.reading.source import nearest
+from headgate.gate.autohold import EVERY, HeldBuild, HoldRequest
+from headgate.services.autohold import hold_requests
+from headgate.store.types import At, Conflict, Op, StoreError
+from headgate.web.routes.actions import Hand, plain
+from headgate.web.site import HttpRequest, Site, site_of
+
+AUTOHOLD = "autohold"
+"""The permission."""
+HOLDS_MAX = 100
+"""Requests of one tenant."""
+COUNT_MAX = 1_000
+ATTEMPTS_MAX = 100
+"""To find an id that nobody has."""
+
+
+class ForHold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a request to hold builds."""
+
+    job: str
+    count: int
+    """How many builds."""
+    reason: str | None
+    node_hold_expiration: int | None
+    """Seconds for which each is held; null: as the settings say, 0 or more than they allow: as long as they allow."""
+    change: str | None = None
+    """`<topic>` or `<branch>/<topic>`: only builds for this change, in any patchset."""
+    ref: str | None = None
+    """A regular expression for the whole ref, as `refs/heads/stable/.*`; without it, or a change, for all of them."""
+
+
+class HeldShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A build that is held, or was."""
+
+    build: str
+    nodes: tuple[str, ...]
+    """Names of its machines."""
+    directory: str
+    """Ours: its work directory on the executor; told to who may hold builds."""
+    executor: str
+    """Ours: its host; told to who may hold builds."""
+    until: int
+    """Ours: when it is given back, seconds since the epoch."""
+    over: bool
+    """Ours: it was given back."""
+
+
+class HoldShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A request to hold builds."""
+
+    id: str
+    tenant: str
+    project: str
+    job: str
+    ref_filter: str
+    max_count: int
+    current_count: int
+    reason: str | None
+    node_expiration: int
+    """Seconds."""
+    expired: int | None
+    """When the last was held, seconds since the epoch; null: it holds more."""
+    nodes: tuple[HeldShape, ...]
+    who: str
+    """Ours: who asked for it."""
+
+
+def wanted(site: Site, request: HttpRequest, tenant: str, project: str, data: ForHold) -> HoldRequest:
+    """Return the request without an id.  Raise 400, 404, 409."""
+    canonical = site.project(tenant, project)
+    configured = site.tenant(tenant)
+    known = configured.layouts.landed.jobs
+    if configured.loaded.is_set() and data.job not in known:
+        raise NotFoundException(f"tenant {tenant} has no job {data.job!r}{nearest(data.job, list(known))}")
+    if not 1 <= data.count <= COUNT_MAX:
+        raise HTTPException(f"count: between 1 and {COUNT_MAX} builds", status_code=400)
+    if data.node_hold_expiration is not None and data.node_hold_expiration < 0:
+        raise HTTPException("node_hold_expiration: a number of seconds, or null", status_code=400)
+    of_tenant = [one for one in hold_requests(site.context.map, site.context.mirror) if one.tenant == tenant]
+    if len(of_tenant) >= HOLDS_MAX:
+        raise HTTPException(f"tenant {tenant} has {HOLDS_MAX} autoholds; delete some of them first", status_code=409)
+    asked = site.hold_default_s if data.node_hold_expiration is None else data.node_hold_expiration
+    bearer = site.access.bearer(request)
+    return HoldRequest(
+        id="",
+        tenant=tenant,
+        project=canonical,
+        job=data.job,
+        ref_filter=_filter(site, tenant, project, data),
+        count_max=data.count,
+        expiration_s=asked if 0 < asked <= site.hold_max_s else site.hold_max_s,
+        reason=plain(data.reason or ""),
+        who=plain(bearer.name) if bearer is not None else "",
+        at_ms=site.context.now_ms(),
+    )
+
+
+def _filter(site: Site, tenant: str, project: str, data: ForHold) -> str:
+    """Raise 400, 404."""
+    if data.change and data.ref:
+        raise HTTPException("change and ref are mutually exclusive", status_code=400)
+    if data.change:
+        return _escaped(site.change(tenant, project, data.change).ref)
+    if not data.ref:
+        return EVERY
+    try:
+        compiled(data.ref)
+    except BadPattern as bad:
+        raise HTTPException(f"ref: {bad}", status_code=400) from bad
+    return data.ref
+
+
+def _escaped(ref: str) -> str:
+    """Return the expression that matches this ref alone, as readable as can be."""
+    return "".join(f"\\{c}" if c in r".^$*+?{}[]\|()" else c for c in ref)
+
+
+async def hold(site: Site, request: HttpRequest, tenant: str, project: str, data: ForHold) -> None:
+    """Have builds of a job held when they fail.  Raise 400, 404, 409, 503."""
+    subject = f"{data.job} of {project}{f' for {data.change or data.ref}' if data.change or data.ref else ''}"
+
+    async def work(besides: Sequence[Op]) -> None:
+        await _made(site, wanted(site, request, tenant, project, data), besides)
+
+    await Hand(site, request, AUTOHOLD, tenant, subject, data.reason or "").does(work)
+
+
+async def _made(site: Site, request: HoldRequest, besides: Sequence[Op]) -> None:
+    """Raise 503."""
+    first = site.context.now_ms() // 1000
+    for number in range(first, first + ATTEMPTS_MAX):
+        one = replace(request, id=f"{number:010}")
+        place = site.context.map.hold_requests(one.id).record
+        try:
+            written = await site.context.store.commit([At(place.path, None)], [place.put(one), *besides])
+        except Conflict:
+            continue
+        except StoreError as error:
+            raise HTTPException(f"the store: {error}", status_code=503) from error
+        if written[0] is not None:
+            await site.context.mirror.reached(place.path, written[0].version)
+        return
+    raise HTTPException("so many autoholds are asked for just now; ask again", status_code=503)
+
+
+def of_project(site: Site, request: HttpRequest, tenant: str, project: str) -> list[HoldShape]:
+    """Return those of a project; none for one that is not known."""
+    found = _of(site, tenant)
+    return [_shape(site, request, one) for one in found if f"/{one.project}".endswith(f"/{project}")]
+
+
+def _of(site: Site, tenant: str) -> list[HoldRequest]:
+    """Raise 404."""
+    site.tenant(tenant)
+    return [one for one in hold_requests(site.context.map, site.context.mirror) if one.tenant == tenant]
+
+
+def _shape(site: Site, request: HttpRequest, one: HoldRequest) -> HoldShape:
+    bearer = site.access.bearer(request)
+    asked = {"project": one.project.partition("/")[2]}
+    told = bearer is not None and site.access.permits(bearer, site.tenant(one.tenant).tenant, AUTOHOLD, asked)
+    return HoldShape(
+        id=one.id,
+        tenant=one.tenant,
+        project=one.project,
+        job=one.job,
+        ref_filter=one.ref_filter,
+        max_count=one.count_max,
+        current_count=len(one.builds),
+        reason=one.reason or None,
+        node_expiration=one.expiration_s,
+        expired=one.expired_ms // 1000 or None,
+        nodes=tuple(_held(build, told=told) for build in one.builds),
+        who=one.who,
+    )
+
+
+def _held(build: HeldBuild, *, told: bool) -> HeldShape:
+    return HeldShape(
+        build=build.build,
+        nodes=build.machines,
+        directory=build.directory if told else "",
+        executor=build.executor if told else "",
+        until=build.until_ms // 1000,
+        over=build.over,
+    )
+
+
+def _found(site: Site, tenant: str, id: str) -> HoldRequest:
+    """Raise 404, also for one of another tenant."""
+    found = next((one for one in _of(site, tenant) if one.id == id), None)
+    if found is None:
+        raise NotFoundException(f"Hold request {id} not found.")
+    return found
+
+
+@get("/api/tenant/{tenant:str}/autohold")
+async def holds(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[HoldShape]:
+    """Builds that are to be held when they fail, and those that are, oldest first; of one `project`."""
+    site, project = site_of(state), request.query_params.get("project", "")
+    if project:
+        return of_project(site, request, tenant, project)
+    return [_shape(site, request, one) for one in _of(site, tenant)]
+
+
+@get("/api/tenant/{tenant:str}/autohold/{id:str}")
+async def one_hold(state: State, request: HttpRequest, tenant: FromPath[str], id: FromPath[str]) -> HoldShape:
+    """One request to hold builds, with the builds that are held for it."""
+    site = site_of(state)
+    return _shape(site, request, _found(site, tenant, id))
+
+
+@delete("/api/tenant/{tenant:str}/autohold/{id:str}", status_code=204, opt={"permission": AUTOHOLD})
+async def end_hold(state: State, request: HttpRequest, tenant: FromPath[str], id: FromPath[str]) -> None:
+    """Hold no more builds for it, and give back at once what is held; `reason` says why."""
+    site = site_of(state)
+    site.allow(request, tenant, AUTOHOLD)
+
+    async def work(besides: Sequence[Op]) -> None:
+        place = site.context.map.hold_requests(_found(site, tenant, id).id).record
+        try:
+            await site.context.store.commit([], [place.delete(), *besides])
+        except StoreError as error:
+            raise HTTPException(f"the store: {error}", status_code=503) from error
+        await site.context.mirror.gone(place.path)
+
+    await Hand(site, request, "autohold-delete", tenant, id, request.query_params.get("reason", "")).does(work)
+
+
+ROUTES = (holds, one_hold, end_hold)
