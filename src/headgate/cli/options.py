@@ -74,10 +74,15 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "url": Option(
             "text",
             "",
-            "queue: where messages are posted, as `http://HOST:5000/v1/APP/`. http: what is called. chat: addresses as "
-            "the library apprise has them, blanks between, as `slack://TOKEN/#CHANNEL`.",
+            "queue: where messages are posted and read, as `http://HOST:5000/v1/APP/`; with a section `[messages]` the "
+            "default is what is served here. http: what is called. chat: addresses as the library apprise has them, "
+            "blanks between, as `slack://TOKEN/#CHANNEL`.",
         ),
-        "app_key": Option("text", "", "queue: a key of that application."),
+        "app_key": Option(
+            "text",
+            "",
+            "queue: a key of that application. Default, of queues that are served here: the operator's token.",
+        ),
         "partitions": Option("integer:1,200", "8", "queue: of queues that are made; a project is always in one."),
         "secret": Option("text", "", "http: what calls are signed with. Default: they are not signed."),
         "server": Option("text", "localhost", "smtp: the host that takes mail."),

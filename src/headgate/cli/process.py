@@ -67,7 +67,7 @@ def _shown(found: Mapping[str, str]) -> str:
         case "chat":
             return " ".join(f"{url.partition('://')[0]}://…" for url in found["url"].split())
         case _:
-            return re.sub(r"(://)[^/@]*@", r"\1", found.get("baseurl") or found["url"])
+            return re.sub(r"(://)[^/@]*@", r"\1", found.get("baseurl") or found.get("url") or "")
 
 
 def _baseurl(settings: Settings, url: str) -> str:

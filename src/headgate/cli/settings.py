@@ -178,8 +178,10 @@ def _check(ini: IniFile, section: str, kind: str, found: Mapping[str, str]) -> N
         if value and (why := _wrong(OPTIONS[kind].get(name, _ANY).kind, value)):
             raise UserError(f"{ini.at(section, name)}: {name} {why}")
     if kind == "connection *":
-        needed, what = _NEEDED.get(found.get("driver") or "git", ("", ""))
-        if needed and not found.get(needed):
+        driver = found.get("driver") or "git"
+        needed, what = _NEEDED.get(driver, ("", ""))
+        own = driver == "queue" and not {"messages", "application_keys"}.isdisjoint(ini.sections)
+        if needed and not found.get(needed) and not own:
             raise UserError(f"{ini.at(section)}: [{section}] needs a {needed}: {what}")
 
 

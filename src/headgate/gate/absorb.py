@@ -17,6 +17,7 @@ from headgate.gate.landing import landed
 from headgate.gate.leave import commit_of, leave
 from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State, with_item, with_queue
 from headgate.gate.needs import needed_by, needs
+from headgate.gate.occasions import occasioned
 from headgate.gate.readiness import guarded, unfit
 from headgate.gate.refs import takes_part
 from headgate.gate.report import knows
@@ -46,6 +47,8 @@ def absorb(state: State, event: TriggerEvent | Answer | Managed, world: World, a
     match event:
         case TriggerEvent() if event.kind.ripples:
             return rippled(state, event, world, asked)
+        case TriggerEvent() if event.change.occasion is not None:
+            return occasioned(state, event, event.change.occasion, world, asked)
         case TriggerEvent():
             return triggered(state, event, world, asked)
         case MergeAnswer() | LandAnswer() | BuildEnded() | BuildPaused() | BuildFailing():

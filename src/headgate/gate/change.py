@@ -24,11 +24,38 @@ class EventKind(StrEnum):
     """A change came into a pipeline: concerns those that need it."""
     PROJECT_MERGED = "project-change-merged"
     """A change landed from a pipeline: concerns the open ones of its project."""
+    POSTED = "message-posted"
+    OBJECT_CREATED = "object-created"
+    OBJECT_UPDATED = "object-updated"
+    OBJECT_DELETED = "object-deleted"
 
     @property
     def ripples(self) -> bool:
         """Does it concern other changes than the one it happened to?"""
         return self in (EventKind.PARENT_ENQUEUED, EventKind.PROJECT_MERGED)
+
+
+class Occasion(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What starts an item that nobody proposed: a message of a queue, or what happened to an object."""
+
+    connection: str
+    source: str
+    """The queue it was posted to; the type of the object."""
+    lane: str
+    """What keeps its order in there: a partition of the queue; the object."""
+    id: str
+    """The message's, or the change's; unique in its connection."""
+    name: str
+    """For people."""
+    body: str = "{}"
+    """A JSON object, which jobs find as `zuul.trigger`."""
+    trouble: str = ""
+    """Why nothing can be started by it, for people."""
+
+    @property
+    def line(self) -> str:
+        """Return the name of what its order is kept in."""
+        return f"{self.connection} {self.source} {self.lane}"
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
@@ -58,6 +85,8 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     branch and that the branch does not have as they are."""
     unresolved: tuple[str, ...] = ()
     """Depends-On footers that name no branch of a project that is known; the text as written."""
+    occasion: Occasion | None = None
+    """Why there is something to do at the ref, although nobody updated it."""
 
     @property
     def is_change(self) -> bool:
@@ -65,6 +94,8 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @cached_property
     def key(self) -> str:
+        if self.occasion is not None:
+            return f"{self.project}@{self.ref}#{self.occasion.connection}/{self.occasion.id}"
         return f"{self.project}/{self.branch}/{self.topic}" if self.topic else f"{self.project}@{self.ref}"
 
     @property
@@ -79,6 +110,8 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @property
     def id(self) -> str:
+        if self.occasion is not None:
+            return self.occasion.name
         return f"{self.topic},{self.commit[:8]}" if self.topic else self.commit
 
 
@@ -130,7 +163,7 @@ class TriggerEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     fresh: bool = False
     """It is proposed, and was not before in any patchset."""
     pipeline: str = ""
-    """Where it happened, of what happens in a pipeline."""
+    """Where it happened, of what happens in a pipeline; of an occasion, the pipeline that it starts."""
     shared: bool = False
     """More than one tenant has its project: that one of them does nothing about it says nothing."""
 
@@ -146,6 +179,8 @@ def whose(event: TriggerEvent) -> str:
     """Return whose the event is among those of which there may be a flood: a project's changes, or its tags and other
     refs.  What happens to branches is nobody's: it may concern all, and nothing that comes later may be before it."""
     change = event.change
+    if change.occasion is not None:
+        return change.occasion.line
     if change.is_change:
         return change.project
     return "" if change.ref.startswith(HEADS) else f"{change.project}@"

@@ -210,12 +210,14 @@ def _queue(state: State, name: str, world: World, window: int) -> Queue:
 
 
 def _in_line(state: State, item: Item, world: World, asked: list[Action]) -> State:
-    """One after the other; supercedent: of a branch only the first, which runs, and the last."""
-    change = item.change
-    if world.pipeline.manager == "serial":
-        queue = _queue(state, _queue_name(change, world), world, 1)
+    """One after the other, of occasions in each lane; supercedent: only the first, which runs, and the last."""
+    change, serial = item.change, world.pipeline.manager == "serial"
+    if change.occasion is not None:
+        queue = replace(_queue(state, change.occasion.line, world, 1), dynamic=True)
     else:
-        queue = _queue(state, f"{change.project} {change.branch or change.ref}", world, 1)
+        name = _queue_name(change, world) if serial else f"{change.project} {change.branch or change.ref}"
+        queue = _queue(state, name, world, 1)
+    if not serial:
         for waiting in queue.items[1:]:
             queue = leave(queue, waiting, "DEQUEUED", world, asked, told=False)
     return with_queue(state, replace(queue, items=(*queue.items, item)))

@@ -1,4 +1,4 @@
-"""Items of refs: branches, tags and other refs that were updated, or that somebody or a timer names.
+"""Items of refs: branches, tags and other refs that were updated, or that somebody, a timer or an occasion names.
 
 Nothing of theirs is merged: their jobs run on what the ref came to.  Who prepares them finds out which branches hold a
 tag, and that what somebody named by hand is what the ref has.
@@ -7,6 +7,8 @@ tag, and that what somebody named by hand is what the ref has.
 from __future__ import annotations
 
 from typing import Any
+
+import msgspec
 
 from headgate.gate.change import HEADS, TAGS, ZEROS, Change
 from headgate.gate.model import Item
@@ -46,6 +48,8 @@ def variables(change: Change) -> dict[str, Any]:
     moved = {"oldrev": change.old_commit, "newrev": change.commit}
     found |= {name: value for name, value in named.items() if value}
     found |= {name: value for name, value in moved.items() if value not in ("", ZEROS)}
+    if change.occasion is not None:
+        found["trigger"] = msgspec.json.decode(change.occasion.body)
     return found | ({"commit_id": change.old_commit} if change.deletes else {})
 
 

@@ -13,6 +13,7 @@ from headgate.gate.work import BuildSpec, RepoState
 from headgate.map.inventory.nodes import Nodes
 from headgate.map.kept.forms import BUILDSET, ITEM, PIPELINE, QUEUE
 from headgate.map.locks import Locks
+from headgate.map.occasions import OccasionPlaces
 from headgate.map.orders import HoldPlace, TenantState
 from headgate.map.queues import (
     BuildRequests,
@@ -82,6 +83,7 @@ class ConnectionCache(Dir):
         by="scheduler",
         node="keyed",
     )
+    occasions = below(OccasionPlaces, seed=False)
     troubles = place(
         Troubles, "Repositories that cannot be read, or that have refs nobody can act on.", by="scheduler", seed=False
     )

@@ -74,6 +74,18 @@ class BuildTold(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     error: str = ""
 
 
+class Answered(msgspec.Struct, frozen=True):
+    """What a report is the answer to: the message, or the change of an object, that started the item."""
+
+    connection: str
+    source: str
+    """The queue it was posted to; the type of the object."""
+    lane: str
+    """The partition; the uuid of the object."""
+    id: str
+    """Of the message; of the change."""
+
+
 class QueueReport(Notice, frozen=True, omit_defaults=True, kw_only=True):
     """What a pipeline reports to a queue: a JSON object with the members of a notice of kind `report`, and these."""
 
@@ -91,6 +103,8 @@ class QueueReport(Notice, frozen=True, omit_defaults=True, kw_only=True):
     """Of the pages, where they have an address: the buildset is at `<root>/t/<tenant>/buildset/<buildset>`."""
     comments: dict[str, tuple[Comment, ...]] = {}
     """Path of a file -> what jobs say of it."""
+    answers: Answered | None = None
+    """Of what a message, or a change of an object, started."""
 
 
 class Posting(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -20,6 +20,7 @@ from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.records import Finished, HandAction
 from headgate.ports.history import HistoryWriter
 from headgate.ports.messages import Poster
+from headgate.ports.occasions import Watched
 from headgate.ports.reporter import Reporter
 from headgate.ports.runner import Contact
 from headgate.recipes.mirror import Mirror
@@ -127,19 +128,25 @@ async def gate(
     builds_max: int = 8,
     recording: HistoryWriter | None = None,
     read: Callable[[], str] | None = None,
+    watched: Mapping[str, tuple[str, Watched]] | None = None,
 ) -> AsyncIterator[Gate]:
     """Every component at work on the repositories below `hub`, under the connection name `local`.  What happens is
     posted to `poster`; `reporting`: connections that pipelines report to, their drivers, and who takes it; `recording`:
-    what keeps the history, by default in memory; `read`: reads the tenant file again."""
+    what keeps the history, by default in memory; `read`: reads the tenant file again; `watched`: connections whose
+    messages or objects start pipelines, and their drivers."""
     store = Store(backend)
     context = Context(store, Mirror(store, "/zuul"), lambda: int(time.time() * 1000))
     at = {"local": GitConnection("local", str(hub), "git.example")}
     engine = GitEngine(root / "git", at)
     known = {"local": Connection("local", "git.example")}
     known |= {name: Connection(name, "", driver) for name, (driver, _) in (reporting or {}).items()}
+    known |= {name: Connection(name, "", driver) for name, (driver, _) in (watched or {}).items()}
     tenants = parse_tenants(tenant_file, "tenants.yaml", known)
     forges = {"local": GitForge(at["local"], engine, {})}
-    scheduler = Scheduler.of(context, tenant_file, tenants, "tenants.yaml", forges, connections=known, read=read)
+    looked_at = {name: one for name, (_, one) in (watched or {}).items()}
+    scheduler = Scheduler.of(
+        context, tenant_file, tenants, "tenants.yaml", forges, connections=known, read=read, watched=looked_at
+    )
     runner, history, stop = FunctionRunner(jobs or {}), Remembered(), asyncio.Event()
     bodies: dict[str, Body] = {
         "merger": Merger(context, engine).run,

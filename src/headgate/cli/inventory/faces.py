@@ -33,6 +33,7 @@ from headgate.store.store import Store
 from headgate.web.inventory.http import create_app
 from headgate.web.inventory.identity import Identity, Sessions, Trusting, Verifying
 from headgate.web.inventory.server import serve, v1_parts
+from headgate.web.peers.requests import App
 from headgate.web.serve import serve as serve_web
 
 log = logging.getLogger("headgate.inventory")
@@ -47,9 +48,8 @@ async def run_inventory(settings: Settings, inventory: Inventory, stop: asyncio.
 
 def _faces(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
     """Raises UserError."""
-    identity = _identity(settings)
     host, port = settings.get("inventory", "listen_address"), settings.get("inventory", "port")
-    sessions = Sessions(identity, inventory, settings.get("inventory", "open_partitions").split())
+    sessions = _sessions(settings, inventory)
     served = asyncio.get_running_loop().create_future()
 
     def bound(number: int) -> None:
@@ -65,6 +65,15 @@ def _faces(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> lis
         announce = _announce("JSON over HTTPS" if tls else "JSON over HTTP", host)
         works.append(serve_web(app, host, int(http_port), stop, announce, "[inventory]", "http_port", tls))
     return works
+
+
+def make_json(settings: Settings, inventory: Inventory) -> App:
+    """Return the inventory as JSON over HTTP, for a port that others are served at, too.  Raise UserError."""
+    return create_app(v1_parts(_sessions(settings, inventory), inventory))
+
+
+def _sessions(settings: Settings, inventory: Inventory) -> Sessions:
+    return Sessions(_identity(settings), inventory, settings.get("inventory", "open_partitions").split())
 
 
 async def _be_found(settings: Settings, host: str, served: asyncio.Future[int]) -> None:

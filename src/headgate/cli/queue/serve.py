@@ -7,6 +7,7 @@ import logging
 import os
 import secrets
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -19,13 +20,12 @@ from headgate.base.tasks import run_until
 from headgate.cli.identity.tls import scheme, tls_of
 from headgate.cli.identity.token import operator_token
 from headgate.cli.queue.workerfile import KEY_FILE
+from headgate.cli.running.front import APP_DEFAULT
 from headgate.cli.settings import SEARCHED, Settings, read
 from headgate.web.messages.access import Keys
 from headgate.web.messages.app import create_app
 from headgate.web.serve import Tls
 from headgate.web.serve import serve as serve_web
-
-APP_DEFAULT = "queuey"
 
 
 @click.command()
@@ -42,9 +42,14 @@ def serve(config: str | None, database: str | None, listen: str | None, keys: tu
     settings = _settings(config)
     host, port = _address(settings, listen)
     url = database or settings.messages_url
-    known = _given(keys) or settings.application_keys or {APP_DEFAULT: [_own_key(settings.state_dir)]}
+    asyncio.run(run(url, keys_of(settings, _given(keys)), host, port, tls_of(settings)))
+
+
+def keys_of(settings: Settings, given: Mapping[str, list[str]] | None = None) -> Keys:
+    """Return who may use the queues; without any key one is made.  Raise UserError."""
+    known = given or settings.application_keys or {APP_DEFAULT: [_own_key(settings.state_dir)]}
     tokens = [authenticator(name, said, settings.path) for name, said in settings.authenticators.items()]
-    asyncio.run(run(url, Keys(known, operator_token(settings), tokens), host, port, tls_of(settings)))
+    return Keys(known, operator_token(settings), tokens)
 
 
 async def run(url: str, keys: Keys, host: str, port: int, tls: Tls | None = None) -> None:

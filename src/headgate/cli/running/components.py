@@ -38,8 +38,9 @@ from headgate.cli.jobs import runner_settings
 from headgate.cli.process import connection_shapes, connections, known_connections, tenant_text, tenants
 from headgate.cli.running.earlier import reader
 from headgate.cli.running.fleet import fleet
+from headgate.cli.running.front import queues
 from headgate.cli.running.reaching import reached
-from headgate.cli.running.telling import telling
+from headgate.cli.running.telling import telling, watching
 from headgate.cli.settings import FLAGS, Settings
 from headgate.config.operator.model import TenantFile
 from headgate.config.parse import ParseCache
@@ -53,6 +54,7 @@ from headgate.services.autohold import held_in_store
 from headgate.services.context import Context
 from headgate.services.executor import Executor
 from headgate.services.formats import agree
+from headgate.services.inventory.inventory import Inventory
 from headgate.services.membership import Membership
 from headgate.services.merger import Merger
 from headgate.services.nodes.asking import Asking
@@ -63,7 +65,9 @@ from headgate.services.tenancy import Tenancy
 from headgate.store.store import Session, Store
 from headgate.web.access import Access, Realm, Rules
 from headgate.web.app import create_app
+from headgate.web.front import Front
 from headgate.web.peers.fleet import Fleet
+from headgate.web.peers.requests import App
 from headgate.web.process import Logs, create_process_app
 from headgate.web.remote import RemoteLogs
 from headgate.web.serve import serve
@@ -90,6 +94,8 @@ class Process:
     servers: list[Work] = field(default_factory=list)
     scheduler: Scheduler | None = None
     logs: Logs | None = None
+    inventory: Inventory | None = None
+    """The one that is served by this process."""
     _engine: GitEngine | None = None
     _history: SqlHistory | None = None
     _tenancy: Tenancy | None = None
@@ -225,7 +231,8 @@ async def add_scheduler(process: Process) -> None:
     cache = ParseCache(budgets=settings.budgets)
     path = str(settings.tenant_config)
     known, read = known_connections(settings, at), partial(tenant_text, settings)
-    scheduler = Scheduler.of(context, text, file, path, forges, cache, known, read)
+    watched = await watching(settings, process.stack)
+    scheduler = Scheduler.of(context, text, file, path, forges, cache, known, read, watched)
     process.scheduler = scheduler
     recorder = Recorder(context, process.history)
     also = await telling(settings, context, process.stack)
@@ -289,6 +296,7 @@ async def add_launcher(process: Process, *, always: bool = True) -> None:
     from headgate.cli.inventory.faces import make_inventory, make_launcher, run_inventory  # large, and for few
 
     inventory = make_inventory(settings, context.store)
+    process.inventory = inventory if serving else None
     process.servers.append(run_inventory(settings, inventory, process.stop, serving=serving))
     if launching:
         launcher = await make_launcher(settings, context, inventory, process.tenants)
@@ -327,9 +335,22 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     host, port = settings.get("web", "listen_address"), int(settings.number("web", "port"))
     root = urlsplit(settings.get("web", "root")).hostname
     names = [root] if root else []
-    tls, app = tls_of(settings), create_app(site)
+    app, tls = await _front(process, create_app(site)), tls_of(settings)
     process.servers.append(serve(app, host, port, process.stop, bound, tls=tls, names=names, shared=True))
     process.join(member, _forever)
+
+
+async def _front(process: Process, gate: App) -> App:
+    """The pages, and beside them the queues and the inventory, where the settings speak of them."""
+    app, inventory = None, None
+    if (found := await queues(process.settings, process.stack, process.stop)) is not None:
+        app, upkeep = found
+        process.servers.append(upkeep)
+    if process.inventory is not None:
+        from headgate.cli.inventory.faces import make_json
+
+        inventory = make_json(process.settings, process.inventory)
+    return Front(gate, app, inventory) if app or inventory else gate
 
 
 def _access(settings: Settings, file: Callable[[], TenantFile]) -> Access:

@@ -1,23 +1,31 @@
-"""Who tells others what happens, and what pipelines report: put together from the settings."""
+"""Who tells others what happens and what pipelines report, and whose messages start them: put together from the
+settings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headgate.adapters.identity.trust import trusting
 from headgate.base.errors import UserError
 from headgate.cli.identity.tls import authorities
+from headgate.cli.identity.token import operator_token
 from headgate.cli.process import driver_of
+from headgate.cli.running.front import own_queues
 from headgate.cli.settings import Settings
+from headgate.ports.occasions import Watched
 from headgate.ports.reporter import Reporter
 from headgate.services.context import Context
 from headgate.services.notices.posting import PARTITIONS, Posts
 from headgate.services.notices.publisher import Publisher
 from headgate.services.reporting.courier import Courier
 from headgate.services.reporting.queues import QueueReporter
+from headgate.services.scheduler.occasions.messages import WatchedQueues
 from headgate.store.store import Session
+
+if TYPE_CHECKING:
+    from headgate.adapters.messages.client import MessageClient
 
 Tells = Callable[[Session], Coroutine[Any, Any, None]]
 
@@ -61,8 +69,24 @@ async def _reporter(name: str, said: Mapping[str, str], settings: Settings, stac
 
 
 async def _posts(at: Mapping[str, str], settings: Settings, stack: AsyncExitStack) -> Posts:
+    return Posts(await _messages(at, settings, stack), int(at.get("partitions") or PARTITIONS))
+
+
+async def watching(settings: Settings, stack: AsyncExitStack) -> dict[str, Watched]:
+    """The connections of the settings whose messages start pipelines, by name.  Raises UserError."""
+    found: dict[str, Watched] = {}
+    for name, said in settings.connections.items():
+        if driver_of(said) == "queue":
+            partitions = int(said.get("partitions") or PARTITIONS)
+            found[name] = WatchedQueues(name, await _messages(said, settings, stack), partitions)
+    return found
+
+
+async def _messages(at: Mapping[str, str], settings: Settings, stack: AsyncExitStack) -> MessageClient:
+    """Without a URL: the queues that are served here, in the operator's name."""
     from headgate.adapters.messages.client import MessageClient  # large, and for few
 
-    client = MessageClient.open([at["url"]], at.get("app_key", ""), tls=trusting(*authorities(settings)))
-    poster = await stack.enter_async_context(client)
-    return Posts(poster, int(at.get("partitions") or PARTITIONS))
+    key, url = at.get("app_key", ""), at.get("url", "")
+    token = "" if url or key else operator_token(settings)  # for nobody else's server
+    client = MessageClient.open([url or own_queues(settings, key)], key, token, trusting(*authorities(settings)))
+    return await stack.enter_async_context(client)

@@ -178,7 +178,11 @@ GIT = Driver(
 """Plain git: changes are proposed and approved by pushing to refs/for and refs/approved."""
 
 QUEUE = Driver(
-    trigger=None,
+    trigger={
+        "queue": Key(queue, required=True, note="each message in it starts an item"),
+        "project": Key(text, required=True, note="whose jobs run"),
+        "branch": Key(text, "the project's first"),
+    },
     require=None,
     reporter={
         "queue": Key(queue, "gate-TENANT"),
@@ -186,7 +190,7 @@ QUEUE = Driver(
     },
     posts=True,
 )
-"""A server of messages: each report is a message of a queue (how-to/use-queues)."""
+"""A server of messages: each report is a message of a queue, and messages start pipelines (how-to/use-queues)."""
 
 DRIVERS: dict[str, Driver] = {
     "git": GIT,

@@ -7,6 +7,7 @@ from typing import Any
 
 from headgate.config.keys.drivers import DRIVERS, GIT, Driver, driver_named
 from headgate.config.keys.pipeline import PIPELINE, REPORTERS
+from headgate.config.kinds.occasions import not_by_itself, started_once
 from headgate.config.kinds.triggers import never
 from headgate.config.model import Pipeline, TriggerFilter, Window
 from headgate.config.operator.model import Tenant
@@ -22,9 +23,11 @@ def pipeline(body: Table, tenant: Tenant, warnings: list[Wrong]) -> Pipeline:
     """Raises Wrong where a connection is not known, or something is not in the words of its driver."""
     said = _Said(body, tenant, warnings)
     triggers = tuple(said.triggers())
+    started_once(body, triggers)
     named = dict.fromkeys(trigger.connection for trigger in triggers)
     require, reject = said.requirements("require"), said.requirements("reject")
     reports = {kind: found for kind in REPORTERS if (found := said.reports(kind))}
+    not_by_itself(body, triggers, reports)
     for kind in ("merge-conflict", "config-error"):
         if kind not in reports and "failure" in reports:
             reports[kind] = reports["failure"]
@@ -109,13 +112,16 @@ class _Said:
                 if not self._trigger(entry, driver, connection, at):
                     continue
                 self._deprecated(entry, driver, connection)
+                if "project" in entry and self._tenant.find(entry["project"]) is None:
+                    raise Wrong(self._tenant.why_not(entry["project"]), entry.at("project"))
                 if driver is GIT and (why := never(entry)):
                     self._warnings.append(Wrong(why, entry.at("ref"), NEVER, "warning"))
-                more = {k: v for k, v in entry.items() if k not in ("event", "branch", "ref", "ignore-deletes")}
+                filters = ("event", "ref", "ignore-deletes", *(() if "project" in entry else ("branch",)))
+                more = {k: v for k, v in entry.items() if k not in filters}
                 yield TriggerFilter(
                     connection=connection,
                     events=tuple(as_list(entry.get("event"))),
-                    branches=tuple(deep_plain(as_list(entry.get("branch")))),
+                    branches=() if "branch" in more else tuple(deep_plain(as_list(entry.get("branch")))),
                     refs=tuple(deep_plain(as_list(entry.get("ref")))),
                     ignore_deletes=entry.get("ignore-deletes", True),
                     more=deep_plain(more),

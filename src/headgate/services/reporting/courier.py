@@ -209,6 +209,7 @@ def _change(event: Waiting[Postings]) -> str:
 
 
 def whose(posting: Posting) -> str:
-    """The change over all its patchsets, or the ref."""
+    """The change over all its patchsets, or the ref, or the line of what it answers."""
     report = posting.report
-    return f"{report.tenant} {report.project} {report.branch} {report.ref or report.change.partition(',')[0]}"
+    line = f" {one.connection} {one.source} {one.lane}" if (one := report.answers) is not None else ""
+    return f"{report.tenant} {report.project} {report.branch} {report.ref or report.change.partition(',')[0]}{line}"

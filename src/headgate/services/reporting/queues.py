@@ -18,8 +18,9 @@ class QueueReporter:
 
     async def tell(self, posting: Posting) -> None:
         """Raises ReporterAway, ReportRefused."""
-        report = posting.report
-        body = (report.project, msgspec.json.encode(report).decode())
+        report, of = posting.report, posting.report.answers
+        whose = f"{of.source}/{of.lane}" if of is not None else report.project
+        body = (whose, msgspec.json.encode(report).decode())
         try:
             await self._posts.post(posting.queue, [body], f"report-{posting.key}", posting.ttl_s)
         except (SourceDown, QueueGone) as down:

@@ -21,7 +21,7 @@ from headgate.gate.model import BuildSet, Item, State
 from headgate.gate.report import build_url, filled, kind_of
 from headgate.gate.returned.shape import Comment
 from headgate.gate.world import World
-from headgate.map.telling import BuildTold, Notice, Posting, QueueReport
+from headgate.map.telling import Answered, BuildTold, Notice, Posting, QueueReport
 from headgate.services.notices.naming import notice, queue_of
 
 log = logging.getLogger("headgate.pipeline")
@@ -173,6 +173,7 @@ def _report(kind: str, item: Item, change: Change, result: str, text: str, world
         subject=line(change.message.strip().partition("\n")[0], SUBJECT_MAX),
         root=world.root_url,
         comments=_comments(buildset) if buildset is not None else {},
+        answers=Answered(one.connection, one.source, one.lane, one.id) if (one := change.occasion) else None,
     )
 
 

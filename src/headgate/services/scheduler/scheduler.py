@@ -18,6 +18,7 @@ from headgate.config.parse import ParseCache
 from headgate.config.tenants import Connection, Tenant, TenantProject
 from headgate.gate.work import BuildEnded, BuildPaused
 from headgate.ports.git import Forge
+from headgate.ports.occasions import Watched
 from headgate.recipes.mirror import Part
 from headgate.services.autohold import Expiring
 from headgate.services.configuration import readers
@@ -25,6 +26,7 @@ from headgate.services.context import Context
 from headgate.services.quarantine.tended import tended
 from headgate.services.scheduler.configfiles import Reading
 from headgate.services.scheduler.connection import ConnectionRunner
+from headgate.services.scheduler.occasions.runner import OccasionRunner
 from headgate.services.scheduler.pipeline import PipelineRunner
 from headgate.services.scheduler.standings import Standings
 from headgate.services.scheduler.sweeping import Sweeper, Unwanted
@@ -52,8 +54,17 @@ class _Running(NamedTuple):
 class Scheduler:
     """`run` is the body of the component."""
 
-    def __init__(self, context: Context, tenants: Tenancy, forges: Mapping[str, Forge], file: TenantFileRunner) -> None:
+    def __init__(
+        self,
+        context: Context,
+        tenants: Tenancy,
+        forges: Mapping[str, Forge],
+        file: TenantFileRunner,
+        watched: Mapping[str, Watched] | None = None,
+    ) -> None:
+        """`forges` and what else is `watched`: connections, by name."""
         self._context, self._forges, self.tenants, self.file = context, forges, tenants, file
+        self._watched = watched or {}
         self._standings: dict[tuple[str, ...], Standings] = {}
         self._running: dict[Work, _Running] = {}
 
@@ -68,12 +79,13 @@ class Scheduler:
         cache: ParseCache | None = None,
         connections: Mapping[str, Connection] | None = None,
         read: Callable[[], str] | None = None,
+        watched: Mapping[str, Watched] | None = None,
     ) -> Scheduler:
         """`text` is the tenant file at `path` that `tenants` were read from; `read` reads it again, by the names of
         these `connections`."""
         conf, file = conf_of(text, path), tenants if isinstance(tenants, TenantFile) else TenantFile(tenants)
         tenancy = Tenancy(context, connections or {}, cache=cache, read=(conf, file))
-        return cls(context, tenancy, forges, TenantFileRunner(context, tenancy, conf, read))
+        return cls(context, tenancy, forges, TenantFileRunner(context, tenancy, conf, read), watched)
 
     async def run(self, session: Session) -> None:
         await self.file.publish(session)
@@ -107,7 +119,7 @@ class Scheduler:
     def _rests_on(self, work: Work) -> object:
         """What of the tenant file it was begun with and does not follow by itself; never None."""
         match work:
-            case ("connection", name):
+            case ("connection", name) if name in self._forges:
                 return self._followed(name), self._sources(name)
             case ("tenant", name):
                 return self.tenants[name].tenant, self._readings(name)
@@ -147,6 +159,8 @@ class Scheduler:
     def _runner(self, work: Work) -> Callable[[Session], Coroutine[Any, Any, None]]:
         cleanup = self._context.map.cleanup
         match work:
+            case ("connection", name) if name in self._watched:
+                return OccasionRunner(self._context, self._watched[name], self.tenants).run
             case ("connection", name):
                 forge = self._forges[name]
                 forge.look_at(self._sources(name))
@@ -178,7 +192,7 @@ class Scheduler:
     def _works(self) -> list[Work]:
         works: list[Work] = [("sweep", "builds"), ("sweep", "merges"), ("sweep", "general"), ("timers",), ("holds",)]
         works.append(("file",))
-        works += [("connection", name) for name in self._forges]
+        works += [("connection", name) for name in (*self._forges, *self._watched)]
         for name, configuration in self.tenants.items():
             works.append(("tenant", name))
             works += [("pipeline", name, pipeline) for pipeline in configuration.layouts.landed.pipelines]

@@ -71,8 +71,16 @@ class Turn:
     remembers: bool = True
     """Whether the history is told of what gave way to something else, too."""
 
-    def pieces(self, before: State, after: State, asked: Sequence[Action], ends: Sequence[Piece]) -> list[Piece]:
-        """What to commit, in order.  `ends`: of the events, and what is told of it all."""
+    def pieces(
+        self,
+        before: State,
+        after: State,
+        asked: Sequence[Action],
+        ends: Sequence[Piece],
+        answers: Sequence[Piece] = (),
+    ) -> list[Piece]:
+        """What to commit, in order.  `ends`: of the events, and what is told of it all; `answers`: what somebody waits
+        for, told before an item is gone, as it can be told again."""
         place = self.map.tenant(self.tenant).pipeline(self.pipeline)
         diff = writes(place, before, after)
         runs = {action.id: action for action in asked if isinstance(action, Run)}
@@ -87,7 +95,7 @@ class Turn:
         }
         items = {id: Piece(ops, item=id) for id, ops in diff.items.items()}
         of = by_buildset(after)
-        told, unwanted = list[Piece](), list[Piece]()
+        told, unwanted = [*answers], list[Piece]()
         for action in asked:
             if isinstance(action, Land):  # with the item that says it is landing, and waits for the answer
                 item = of.get(action.work.buildset)
@@ -158,6 +166,9 @@ class Turn:
                 told.append(Piece(self.merges.submit(request, msgspec.json.encode(work))))
             case Record(item, result, message):
                 piece = Piece(self.map.history.stream.append(past.ended(item, result, message)))
+                if (occasion := item.change.occasion) is not None and not item.epilogue:
+                    begun = self.map.cache.connection(occasion.connection).occasions.begun
+                    piece.ops.append(Delete(f"{begun.path}/{item.event}"))
                 told.append(piece)
                 if result == "SUCCESS" and item.buildset is not None and item.buildset.landing:
                     for change in item.whole:

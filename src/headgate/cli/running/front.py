@@ -1,0 +1,54 @@
+"""What `headgate run` and `headgate web` serve at the port of the pages besides these."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from typing import Any
+from urllib.parse import quote
+
+from headgate.base.errors import UserError
+from headgate.cli.identity.tls import scheme, tls_of
+from headgate.cli.settings import Settings
+from headgate.web.peers.requests import App
+
+APP_DEFAULT = "queuey"
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}  # noqa: S104 - nothing is bound to them
+"""Where a server listens -> where it can be asked from the same machine."""
+
+
+def serves_queues(settings: Settings) -> bool:
+    """Return whether the settings say anything of queues of messages that are served here."""
+    return "messages" in settings.values or "application_keys" in settings.values
+
+
+async def queues(
+    settings: Settings, stack: AsyncExitStack, stop: asyncio.Event
+) -> tuple[App, Coroutine[Any, Any, None]] | None:
+    """Return the application of the queues and its upkeep; None: they are not served here.  Raise UserError."""
+    if not serves_queues(settings):
+        return None
+    from headgate.adapters.messages.board import MessageBoard  # large, and for few
+    from headgate.cli.queue.serve import keys_of
+    from headgate.web.messages.app import create_app
+
+    board = await MessageBoard.open(settings.messages_url)
+    stack.push_async_callback(board.close)
+    return create_app(board, keys_of(settings), stop), board.upkeep()
+
+
+def own_queues(settings: Settings, key: str = "") -> str:
+    """Return the URL of the queues that are served here, of the application with this key.  Raise UserError."""
+    apps = [app for app, keys in settings.application_keys.items() if not key or key in keys]
+    if len(apps) > 1 or (key and not apps):
+        raise UserError(
+            f"{settings.path}: which application's queues are meant is said by the app_key: one of [application_keys]"
+        )
+    app, port = apps[0] if apps else APP_DEFAULT, int(settings.number("web", "port"))
+    host = settings.get("web", "listen_address")
+    root = settings.get("web", "root").rstrip("/")
+    if not root and not port:
+        raise UserError(f"{settings.path}: with [web] port = 0 nobody knows where the queues will be: name a url")
+    named = EVERYWHERE.get(host, f"[{host}]" if ":" in host else host)
+    return f"{root or f'{scheme(tls_of(settings))}://{named}:{port}'}/v1/{quote(app, safe='')}/"

@@ -1,0 +1,35 @@
+"""Pipelines that messages start: what they say of a queue makes sense only once, and not in a circle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headgate.config.model import TriggerFilter
+from headgate.config.reading.document import Table
+from headgate.config.reading.source import Wrong
+
+
+def started_once(body: Table, triggers: Sequence[TriggerFilter]) -> None:
+    """Raise Wrong for a queue that is named twice: how far a pipeline is in a queue is one thing."""
+    seen = set[tuple[str, str]]()
+    for trigger in triggers:
+        if (queue := trigger.more.get("queue")) is None:
+            continue
+        if (trigger.connection, queue) in seen:
+            text = f"the queue {queue} of {trigger.connection} is named by two triggers; use a pipeline for each"
+            raise Wrong(text, body.at("trigger"))
+        seen.add((trigger.connection, queue))
+
+
+def not_by_itself(
+    body: Table, triggers: Sequence[TriggerFilter], reports: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
+) -> None:
+    """Raise Wrong for a pipeline whose reports go to a queue that starts it."""
+    started = {(trigger.connection, trigger.more.get("queue")) for trigger in triggers}
+    for kind, told in reports.items():
+        for connection, hows in told.items():
+            for how in hows:
+                if (queue := how.get("queue")) is not None and (connection, queue) in started:
+                    text = f"{kind} is reported to the queue {queue} of {connection}, which starts this pipeline again"
+                    raise Wrong(text, body.at(kind))

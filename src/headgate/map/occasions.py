@@ -1,0 +1,49 @@
+"""How far messages and changes of objects have been taken up, and which of what they started has not ended."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headgate.map.tree import Dir, place
+
+
+class Taken(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far one pipeline has taken up one lane: all up to there was started, or cannot be."""
+
+    tenant: str
+    pipeline: str
+    source: str
+    """A queue; a type of objects."""
+    lane: str = ""
+    """Its partition; of objects there is one lane."""
+    position: str = ""
+
+
+class Begun(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A message, or a change of an object, whose item has not ended."""
+
+    tenant: str
+    pipeline: str
+    source: str
+    lane: str
+    id: str
+    since_ms: int = 0
+
+
+class OccasionPlaces(Dir):
+    """What the messages, or the objects, of one connection start."""
+
+    taken = place(
+        Taken,
+        "How far each pipeline is; written with the events that tell of what it took.",
+        by="scheduler",
+        node="keyed",
+        seed=False,
+    )
+    begun = place(
+        Begun,
+        "What has not ended, by its event; deleted with the record of its end.",
+        by="scheduler",
+        node="keyed",
+        seed=False,
+    )

@@ -1,0 +1,53 @@
+"""Connections that have no changes of their own, but messages or objects: what happens there starts pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from typing import NamedTuple, Protocol
+
+from headgate.config.model import TriggerFilter
+from headgate.gate.change import EventKind, Occasion
+
+
+class Away(OSError):
+    """It does not answer; asked again later it may."""
+
+
+class Lane(NamedTuple):
+    """What is in order."""
+
+    source: str
+    """A queue; a type of objects."""
+    name: str = ""
+
+
+class Seen(NamedTuple):
+    """What is next in a lane."""
+
+    position: str
+    """How far a pipeline is that has taken it."""
+    kind: EventKind
+    occasion: Occasion | None
+    """None: it starts nothing."""
+
+
+class Watched(Protocol):
+    """One connection.  Level-triggered, as a forge is: what happened while nobody looked is found at the first look."""
+
+    name: str
+
+    async def lanes(self, trigger: TriggerFilter) -> Sequence[Lane]:
+        """Return where there may be something for a trigger.  Raise Away."""
+        ...
+
+    async def start(self, trigger: TriggerFilter, lane: Lane) -> str:
+        """Return the position from which a trigger that is new takes what it sees.  Raise Away."""
+        ...
+
+    async def after(self, trigger: TriggerFilter, lane: Lane, position: str, limit: int) -> Sequence[Seen]:
+        """Return the next ones behind a position, in order.  Raise Away."""
+        ...
+
+    def stirs(self) -> AsyncIterator[Collection[Lane] | None]:
+        """Say where something may be new, again and again; None: anywhere, first of all.  Raise Away."""
+        ...

@@ -1,0 +1,113 @@
+"""Queues of messages as something to watch: each message starts what the trigger that names its queue is for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from headgate.base.texts import visible
+from headgate.config.model import TriggerFilter
+from headgate.gate.change import EventKind, Occasion
+from headgate.gate.returned.values import Unfit, bounded, parsed
+from headgate.ports.messages import MessageSource, NoStream, PostRefused, QueueGone, SourceDown
+from headgate.ports.occasions import Away, Lane, Seen
+from headgate.queueing import lanes
+from headgate.queueing.ids import START, position_of
+from headgate.queueing.message import Message
+
+BODY_MAX_BYTES = 16_000
+"""Of a message that starts anything: it goes into every build."""
+TOLD_MAX_BYTES = 64_000
+"""The same, as jobs are told it."""
+
+
+class WatchedQueues:
+    """The queues of one application; see `ports.occasions.Watched`.  What is not read yet stays where it is, and a
+    message stays as long as its server keeps it."""
+
+    def __init__(self, name: str, source: MessageSource, partitions: int) -> None:
+        """`partitions`: of queues that are made."""
+        self.name = name
+        self._source, self._partitions = source, partitions
+        self._known: dict[str, int] = {}
+        """Queue -> how many partitions it has, until queues are said to have changed."""
+
+    async def lanes(self, trigger: TriggerFilter) -> Sequence[Lane]:
+        """Return the partitions of the queue, which is made if need be."""
+        queue = str(trigger.more["queue"])
+        if queue not in self._known:
+            try:
+                self._known.update(Counter(lane.queue for lane in await self._source.lanes()))
+                if queue not in self._known:
+                    await self._source.create(queue, self._partitions)
+                    self._known[queue] = self._partitions
+            except (SourceDown, QueueGone, PostRefused) as error:
+                raise Away(str(error)) from error
+        return [Lane(queue, str(n + 1)) for n in range(self._known[queue])]
+
+    async def start(self, trigger: TriggerFilter, lane: Lane) -> str:
+        """Return the beginning: as for workers that are new, everything that is there waits."""
+        return ""
+
+    async def after(self, trigger: TriggerFilter, lane: Lane, position: str, limit: int) -> Sequence[Seen]:
+        behind = position_of(position) if position else START
+        try:
+            found = await self._source.read(lanes.Lane(lane.source, int(lane.name)), behind, limit)
+        except QueueGone:
+            return []
+        except (SourceDown, PostRefused) as error:
+            raise Away(str(error)) from error
+        return [Seen(one.message_id, EventKind.POSTED, occasion(self.name, lane, one)) for one in found]
+
+    async def stirs(self) -> AsyncIterator[Collection[Lane] | None]:
+        self._known.clear()
+        yield None
+        try:
+            async for happening in self._source.happenings():
+                of = happening.lanes
+                if of is None:
+                    self._known.clear()
+                yield None if of is None else [Lane(one.queue, str(one.partition)) for one in of]
+        except NoStream:
+            return
+        except SourceDown as error:
+            raise Away(str(error)) from error
+
+
+def occasion(connection: str, lane: Lane, message: Message) -> Occasion:
+    """Return what a message is to the gate.  Whatever its body is: what cannot be told is trouble of that message."""
+    told = {
+        "driver": "queue",
+        "connection": connection,
+        "queue": lane.source,
+        "partition": int(lane.name),
+        "id": message.message_id,
+        "posted": message.timestamp,
+    }
+    name = visible(f"{lane.source}:{lane.name}:{message.message_id}")
+    found = Occasion(connection, lane.source, lane.name, message.message_id, name)
+    size_bytes = len(message.body.encode(errors="replace"))
+    if size_bytes > BODY_MAX_BYTES:
+        why = f"the message has {size_bytes} bytes; one that starts a pipeline has at most {BODY_MAX_BYTES}"
+        return msgspec.structs.replace(found, body=_json(told), trouble=why)
+    body = _json({**told, "body": message.body, **_data(message.body)})
+    if len(body) > TOLD_MAX_BYTES:
+        why = f"the message has {len(body)} bytes once it is written as JSON; at most {TOLD_MAX_BYTES} can be told"
+        return msgspec.structs.replace(found, body=_json(told), trouble=why)
+    return msgspec.structs.replace(found, body=body)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _data(body: str) -> dict[str, object]:
+    """Return what the body says, if it is JSON that everybody can read."""
+    with suppress(Unfit):
+        value = parsed(body.encode())
+        bounded(value)
+        return {"data": value}
+    return {}

@@ -1,0 +1,278 @@
+"""One connection of messages or objects: what is new there is taken up for the pipelines that it starts.
+
+How far each pipeline is in each lane, what it has begun, and the event that begins it are written in one commit: so
+each message starts a pipeline once, whoever dies.  Of each lane and trigger only a few are under way at a time, the
+rest stay where they are: a flood takes nobody's place, and costs the store nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from headgate.base.ids import derived
+from headgate.base.tasks import run_until
+from headgate.base.texts import line
+from headgate.config.model import Pipeline, TriggerFilter
+from headgate.gate.change import HEADS, Change, Occasion, TriggerEvent
+from headgate.map.occasions import Begun, Taken
+from headgate.map.records import BranchCache, Trouble, Troubles
+from headgate.ports.occasions import Away, Lane, Seen, Watched
+from headgate.recipes import blob
+from headgate.recipes.codec import encode, readable
+from headgate.recipes.lock import lock
+from headgate.recipes.mirror import Part
+from headgate.services.configuration import Configuration
+from headgate.services.context import LENGTHY_MAX, Context
+from headgate.services.orders import state_of
+from headgate.services.scheduler.occasions.lost import Lost
+from headgate.services.scheduler.turn import Piece, packed
+from headgate.store.store import Session
+from headgate.store.types import At, Put
+
+log = logging.getLogger("headgate.occasions")
+
+OF_A_LANE_MAX = 10
+"""Under way at a time, of one trigger."""
+OF_A_TRIGGER_MAX = 100
+AT_ONCE_MAX = 20
+"""Taken up in one round, of one lane."""
+LOOK_S = 30.0
+"""So often everything is looked at, although nothing is said to be new."""
+PAUSE_FIRST_S, PAUSE_MAX_S = 1.0, 60.0
+
+
+class Bound(NamedTuple):
+    """A trigger of a pipeline."""
+
+    tenant: str
+    pipeline: Pipeline
+    trigger: TriggerFilter
+
+    @property
+    def whose(self) -> tuple[str, str]:
+        return self.tenant, self.pipeline.name
+
+    def place(self, lane: Lane) -> str:
+        """Return the name of what is kept of a lane."""
+        told = msgspec.json.encode({k: v for k, v in self.trigger.more.items() if k in ("type", "filter", "event")})
+        return derived("taken", *self.whose, *lane, told.decode())
+
+
+class OccasionRunner:
+    """`run` is driven by one process at a time: whoever leads the connection's election."""
+
+    def __init__(self, context: Context, watched: Watched, tenants: Mapping[str, Configuration]) -> None:
+        self._context, self._watched, self._tenants = context, watched, tenants
+        self._place = context.map.cache.connection(watched.name)
+        self._taken: dict[str, str] = {}
+        """Name of what is kept -> position."""
+        self._still: set[tuple[str, Lane]] = set()
+        """Place and lane where nothing was new when it was last looked at."""
+        self._lost = Lost(context, watched.name)
+        self._trouble: str | None = None
+
+    async def run(self, session: Session) -> None:
+        context, name = self._context, self._watched.name
+        election = context.map.events.connection(name).events.election
+        async with lock(context.store, session, election.path).hold() as guard:
+            await self._recall()
+            prefixes = (context.map.layout.path, self._place.occasions.path, context.map.reports.path)
+            with context.mirror.part(*prefixes) as stirs:
+                await run_until(asyncio.Event(), self._listen(stirs), self._rounds(stirs, guard))
+
+    async def _recall(self) -> None:
+        """As the last leader left it, whatever the mirror shows."""
+        self._still.clear()
+        self._taken, self._trouble = {}, None
+        place = self._place.occasions.taken
+        for entry in await self._context.store.list(place.path):
+            self._taken[entry.path.rpartition("/")[2]] = place.decode(entry.value).position
+
+    async def _listen(self, stirs: Part) -> None:
+        """Until cancelled; a connection that is away is listened to again after a growing pause."""
+        pause_s = PAUSE_FIRST_S
+        while True:
+            try:
+                async for lanes in self._watched.stirs():
+                    self._heard(lanes)
+                    stirs.nudge()
+                    pause_s = PAUSE_FIRST_S
+                pause_s = LOOK_S
+            except Away as away:
+                log.info("%s: %s", self._watched.name, away)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    def _heard(self, lanes: Collection[Lane] | None) -> None:
+        self._still = set() if lanes is None else {one for one in self._still if one[1] not in lanes}
+
+    async def _rounds(self, stirs: Part, guard: At) -> None:
+        pause_s, loop = PAUSE_FIRST_S, asyncio.get_running_loop()
+        looked_s = loop.time()
+        while True:
+            seen = stirs.moves
+            if loop.time() - looked_s >= LOOK_S:
+                looked_s = loop.time()
+                self._heard(None)
+                await self._lost.sweep(guard, {bound.whose for bound in self._bound()})
+            try:
+                if await self._round(guard):
+                    continue
+                await self._tell("", guard)
+                pause_s, wait_s = PAUSE_FIRST_S, LOOK_S
+            except Away as away:
+                await self._tell(str(away), guard)
+                pause_s, wait_s = min(2 * pause_s, PAUSE_MAX_S), pause_s
+            await stirs.moved_within(wait_s, seen)
+
+    def _bound(self) -> Iterator[Bound]:
+        """The triggers that name this connection."""
+        for name, configuration in self._tenants.items():
+            for pipeline in configuration.layouts.landed.pipelines.values():
+                for trigger in pipeline.triggers:
+                    if trigger.connection == self._watched.name:
+                        yield Bound(name, pipeline, trigger)
+
+    async def _round(self, guard: At) -> bool:
+        """One look at everything.  True: something was taken up.  Raise Away once all were looked at."""
+        heads = dict[str, dict[str, dict[str, str]]]()
+        open, took, away = self._open(), False, None
+        for bound in self._bound():
+            if self._waits(bound):
+                continue
+            try:
+                took = await self._look(bound, open, heads, guard) or took
+            except Away as error:
+                away = error
+        if away is not None and not took:
+            raise away
+        return took
+
+    def _open(self) -> Counter[tuple[str, ...]]:
+        """What has not ended: how much of each pipeline, and of each of its lanes."""
+        found = Counter[tuple[str, ...]]()
+        for entry in self._context.mirror.under(self._place.occasions.begun.path):
+            if (one := readable(entry, Begun)) is not None:
+                found[one.tenant, one.pipeline] += 1
+                found[one.tenant, one.pipeline, one.source, one.lane] += 1
+        return found
+
+    def _waits(self, bound: Bound) -> bool:
+        """Is nothing to be taken up now: as people want it, or as answers wait to be told already?"""
+        context = self._context
+        if state_of(context, bound.tenant).trigger_queue_paused:
+            return True
+        lengths = (context.map.reports(name).stream.length(context.mirror) for name in bound.pipeline.posts)
+        return any(length >= LENGTHY_MAX for length in lengths)
+
+    async def _look(
+        self,
+        bound: Bound,
+        open: Counter[tuple[str, ...]],
+        heads: dict[str, dict[str, dict[str, str]]],
+        guard: At,
+    ) -> bool:
+        """At the lanes of one trigger, each in turn."""
+        took = False
+        for lane in await self._watched.lanes(bound.trigger):
+            key = bound.place(lane)
+            if key not in self._taken:
+                await self._begin(bound, lane, await self._watched.start(bound.trigger, lane), guard)
+            of_lane = (*bound.whose, *lane)
+            free = min(OF_A_LANE_MAX - open[of_lane], OF_A_TRIGGER_MAX - open[bound.whose], AT_ONCE_MAX)
+            if free <= 0 or (key, lane) in self._still:
+                continue
+            found = await self._watched.after(bound.trigger, lane, self._taken[key], free)
+            if not found:
+                self._still.add((key, lane))
+                continue
+            began = await self._take(bound, lane, found, heads, guard)
+            open[of_lane] += began
+            open[bound.whose] += began
+            took = True
+        return took
+
+    async def _begin(self, bound: Bound, lane: Lane, position: str, guard: At) -> None:
+        """With a lane that is new."""
+        record, key = Taken(*bound.whose, *lane, position), bound.place(lane)
+        put = Put(f"{self._place.occasions.taken.path}/{key}", encode(record))
+        await self._context.store.commit([], [put], guards=[guard])
+        self._taken[key] = position
+
+    async def _take(
+        self,
+        bound: Bound,
+        lane: Lane,
+        found: Collection[Seen],
+        heads: dict[str, dict[str, dict[str, str]]],
+        guard: At,
+    ) -> int:
+        """Commits what was seen, each with the position behind it; how much it begins."""
+        context, key = self._context, bound.place(lane)
+        discarding = state_of(context, bound.tenant).trigger_queue_discarding
+        stream = context.map.events.tenant(bound.tenant).pipelines(bound.pipeline.name).trigger.stream
+        path, begins = f"{self._place.occasions.taken.path}/{key}", 0
+        pieces, position = list[Piece](), ""
+        for seen in found:
+            position = seen.position
+            piece = Piece([Put(path, encode(Taken(*bound.whose, *lane, position)))])
+            if seen.occasion is not None and not discarding:
+                event = await self._event(bound, seen, seen.occasion, heads)
+                begun = Begun(*bound.whose, *lane, seen.occasion.id, context.now_ms())
+                piece.ops += [Put(f"{self._place.occasions.begun.path}/{event.id}", encode(begun))]
+                piece.ops += stream.append(event)
+                begins += 1
+            pieces.append(piece)
+        for commit in packed(pieces):
+            written = await context.store.commit(commit.checks, commit.ops, guards=[guard])
+            for entry in written:
+                if entry is not None and entry.path == path:
+                    await context.mirror.reached(path, entry.version)
+        self._taken[key] = position
+        return begins
+
+    async def _event(
+        self, bound: Bound, seen: Seen, occasion: Occasion, heads: dict[str, dict[str, dict[str, str]]]
+    ) -> TriggerEvent:
+        """What the pipeline is told: the head of a branch, and why there is something to do there."""
+        configuration, said = self._tenants[bound.tenant], bound.trigger.more
+        source = configuration.tenant.find(str(said.get("project", "")))
+        branches = configuration.layouts.landed.branches.get(source.project, ()) if source is not None else ()
+        branch = str(said.get("branch") or next(iter(branches), ""))
+        ref = f"{HEADS}{branch}"
+        commit = (await self._heads(source.connection, heads)).get(source.project, {}).get(ref, "") if source else ""
+        if not commit and not occasion.trouble:
+            why = f"the project {said.get('project')} of the trigger has no branch {branch}".rstrip()
+            occasion = msgspec.structs.replace(occasion, trouble=why)
+        project, connection = (source.project, source.connection) if source is not None else ("", "")
+        change = Change(connection, project, branch, commit=commit, ref=ref, occasion=occasion)
+        id = derived("occasion", self._watched.name, *bound.whose, bound.place(Lane(occasion.source)), occasion.id)
+        return TriggerEvent(seen.kind, change, id, self._context.now_ms(), pipeline=bound.pipeline.name)
+
+    async def _heads(
+        self, connection: str, known: dict[str, dict[str, dict[str, str]]]
+    ) -> Mapping[str, Mapping[str, str]]:
+        """Project -> branch -> commit, as last seen."""
+        if connection not in known:
+            kept = await blob.read(
+                self._context.store, self._context.map.cache.connection(connection).branches.data.path
+            )
+            known[connection] = msgspec.json.decode(kept, type=BranchCache).projects if kept else {}
+        return known[connection]
+
+    async def _tell(self, why: str, guard: At) -> None:
+        """For people; written once for as long as it is the same."""
+        why = line(why, 500)
+        if why == self._trouble:
+            return
+        if why:
+            log.warning("%s: nothing can be taken up: %s", self._watched.name, why)
+        projects = {self._watched.name: Trouble(self._context.now_ms(), why)} if why else {}
+        await self._context.store.commit([], [self._place.troubles.put(Troubles(projects))], guards=[guard])
+        self._trouble = why

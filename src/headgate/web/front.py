@@ -1,0 +1,41 @@
+"""One port for all that speaks HTTP: the gate's pages and API, the queues of messages, the inventory as JSON."""
+
+from __future__ import annotations
+
+from headgate.web.peers.requests import App, Message, Receive, Send
+
+QUEUES, INVENTORY = "/queues", "/inventory"
+"""Where the descriptions, the figures and, of the inventory, all requests are; the queues themselves are below /v1."""
+
+
+class Front:
+    """An ASGI application made of several, told apart by the beginning of the path."""
+
+    def __init__(self, gate: App, queues: App | None = None, inventory: App | None = None) -> None:
+        self._gate, self._queues, self._inventory = gate, queues, inventory
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if scope["type"] == "http" and self._queues is not None and _below(path, "/v1"):
+            await self._queues(scope, receive, send)
+        elif scope["type"] == "http" and self._queues is not None and _below(path, QUEUES):
+            await self._queues(_without(scope, QUEUES), receive, send)
+        elif scope["type"] == "http" and self._inventory is not None and _below(path, INVENTORY):
+            await self._inventory(_without(scope, INVENTORY), receive, send)
+        else:
+            await self._gate(scope, receive, send)
+
+
+def _below(path: str, place: str) -> bool:
+    return path == place or path.startswith(f"{place}/")
+
+
+def _without(scope: Message, place: str) -> Message:
+    """The request as an application sees it that knows nothing of what is before its own paths."""
+    raw = scope["raw_path"]
+    begin = place.encode()
+    return {
+        **scope,
+        "path": scope["path"].removeprefix(place) or "/",
+        "raw_path": (raw.removeprefix(begin) or b"/") if raw.startswith(begin) else raw,
+    }
