@@ -135,7 +135,12 @@ class Judge(Through):
 
     def left(self) -> list[str]:
         """What has no end yet, waits, or runs; empty: all is quiet."""
-        return self._endless(self._world.open.values()) or self._tags_without_an_end() or self._waiting()
+        return (
+            self._endless(self._world.open.values())
+            or self._tags_without_an_end()
+            or self._unanswered()
+            or self._waiting()
+        )
 
     def unserved(self) -> list[str]:
         """Names the honest changes without an end."""
@@ -168,6 +173,7 @@ class Judge(Through):
     def _waiting(self) -> list[str]:
         map = self._map
         busy = [map.events.path, map.history.queue.path, map.merger.path, map.executor.path, map.results.path]
+        busy += [map.reports("bus").queue.path, map.cache.connection("bus").occasions.begun.path]
         busy += [f"{pipeline.path}/item" for pipeline in self._pipelines.values()]
         stays = ("election", map.events.tenant("t").state.path)
         return [e.path for path in busy for e in self._tree.under(path) if not any(one in e.path for one in stays)]
@@ -192,6 +198,8 @@ class Judge(Through):
         if any(UNSERVED in f.message and "RETRY_LIMIT" not in f.message for f in self._notes.finished.values()):
             raise Broken("rejected because the executor of a paused build was lost")
         self._each_tag_once()
+        if wrong := self._world.posts.wrong(self._notes.told("orders")):
+            raise Broken(wrong)
         for finished in self._notes.told("gate"):
             self._no_fault_of_others(finished, set(landed))
         places = [self._queued[told[key].item] for key in landed]
@@ -218,6 +226,9 @@ class Judge(Through):
                 raise Broken(f"{key} has not landed, but what goes together with it has; told: {told}, could: {could}")
         found = {c.key: f for f in alarms for c in _changes(f) if f"- {c.key} has landed as" in f.message}
         return found
+
+    def _unanswered(self) -> list[str]:
+        return self._world.posts.unanswered(self._notes.told("orders"))
 
     def _tags_without_an_end(self) -> list[str]:
         last = dict(self._world.tagged) if "release" in self._pipelines else {}

@@ -111,6 +111,19 @@ TAGGED = """
     release: {jobs: [ship]}
 """
 """A pipeline for tags."""
+POSTED = """
+- pipeline:
+    name: orders
+    manager: serial
+    trigger: {bus: [{queue: orders, project: b}]}
+    success: {bus: {queue: answers}}
+    failure: {bus: {queue: answers}}
+- job: {name: pack}
+- project:
+    name: ^sim/b$
+    orders: {jobs: [pack]}
+"""
+"""A pipeline that messages start."""
 TAGGED_EVERY = 13
 """Every so many seeds have it, and tags."""
 TOLD_EVERY = 3
@@ -153,6 +166,8 @@ class Kind(NamedTuple):
     """Whether changes may need each other, and people make them."""
     tagged: bool = False
     """Whether tags start a pipeline."""
+    posted: bool = False
+    """Whether messages do, and people post them."""
 
     @classmethod
     def of(cls, seed: int) -> Kind:
@@ -174,6 +189,10 @@ class Kind(NamedTuple):
     def circular_of(cls, seed: int) -> Kind:
         return cls.of(seed)._replace(circular=True, wide=0, several=False, tagged=False)
 
+    @classmethod
+    def posted_of(cls, seed: int) -> Kind:
+        return cls.of(seed)._replace(posted=True, wide=0, tagged=False)
+
     @property
     def shares_semaphores(self) -> bool:
         """Whether hostile jobs take the semaphores that everybody's jobs take."""
@@ -187,7 +206,13 @@ class Kind(NamedTuple):
 
     @property
     def _pipelines(self) -> dict[str, str]:
-        ours = ["gate", *["post"] * self.told, *["release"] * self.tagged, *(f"more{n}" for n in range(self.wide))]
+        ours = [
+            "gate",
+            *["post"] * self.told,
+            *["release"] * self.tagged,
+            *["orders"] * self.posted,
+            *(f"more{n}" for n in range(self.wide)),
+        ]
         return {**({"check": self.check} if self.check else {}), **dict.fromkeys(ours, "t")}
 
     def world(self, chance: random.Random) -> World:
@@ -208,6 +233,7 @@ class Kind(NamedTuple):
             + CHECK * (self.check == "t")
             + TOLD * self.told
             + TAGGED * self.tagged
+            + POSTED * self.posted
             + more(self.wide),
             JOBS + CHECK if self.check == "u" else "",
             gating=("unit", "together") if self.together else ("unit",),
@@ -222,4 +248,6 @@ class Kind(NamedTuple):
 
 @cache
 def parsed(text: str) -> dict[str, Tenant]:
-    return parse_tenants(text, "tenants.yaml", {"sim": Connection("sim", HOST, bound=True)})
+    return parse_tenants(
+        text, "tenants.yaml", {"sim": Connection("sim", HOST, bound=True), "bus": Connection("bus", "", "queue")}
+    )

@@ -22,12 +22,15 @@ from headgate.base.tasks import end, run_until
 from headgate.config.parse import ParseCache
 from headgate.map.places import Map
 from headgate.ports.judge import Judging
+from headgate.ports.occasions import Watched
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import COMMIT_OPS_MAX, Context
 from headgate.services.executor import Executor
 from headgate.services.membership import Body, serve
 from headgate.services.merger import Merger
 from headgate.services.recorder import Recorder
+from headgate.services.reporting.courier import Courier
+from headgate.services.scheduler.occasions.messages import WatchedQueues
 from headgate.services.scheduler.scheduler import Scheduler
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
@@ -39,6 +42,7 @@ from headgate.testing.sim.intruder import Intruder
 from headgate.testing.sim.judge import Judge, Notes
 from headgate.testing.sim.kinds import KINDS_WITHIN, Kind, parsed
 from headgate.testing.sim.link import Dead, Link, Trouble
+from headgate.testing.sim.posts import Customer, SimMessages, SimTaker
 from headgate.testing.sim.story import Doubter, Keeper, Story, Tagger
 from headgate.testing.sim.world import Broken, World
 
@@ -97,6 +101,8 @@ class Simulation:
     """Hostile changes proposed before anything else."""
     circular: bool = False
     """With changes that need each other."""
+    posted: bool = False
+    """With messages that start a pipeline."""
     harmless: bool = False
     """A hostile world in which nobody does any harm: what others are compared with."""
     served_s: float = 0.0
@@ -109,7 +115,8 @@ class Simulation:
 
     @property
     def kind(self) -> Kind:
-        of = Kind.hostile_of if self.hostile else Kind.circular_of if self.circular else Kind.of
+        of = Kind.posted_of if self.posted else Kind.circular_of if self.circular else Kind.of
+        of = Kind.hostile_of if self.hostile else of
         return of(self.seed)
 
     def run(self) -> World:
@@ -158,6 +165,8 @@ class Simulation:
             stories.append(self._kept(world, judge))
         if self.kind.tagged and self.seed % FRESH_EVERY:  # what is there at the first look of all starts nothing
             stories.append(Tagger(world, random.Random(f"tags {self.seed}")).run())
+        if self.posted:
+            stories.append(Customer(world.posts, random.Random(f"posts {self.seed}")).run())
         if self.hostile and not self.harmless:
             stories.append(Intruder(world, random.Random(f"harm {self.seed}"), self.flood).run())
         await run_until(asyncio.Event(), *stories)
@@ -210,7 +219,8 @@ def _left(kind: Kind) -> Tree:
     """What is in the store after a gate of this kind began, had nothing to do, and stopped."""
     store = MemoryBackend()
     simulations = (
-        Simulation(seed, calm=True, quiet=True, hostile=kind.hostile, circular=kind.circular) for seed in count()
+        Simulation(seed, calm=True, quiet=True, hostile=kind.hostile, circular=kind.circular, posted=kind.posted)
+        for seed in count()
     )
     next(simulation for simulation in simulations if simulation.kind == kind).run_on(store)
     return store.tree
@@ -287,7 +297,15 @@ class _Processes:
         text = self.simulation.kind.tenants
         if self.simulation.seed % JUDGED_EVERY == 1:
             context.judging = Judging(SimJudge(self.world), at_once_max_bytes=0)
-        return Scheduler.of(context, text, parsed(text), "tenants.yaml", {"sim": SimForge(self.world)}, _PARSED)
+        forges, watched = {"sim": SimForge(self.world)}, dict[str, Watched]()
+        if self.simulation.posted:
+            chance = random.Random(f"messages {self.simulation.seed}")
+            watched = {"bus": WatchedQueues("bus", SimMessages(self.world.posts, chance), 1)}
+        return Scheduler.of(context, text, parsed(text), "tenants.yaml", forges, _PARSED, watched=watched)
+
+    @staticmethod
+    def _telling(*bodies: Body) -> Body:
+        return lambda session: run_until(asyncio.Event(), *(body(session) for body in bodies))
 
     async def _life(self, components: Set[str], name: str, store: Store, skew_s: float) -> None:
         loop, stop = asyncio.get_running_loop(), self.stop
@@ -302,16 +320,19 @@ class _Processes:
             "executor": lambda: Executor(context, SimRunner(self.world), builds_max=builds_max).run,
             "merger": lambda: Merger(context, SimGit(self.world)).run,
         }
+        if self.simulation.posted:
+            taker = SimTaker(self.world.posts, random.Random(f"answers {self.simulation.seed}"))
+            bodies["web"] = lambda: self._telling(Recorder(context, self.notes).run, Courier(context, "bus", taker).run)
         works = [serve(context, kind, body(), stop) for kind, body in bodies.items() if kind in components]
         await run_until(stop, context.mirror.run(), *works)
 
 
-def simulate(seeds: Iterable[int], *, hostile: bool = False, circular: bool = False) -> int:
+def simulate(seeds: Iterable[int], *, hostile: bool = False, circular: bool = False, posted: bool = False) -> int:
     """Runs them all; how many deaths there were.  Raises Broken."""
-    return sum(tidily(partial(_deaths, seed, hostile=hostile, circular=circular) for seed in seeds))
+    return sum(tidily(partial(_deaths, seed, hostile=hostile, circular=circular, posted=posted) for seed in seeds))
 
 
-def _deaths(seed: int, *, hostile: bool, circular: bool) -> int:
-    simulation = Simulation(seed, hostile=hostile, circular=circular)
+def _deaths(seed: int, *, hostile: bool, circular: bool, posted: bool) -> int:
+    simulation = Simulation(seed, hostile=hostile, circular=circular, posted=posted)
     simulation.run()
     return simulation.deaths

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from headgate.gate.change import Change, Standing, Word
 from headgate.gate.work import LandRequest, MergeItem, RepoState
+from headgate.testing.sim.posts import Posts
 
 HOST = "sim"
 CONFIG, BESIDE = f"{HOST}/config", f"{HOST}/beside"
@@ -110,6 +111,7 @@ class World:
     """project -> ref -> what it names"""
     tagged: list[tuple[str, str]] = field(default_factory=list)
     """Ref and commit of every tag that was pushed."""
+    posts: Posts = field(default_factory=Posts)
     tellings: int = 0
     """Of merged changes and of tags."""
     landed: list[Change] = field(default_factory=list)

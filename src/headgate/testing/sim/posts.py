@@ -1,0 +1,158 @@
+"""Messages in a simulated world: who posts them, the server that keeps them, who takes the answers, what must hold."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from headgate.map.records import Finished
+from headgate.map.telling import Posting
+from headgate.ports.messages import Backlog, Happening, Letter, SourceDown
+from headgate.ports.reporter import ReporterAway
+from headgate.queueing.ids import Position, make_id, position_of, unix_text
+from headgate.queueing.lanes import Lane
+from headgate.queueing.message import Message
+from headgate.services.scheduler.occasions.messages import BODY_MAX_BYTES
+
+QUEUE, PARTITIONS, TICKS = "orders", 2, 10**17
+POSTS_MAX, AT_ONCE_MAX, PAUSE_MAX_S = 5, 14, 1.5
+AWAY = 0.15
+"""Chance that the server does not answer, or not in time."""
+BODIES = ('{"n": 1}', "no JSON {{ lookup('env', 'HOME') }}", "\x00\x1b[2J", "[" * 5_000, "x" * (BODY_MAX_BYTES + 1), "")
+
+
+@dataclass(slots=True)
+class Posts:
+    """Truth: what was posted, what ran, what was answered."""
+
+    posted: dict[Lane, list[Message]] = field(
+        default_factory=lambda: {Lane(QUEUE, n + 1): [] for n in range(PARTITIONS)}
+    )
+    ran: dict[str, list[str]] = field(default_factory=dict)
+    """Partition -> ids of messages, as their builds began."""
+    answered: dict[str, Posting] = field(default_factory=dict)
+    """By key: what is told again is there already."""
+    listeners: list[asyncio.Event] = field(default_factory=list)
+
+    def post(self, chance: random.Random) -> None:
+        """To any partition, any body."""
+        lane = chance.choice(list(self.posted))
+        number = sum(map(len, self.posted.values()))
+        id = make_id(TICKS + number, number, 7)
+        body = chance.choice(BODIES) if chance.random() < 0.5 else BODIES[0]
+        self.posted[lane].append(Message(id, body, lane.partition, unix_text(TICKS + number), QUEUE))
+        for listener in self.listeners:
+            listener.set()
+
+    @property
+    def ids(self) -> list[str]:
+        return [one.message_id for some in self.posted.values() for one in some]
+
+    def unanswered(self, ended: Iterable[Finished]) -> list[str]:
+        """What has no end yet, or whose answer is not there."""
+        over = {f.change.occasion.id for f in ended if f.change.occasion is not None}
+        told = {one.report.answers.id for one in self.answered.values() if one.report.answers is not None}
+        return [f"message {id}" for id in self.ids if id not in over or id not in told]
+
+    def wrong(self, ended: Iterable[Finished]) -> str:
+        """What must not be, once all is quiet; empty: nothing."""
+        items = {(f.change.occasion.id, f.item) for f in ended if f.change.occasion is not None}
+        told = Counter(one.report.answers.id for one in self.answered.values() if one.report.answers is not None)
+        for id, count in Counter(id for id, _ in items).items():
+            if count != 1:
+                return f"message {id} started {count} items"
+        if twice := [id for id in self.ids if told[id] != 1]:
+            return f"message {twice[0]} was answered {told[twice[0]]} times"
+        for lane, messages in self.posted.items():
+            order = list(dict.fromkeys(self.ran.get(str(lane.partition), ())))
+            if order != sorted(order):
+                return f"the messages of {lane} ran in another order than they were posted in"
+            good = [one.message_id for one in messages if _can_run(one)]
+            if order != good:
+                return f"of {lane} {good} were to run, and {order} did"
+        return ""
+
+
+def _can_run(message: Message) -> bool:
+    return len(message.body) <= BODY_MAX_BYTES
+
+
+@dataclass(slots=True)
+class Customer:
+    """Posts, one or many at once."""
+
+    posts: Posts
+    chance: random.Random
+
+    async def run(self) -> None:
+        for _ in range(self.chance.randrange(1, POSTS_MAX + 1)):
+            for _ in range(self.chance.randrange(1, AT_ONCE_MAX + 1) if self.chance.random() < 0.3 else 1):
+                self.posts.post(self.chance)
+            await asyncio.sleep(self.chance.random() * PAUSE_MAX_S)
+
+
+@dataclass(slots=True)
+class SimMessages:
+    """`ports.messages.MessageSource`: a server that is sometimes away."""
+
+    posts: Posts
+    chance: random.Random
+
+    async def _asked(self) -> None:
+        await asyncio.sleep(self.chance.random() * 0.05)
+        if self.chance.random() < AWAY:
+            raise SourceDown("it does not answer")
+
+    async def lanes(self) -> Sequence[Lane]:
+        await self._asked()
+        return list(self.posts.posted)
+
+    async def read(self, lane: Lane, after: Position, limit: int) -> Sequence[Message]:
+        await self._asked()
+        return [one for one in self.posts.posted[lane] if position_of(one.message_id) > after][:limit]
+
+    async def happenings(self) -> AsyncIterator[Happening]:
+        """Now and then it breaks, and says nothing of what was posted."""
+        event = asyncio.Event()
+        self.posts.listeners.append(event)
+        try:
+            yield Happening(None)
+            while self.chance.random() > AWAY:
+                await event.wait()
+                event.clear()
+                yield Happening(frozenset(self.posts.posted))
+        finally:
+            self.posts.listeners.remove(event)
+        raise SourceDown("the stream broke")
+
+    async def get(self, lane: Lane, id: str) -> Message | None:
+        raise NotImplementedError
+
+    async def post(self, letter: Letter) -> None:
+        raise NotImplementedError
+
+    async def create(self, queue: str, partitions: int = 1) -> None:
+        raise NotImplementedError
+
+    async def backlog(self, lane: Lane, after: Position) -> Backlog:
+        raise NotImplementedError
+
+
+@dataclass(slots=True)
+class SimTaker:
+    """`ports.reporter.Reporter`: takes each answer once, and does not always say so."""
+
+    posts: Posts
+    chance: random.Random
+
+    async def tell(self, posting: Posting) -> None:
+        """Raises ReporterAway."""
+        await asyncio.sleep(self.chance.random() * 0.05)
+        if self.chance.random() < AWAY:
+            raise ReporterAway("it does not answer")
+        self.posts.answered.setdefault(posting.key, posting)
+        if self.chance.random() < AWAY:
+            raise ReporterAway("its answer was lost")

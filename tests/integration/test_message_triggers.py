@@ -1,0 +1,198 @@
+"""Messages of a real server start pipelines of a real gate: what jobs find, what comes back, whom floods delay."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from headgate.adapters.messages.board import MessageBoard
+from headgate.adapters.messages.client import MessageClient
+from headgate.base.ids import fresh
+from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.map.check import check
+from headgate.map.places import Map
+from headgate.map.telling import QueueReport
+from headgate.ports.messages import QueueGone
+from headgate.queueing.ids import START
+from headgate.queueing.lanes import Lane
+from headgate.services.notices.posting import Posts
+from headgate.services.reporting.queues import QueueReporter
+from headgate.services.scheduler.occasions import runner
+from headgate.services.scheduler.occasions.messages import BODY_MAX_BYTES, WatchedQueues
+from headgate.store.memory import MemoryBackend
+from headgate.testing.gate import Gate, gate
+from headgate.testing.queues.crew import APP, KEY, serving
+from headgate.testing.repositories import Repositories
+
+from .conftest import PIPELINES, TENANTS
+
+DEADLINE_S = 30.0
+ORDERS = (
+    PIPELINES
+    + """
+- pipeline:
+    name: orders
+    manager: serial
+    trigger: {bus: [{queue: orders, project: code/api}]}
+    success: {bus: {queue: answers}}
+    failure: {bus: {queue: answers}}
+- job: {name: pack, run: jobs/unit}
+- project: {name: code/api, orders: {jobs: [pack]}}
+"""
+)
+OTHER = """
+- tenant:
+    name: other
+    source: {local: {config-projects: [config], untrusted-projects: [code/lib]}}
+"""
+
+
+@pytest.fixture
+def repositories(tmp_path: Path) -> Repositories:
+    found = Repositories(tmp_path)
+    found.create("config", {"zuul.yaml": ORDERS, "jobs/unit": "#!/bin/sh\n"})
+    found.create("code/api", {"README": "api\n"})
+    found.create("code/lib", {"README": "lib\n"})
+    return found
+
+
+@pytest.fixture
+async def board(tmp_path: Path) -> AsyncIterator[MessageBoard]:
+    found = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
+    yield found
+    await found.close()
+
+
+@asynccontextmanager
+async def started(
+    tmp_path: Path, hub: Path, backend: MemoryBackend, client: MessageClient, partitions: int = 1, **more: Any
+) -> AsyncIterator[Gate]:
+    watched = {"bus": ("queue", WatchedQueues("bus", client, partitions))}
+    reporting: Mapping[str, Any] = {"bus": ("queue", QueueReporter(Posts(client, 1)))}
+    async with gate(
+        tmp_path, hub, backend, more.pop("tenants", TENANTS), watched=watched, reporting=reporting, **more
+    ) as running:
+        yield running
+
+
+async def answers(client: MessageClient, count: int) -> list[QueueReport]:
+    """As soon as there are so many."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            try:
+                found = await client.read(Lane("answers", 1), START, 500)
+            except QueueGone:
+                found = []
+            if len(found) >= count:
+                return [msgspec.json.decode(one.body, type=QueueReport) for one in found]
+            await asyncio.sleep(0.01)
+
+
+async def post(client: MessageClient, *bodies: str, queue: str = "orders") -> list[str]:
+    """The ids of what is in the only partition then."""
+    await client.create(queue)
+    for body in bodies:
+        await client.post_many(queue, [(body, 1)], fresh())
+    return [one.message_id for one in await client.read(Lane(queue, 1), START, 1_000)]
+
+
+def failing_on(word: str) -> dict[str, Any]:
+    def pack(spec: BuildSpec, state: RepoState) -> BuildOutcome:
+        bad = word in spec.zuul["trigger"].get("body", "")
+        return BuildOutcome(build=spec.build, result="FAILURE" if bad else "SUCCESS")
+
+    return {"pack": pack}
+
+
+async def test_messages_are_items_in_order_and_their_ends_are_answers(
+    tmp_path: Path, repositories: Repositories, board: MessageBoard
+) -> None:
+    backend, bodies = MemoryBackend(), ('{"n": 1}', "bad {{ 7 * 7 }}\x1b[2J\u202e", "x" * (BODY_MAX_BYTES + 1), "4")
+    async with serving(board) as url, MessageClient.open([f"{url}/v1/{APP}/"], KEY) as client:
+        ids = await post(client, *bodies[:2])
+        async with started(tmp_path, repositories.hub, backend, client, jobs=failing_on("bad")) as running:
+            ids = await post(client, *bodies[2:])
+            told = await answers(client, 4)
+            specs = [spec for spec in running.runner.ran if spec.job.name == "pack"]
+        async with started(tmp_path, repositories.hub, backend, client) as again:  # another process takes over
+            ids += (await post(client, "5"))[-1:]
+            told = await answers(client, 5)
+            await asyncio.sleep(0.1)
+            assert len(again.runner.ran) == 1, "what was done is not done again"
+        assert sorted(one.answers.id for one in told if one.answers) == sorted(ids)
+        by_id = {one.answers.id: one for one in told if one.answers}
+        assert [by_id[id].result for id in ids] == ["SUCCESS", "FAILURE", "FAILURE", "SUCCESS", "SUCCESS"]
+        assert f"at most {BODY_MAX_BYTES}" in by_id[ids[2]].message and not by_id[ids[2]].builds
+        one = by_id[ids[0]].answers
+        assert one is not None and (one.connection, one.source, one.lane) == ("bus", "orders", "1")
+        assert [spec.zuul["trigger"]["body"] for spec in specs] == [bodies[0], bodies[1], bodies[3]], "in order"
+        first = specs[0]
+        assert first.zuul["trigger"]["data"] == {"n": 1} and "data" not in specs[1].zuul["trigger"]
+        head = repositories.head("code/api")
+        assert (first.zuul["branch"], first.zuul["commit_id"], first.change.project) == (
+            "master",
+            head,
+            "git.example/code/api",
+        )
+    entries = await backend.list("/zuul")
+    findings = check(entries)
+    assert not findings.unknown and not findings.undecodable
+    place = Map().cache.connection("bus").occasions
+    assert not [e for e in entries if e.path.startswith(place.begun.path)], "all have ended"
+
+
+async def test_a_flood_waits_where_it_is_and_delays_no_other_tenant(
+    tmp_path: Path, repositories: Repositories, board: MessageBoard
+) -> None:
+    async with serving(board) as url, MessageClient.open([f"{url}/v1/{APP}/"], KEY) as client:
+        await client.create("orders", 4)
+        for partition in range(1, 5):
+            await client.post_many("orders", [("{}", partition)] * 250, fresh())
+        both = TENANTS.replace("          - code/lib\n", "") + OTHER
+        async with started(
+            tmp_path, repositories.hub, MemoryBackend(), client, 4, tenants=both, builds_max=4
+        ) as running:
+            running.runner.hold = asyncio.Event()
+            async with asyncio.timeout(DEADLINE_S):
+                await running.runner.begun(4)
+            repositories.propose("code/lib", "honest", {"a": "x\n"})
+            begun = running.context.map.cache.connection("bus").occasions.begun.path
+            open = running.context.mirror.under(begun)
+            assert len(open) == 4 * runner.OF_A_LANE_MAX, "the rest stays in its queue"
+            running.runner.hold.set()
+            result = await running.history.result_of("honest", "check")
+            done = sum(spec.job.name == "pack" for spec in running.runner.ran)
+            assert result.result == "SUCCESS" and done < 100, f"{done} of 1,000 messages came before it"
+            assert len(running.context.mirror.under(begun)) <= 4 * runner.OF_A_LANE_MAX
+
+
+async def test_a_server_that_is_away_is_waited_for_and_said_so(
+    tmp_path: Path, repositories: Repositories, board: MessageBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "PAUSE_FIRST_S", 0.05)
+    monkeypatch.setattr(runner, "PAUSE_MAX_S", 0.1)
+    async with serving(board) as url:
+        port = int(url.rpartition(":")[2])
+    async with (
+        MessageClient.open([f"{url}/v1/{APP}/"], KEY) as client,
+        started(tmp_path, repositories.hub, MemoryBackend(), client) as running,
+    ):
+        place = running.context.map.cache.connection("bus").troubles
+        async with asyncio.timeout(DEADLINE_S):
+            with running.context.mirror.part(place.path) as part:
+                while (entry := running.context.mirror.get(place.path)) is None or not place.decode(
+                    entry.value
+                ).projects:
+                    await part.moved(part.moves)
+        assert str(port) in place.decode(entry.value).projects["bus"].text
+        async with serving(board, port):
+            await post(client, "late")
+            assert [one.result for one in await answers(client, 1)] == ["SUCCESS"]
+            again = running.context.mirror.get(place.path)
+            assert again is not None and place.decode(again.value).projects == {}

@@ -1,0 +1,91 @@
+"""Messages that start a pipeline: each one item, one answer, in order; and proof that anything else is seen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headgate.gate.change import Occasion
+from headgate.services.scheduler import turn
+from headgate.services.scheduler.occasions import messages, runner
+from headgate.services.scheduler.occasions.runner import OccasionRunner
+from headgate.testing.sim.simulation import Simulation, prepare, simulate
+from headgate.testing.sim.world import Broken
+
+SEEDS = int(os.environ.get("SIM_SEEDS", "1000")) // 10
+CHUNK = 25
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_each_message_starts_one_item_and_has_one_answer(first: int) -> None:
+    assert simulate(range(first, min(first + CHUNK, SEEDS)), posted=True) > 0, "nobody died"
+
+
+def how_far_it_is_is_not_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(OccasionRunner, "_recall", _forgets)
+
+
+async def _forgets(self: OccasionRunner) -> None:
+    self._taken, self._trouble = {}, None
+
+
+def the_end_frees_no_place(patch: pytest.MonkeyPatch) -> None:
+    real = turn.Delete
+
+    def keeping(path: str) -> Any:
+        return real(path if "/occasions/" not in path else "/zuul/nothing")
+
+    patch.setattr(turn, "Delete", keeping)
+
+
+def messages_of_a_lane_run_beside_each_other(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Occasion, "line", property(lambda one: f"{one.connection} {one.id}"))
+
+
+def what_is_too_large_is_dropped_in_silence(patch: pytest.MonkeyPatch) -> None:
+    real = messages.occasion
+
+    def silent(connection: str, lane: Any, message: Any) -> Any:
+        found = real(connection, lane, message)
+        return None if found.trouble else found
+
+    patch.setattr(messages, "occasion", silent)
+
+
+def what_is_new_is_never_looked_for_once_a_stream_breaks(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(OccasionRunner, "_heard", lambda self, lanes: None)
+    patch.setattr(runner, "LOOK_S", 1e9)
+
+
+def answers_are_told_once_the_item_is_gone(patch: pytest.MonkeyPatch) -> None:
+    real = turn.Turn.pieces
+
+    def late(self: turn.Turn, before: Any, after: Any, asked: Any, ends: Any, answers: Any = ()) -> Any:
+        return real(self, before, after, asked, [*ends, *answers])
+
+    patch.setattr(turn.Turn, "pieces", late)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "seeds"),
+    [
+        (how_far_it_is_is_not_kept, range(20)),
+        (the_end_frees_no_place, range(5)),
+        (messages_of_a_lane_run_beside_each_other, range(40)),
+        (what_is_too_large_is_dropped_in_silence, range(40)),
+        (what_is_new_is_never_looked_for_once_a_stream_breaks, range(40)),
+        (answers_are_told_once_the_item_is_gone, range(60, 90)),
+    ],
+)
+def test_what_is_broken_is_seen(
+    mutant: Callable[[pytest.MonkeyPatch], None], seeds: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare()
+    Simulation(0, posted=True).run()
+    mutant(monkeypatch)
+    with pytest.raises(Broken):
+        for seed in seeds:
+            Simulation(seed, posted=True).run()
