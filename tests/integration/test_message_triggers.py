@@ -46,11 +46,6 @@ ORDERS = (
 - project: {name: code/api, orders: {jobs: [pack]}}
 """
 )
-OTHER = """
-- tenant:
-    name: other
-    source: {local: {config-projects: [config], untrusted-projects: [code/lib]}}
-"""
 
 
 @pytest.fixture
@@ -145,31 +140,6 @@ async def test_messages_are_items_in_order_and_their_ends_are_answers(
     assert not findings.unknown and not findings.undecodable
     place = Map().cache.connection("bus").occasions
     assert not [e for e in entries if e.path.startswith(place.begun.path)], "all have ended"
-
-
-async def test_a_flood_waits_where_it_is_and_delays_no_other_tenant(
-    tmp_path: Path, repositories: Repositories, board: MessageBoard
-) -> None:
-    async with serving(board) as url, MessageClient.open([f"{url}/v1/{APP}/"], KEY) as client:
-        await client.create("orders", 4)
-        for partition in range(1, 5):
-            await client.post_many("orders", [("{}", partition)] * 250, fresh())
-        both = TENANTS.replace("          - code/lib\n", "") + OTHER
-        async with started(
-            tmp_path, repositories.hub, MemoryBackend(), client, 4, tenants=both, builds_max=4
-        ) as running:
-            running.runner.hold = asyncio.Event()
-            async with asyncio.timeout(DEADLINE_S):
-                await running.runner.begun(4)
-            repositories.propose("code/lib", "honest", {"a": "x\n"})
-            begun = running.context.map.cache.connection("bus").occasions.begun.path
-            open = running.context.mirror.under(begun)
-            assert len(open) == 4 * runner.OF_A_LANE_MAX, "the rest stays in its queue"
-            running.runner.hold.set()
-            result = await running.history.result_of("honest", "check")
-            done = sum(spec.job.name == "pack" for spec in running.runner.ran)
-            assert result.result == "SUCCESS" and done < 100, f"{done} of 1,000 messages came before it"
-            assert len(running.context.mirror.under(begun)) <= 4 * runner.OF_A_LANE_MAX
 
 
 async def test_a_server_that_is_away_is_waited_for_and_said_so(

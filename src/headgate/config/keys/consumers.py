@@ -74,6 +74,7 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
     "git trigger": {"gate": "event=events branch=branches ref=refs ignore-deletes"},
     "git require": {"gate": "approved open current-patchset approvals veto"},
     "git reporter": {"config/kinds": "note", "gate": "land=lands"},
+    "queue trigger": {"config": "project", "services/scheduler": "queue project branch"},
     "queue reporter": {"services/scheduler": "queue ttl"},
     "smtp reporter": {"adapters/reporting": "to from subject"},
     "chat reporter": {"adapters/reporting": "title"},

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from headgate.map.records import Finished
 from headgate.map.telling import Posting
-from headgate.ports.messages import Backlog, Happening, Letter, SourceDown
+from headgate.ports.messages import Happening, SourceDown
 from headgate.ports.reporter import ReporterAway
 from headgate.queueing.ids import Position, make_id, position_of, unix_text
 from headgate.queueing.lanes import Lane
@@ -96,7 +96,7 @@ class Customer:
 
 @dataclass(slots=True)
 class SimMessages:
-    """`ports.messages.MessageSource`: a server that is sometimes away."""
+    """What is asked of a `ports.messages.MessageSource`: a server that is sometimes away."""
 
     posts: Posts
     chance: random.Random
@@ -128,17 +128,8 @@ class SimMessages:
             self.posts.listeners.remove(event)
         raise SourceDown("the stream broke")
 
-    async def get(self, lane: Lane, id: str) -> Message | None:
-        raise NotImplementedError
-
-    async def post(self, letter: Letter) -> None:
-        raise NotImplementedError
-
     async def create(self, queue: str, partitions: int = 1) -> None:
-        raise NotImplementedError
-
-    async def backlog(self, lane: Lane, after: Position) -> Backlog:
-        raise NotImplementedError
+        """It is there."""
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 import msgspec
 
@@ -12,10 +13,10 @@ from headgate.base.texts import visible
 from headgate.config.model import TriggerFilter
 from headgate.gate.change import EventKind, Occasion
 from headgate.gate.returned.values import Unfit, bounded, parsed
-from headgate.ports.messages import MessageSource, NoStream, PostRefused, QueueGone, SourceDown
+from headgate.ports.messages import Happening, NoStream, PostRefused, QueueGone, SourceDown
 from headgate.ports.occasions import Away, Lane, Seen
 from headgate.queueing import lanes
-from headgate.queueing.ids import START, position_of
+from headgate.queueing.ids import START, Position, position_of
 from headgate.queueing.message import Message
 
 BODY_MAX_BYTES = 16_000
@@ -24,11 +25,20 @@ TOLD_MAX_BYTES = 64_000
 """The same, as jobs are told it."""
 
 
+class Queues(Protocol):
+    """What is asked of a `ports.messages.MessageSource`."""
+
+    async def lanes(self) -> Sequence[lanes.Lane]: ...
+    async def read(self, lane: lanes.Lane, after: Position, limit: int) -> Sequence[Message]: ...
+    async def create(self, queue: str, partitions: int = 1) -> None: ...
+    def happenings(self) -> AsyncIterator[Happening]: ...
+
+
 class WatchedQueues:
     """The queues of one application; see `ports.occasions.Watched`.  What is not read yet stays where it is, and a
     message stays as long as its server keeps it."""
 
-    def __init__(self, name: str, source: MessageSource, partitions: int) -> None:
+    def __init__(self, name: str, source: Queues, partitions: int) -> None:
         """`partitions`: of queues that are made."""
         self.name = name
         self._source, self._partitions = source, partitions

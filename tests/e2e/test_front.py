@@ -1,0 +1,150 @@
+"""`headgate run` alone serves the gate, the queues and the inventory, and one token is good for all of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import jwt
+import pytest
+
+from headgate.testing.repositories import Repositories
+from tests.integration.conftest import PIPELINES, TENANTS
+
+from .headgate import SETTINGS, Headgate, wait_for
+from .test_told import free_port
+
+SECRET = "0123456789abcdef0123456789abcdef"
+FRONT = """
+[messages]
+[inventory]
+port = 0
+[connection bus]
+driver = queue
+partitions = 1
+[auth people]
+driver = HS256
+issuer_id = issuer
+client_id = headgate
+secret = %(secret)s
+allow_authz_override = true
+"""
+ORDERS = (
+    PIPELINES
+    + """
+- pipeline:
+    name: orders
+    manager: serial
+    trigger: {bus: [{queue: orders, project: code/api}]}
+    success: {bus: {queue: answers}}
+    failure: {bus: {queue: answers}}
+- job: {name: pack, run: jobs/pack.yaml}
+- project: {name: code/api, orders: {jobs: [pack]}}
+"""
+)
+PLAYBOOK = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - copy:
+        content: "{{ zuul.trigger.body }}|{{ zuul.trigger.queue }}|{{ zuul.project.short_name }}"
+        dest: "{{ zuul.executor.log_root }}/told"
+"""
+EVIL = "{{ lookup('pipe', 'id') }}\x1b[2J{% for x in [1] %}!unsafe"
+
+
+@pytest.fixture
+def headgate(tmp_path: Path) -> Iterator[Headgate]:
+    repositories = Repositories(tmp_path)
+    repositories.create("config", {"zuul.yaml": ORDERS, "jobs/unit": "#!/bin/sh\n", "jobs/pack.yaml": PLAYBOOK})
+    repositories.create("code/api", {"README": "api\n"})
+    repositories.create("code/lib", {"README": "lib\n"})
+    settings = SETTINGS.replace("port = 0", f"port = {free_port()}", 1) + FRONT % {"secret": SECRET}
+    running = Headgate(repositories, TENANTS, settings=settings)
+    running.start()
+    yield running
+    running.stop()
+
+
+def token(**claims: Any) -> str:
+    said = {"iss": "issuer", "aud": "headgate", "sub": "ann", "iat": time.time(), "exp": time.time() + 300, **claims}
+    return jwt.encode(said, SECRET, "HS256")
+
+
+class Caller:
+    """Whoever brings one token, to whatever is there."""
+
+    def __init__(self, headgate: Headgate, token: str) -> None:
+        self._headgate, self.token = headgate, token
+
+    def __call__(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
+        data = body.encode() if isinstance(body, str) else json.dumps(body).encode() if body is not None else None
+        said = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        kind = {"Content-Type": "text/plain" if isinstance(body, str) else "application/json"} if data else {}
+        asked = Request(self._headgate.url + path, data, {**said, **kind, **headers}, method=method)
+        try:
+            with urlopen(asked, timeout=10) as answer:
+                return answer.status, json.loads(answer.read() or b"null")
+        except HTTPError as refused:
+            return refused.code, json.loads(refused.read() or b"null")
+
+    def answers(self, count: int) -> list[dict[str, Any]]:
+        def found() -> list[dict[str, Any]]:
+            status, said = self("GET", "/v1/queuey/answers?limit=100")
+            return said["messages"] if status == 200 and len(said["messages"]) >= count else []
+
+        return [json.loads(one["body"]) for one in wait_for(f"there are {count} answers", found)]
+
+
+def test_one_process_one_port_and_one_token_for_gate_queues_and_inventory(headgate: Headgate) -> None:
+    everything = {"projects": ["lab"], "roles": ["operator"], "partitions": ["*"], "applications": ["queuey"]}
+    ann = Caller(headgate, token(**everything, zuul={"admin": ["example"]}))
+    bob, nobody = Caller(headgate, token(sub="bob")), Caller(headgate, "")
+
+    status, may = ann("GET", "/api/tenant/example/authorizations")
+    assert status == 200 and may["zuul"]["admin"]
+    assert "queues" in urlopen(f"{headgate.url}/queues/docs", timeout=10).read().decode().lower()
+    wait_for("the queue is there", lambda: ann("GET", "/v1/queuey/orders")[0] == 200)
+    for refused in (bob("POST", "/v1/queuey/orders", "not mine"), nobody("POST", "/v1/queuey/orders", "nor mine")):
+        assert refused[0] in (401, 403), "who may post to a queue is who may start its pipeline"
+    status, posted = ann("POST", "/v1/queuey/orders", EVIL)
+    assert status == 201, posted
+
+    where = {"Headgate-Partition": "site1"}
+    assert ann("PUT", "/inventory/v1/partitions", {"partition": {"name": "site1"}})[0] == 200
+    step = {"create": {"type": "runm.machine", "name": "m1", "properties": {"rack": "r1"}}}
+    assert ann("POST", "/inventory/v1/objects/apply", {"steps": [step]}, **where)[0] == 200
+    assert nobody("POST", "/inventory/v1/objects/apply", {"steps": [step]}, **where)[0] == 401
+    assert "Headgate" in urlopen(f"{headgate.url}/", timeout=10).read().decode()
+    address = re.search(r"gRPC is at (\S+):(\d+)", headgate.log.read_text())
+    assert address is not None
+    at = {"RUNM_HOST": address[1], "RUNM_PORT": address[2], "RUNM_USER": "ann", "RUNM_PROJECT": "lab"}
+    shown = subprocess.run(
+        [str(Path(sys.executable).with_name("headgate")), "inventory", "machine", "list"],
+        env={**os.environ, **at, "RUNM_PARTITION": "site1", "HEADGATE_TOKEN": ann.token},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "m1" in shown.stdout, shown.stderr
+
+    (first,) = ann.answers(1)
+    assert first["answers"]["id"] == posted["messages"][0]["key"] and first["result"] == "SUCCESS", first
+    build = first["builds"][0]["build"]
+    told = (headgate.root / "state" / "logs" / build / "told").read_text()
+    assert told == f"{EVIL}|orders|api", "a message is text, and no template"
+
+    headgate.kill()
+    headgate.start()
+    assert ann("POST", "/v1/queuey/orders", '{"n": 2}')[0] == 201
+    both = ann.answers(2)
+    assert len({one["answers"]["id"] for one in both}) == len(both) == 2, "each has one answer, whoever was killed"
