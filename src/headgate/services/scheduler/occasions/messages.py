@@ -15,7 +15,7 @@ from headgate.gate.change import EventKind, Occasion
 from headgate.gate.returned.values import Unfit, bounded, parsed
 from headgate.ports.messages import Happening, NoStream, PostRefused, QueueGone, SourceDown
 from headgate.ports.occasions import Away, Lane, Seen
-from headgate.queueing import lanes
+from headgate.queueing import lanes as queued
 from headgate.queueing.ids import START, Position, position_of
 from headgate.queueing.message import Message
 
@@ -28,8 +28,8 @@ TOLD_MAX_BYTES = 64_000
 class Queues(Protocol):
     """What is asked of a `ports.messages.MessageSource`."""
 
-    async def lanes(self) -> Sequence[lanes.Lane]: ...
-    async def read(self, lane: lanes.Lane, after: Position, limit: int) -> Sequence[Message]: ...
+    async def lanes(self) -> Sequence[queued.Lane]: ...
+    async def read(self, lane: queued.Lane, after: Position, limit: int) -> Sequence[Message]: ...
     async def create(self, queue: str, partitions: int = 1) -> None: ...
     def happenings(self) -> AsyncIterator[Happening]: ...
 
@@ -65,7 +65,7 @@ class WatchedQueues:
     async def after(self, trigger: TriggerFilter, lane: Lane, position: str, limit: int) -> Sequence[Seen]:
         behind = position_of(position) if position else START
         try:
-            found = await self._source.read(lanes.Lane(lane.source, int(lane.name)), behind, limit)
+            found = await self._source.read(queued.Lane(lane.source, int(lane.name)), behind, limit)
         except QueueGone:
             return []
         except (SourceDown, PostRefused) as error:
