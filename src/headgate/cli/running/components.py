@@ -38,7 +38,7 @@ from headgate.cli.jobs import runner_settings
 from headgate.cli.process import connection_shapes, connections, known_connections, tenant_text, tenants
 from headgate.cli.running.earlier import reader
 from headgate.cli.running.fleet import fleet
-from headgate.cli.running.front import queues
+from headgate.cli.running.front import front
 from headgate.cli.running.reaching import reached
 from headgate.cli.running.telling import telling, watching
 from headgate.cli.settings import FLAGS, Settings
@@ -65,9 +65,7 @@ from headgate.services.tenancy import Tenancy
 from headgate.store.store import Session, Store
 from headgate.web.access import Access, Realm, Rules
 from headgate.web.app import create_app
-from headgate.web.front import Front
 from headgate.web.peers.fleet import Fleet
-from headgate.web.peers.requests import App
 from headgate.web.process import Logs, create_process_app
 from headgate.web.remote import RemoteLogs
 from headgate.web.serve import serve
@@ -335,22 +333,10 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     host, port = settings.get("web", "listen_address"), int(settings.number("web", "port"))
     root = urlsplit(settings.get("web", "root")).hostname
     names = [root] if root else []
-    app, tls = await _front(process, create_app(site)), tls_of(settings)
+    app, works = await front(create_app(site), settings, process.inventory, process.stack, process.stop)
+    tls, process.servers = tls_of(settings), [*process.servers, *works]
     process.servers.append(serve(app, host, port, process.stop, bound, tls=tls, names=names, shared=True))
     process.join(member, _forever)
-
-
-async def _front(process: Process, gate: App) -> App:
-    """The pages, and beside them the queues and the inventory, where the settings speak of them."""
-    app, inventory = None, None
-    if (found := await queues(process.settings, process.stack, process.stop)) is not None:
-        app, upkeep = found
-        process.servers.append(upkeep)
-    if process.inventory is not None:
-        from headgate.cli.inventory.faces import make_json
-
-        inventory = make_json(process.settings, process.inventory)
-    return Front(gate, app, inventory) if app or inventory else gate
 
 
 def _access(settings: Settings, file: Callable[[], TenantFile]) -> Access:

@@ -11,6 +11,8 @@ from urllib.parse import quote
 from headgate.base.errors import UserError
 from headgate.cli.identity.tls import scheme, tls_of
 from headgate.cli.settings import Settings
+from headgate.services.inventory.inventory import Inventory
+from headgate.web.front import Front
 from headgate.web.peers.requests import App
 
 APP_DEFAULT = "queuey"
@@ -23,7 +25,23 @@ def serves_queues(settings: Settings) -> bool:
     return "messages" in settings.values or "application_keys" in settings.values
 
 
-async def queues(
+async def front(
+    gate: App, settings: Settings, inventory: Inventory | None, stack: AsyncExitStack, stop: asyncio.Event
+) -> tuple[App, list[Coroutine[Any, Any, None]]]:
+    """Return the application for the port of the pages, and what keeps it: the gate, with the queues and the
+    inventory where the settings speak of them.  Raise UserError."""
+    app, works, objects = None, list[Coroutine[Any, Any, None]](), None
+    if (found := await _queues(settings, stack, stop)) is not None:
+        app, upkeep = found
+        works.append(upkeep)
+    if inventory is not None:
+        from headgate.cli.inventory.faces import make_json
+
+        objects = make_json(settings, inventory)
+    return Front(gate, app, objects) if app or objects else gate, works
+
+
+async def _queues(
     settings: Settings, stack: AsyncExitStack, stop: asyncio.Event
 ) -> tuple[App, Coroutine[Any, Any, None]] | None:
     """Return the application of the queues and its upkeep; None: they are not served here.  Raise UserError."""
