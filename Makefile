@@ -2,7 +2,7 @@
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
-SIM_SEEDS ?= 5000
+SIM_SEEDS ?= 1500
 WORKERS := $(shell expr $$(nproc) + 1)
 SEEDS ?= 10000
 CHANGES ?= 1000
@@ -22,7 +22,7 @@ sim: .venv/.dev
 	$(BIN)/python -m headgate.testing.sim $(SEEDS)
 	HOSTILE=1 $(BIN)/python -m headgate.testing.sim $(SEEDS)
 
-soak: .venv/.dev
+soak: .venv/.dev sim
 	$(BIN)/python -m tests.soak $(CHANGES)
 	HOSTILE_ALL=1 $(BIN)/pytest -q tests/hostile/test_quarantine.py
 
