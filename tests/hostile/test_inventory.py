@@ -19,12 +19,13 @@ from headgate.inventory.wire import inventory_pb2 as v1
 from headgate.inventory.wire import runm_pb2 as runm
 from headgate.map.inventory.places import InventoryMap
 from headgate.services.inventory.draft import Create
+from headgate.services.inventory.pool import MACHINE
 from headgate.services.inventory.search import PORTION_MAX
-from headgate.services.nodes.finding import MACHINE, Finding
+from headgate.services.nodes.finding import Finding
 from headgate.store.store import Store
 from headgate.web.inventory.identity import Verifying
 from tests.integration.inventory.served import Client, served
-from tests.integration.inventory.test_matrix import issuer, token
+from tests.integration.inventory.test_matrix import issuer, status, token
 from tests.unit.inventory.objects import PARTITIONS
 from tests.unit.inventory.test_search import OTHERS, Counting, fill
 from tests.unit.inventory.world import a_world
@@ -110,6 +111,38 @@ async def test_a_page_token_tells_nothing_to_who_holds_it() -> None:
         ):
             found = await refusal(reader.Search(any=[v1.Filter(types=[PROVIDER])], limit=10, page_token=forged))
             assert found[0] == "INVALID_ARGUMENT", forged
+
+
+async def test_who_leases_gets_nothing_that_is_not_theirs_and_keeps_nobody_out() -> None:
+    """A flood of wishes, a precedence before everybody's, machines of others, and their leases."""
+    async with a_site() as (root, _):
+        machine = v1.Object(type=MACHINE, project="red", name="theirs", properties={"code": SECRET})
+        public = v1.Object(type=PROVIDER, name="shared", properties={"space": "10"})
+        made = (await root.Apply(steps=[v1.Step(create=one) for one in (machine, public)])).objects
+
+        def person(name: str, project: str) -> Client:
+            said = token(sub=name, projects=[project], partitions=["site"])
+            return root.like(said, user=name, project=project)
+
+        mallory, victim = person("mallory", "blue"), person("victim", "red")
+        theirs = await victim.AskLease(search="name=theirs", duration_s=600)
+        assert theirs.state == v1.Lease.HELD
+        shared = f"type={PROVIDER} name=shared"
+        assert (await mallory.AskLease(search=shared, duration_s=600)).state == v1.Lease.HELD
+        for search in ("name=theirs", f"uuid={made[0].uuid}", f"code={SECRET}"):
+            assert (await refusal(mallory.AskLease(search=search, duration_s=60)))[0] == "FAILED_PRECONDITION"
+        urgent = mallory.AskLease(search=shared, duration_s=60, precedence=1)
+        assert (await refusal(urgent))[0] == "PERMISSION_DENIED"
+        for call in (mallory.EndLease(id=theirs.id), mallory.ExtendLease(id=theirs.id, duration_s=1)):
+            assert (await refusal(call))[0] == "NOT_FOUND"
+        assert {one.user for one in (await mallory.ListLeases()).leases} == {"mallory"}
+        asked = [mallory.AskLease(search=shared, duration_s=2_000_000, note=f"{n}") for n in range(40)]
+        ends = await asyncio.gather(*(status(one) for one in asked))
+        assert ends.count("OK") == 20 and set(ends) == {"OK", "FAILED_PRECONDITION"}, ends
+        assert (await victim.AskLease(search=shared, duration_s=60)).state == v1.Lease.WAITING
+        for wrong in ("9" * 400, "1e999999999", "NaN", "-1"):
+            call = mallory.AskLease(search=shared, duration_s=60, amounts={"space": wrong})
+            assert (await refusal(call))[0] == "INVALID_ARGUMENT"
 
 
 @asynccontextmanager

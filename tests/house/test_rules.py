@@ -60,6 +60,7 @@ TASKS = {
     "testing/stores/wire.py": "the mirror of each side",
     "testing/stores/twin.py": "watches beside what they watch",
     "testing/inventory/calls.py": "the server that is called",
+    "testing/inventory/lessees.py": "servers and users of the simulation",
     "testing/nodes/yard.py": "processes of the simulation, and what they sent before they died",
     "web/serve.py": "the server ends with its caller",
 }

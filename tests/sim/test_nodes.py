@@ -25,6 +25,7 @@ def test_no_machine_serves_two_builds_and_none_is_left_behind() -> None:
     runs = [Simulation(seed) for seed in SEEDS]
     results = [result for run in runs for result in run.run().values()]
     assert sum(run.deaths for run in runs) > len(runs) // 2
+    assert sum(run.leases for run in runs) > len(runs) // 2
     assert {"SUCCESS", "NODE_FAILURE"} <= set(results)
 
 

@@ -16,6 +16,8 @@ PARENT = "parent"
 HOST_KEY = "host-key"
 """The property of a machine with the public keys by which it is known, one a line."""
 PROVIDER = "runm.provider"
+STATIC, LOCAL = "static", "local"
+"""Types of providers whose machines are for builds: those that are there, and slots of executors."""
 READ, WRITE = 1, 2
 
 

@@ -122,3 +122,46 @@ async def test_many_are_imported_and_exported(tmp_path: Path) -> None:
             expected = "36 created" if format == "csv" else "0 created, 0 updated, 36 unchanged"
             assert expected in await shell("import", "-f", file, **there)
         assert len((await shell("object", "list", "--json", RUNM_PARTITION="part1")).split('"name"')) == 37
+
+
+async def test_machines_are_leased_by_typing(tmp_path: Path) -> None:
+    """Two people, one machine with a gpu, parts of another; a quota; and a machine that fails."""
+    store = f"sqlite:///{tmp_path / 'inventory.sqlite'}"
+    async with service(tmp_path, "--store", store, identity="verify") as address:
+        shell = Shell(address, tmp_path)
+        bob = {"RUNM_USER": "bob"}
+        await shell("partition", "create", stdin="name: part0")
+        await shell("machine", "create", stdin="{name: m1, properties: {memory: '64'}, tags: [gpu]}")
+        uuid = await shell("machine", "create", stdin="{name: m2, properties: {memory: '64'}}")
+        first = await shell("lease", "ask", "--for", "2h", "-f", "tag:gpu", "--note", "training")
+        assert "m1" in await shell("lease", "get", first) and "held" in await shell("lease", "get", first)
+        second = json.loads(await shell("lease", "ask", "--for", "30m", "-f", "tag:gpu", "--json", **bob))
+        assert second["state"] == "WAITING"
+        listed = await shell("lease list")
+        assert "training" in listed and "0 before it" in listed and "bob" in listed
+        assert "1 were before it" in await shell(
+            "lease", "ask", "--for", "1h", "-f", "tag:gpu", "--wait", "1s", status=1
+        )
+        assert "somebody waits for m1" in await shell("lease", "extend", first, "--for", "3h", status=9)
+        assert await shell("lease", "end", first) == first
+        assert "held" in await shell("lease", "get", second["id"], **bob)
+        assert "until 2" in await shell("lease", "extend", second["id"], "--for", "1d", **bob)
+        parts = ["lease", "ask", "--for", "1h", "-f", "memory>=32", "-a"]
+        for amount, status in (("memory=40", 0), ("memory=65", 9), ("memory=lots", 3), ("memory", 1)):
+            await shell(*parts, amount, status=status)
+        waits = json.loads(await shell(*parts, "memory=30", "--json"))
+        assert waits["state"] == "WAITING"
+        roles = {"RUNM_ROLES": "admin"}
+        assert "no duration" in await shell("lease", "ask", "--for", "2 hours", status=2)
+        await shell(
+            "quota", "set", "each", "--for-user", "*", "--most", "9", "--hours", "40", "--window-hours", "168", **roles
+        )
+        assert "40 in 168 h" in await shell("quota list")
+        assert "this will never be given" in await shell("lease", "ask", "--for", "3d", status=9)
+        for _ in range(3):
+            await shell("health", "failed", uuid, "no answer", **roles)
+        assert "set aside" in await shell("health", "list", **roles)
+        await shell("health", "well", uuid, **roles)
+        await shell("quota", "delete", "each", **roles)
+        assert "no quota" in await shell("quota", "delete", "each", status=5, **roles)
+    assert await Shell(address, tmp_path)("fsck", "--store", store) == "0 findings"

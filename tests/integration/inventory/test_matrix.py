@@ -43,6 +43,8 @@ MACHINES = "udndd...."
 """As those, but what it says is for operators of the partition to write."""
 OPERATORS = "udddd...."
 """Operators of the partition, and of all."""
+OPERATE = "udndd...."
+"""As owners see it, but it is theirs who asked for it, and the operators', to change."""
 GLOBAL = "udddddd.."
 """Operators of all."""
 
@@ -78,6 +80,22 @@ class World:
     async def provider(self) -> v1.Object:
         """Return one, which belongs to no project."""
         return await self._made(v1.Object(type="runm.provider", name=fresh(), properties={"prepare": "true"}))
+
+    async def lease(self, user: str = "ada") -> v1.Lease:
+        """Return one of the project blue, which ada has unless it is another user's."""
+        await self._made(v1.Object(type="runm.provider", name=fresh(), properties={"space": "1000"}))
+        who = self._client.like(token(sub=user, projects=["blue"], partitions=["site"]), user=user, project="blue")
+        amounts = {"search": "type=runm.provider", "amounts": {"space": "1"}, "duration_s": 60}
+        found: v1.Lease = await who.like(partition="site").AskLease(**amounts)
+        assert found.state == v1.Lease.HELD
+        return found
+
+    async def others_lease(self) -> v1.Lease:
+        return await self.lease("eve")
+
+    async def quota(self) -> v1.Quota:
+        found: v1.Quota = await self.root.SetQuota(quota=v1.Quota(name=fresh(), most="1000000"))
+        return found
 
     async def site(self) -> v1.Partition:
         return next(one for one in (await self.root.ListPartitions()).partitions if one.name == "site")
@@ -189,6 +207,18 @@ MATRIX = (
     about("Apply", "delete a provider", OPERATORS, World.provider, lambda one: step(delete=v1.Removal(uuid=one.uuid))),
     about("History", "a machine", OWNERS, World.machine, lambda one: {"uuid": one.uuid}),
     row("Watch", "", INSIDE, lambda: {"revision": 0}),
+    row("AskLease", "", INSIDE, lambda: {"search": "type=runm.provider", "duration_s": 60, "amounts": {"space": "1"}}),
+    about("GetLease", "of the project", OWNERS, World.lease, lambda one: {"id": one.id}),
+    row("ListLeases", "", INSIDE),
+    about("ExtendLease", "their own", OWNERS, World.lease, lambda one: {"id": one.id, "duration_s": 90}),
+    about("ExtendLease", "of somebody else", OPERATE, World.others_lease, lambda one: {"id": one.id, "duration_s": 90}),
+    about("EndLease", "their own", OWNERS, World.lease, lambda one: {"id": one.id}),
+    about("EndLease", "of somebody else", OPERATE, World.others_lease, lambda one: {"id": one.id}),
+    row("SetQuota", "", OPERATORS, lambda: {"quota": v1.Quota(name=fresh(), most="1000000")}),
+    row("ListQuotas", "", INSIDE),
+    about("DeleteQuota", "", OPERATORS, World.quota, lambda one: {"name": one.name}),
+    about("ReportHealth", "", OPERATORS, World.machine, lambda one: {"uuid": one.uuid, "why": "no answer"}),
+    row("ListHealth", "", OPERATORS),
     row("ListPartitions", "", ANYBODY),
     row("SetPartition", "a new one", GLOBAL, lambda: {"partition": v1.Partition(name=fresh())}),
     about(
@@ -219,6 +249,7 @@ async def test_everybody_is_answered_as_the_table_says(asked: Row) -> None:
         world = World(client)
         await world.begin()
         await world.define()
+        await world.lease("somebody")
         found = {}
         for caller in CALLERS:
             fields = await asked.fields(world)

@@ -13,13 +13,16 @@ from hypothesis import strategies as st
 
 from headgate.base.ids import fresh
 from headgate.inventory.filters import Filter
+from headgate.inventory.leases import HELD, Lease
 from headgate.inventory.names import Invalid
 from headgate.services.inventory.draft import Create, Remove, Step, Update
 from headgate.services.inventory.errors import Exists, Refused
+from headgate.services.inventory.leasing import Leasing
 from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.sqlite import SqliteBackend
 from headgate.store.types import Backend
 from headgate.store.zookeeper.backend import ZooKeeperBackend
+from headgate.testing.inventory.lessees import judge
 from headgate.testing.servers.zookeeper import chroot
 from tests.unit.inventory.objects import an_object, filters
 from tests.unit.inventory.test_service import UUIDS, batches, naive, pages, play, uuids
@@ -104,4 +107,31 @@ async def test_several_who_change_everything_at_once_leave_no_orphan(backend: Ba
 
         async with running(other):
             await asyncio.gather(*(worker(number) for number in range(6)))
+        assert await world.findings() == []
+
+
+async def test_what_several_claim_at_once_is_never_more_than_there_is(backend: Backend) -> None:
+    """Two servers and ten callers: 64 of memory are eight times 8, whoever asks where; then they are given back."""
+    async with a_world(backend) as world:
+        thing = an_object(type="runm.provider", project="", name="t", properties={"memory": "64"}, tags=())
+        await world.inventory.apply(ADMIN, [Create(thing)])
+        other = world.another()
+        async with running(other):
+            servers = [Leasing(one) for one in (world.inventory, other)]
+
+            async def claim(number: int) -> Lease:
+                wanted = Lease("", "", "", "", "type=runm.provider", 60, 0, amounts={"memory": "8"})
+                return await servers[number % 2].ask(ALICE, wanted)
+
+            asked = await asyncio.gather(*(claim(number) for number in range(10)))
+            judge(await world.store.list(""), world.places)
+            book = await servers[0].book()
+            held = [one for one in book.leases.values() if one.state == HELD]
+            assert len(held) == 8 and len(book.leases) == 10
+            ends = [servers[number % 2].end(ALICE, one.id) for number, one in enumerate(held[:5])]
+            await asyncio.gather(*ends)
+            judge(await world.store.list(""), world.places)
+            book = await servers[1].book()
+            assert [one.state for one in book.leases.values()] == [HELD] * 5, "those who waited have theirs"
+            assert {one.id for one in asked} >= book.leases.keys()
         assert await world.findings() == []

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from headgate.cli.identity.pages import token_for
-from headgate.cli.inventory import bulk, places
+from headgate.cli.inventory import bulk, leases, places
 from headgate.cli.inventory.client import Connection
 from headgate.cli.inventory.objects import group, watch
 from headgate.inventory.model import PROVIDER
@@ -112,6 +112,9 @@ for added in (
     group("machine", "runm.machine", "machines"),
     group("object", "", "objects of every type"),
     places.definitions(""),
+    leases.lease,
+    leases.quota,
+    leases.health,
     bulk.import_,
     bulk.export,
     watch,

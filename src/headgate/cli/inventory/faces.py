@@ -18,14 +18,16 @@ from headgate.base.tasks import run_until
 from headgate.cli.identity.tls import tls_of
 from headgate.cli.identity.token import operator_token
 from headgate.cli.settings import FLAGS, Settings
+from headgate.inventory.model import LOCAL, STATIC
 from headgate.inventory.names import Invalid
 from headgate.map.inventory.discovery import PREFIX, PREFIX_VARIABLE, endpoint
 from headgate.map.inventory.places import ORIGINAL_PREFIX, InventoryMap, root
 from headgate.services.context import Context
 from headgate.services.inventory.discovery import found_at
 from headgate.services.inventory.inventory import Inventory
+from headgate.services.inventory.leasing import Leasing
 from headgate.services.nodes.asking import Tenants
-from headgate.services.nodes.finding import LOCAL, STATIC, expression
+from headgate.services.nodes.finding import expression
 from headgate.services.nodes.launcher import Launcher
 from headgate.store.etcd.address import SCHEME as ETCD
 from headgate.store.etcd.backend import EtcdBackend
@@ -43,7 +45,7 @@ async def run_inventory(settings: Settings, inventory: Inventory, stop: asyncio.
     """Until `stop`; with its faces, as the settings say, if it is to be served.  Raises UserError."""
     works = _faces(settings, inventory, stop) if serving else []
     await inventory.begin()
-    await run_until(stop, inventory.journal.run(), *works)
+    await run_until(stop, inventory.journal.run(), Leasing(inventory).run(), *works)
 
 
 def _faces(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:

@@ -451,6 +451,206 @@ class DefinitionResponse(_message.Message):
     place: Place
     def __init__(self, definition: _Optional[_Union[Definition, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ...) -> None: ...
 
+class Lease(_message.Message):
+    __slots__ = ("id", "user", "project", "partition", "search", "amounts", "duration_s", "precedence", "note", "state", "object", "name", "asked_ms", "begun_ms", "until_ms", "ended_ms", "why", "ahead")
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        UNKNOWN: _ClassVar[Lease.State]
+        WAITING: _ClassVar[Lease.State]
+        HELD: _ClassVar[Lease.State]
+        CLEANING: _ClassVar[Lease.State]
+        ENDED: _ClassVar[Lease.State]
+    UNKNOWN: Lease.State
+    WAITING: Lease.State
+    HELD: Lease.State
+    CLEANING: Lease.State
+    ENDED: Lease.State
+    class AmountsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    ID_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    SEARCH_FIELD_NUMBER: _ClassVar[int]
+    AMOUNTS_FIELD_NUMBER: _ClassVar[int]
+    DURATION_S_FIELD_NUMBER: _ClassVar[int]
+    PRECEDENCE_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ASKED_MS_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_MS_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_MS_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    AHEAD_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    user: str
+    project: str
+    partition: str
+    search: str
+    amounts: _containers.ScalarMap[str, str]
+    duration_s: int
+    precedence: int
+    note: str
+    state: Lease.State
+    object: str
+    name: str
+    asked_ms: int
+    begun_ms: int
+    until_ms: int
+    ended_ms: int
+    why: str
+    ahead: int
+    def __init__(self, id: _Optional[str] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., partition: _Optional[str] = ..., search: _Optional[str] = ..., amounts: _Optional[_Mapping[str, str]] = ..., duration_s: _Optional[int] = ..., precedence: _Optional[int] = ..., note: _Optional[str] = ..., state: _Optional[_Union[Lease.State, str]] = ..., object: _Optional[str] = ..., name: _Optional[str] = ..., asked_ms: _Optional[int] = ..., begun_ms: _Optional[int] = ..., until_ms: _Optional[int] = ..., ended_ms: _Optional[int] = ..., why: _Optional[str] = ..., ahead: _Optional[int] = ...) -> None: ...
+
+class AskLeaseRequest(_message.Message):
+    __slots__ = ("session", "search", "amounts", "duration_s", "precedence", "note", "wait_s")
+    class AmountsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    SEARCH_FIELD_NUMBER: _ClassVar[int]
+    AMOUNTS_FIELD_NUMBER: _ClassVar[int]
+    DURATION_S_FIELD_NUMBER: _ClassVar[int]
+    PRECEDENCE_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    search: str
+    amounts: _containers.ScalarMap[str, str]
+    duration_s: int
+    precedence: int
+    note: str
+    wait_s: int
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., search: _Optional[str] = ..., amounts: _Optional[_Mapping[str, str]] = ..., duration_s: _Optional[int] = ..., precedence: _Optional[int] = ..., note: _Optional[str] = ..., wait_s: _Optional[int] = ...) -> None: ...
+
+class LeaseRequest(_message.Message):
+    __slots__ = ("session", "id")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    id: str
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., id: _Optional[str] = ...) -> None: ...
+
+class ExtendLeaseRequest(_message.Message):
+    __slots__ = ("session", "id", "duration_s")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DURATION_S_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    id: str
+    duration_s: int
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., id: _Optional[str] = ..., duration_s: _Optional[int] = ...) -> None: ...
+
+class ListLeasesRequest(_message.Message):
+    __slots__ = ("session",)
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ...) -> None: ...
+
+class ListLeasesResponse(_message.Message):
+    __slots__ = ("leases",)
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    leases: _containers.RepeatedCompositeFieldContainer[Lease]
+    def __init__(self, leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
+
+class Quota(_message.Message):
+    __slots__ = ("name", "project", "user", "search", "property", "most", "hours", "window_hours")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    SEARCH_FIELD_NUMBER: _ClassVar[int]
+    PROPERTY_FIELD_NUMBER: _ClassVar[int]
+    MOST_FIELD_NUMBER: _ClassVar[int]
+    HOURS_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_HOURS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    project: str
+    user: str
+    search: str
+    property: str
+    most: str
+    hours: str
+    window_hours: int
+    def __init__(self, name: _Optional[str] = ..., project: _Optional[str] = ..., user: _Optional[str] = ..., search: _Optional[str] = ..., property: _Optional[str] = ..., most: _Optional[str] = ..., hours: _Optional[str] = ..., window_hours: _Optional[int] = ...) -> None: ...
+
+class SetQuotaRequest(_message.Message):
+    __slots__ = ("session", "quota")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    QUOTA_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    quota: Quota
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., quota: _Optional[_Union[Quota, _Mapping]] = ...) -> None: ...
+
+class DeleteQuotaRequest(_message.Message):
+    __slots__ = ("session", "name")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    name: str
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., name: _Optional[str] = ...) -> None: ...
+
+class ListQuotasRequest(_message.Message):
+    __slots__ = ("session",)
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ...) -> None: ...
+
+class ListQuotasResponse(_message.Message):
+    __slots__ = ("quotas",)
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    quotas: _containers.RepeatedCompositeFieldContainer[Quota]
+    def __init__(self, quotas: _Optional[_Iterable[_Union[Quota, _Mapping]]] = ...) -> None: ...
+
+class Health(_message.Message):
+    __slots__ = ("uuid", "seen_ms", "failures", "why", "failed_ms", "aside")
+    UUID_FIELD_NUMBER: _ClassVar[int]
+    SEEN_MS_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    FAILED_MS_FIELD_NUMBER: _ClassVar[int]
+    ASIDE_FIELD_NUMBER: _ClassVar[int]
+    uuid: str
+    seen_ms: int
+    failures: int
+    why: str
+    failed_ms: int
+    aside: bool
+    def __init__(self, uuid: _Optional[str] = ..., seen_ms: _Optional[int] = ..., failures: _Optional[int] = ..., why: _Optional[str] = ..., failed_ms: _Optional[int] = ..., aside: bool = ...) -> None: ...
+
+class ReportHealthRequest(_message.Message):
+    __slots__ = ("session", "uuid", "why")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    UUID_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    uuid: str
+    why: str
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., uuid: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
+
+class ListHealthRequest(_message.Message):
+    __slots__ = ("session",)
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ...) -> None: ...
+
+class ListHealthResponse(_message.Message):
+    __slots__ = ("health",)
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
+    health: _containers.RepeatedCompositeFieldContainer[Health]
+    def __init__(self, health: _Optional[_Iterable[_Union[Health, _Mapping]]] = ...) -> None: ...
+
 class Empty(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

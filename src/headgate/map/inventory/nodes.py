@@ -7,10 +7,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from headgate.inventory.leases import PRECEDENCE
 from headgate.inventory.model import HOST_KEY
 from headgate.map.tree import Dir, each, place
-
-PRECEDENCE = 200
 
 
 class NodeRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -29,6 +28,7 @@ class NodeRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the executor: only machines in the partition of this name."""
     precedence: int = PRECEDENCE
     """Lower goes first."""
+    asked_ms: int = 0
 
 
 class NodeClaim(msgspec.Struct, frozen=True, omit_defaults=True):

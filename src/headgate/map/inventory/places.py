@@ -7,6 +7,7 @@ from typing import Self
 import msgspec
 
 from headgate.inventory.journal import History, Recorded
+from headgate.inventory.leases import Health, Lease, Quota
 from headgate.inventory.model import Definition, Object, ObjectType, Partition, ProviderType
 from headgate.map.tree import Dir, below, each, place
 
@@ -243,6 +244,52 @@ class Histories(Dir):
     object = each(HistoryPlace, key="object uuid", bare=True)
 
 
+class LeasePlace(Dir):
+    """One lease."""
+
+    record = place(Lease, "Who wants an object, or has it, and until when.", by="inventory", own=True)
+
+
+class Active(Dir):
+    """Leases that wait or hold."""
+
+    ledger = place(Marker, "Written with every change of a lease, quota or share: nobody gives what was just given.",
+                   by="inventory", own=True)  # fmt: skip
+    lease = each(LeasePlace, key="lease", bare=True)
+
+
+class QuotaPlace(Dir):
+    """One quota."""
+
+    record = place(Quota, "How much leases may have together.", by="inventory", own=True)
+
+
+class PartitionQuotas(Dir):
+    """One partition."""
+
+    quota = each(QuotaPlace, key="quota", bare=True)
+
+
+class Leases(Dir):
+    """Who has which object, or how much of what it has."""
+
+    active = below(Active)
+    past = each(LeasePlace, key="moment and lease", doc="Leases that ended, for quotas over time.")
+    quotas = each(PartitionQuotas, key="partition uuid")
+
+
+class HealthPlace(Dir):
+    """One object."""
+
+    record = place(Health, "When it was last well, and what failed since.", by="inventory", own=True)
+
+
+class Healths(Dir):
+    """What was last heard of objects."""
+
+    object = each(HealthPlace, key="object uuid", bare=True)
+
+
 class InventoryMap(Dir):
     """Partitions, types, objects and their definitions."""
 
@@ -255,6 +302,8 @@ class InventoryMap(Dir):
     objects = below(ObjectRecords)
     journal = below(Journal, seed=False)
     history = below(Histories, seed=False)
+    leases = below(Leases, seed=False)
+    health = below(Healths, seed=False)
     page_key = place(
         PageKey, "What page tokens are sealed with: they may name what is hidden from who holds them.", by="inventory",
         seed=False,

@@ -149,6 +149,8 @@ class Admin:
             for index in await self._facts.store.list(tree.definitions.path):
                 txn.delete(index.path)
                 txn.do(self._places.definitions.by_uuid(Uuid.from_wire(index.value).uuid).record.delete())
+            for quota in await self._facts.store.list(self._places.leases.quotas(uuid).path):
+                txn.delete(quota.path)
             name = self._places.partitions.by_name(record.decode(entry.value).name).record
             txn.do(record.delete(), name.delete())
 

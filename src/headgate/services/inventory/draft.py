@@ -139,7 +139,8 @@ class Draft:
             shown = sorted(set(locked) - hidden(definition, self.caller))
             which = f": {', '.join(shown)}" if shown else ""
             raise Denied(f"{old.name} has properties that {self.caller.user} may not remove{which}")
-        self._erase([*entries.indexes(self.places, old, per_project), *self._own(old.uuid)])
+        health = self.places.health.object(old.uuid).record.path
+        self._erase([*entries.indexes(self.places, old, per_project), *self._own(old.uuid), health])
         self._now[old.uuid] = None
         self.changes.append(Change(Kind.DELETED, old, None))
         self.results.append(old)
@@ -263,7 +264,7 @@ def owned(object: Object, caller: Caller) -> Object | None:
 
 def parts(objects: Sequence[Object]) -> list[list[str]]:
     """Return uuids of objects, as many together as can be deleted in one commit."""
-    sizes = [len(one.properties) + len(one.tags) + 3 for one in objects]  # and the record, the name, the history
+    sizes = [len(one.properties) + len(one.tags) + 4 for one in objects]  # and the record, name, history, health
     return [[objects[number].uuid for number in part] for part in _packed(sizes)]
 
 
@@ -281,7 +282,7 @@ def _ops_max(step: Step) -> int:
             tags = len(step.add_tags) + len(step.remove_tags)
             return 2 * (len(step.set_properties) + 1) + len(step.remove_properties) + tags + 4
         case Remove():
-            return names.ATTRIBUTES_MAX + 3
+            return names.ATTRIBUTES_MAX + 4
         case _:
             assert_never(step)
 

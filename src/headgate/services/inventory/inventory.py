@@ -72,7 +72,7 @@ class Inventory:
         bounds: Bounds = DEFAULTS,
     ) -> None:
         """`compatible`: with the definitions of runm-metadata, which judges a provider before its type is forgotten."""
-        self.places = places
+        self.places, self.clock = places, clock
         self.journal = Journal(store, places)
         self.facts = Facts(store, places)
         self.journal.on_facts(self.facts.forget)

@@ -68,7 +68,7 @@ class Journal:
     async def begin(self) -> None:
         """Writes the first entry, if there is none."""
         first = self._places.journal.changes(GENESIS).record
-        ops: list[Op] = [first.put(Recorded((), "", "", 0)), self._mark()]
+        ops: list[Op] = [first.put(Recorded((), "", "", 0)), self.mark()]
         if not await self._store.scan(self._places.journal.changes.path, limit=1):
             try:
                 await self._store.commit([At(first.path, None)], ops)
@@ -94,9 +94,10 @@ class Journal:
         large = self._size_bytes > KEPT_SIZE_MAX_BYTES
         trimmed = self._commits[: min(max(over, int(large)), TRIMMED_MAX)]
         put = self._places.journal.changes(name).record.put(recorded)
-        return [*(Delete(one.path) for one in trimmed), put, self._mark()]
+        return [*(Delete(one.path) for one in trimmed), put, self.mark()]
 
-    def _mark(self) -> Put:
+    def mark(self) -> Put:
+        """Return what every commit of an inventory writes: whoever follows it looks again."""
         revision = self._places.journal.revision
         return Put(revision.path, b"")
 

@@ -13,7 +13,8 @@ from headgate.base.tasks import unless
 from headgate.config.model import Nodeset
 from headgate.config.tenants import Tenant
 from headgate.gate.work import BuildSpec
-from headgate.map.inventory.nodes import PRECEDENCE, NodeAnswer, NodeRequest
+from headgate.inventory.leases import PRECEDENCE
+from headgate.map.inventory.nodes import NodeAnswer, NodeRequest
 from headgate.recipes.codec import encode
 from headgate.recipes.patience import answered
 from headgate.services.context import Context
@@ -85,6 +86,7 @@ class Asking:
             executor=self._context.hostname,
             zone=self._zone,
             precedence=precedence,
+            asked_ms=self._context.now_ms(),
         )
         path, store = self._context.map.nodes.requests(request.id).record.path, self._context.store
         put = Put(path, encode(request), session.lease)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from headgate.config.tenants import Tenant
@@ -33,9 +33,17 @@ class Refusal:
 class Assigning:
     """Requests must be given in order."""
 
-    def __init__(self, tenants: Mapping[str, Tenant], finding: Finding, now: Standing, avoided: set[str]) -> None:
-        self._tenants, self._finding = tenants, finding
-        self._taken = {*now.claims, *avoided}
+    def __init__(
+        self,
+        tenants: Mapping[str, Tenant],
+        finding: Finding,
+        now: Standing,
+        avoided: Collection[str],
+        aside: Mapping[str, str],
+    ) -> None:
+        """`avoided`: machines that cannot be had now; `aside`: those that failed too often, and why."""
+        self._tenants, self._finding, self._aside = tenants, finding, aside
+        self.taken = {*now.claims, *avoided, *aside}
         """Also what those ahead wait for."""
         used = [held.claim for held in now.claims.values() if held.claim.state != "cleaning"]
         self._used = Counter((claim.tenant, claim.project) for claim in used)
@@ -58,16 +66,15 @@ class Assigning:
                 f"{len(request.nodes)} nodes are wanted; project {request.project} may have {most} at a time"
             )
         wanted = [[one.object.uuid for one in several] for several in found]
-        if choose(wanted) is None:
-            labels = ", ".join(sorted({label for _, label in request.nodes}))
-            return Refusal(f"the inventory has too few machines for {len(request.nodes)} nodes of {labels}")
+        if refusal := self._too_few(request, found):
+            return refusal
         if 0 <= most < self._used[whose] + len(request.nodes):
             return None
-        chosen = choose(wanted, self._taken)
+        chosen = choose(wanted, self.taken)
         if chosen is None:
-            self._taken.update(uuid for several in wanted for uuid in several)
+            self.taken.update(uuid for several in wanted for uuid in several)
             return None
-        self._taken.update(chosen)
+        self.taken.update(chosen)
         self._used[whose] += len(chosen)
         known = {one.object.uuid: one for several in found for one in several}
         pairs = list(zip(request.nodes, (known[uuid] for uuid in chosen), strict=True))
@@ -75,6 +82,18 @@ class Assigning:
             [_claim(request, node, label, one) for (node, label), one in pairs],
             [self._finding.check(one) for _, one in pairs],
         )
+
+    def _too_few(self, request: NodeRequest, found: list[list[Candidate]]) -> Refusal | None:
+        """Say so where there are not enough machines, or where those that work are not enough."""
+        labels = ", ".join(sorted({label for _, label in request.nodes}))
+        few = f"the inventory has too few machines for {len(request.nodes)} nodes of {labels}"
+        if choose([[one.object.uuid for one in several] for several in found]) is None:
+            return Refusal(few)
+        if choose([[one.object.uuid for one in several] for several in found], self._aside) is None:
+            named = {one.object.name: self._aside.get(one.object.uuid) for several in found for one in several}
+            why = "; ".join(f"{name}: {why}" for name, why in sorted(named.items()) if why)
+            return Refusal(f"{few}, as some failed again and again and are set aside ({why})")
+        return None
 
     async def _candidates(self, request: NodeRequest, tenant: Tenant) -> list[list[Candidate]] | Refusal:
         """For each node.  Raises Invalid, Refused."""

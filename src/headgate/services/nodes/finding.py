@@ -9,14 +9,13 @@ from msgspec.structs import replace
 
 from headgate.config.operator.model import Label
 from headgate.inventory.expressions import Expression, parse
-from headgate.inventory.model import ADMIN, PROVIDER, Caller, Object
+from headgate.inventory.model import ADMIN, LOCAL, PROVIDER, STATIC, Caller, Object
 from headgate.inventory.names import Invalid
 from headgate.services.inventory.errors import NotFound, Unmet
 from headgate.services.inventory.inventory import LIMIT_MAX, Inventory
+from headgate.services.inventory.pool import MACHINE
 from headgate.store.types import At
 
-MACHINE = "runm.machine"
-STATIC, LOCAL = "static", "local"
 LAUNCHER = Caller("launcher", "headgate", "", frozenset({ADMIN}))
 KINDS = {STATIC: "Machines that are there, reached over ssh", LOCAL: "Slots on the host of an executor"}
 """Provider types that a launcher can do something with."""

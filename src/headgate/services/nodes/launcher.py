@@ -7,12 +7,14 @@ claims gets some, claims not handed over are prepared.  So a launcher that dies 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from headgate.base.tasks import end
+from headgate.inventory.leases import CLEANING, Lease, level
 from headgate.inventory.model import HOST_KEY, ProviderType
 from headgate.inventory.names import Invalid
 from headgate.map.inventory.nodes import NodeAnswer, NodeClaim
@@ -21,7 +23,10 @@ from headgate.recipes.lock import lock
 from headgate.services.context import Context
 from headgate.services.inventory.draft import Update
 from headgate.services.inventory.errors import NotFound, Refused
+from headgate.services.inventory.health import Healths
 from headgate.services.inventory.inventory import Inventory
+from headgate.services.inventory.leasing import Leasing
+from headgate.services.inventory.pool import Book, Pool
 from headgate.services.nodes.asking import Tenants
 from headgate.services.nodes.assigning import Assigned, Assigning, Refusal
 from headgate.services.nodes.finding import KINDS, LAUNCHER, Finding
@@ -34,6 +39,8 @@ log = logging.getLogger("headgate.launcher")
 
 AVOIDED_S = 60.0
 """A machine that could not be prepared or cleaned is left alone for so long."""
+WHY_MAX = 200
+"""Letters of a failure that are kept."""
 ATTEMPTS_MAX = 3
 """To prepare machines for one request."""
 
@@ -70,6 +77,8 @@ class Term:
         self._avoided: dict[str, float] = {}
         """Machine -> until when, in the loop's time."""
         self._attempts: dict[str, int] = {}
+        self._leasing, self._healths = Leasing(launcher.inventory), Healths(launcher.inventory)
+        self._book, self._pool = Book(At("", None)), Pool(launcher.inventory)
         self._finding, self._revision = Finding(launcher.inventory), -1
         """What was found in the inventory, at which moment."""
 
@@ -88,13 +97,17 @@ class Term:
         revision = self._inventory.journal.revision
         if revision != self._revision:
             await keep_slots(self._inventory)
+            self._book, self._pool = await self._leasing.book(), Pool(self._inventory)
             self._finding, self._revision = Finding(self._inventory), revision
-        now = standing(self._context.map, self._context.mirror)
+        now = standing(self._context.map, self._context.mirror, self._context.now_ms())
         self._attempts = {id: count for id, count in self._attempts.items() if id in now.requests}
         for machine, held in now.claims.items():
             wanted = held.claim.request in now.requests or held.claim.request in now.held
             if not wanted or held.claim.state == "cleaning":
                 self._begin(f"clean {machine}", self._clean(held.claim, held.at))
+        for lease in self._book.taking:
+            if lease.state == CLEANING:
+                self._begin(f"clean lease {lease.id}", self._clean_lease(lease))
         for path in now.answers_left:
             await self._commit([], [path.delete()])
         for waiting in now.waiting:
@@ -103,11 +116,21 @@ class Term:
         await self._assign(now)
 
     async def _assign(self, now: Standing) -> None:
-        """In order; those behind do not take what one ahead waits for."""
-        loop = asyncio.get_running_loop()
+        """In order, builds and people in one line; those behind do not take what one ahead waits for."""
+        loop, now_ms = asyncio.get_running_loop(), self._context.now_ms()
         self._avoided = {machine: until for machine, until in self._avoided.items() if until > loop.time()}
-        assigning = Assigning(self._launcher.tenants(), self._finding, now, set(self._avoided))
-        for waiting in now.waiting:
+        avoided, aside = {*self._avoided, *self._book.taken}, self._book.aside
+        assigning = Assigning(self._launcher.tenants(), self._finding, now, avoided, aside)
+
+        def place(one: Waiting | Lease) -> tuple[int, int]:
+            asked = one.request if isinstance(one, Waiting) else one
+            return level(asked.precedence, asked.asked_ms, now_ms), asked.asked_ms
+
+        lines: list[Sequence[Waiting | Lease]] = [now.waiting, self._book.line(now_ms)]
+        for waiting in heapq.merge(*lines, key=place):
+            if isinstance(waiting, Lease):
+                await self._lease(waiting, assigning)
+                continue
             if waiting.claimed or waiting.cleaning:
                 continue
             match await assigning.assign(waiting):
@@ -117,6 +140,20 @@ class Term:
                     await self._answer(waiting, NodeAnswer(waiting.request.id, error=why), [])
                 case _:
                     pass
+
+    async def _lease(self, lease: Lease, assigning: Assigning) -> None:
+        """Give a person one of the machines that builds have, too."""
+        choice = await self._leasing.choose(self._book, self._pool, lease, launched=True, busy=assigning.taken)
+        if choice.candidate is None:
+            assigning.taken |= choice.reserved
+            return
+        given = await self._leasing.given(self._book, lease, choice.candidate, guards=[self._guard])
+        if given is None:
+            self._revision = -1
+            return
+        log.info("lease %s of %s: %s", lease.id, lease.user, choice.candidate.object.name)
+        assigning.taken.add(choice.candidate.object.uuid)
+        self._book = given
 
     async def _seen_all(self) -> bool:
         """Was the inventory looked at as it is now?  If not, the next look does."""
@@ -128,7 +165,7 @@ class Term:
     async def _claim(self, waiting: Waiting, claims: list[NodeClaim], machines: list[At]) -> None:
         """All of them or none: whoever else has one of them makes this fail."""
         addresses = [self._context.map.nodes.claims(claim.machine).record for claim in claims]
-        checks = [waiting.at, *machines, *(At(address.path, None) for address in addresses)]
+        checks = [waiting.at, self._book.at, *machines, *(At(address.path, None) for address in addresses)]
         puts: list[Op] = [address.put(claim) for address, claim in zip(addresses, claims, strict=True)]
         if await self._commit(checks, puts):
             log.info("request %s: %s", waiting.request.id, ", ".join(claim.name for claim in claims))
@@ -141,10 +178,13 @@ class Term:
             if isinstance(answer, Unusable):
                 wrong.append(str(answer))
                 self._avoid(one.claim.machine)
+                await self._healths.heard(one.claim.machine, str(answer)[:WHY_MAX])
             elif isinstance(answer, BaseException):
                 raise answer
             else:
                 hosts[one.claim.node] = answer
+                if one.claim.machine in self._book.health:
+                    await self._healths.heard(one.claim.machine, "")
                 keys[one.claim.machine] = str(answer.get(HOST_KEY_VARIABLE, ""))
         if not wrong:
             await self._answer(waiting, NodeAnswer(request.id, hosts), self._marked(waiting, "ready", keys))
@@ -189,6 +229,20 @@ class Term:
             await asyncio.sleep(AVOIDED_S)
             return
         await self._commit([at], [self._context.map.nodes.claims(claim.machine).record.delete()])
+
+    async def _clean_lease(self, lease: Lease) -> None:
+        """Make the machine of a lease that is over ready for others."""
+        provider = self._launcher.providers.get(lease.provider.get("kind", ""))
+        try:
+            if provider is not None:
+                await provider.clean(Machine(lease.name, lease.reach, lease.provider, lease.id))
+        except Unusable as error:
+            log.warning("machine %s is not clean, trying again in %.0f s: %s", lease.name, AVOIDED_S, error)
+            await asyncio.sleep(AVOIDED_S)
+            return
+        while (left := (book := await self._leasing.book()).leases.get(lease.id)) is not None:
+            if await self._leasing.over(book, left, guards=[self._guard]) is not None:
+                return
 
     def _marked(self, waiting: Waiting, state: str, keys: Mapping[str, str]) -> list[Op]:
         """`keys`: those by which the machines were just known."""

@@ -8,11 +8,12 @@ from msgspec.structs import replace
 
 from headgate.base.ids import derived
 from headgate.inventory.filters import Filter, Item, Wanted
-from headgate.inventory.model import KIND, PROVIDER, Caller, Object
+from headgate.inventory.model import KIND, LOCAL, PROVIDER, Caller, Object
 from headgate.services.inventory.draft import Create, Remove
 from headgate.services.inventory.errors import Refused
 from headgate.services.inventory.inventory import LIMIT_MAX, Inventory
-from headgate.services.nodes.finding import LAUNCHER, LOCAL, MACHINE
+from headgate.services.inventory.pool import MACHINE
+from headgate.services.nodes.finding import LAUNCHER
 
 log = logging.getLogger("headgate.launcher")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeVar
 
+from headgate.inventory.leases import level
 from headgate.map.inventory.nodes import NodeAnswer, NodeClaim, NodeRequest
 from headgate.map.places import Map
 from headgate.map.tree import Address, Undecodable
@@ -50,7 +51,7 @@ class Standing:
     """Requests whose machines are kept although they are no more: builds of theirs are held."""
 
 
-def standing(map: Map, mirror: Mirror) -> Standing:
+def standing(map: Map, mirror: Mirror, now_ms: int) -> Standing:
     """What cannot be read is as if it were not there; the map's check tells of it."""
     requests = {}
     for entry in mirror.under(map.nodes.requests.path):
@@ -65,7 +66,11 @@ def standing(map: Map, mirror: Mirror) -> Standing:
             of.setdefault(claim.request, []).append(held)
     answers = {entry.path.rpartition("/")[2]: entry for entry in mirror.under(map.nodes.answers.path)}
     waiting = []
-    for entry, request in sorted(requests.values(), key=lambda one: (one[1].precedence, one[0].born)):
+
+    def place(one: tuple[Entry, NodeRequest]) -> tuple[int, int]:
+        return level(one[1].precedence, one[1].asked_ms, now_ms), one[0].born
+
+    for entry, request in sorted(requests.values(), key=place):
         if request.id in answers:
             continue
         own = of.get(request.id, [])

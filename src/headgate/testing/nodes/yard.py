@@ -1,9 +1,10 @@
 """Machines claimed under random schedules and deaths: same seed, same run.
 
-Executors and launchers die at random requests to the store; machines fail to be prepared or cleaned.  What is checked:
-no machine serves two builds at a time, none is handed over that is not clean, no project has more than its quota, no
-executor has more builds at work than places, every build is answered once, and in the end nothing is claimed or asked
-any more.
+Executors and launchers die at random requests to the store; machines fail to be prepared or cleaned; people lease
+machines, too.  What is checked: no machine serves two builds at a time, or a build and a person, none is handed over
+that is not clean, no project has more than its quota, no executor has more builds at work than places, people have no
+more machines than their share, every build is answered once, and in the end nothing is claimed, leased or asked any
+more.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from headgate.config.model import FrozenJob, Node, Nodeset
 from headgate.config.operator.model import Label, Tenant
 from headgate.gate.change import Change
 from headgate.gate.work import BuildEnded, BuildOutcome, BuildSpec, RepoState
-from headgate.inventory.model import ADMIN, Caller, Object, Partition
+from headgate.inventory.leases import HELD, Lease
+from headgate.inventory.model import ADMIN, Caller, Object, Partition, ProviderType
 from headgate.map.inventory.places import InventoryMap
 from headgate.map.places import Map
 from headgate.ports.provider import Machine, Provider, Unusable
@@ -33,12 +35,13 @@ from headgate.services.context import Context
 from headgate.services.executor import Executor
 from headgate.services.inventory.draft import Create
 from headgate.services.inventory.inventory import Inventory
+from headgate.services.inventory.leasing import Leasing
 from headgate.services.membership import serve
 from headgate.services.nodes.asking import Asking
 from headgate.services.nodes.launcher import Launcher
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
-from headgate.store.types import Backend
+from headgate.store.types import Backend, Entry
 from headgate.testing.loop import run_virtual
 from headgate.testing.sim.link import Link, Trouble
 
@@ -55,6 +58,8 @@ PARTITION = "a" * 32
 QUOTA = 3
 PLACES = 2
 """Of each executor."""
+PEOPLE, SHARE = 2, 2
+"""Who leases machines, and how many of them they may have together."""
 SEARCHES = {"small": "size=small", "any": "size", "fast": "tag:fast"}
 LABELS = {name: Label(search, project="*") for name, search in SEARCHES.items()}
 TENANTS = {"t": Tenant("t", (), labels=LABELS, max_nodes_per_project=QUOTA)}
@@ -104,6 +109,19 @@ class Yard:
         self.dirty.pop(machine.name, None)
 
     @asynccontextmanager
+    async def visit(self, lease: Lease) -> AsyncIterator[None]:
+        """Somebody is on the machine, and leaves traces."""
+        if other := self.busy.get(lease.name):
+            raise self._broken(f"{lease.name} is leased to {lease.user} while {other} has it")
+        self.busy[lease.name], self.dirty[lease.name] = f"{lease.user}-person", lease.id
+        if (many := sum(user.endswith("-person") for user in self.busy.values())) > SHARE:
+            raise self._broken(f"people have {many} machines, and {SHARE} are for them")
+        try:
+            yield
+        finally:
+            del self.busy[lease.name]
+
+    @asynccontextmanager
     async def build(self, spec: BuildSpec, executor: str) -> AsyncIterator[None]:
         """It has its machines, and its place, for itself."""
         names = [str(found["headgate_machine"]) for found in spec.hosts.values()]
@@ -113,7 +131,7 @@ class Yard:
             self.busy[name] = spec.build
         if len(set(names)) != len(spec.job.nodeset.nodes):
             raise self._broken(f"{spec.build} wanted {len(spec.job.nodeset.nodes)} nodes and has {names}")
-        used = Counter(build.partition("-")[0] for build in self.busy.values())
+        used = Counter(one.partition("-")[0] for one in self.busy.values() if not one.endswith("-person"))
         if max(used.values(), default=0) > QUOTA:
             raise self._broken(f"a project has more than {QUOTA} nodes: {used}")
         self.at_work[executor] += 1
@@ -152,6 +170,8 @@ class Simulation:
     seed: int
     launcher: MakeLauncher = a_launcher
     deaths: int = 0
+    leases: int = 0
+    """Given back."""
 
     def run(self) -> dict[str, str]:
         """Build -> result.  Raises Broken, naming the seed."""
@@ -172,11 +192,13 @@ class Simulation:
             for kind in ("launcher", "launcher", "executor1", "executor2")
         ]
         running = asyncio.ensure_future(run_until(stop, *processes))
+        people = asyncio.gather(*(self._person(f"p{number}", yard, backend, chance) for number in range(PEOPLE)))
         try:
-            await self._until_quiet(yard, backend, running)
+            await self._until_quiet(yard, backend, running, people)
         finally:
             stop.set()
-            await asyncio.gather(running, return_exceptions=True)
+            people.cancel()
+            await asyncio.gather(running, people, return_exceptions=True)
         return _results(backend, builds)
 
     async def _process(
@@ -208,24 +230,55 @@ class Simulation:
             inventory = Inventory(store, InventoryMap(), lambda: int(loop.time() * 1000))
             launcher = self.launcher(context, inventory, {"static": yard})
             works += [inventory.journal.run(), serve(context, "launcher", launcher.run, stop)]
+            works.append(Leasing(inventory).run())
         else:
             runner = Building(yard, kind)
             executor = Executor(context, runner, builds_max=PLACES, nodes=Asking(context, lambda: TENANTS))
             works.append(executor.membership.serve(executor.run, stop))
         await run_until(stop, *works)
 
+    async def _person(self, user: str, yard: Yard, inner: MemoryBackend, chance: random.Random) -> None:
+        """Leases a machine now and then, is on it, and gives it back."""
+        loop, store = asyncio.get_running_loop(), Store(inner)
+        inventory = Inventory(store, InventoryMap(), lambda: int(loop.time() * 1000))
+        journal = asyncio.ensure_future(inventory.journal.run())
+        leasing, caller = Leasing(inventory), Caller(user, "lab", PARTITION)
+        try:
+            for _ in range(chance.randrange(3)):
+                await asyncio.sleep(chance.random() * 30)
+                wanted = Lease("", "", "", "", chance.choice(("size", "size=small", "tag:fast")), 120, 0)
+                lease = await leasing.ask(caller, wanted, wait_s=2_000)
+                while lease.state != HELD:
+                    await asyncio.sleep(LOOK_INTERVAL_S)
+                    lease, _ = await leasing.get(caller, lease.id)
+                async with yard.visit(lease):
+                    await asyncio.sleep(chance.random() * 60)
+                await leasing.end(caller, lease.id)
+                self.leases += 1
+        finally:
+            journal.cancel()
+            await asyncio.gather(journal, return_exceptions=True)
+
     @staticmethod
-    async def _until_quiet(yard: Yard, backend: MemoryBackend, running: asyncio.Future[None]) -> None:
+    async def _until_quiet(
+        yard: Yard, backend: MemoryBackend, running: asyncio.Future[None], people: asyncio.Future[list[None]]
+    ) -> None:
         loop, map = asyncio.get_running_loop(), Map()
-        while backend.tree.under(map.executor.path) or backend.tree.under(map.nodes.path):
+        leases = InventoryMap().leases.active.path
+
+        def left() -> list[Entry]:
+            found = [*backend.tree.under(map.executor.path), *backend.tree.under(map.nodes.path)]
+            return [*found, *(one for one in backend.tree.under(leases) if one.path != leases)]
+
+        while left() or not people.done():
             await asyncio.sleep(LOOK_INTERVAL_S)
             if yard.wrong:
                 raise yard.wrong[0]
             if running.done():
                 await running
             if loop.time() > TIME_MAX_S:
-                left = [*backend.tree.under(map.executor.path), *backend.tree.under(map.nodes.path)]
-                raise Broken(f"not quiet after {TIME_MAX_S:.0f} s: {sorted(entry.path for entry in left)[:6]}")
+                raise Broken(f"not quiet after {TIME_MAX_S:.0f} s: {sorted(entry.path for entry in left())[:6]}")
+        await people
         if yard.wrong:
             raise yard.wrong[0]
         if yard.dirty:
@@ -238,7 +291,8 @@ async def _furnish(backend: MemoryBackend, chance: random.Random) -> None:
     root = Caller("root", "lab", PARTITION, frozenset({ADMIN}))
     await inventory.begin()
     await inventory.admin.create_partition(root, Partition(PARTITION, "site"))
-    provider = Object(PARTITION, "runm.provider", "", "b" * 32, "lab", {"kind": "static"})
+    await inventory.admin.set_provider_type(root, ProviderType("static"))
+    provider = Object(PARTITION, "runm.provider", "", "b" * 32, "lab", {"kind": "static", "leases": str(SHARE)})
     await inventory.apply(root, [Create(provider)])
     for number in range(chance.randrange(2, 6)):
         size = "small" if number % 2 else "large"

@@ -55,6 +55,16 @@ ROUTES = (
     Route("GET", "/v1/definitions", "GetDefinition"),
     Route("PUT", "/v1/definitions", "SetDefinition"),
     Route("DELETE", "/v1/definitions", "DeleteDefinition"),
+    Route("POST", "/v1/leases", "AskLease"),
+    Route("GET", "/v1/leases", "ListLeases"),
+    Route("GET", "/v1/leases/{id}", "GetLease"),
+    Route("PUT", "/v1/leases/{id}", "ExtendLease"),
+    Route("DELETE", "/v1/leases/{id}", "EndLease"),
+    Route("PUT", "/v1/quotas", "SetQuota"),
+    Route("GET", "/v1/quotas", "ListQuotas"),
+    Route("DELETE", "/v1/quotas/{name}", "DeleteQuota"),
+    Route("PUT", "/v1/health/{uuid}", "ReportHealth"),
+    Route("GET", "/v1/health", "ListHealth"),
 )
 SESSION = ("user", "project", "partition")
 """Headers `headgate-user`, …; a session in the body says it, too."""

@@ -21,6 +21,7 @@ from headgate.web.inventory.rpc import calls
 from headgate.web.inventory.streams import Streams
 from headgate.web.inventory.v1 import Additions
 from headgate.web.inventory.v1admin import Administration
+from headgate.web.inventory.v1leases import Leases
 from headgate.web.serve import Tls
 
 log = logging.getLogger("headgate.inventory")
@@ -76,7 +77,7 @@ def runm_parts(sessions: Sessions, inventory: Inventory) -> Sequence[object]:
 
 def v1_parts(sessions: Sessions, inventory: Inventory) -> Sequence[object]:
     """What answers headgate.inventory.v1.Inventory."""
-    return [Additions(sessions, inventory), Administration(sessions, inventory)]
+    return [Additions(sessions, inventory), Administration(sessions, inventory), Leases(sessions, inventory)]
 
 
 async def serve(

@@ -1,0 +1,249 @@
+"""Leases, quotas and health: `headgate inventory lease …`, `quota …`, `health …`."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from datetime import UTC, datetime
+
+import click
+
+from headgate.base.errors import UserError
+from headgate.base.texts import plain_json
+from headgate.cli.inventory import tables
+from headgate.cli.inventory.client import Client, Connection, connected
+from headgate.cli.inventory.objects import find
+from headgate.inventory.wire import inventory_pb2 as pb
+
+LOOK_INTERVAL_S = 1.0
+GRACE_S = 60
+"""A lease whose asker waits here, and has gone, waits so much longer."""
+_UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_DURATION = re.compile(r"(?:[0-9]{1,9}[smhd])+")
+_STATES = {pb.Lease.WAITING: "waiting", pb.Lease.HELD: "held", pb.Lease.CLEANING: "cleaning", pb.Lease.ENDED: "ended"}
+
+
+class Duration(click.ParamType[int]):
+    """`90s`, `30m`, `2h`, `1d12h`, in seconds."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value)
+        if not _DURATION.fullmatch(text):
+            self.fail(f"{text!r} is no duration: write 90s, 30m, 2h or 1d12h", param, ctx)
+        return sum(int(number) * _UNITS_S[unit] for number, unit in re.findall(r"([0-9]+)([smhd])", text))
+
+
+@click.group("lease")
+def lease() -> None:
+    """Have a machine, or a part of what an object has, for a while: ask, list, get, extend, end."""
+
+
+@lease.command("ask")
+@click.option("--for", "duration_s", type=Duration(), required=True, metavar="2h", help="For how long.")
+@click.option("--filter", "-f", "search", default="", metavar="EXPR", help="Which machines; all must hold.")
+@click.option("--amount", "-a", "amounts", multiple=True, metavar="KEY=N", help="So much of a property, not all of it.")
+@click.option("--precedence", type=click.IntRange(1), default=None, help="Lower goes first; below 200: operators.")
+@click.option("--note", default="", help="What it is for.")
+@click.option("--wait", "wait_s", type=Duration(), default=None, metavar="30m", help="Wait until it is there, so long.")
+@connected
+def ask(
+    said: Connection, duration_s: int, search: str, amounts: tuple[str, ...], precedence: int | None, note: str,
+    wait_s: int | None,
+) -> None:  # fmt: skip
+    """Ask for a machine, and print the id of the lease.
+
+    Without --wait it stands in line for a day; `lease get` tells when it is its turn.
+    """
+    wanted = {}
+    for one in amounts:
+        key, equals, number = one.partition("=")
+        if not equals:
+            raise UserError(f"{one!r} is no amount: write KEY=NUMBER, as in memory=8")
+        wanted[key] = number
+    client = said.open()
+    asked = client.call(
+        "AskLease", search=search, amounts=wanted, duration_s=duration_s, precedence=precedence or 0, note=note,
+        wait_s=wait_s + GRACE_S if wait_s is not None else 0,
+    )  # fmt: skip
+    if wait_s is not None:
+        asked = _waited(client, asked, wait_s)
+    if said.json or said.verbose:
+        _one(said, asked)
+    elif not said.quiet:
+        click.echo(asked.id)
+
+
+def _waited(client: Client, asked: pb.Lease, wait_s: int) -> pb.Lease:
+    """Raise UserError when it was not given in time; then it waits no longer."""
+    until = time.monotonic() + wait_s
+    while asked.state == pb.Lease.WAITING:
+        if time.monotonic() > until:
+            client.call("EndLease", id=asked.id)
+            raise UserError(f"nothing came in {wait_s} s; {asked.ahead} were before it, and it waits no longer")
+        time.sleep(min(LOOK_INTERVAL_S, max(0.0, until - time.monotonic())))
+        asked = client.call("GetLease", id=asked.id)
+    return asked
+
+
+@lease.command("list")
+@connected
+def list_(said: Connection) -> None:
+    """List the leases of the project: what is held, then the line."""
+    found = said.open().call("ListLeases").leases
+    rows = (
+        (one.id, _STATES.get(one.state, "?"), one.name or one.search, _amounts(one), one.user, one.project,
+         _when(one.until_ms) or f"{one.ahead} before it", one.note)
+        for one in found
+    )  # fmt: skip
+    tables.show(said, found, ("id", "state", "what", "of it", "user", "project", "until", "note"), rows)
+
+
+@lease.command("get")
+@click.argument("id")
+@connected
+def get(said: Connection, id: str) -> None:
+    """Show one."""
+    _one(said, said.open().call("GetLease", id=id))
+
+
+@lease.command("extend")
+@click.argument("id")
+@click.option("--for", "duration_s", type=Duration(), required=True, metavar="2h", help="From now on.")
+@connected
+def extend(said: Connection, id: str, duration_s: int) -> None:
+    """Have it so long from now on, if nobody waits for it."""
+    found = said.open().call("ExtendLease", id=id, duration_s=duration_s)
+    if not said.quiet:
+        click.echo(f"until {_when(found.until_ms)}")
+
+
+@lease.command("end")
+@click.argument("ids", nargs=-1, required=True, metavar="ID…")
+@connected
+def end(said: Connection, ids: tuple[str, ...]) -> None:
+    """Give back what is held; leave the line."""
+    client = said.open()
+    for id in ids:
+        client.call("EndLease", id=id)
+        if not said.quiet:
+            click.echo(id)
+
+
+@click.group("quota")
+def quota() -> None:
+    """How much leases of the partition may have together: set, list, delete."""
+
+
+@quota.command("set")
+@click.argument("name")
+@click.option(
+    "--for-project", default="", metavar="NAME", help="Of this project; *: of each for itself; empty: of all."
+)
+@click.option("--for-user", default="", metavar="NAME", help="Of this user; *: of each for themselves; empty: of all.")
+@click.option("--filter", "-f", "search", default="", metavar="EXPR", help="Of objects that match.")
+@click.option("--property", "key", default="", metavar="KEY", help="How much of it; otherwise: how many objects.")
+@click.option("--most", default="", metavar="N", help="At a time.")
+@click.option("--hours", default="", metavar="N", help="In each window; of a property, its amount times hours.")
+@click.option("--window-hours", type=click.IntRange(0), default=0, metavar="N", help="How long a window is.")
+@connected
+def set_quota(
+    said: Connection, name: str, for_project: str, for_user: str, search: str, key: str, most: str, hours: str,
+    window_hours: int,
+) -> None:  # fmt: skip
+    """Set one, in place of any of that name."""
+    said.open().call("SetQuota", quota=pb.Quota(
+        name=name, project=for_project, user=for_user, search=search, property=key, most=most, hours=hours,
+        window_hours=window_hours,
+    ))  # fmt: skip
+
+
+@quota.command("list")
+@connected
+def list_quotas(said: Connection) -> None:
+    """List those that concern you; operators see all."""
+    found = said.open().call("ListQuotas").quotas
+    rows = (
+        (one.name, one.project or "all", one.user or "all", one.search, one.property or "objects", one.most,
+         f"{one.hours} in {one.window_hours} h" if one.hours else "")
+        for one in found
+    )  # fmt: skip
+    tables.show(said, found, ("name", "project", "user", "search", "of", "at a time", "hours"), rows)
+
+
+@quota.command("delete")
+@click.argument("name")
+@connected
+def delete_quota(said: Connection, name: str) -> None:
+    """Delete one."""
+    said.open().call("DeleteQuota", name=name)
+
+
+@click.group("health")
+def health() -> None:
+    """Which machines fail: list, failed, well.  After three failures one is given to nobody."""
+
+
+@health.command("list")
+@connected
+def list_health(said: Connection) -> None:
+    """List the objects that failed since they were last well."""
+    found = said.open().call("ListHealth").health
+    rows = (
+        (
+            one.uuid,
+            str(one.failures),
+            "set aside" if one.aside else "",
+            one.why,
+            _when(one.failed_ms),
+            _when(one.seen_ms),
+        )
+        for one in found
+    )
+    tables.show(said, found, ("object", "failures", "", "last one", "when", "last well"), rows)
+
+
+@health.command("failed")
+@click.argument("named", metavar="UUID")
+@click.argument("why")
+@connected
+def failed(said: Connection, named: str, why: str) -> None:
+    """Say what failed of a machine."""
+    if not why:
+        raise UserError("say what failed; `health well` says that nothing does")
+    client = said.open()
+    client.call("ReportHealth", uuid=find(client, "", named).uuid, why=why)
+
+
+@health.command("well")
+@click.argument("named", metavar="UUID")
+@connected
+def well(said: Connection, named: str) -> None:
+    """Say that a machine is well: it is given again."""
+    client = said.open()
+    client.call("ReportHealth", uuid=find(client, "", named).uuid)
+
+
+def _one(said: Connection, one: pb.Lease) -> None:
+    if said.json:
+        click.echo(plain_json(json.dumps(tables.as_dict(one), indent=1, ensure_ascii=False)))
+        return
+    rows = {
+        "id": one.id, "state": _STATES.get(one.state, "?"), "search": one.search, "amounts": _amounts(one),
+        "user": one.user, "project": one.project, "object": one.name, "uuid": one.object, "begun": _when(one.begun_ms),
+        "until": _when(one.until_ms), "ended": _when(one.ended_ms), "why": one.why, "note": one.note,
+        "before it": str(one.ahead) if one.state == pb.Lease.WAITING else "",
+    }  # fmt: skip
+    for what, value in rows.items():
+        if value:
+            click.echo(f"{what:<12}{value}")
+
+
+def _amounts(one: pb.Lease) -> str:
+    return " ".join(f"{key}={number}" for key, number in sorted(one.amounts.items()))
+
+
+def _when(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if at_ms else ""

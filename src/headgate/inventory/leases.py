@@ -1,0 +1,272 @@
+"""Leases: who has which object, or how much of what it has, until when; and who may have how much of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+
+import msgspec
+
+from headgate.inventory.model import Object
+from headgate.inventory.names import Invalid, name, value
+from headgate.inventory.numbers import number, shown
+
+WAITING, HELD, CLEANING, ENDED = "waiting", "held", "cleaning", "ended"
+PRECEDENCE = 200
+"""Of who says nothing; lower goes first, as among builds."""
+PRECEDENCE_MAX = 1_000
+AGING_MS = 600_000
+"""Who waits for so long goes one level (100) before who comes then: nobody waits for ever."""
+DURATION_MIN_S, DURATION_MAX_S = 1, 30 * 24 * 3_600
+SEARCH_SIZE_MAX_BYTES = 2_000
+AMOUNTS_MAX = 16
+WINDOW_MAX_HOURS = 31 * 24
+_HOUR_MS = 3_600_000
+
+
+class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Somebody wants an object, has it, or had it."""
+
+    id: str
+    user: str
+    project: str
+    partition: str
+    """Its uuid."""
+    search: str
+    """A filter, as people write it."""
+    duration_s: int
+    asked_ms: int
+    roles: tuple[str, ...] = ()
+    """Those that were held in the partition when it was asked for."""
+    amounts: dict[str, str] = {}
+    """Property -> how much of it; none: the whole object."""
+    precedence: int = PRECEDENCE
+    give_up_ms: int = 0
+    """Until when it waits."""
+    note: str = ""
+    state: str = WAITING
+    object: str = ""
+    """Its uuid."""
+    name: str = ""
+    """Of the object."""
+    begun_ms: int = 0
+    until_ms: int = 0
+    ended_ms: int = 0
+    why: str = ""
+    """It ended."""
+    counts: tuple[str, ...] = ()
+    """Names of the quotas whose search its object matched when it was given."""
+    reach: dict[str, str] = {}
+    """The properties of the object when it was given."""
+    provider: dict[str, str] = {}
+    """Its provider's."""
+
+    @property
+    def whole(self) -> bool:
+        """Return whether nobody else has anything of the object meanwhile."""
+        return not self.amounts
+
+    @property
+    def takes(self) -> bool:
+        """Return whether it has an object now."""
+        return self.state in (HELD, CLEANING)
+
+
+class Quota(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How much leases in a partition may have together: at a time, or hours of it in a window.
+
+    An empty project, user or search: of all; `*`: of each project or user for itself.
+    """
+
+    name: str
+    partition: str
+    project: str = ""
+    user: str = ""
+    search: str = ""
+    """Of objects that match when they are given; a filter, as people write it."""
+    property: str = ""
+    """How much of this property; empty: how many objects."""
+    most: str = ""
+    """At a time; a number, or empty: any."""
+    hours: str = ""
+    """Of the property's unit, or of an object, in each window; a number, or empty: any."""
+    window_hours: int = 0
+
+
+def level(precedence: int, asked_ms: int, now_ms: int) -> int:
+    """Return where somebody stands who wants what builds and people share; the lowest is the next."""
+    waited_ms = max(0, now_ms - asked_ms) if asked_ms else 0
+    return precedence - 100 * (waited_ms // AGING_MS)
+
+
+def check(lease: Lease) -> Lease:
+    """Return the lease, if it can be asked for.  Raise Invalid."""
+    value(lease.search, "search", size_max_bytes=SEARCH_SIZE_MAX_BYTES)
+    value(lease.note, "note")
+    check_duration(lease.duration_s)
+    if not 1 <= lease.precedence <= PRECEDENCE_MAX:
+        raise Invalid(f"precedence is {lease.precedence}; it is from 1 (first) to {PRECEDENCE_MAX}")
+    if len(lease.amounts) > AMOUNTS_MAX:
+        raise Invalid(f"there are {len(lease.amounts)} amounts; at most {AMOUNTS_MAX} are allowed")
+    for key, amount in lease.amounts.items():
+        name(key, "property key of an amount")
+        found = number(amount)
+        if found is None or found <= 0:
+            raise Invalid(f"amount {amount!r} of {key} is no number above 0")
+    return lease
+
+
+def check_duration(duration_s: int) -> None:
+    """Raise Invalid."""
+    if not DURATION_MIN_S <= duration_s <= DURATION_MAX_S:
+        raise Invalid(f"a lease is for {DURATION_MIN_S} s to {DURATION_MAX_S // 86_400} days, not for {duration_s} s")
+
+
+def check_quota(quota: Quota) -> Quota:
+    """Return the quota, if it can be.  Raise Invalid."""
+    name(quota.name, "name of a quota")
+    for what in ("project", "user", "property", "search"):
+        value(getattr(quota, what), f"{what} of a quota")
+    for what in ("most", "hours"):
+        text = getattr(quota, what)
+        found = number(text)
+        if text and (found is None or found < 0):
+            raise Invalid(f"{what} of quota {quota.name} is {text!r}, which is no number from 0")
+    if not quota.most and not quota.hours:
+        raise Invalid(f"quota {quota.name} bounds nothing: say most, or hours and window_hours")
+    if bool(quota.hours) != bool(quota.window_hours):
+        raise Invalid(f"quota {quota.name}: hours and window_hours go together")
+    if quota.window_hours > WINDOW_MAX_HOURS:
+        raise Invalid(f"window_hours of quota {quota.name} is {quota.window_hours}; it is at most {WINDOW_MAX_HOURS}")
+    return quota
+
+
+# ---- what is left of an object
+
+
+def used(leases: Iterable[Lease], key: str) -> Decimal:
+    """Return how much of a property these have together."""
+    return sum((number(lease.amounts.get(key, "0")) or Decimal() for lease in leases), Decimal())
+
+
+def lacking(wanted: Lease, object: Object, others: Sequence[Lease]) -> str:
+    """Return what keeps the object, which others have a part of, from being given; empty: nothing.
+
+    The object is as who asks may see it.
+    """
+    if any(other.whole for other in others):
+        return "it is leased"
+    if wanted.whole:
+        return "parts of it are leased" if others else ""
+    for key, amount in wanted.amounts.items():
+        capacity = number(object.properties.get(key, ""))
+        left = (capacity or Decimal()) - used(others, key)
+        if capacity is None or (number(amount) or Decimal()) > left:
+            return f"of {key} {shown(max(left, Decimal()))} is left"
+    return ""
+
+
+# ---- quotas
+
+
+def within(quota: Quota, asked: Lease, others: Iterable[Lease], past: Iterable[Lease], now_ms: int) -> str:
+    """Return why the quota keeps the lease from being given for its duration; empty: it does not.
+
+    `others` are those that take something, `past` those that ended.
+    """
+    own = [one for one in others if one.id != asked.id and _together(quota, one, asked)]
+    if quota.most:
+        have = sum((weight(quota, one) for one in own), Decimal())
+        most = number(quota.most) or Decimal()
+        if have + weight(quota, asked) > most:
+            return f"quota {quota.name}: {shown(most)} {_unit(quota)} at a time, of which {shown(have)} taken"
+    if quota.hours:
+        since_ms = now_ms - quota.window_hours * _HOUR_MS
+        spent = sum((_spent(quota, one, since_ms, now_ms) for one in own), Decimal())
+        spent += sum((_spent(quota, one, since_ms, now_ms) for one in past if _together(quota, one, asked)), Decimal())
+        until_ms = asked.until_ms or now_ms + asked.duration_s * 1_000
+        begun_ms = asked.begun_ms or now_ms
+        wanted = weight(quota, asked) * max(0, until_ms - max(begun_ms, since_ms)) / _HOUR_MS
+        hours = number(quota.hours) or Decimal()
+        if spent + wanted > hours:
+            return (
+                f"quota {quota.name}: {shown(hours)} hours of {_unit(quota)} in {quota.window_hours} hours, of which "
+                f"{float(spent):.2f} are spent or promised"
+            )
+    return ""
+
+
+def never(quota: Quota, asked: Lease) -> str:
+    """Return why the quota keeps the lease from ever being given; empty: it does not."""
+    return within(quota, asked, (), (), 0)
+
+
+def weight(quota: Quota, lease: Lease) -> Decimal:
+    """Return how much a lease counts for a quota.  Whoever has a whole object has what the amounts do not tell."""
+    if not quota.property:
+        return Decimal(1)
+    whole = lease.reach.get(quota.property, "") if lease.whole else ""
+    return number(lease.amounts.get(quota.property, whole) or "0") or Decimal()
+
+
+def concerns(quota: Quota, lease: Lease) -> bool:
+    """Return whether the lease counts for the quota, or is bounded by it, as far as partition and owner say."""
+    return (
+        quota.partition == lease.partition
+        and (not quota.search or quota.name in lease.counts)
+        and quota.project in ("", "*", lease.project)
+        and quota.user in ("", "*", lease.user)
+    )
+
+
+def _together(quota: Quota, one: Lease, asked: Lease) -> bool:
+    """Return whether two leases share the quota."""
+    return (
+        concerns(quota, one)
+        and (quota.project != "*" or one.project == asked.project)
+        and (quota.user != "*" or one.user == asked.user)
+    )
+
+
+def _spent(quota: Quota, lease: Lease, since_ms: int, now_ms: int) -> Decimal:
+    """Return the hours of a lease from a moment on, also those that are promised."""
+    end_ms = lease.ended_ms or max(lease.until_ms, now_ms)
+    return weight(quota, lease) * max(0, end_ms - max(lease.begun_ms, since_ms)) / _HOUR_MS
+
+
+def _unit(quota: Quota) -> str:
+    return quota.property or "objects"
+
+
+# ---- health
+
+
+class Health(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was last heard of an object."""
+
+    seen_ms: int = 0
+    """When it was last well."""
+    failures: int = 0
+    """In a row."""
+    why: str = ""
+    """Of the last one."""
+    failed_ms: int = 0
+
+    @property
+    def aside(self) -> bool:
+        """Return whether the object is given to nobody until somebody says that it is well."""
+        return self.failures >= FAILURES_MAX
+
+    def and_then(self, why: str, now_ms: int) -> Health:
+        """Return it after another look; an empty text: the object is well."""
+        if not why:
+            return Health(seen_ms=now_ms)
+        return Health(self.seen_ms, self.failures + 1, why, now_ms)
+
+
+FAILURES_MAX = 3
+
+
+def could(amounts: Mapping[str, str], object: Object) -> bool:
+    """Return whether the object has, in all, what is wanted of it."""
+    return all((number(object.properties.get(key, "")) or Decimal()) >= (number(n) or 0) for key, n in amounts.items())

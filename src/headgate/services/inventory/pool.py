@@ -1,0 +1,246 @@
+"""What can be leased: objects that fit, what is taken of them, and who is to give them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from headgate.inventory import leases
+from headgate.inventory.expressions import Expression, parse
+from headgate.inventory.filters import Filter, Item, Wanted
+from headgate.inventory.leases import Health, Lease, Quota
+from headgate.inventory.model import ADMIN, LOCAL, PROVIDER, STATIC, Caller, Object
+from headgate.inventory.numbers import number
+from headgate.inventory.permissions import PROVIDED
+from headgate.map.inventory.entries import last
+from headgate.map.inventory.places import Marker
+from headgate.services.inventory.errors import NotFound
+from headgate.services.inventory.facts import Basis
+from headgate.services.inventory.inventory import LIMIT_MAX, Inventory
+from headgate.store.types import At, Entry, Op
+
+MACHINE = "runm.machine"
+"""What is leased, unless the search says another type."""
+SHARE = "leases"
+"""The property of a provider of builds' machines that says how many of them people have at a time, at most."""
+SHARE_DEFAULT = "50%"
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """Leases, quotas and health as they were at one moment, and the check that they still are."""
+
+    at: At
+    leases: Mapping[str, Lease] = field(default_factory=dict)
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+    """In which they are kept."""
+    quotas: Sequence[Quota] = ()
+    health: Mapping[str, Health] = field(default_factory=dict)
+
+    def line(self, now_ms: int) -> list[Lease]:
+        """Return those that wait, the next one first."""
+        waiting = [one for one in self.leases.values() if one.state == leases.WAITING]
+        return sorted(
+            waiting, key=lambda one: (leases.level(one.precedence, one.asked_ms, now_ms), self.entries[one.id].born)
+        )
+
+    @property
+    def taking(self) -> list[Lease]:
+        """Return those that have something."""
+        return [one for one in self.leases.values() if one.takes]
+
+    @property
+    def taken(self) -> set[str]:
+        """Return the objects of which somebody has something."""
+        return {one.object for one in self.taking}
+
+    @property
+    def aside(self) -> dict[str, str]:
+        """Return the objects that failed too often, and why."""
+        return {uuid: one.why for uuid, one in self.health.items() if one.aside}
+
+    def with_lease(self, lease: Lease, entry: Entry, ledger: Entry) -> Book:
+        """Return it after a commit that wrote the lease."""
+        kept, entries = {**self.leases, lease.id: lease}, {**self.entries, lease.id: entry}
+        return Book(At(ledger.path, ledger.version), kept, entries, self.quotas, self.health)
+
+
+async def book_of(inventory: Inventory) -> Book:
+    """Return what is there now.  The ledger is read first: whoever changes quotas writes it with them."""
+    store, places = inventory.facts.store, inventory.places
+    ledger = places.leases.active.ledger.path
+    at, found, entries = At(ledger, None), dict[str, Lease](), dict[str, Entry]()
+    record = places.leases.active.lease("_").record
+    for entry in await store.list(places.leases.active.path):
+        if entry.path == ledger:
+            at = At(ledger, entry.version)
+        else:
+            one = record.decode(entry.value)
+            found[one.id], entries[one.id] = one, entry
+    quota = places.leases.quotas("_").quota("_").record
+    quotas = [quota.decode(entry.value) for entry in await store.list(places.leases.quotas.path)]
+    known = places.health.object("_").record
+    health = {last(entry.path): known.decode(entry.value) for entry in await store.list(places.health.path)}
+    return Book(at, found, entries, quotas, health)
+
+
+def marks(inventory: Inventory) -> list[Op]:
+    """Return what every change writes: the ledger, and the moment by which others see that something changed."""
+    return [inventory.places.leases.active.ledger.put(Marker()), inventory.journal.mark()]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An object, as who asks may see it, and its provider."""
+
+    object: Object
+    full: Object
+    generation: int
+    provider: Object | None
+    launched: bool
+    """A launcher gives it, cleans it, and has builds run there."""
+    checks: tuple[At, ...] = ()
+    """What that stands on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which object it is to be; else which ones must be left to who waits, and why it does."""
+
+    candidate: Candidate | None = None
+    reserved: frozenset[str] = frozenset()
+    why: str = ""
+
+
+class Pool:
+    """One look at objects and providers: each is read once."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._found: dict[tuple[object, ...], list[Candidate]] = {}
+        self._providers: dict[tuple[str, str], Object | None] = {}
+        self._shares: dict[str, int] = {}
+
+    async def candidates(self, lease: Lease) -> list[Candidate]:
+        """Return what matches the search and has, in all, as much as is wanted.  Raise Invalid, Refused."""
+        key = (lease.partition, lease.project, lease.user, lease.roles, lease.search)
+        if key not in self._found:
+            caller = Caller(
+                lease.user, lease.project, lease.partition, frozenset(lease.roles), frozenset({lease.partition})
+            )
+            wanted = await self._inventory.filter(caller, expression(lease.search))
+            found = await self._inventory.several(caller, [wanted], LIMIT_MAX)
+            records = [self._inventory.places.objects.by_uuid(one.object.uuid).record for one in found]
+            read = await self._inventory.facts.store.get_many([one.path for one in records])
+            several = [
+                await self._candidate(one.object, record.decode(entry.value), entry.version)
+                for one, record, entry in zip(found, records, read, strict=True)
+                if entry is not None
+            ]
+            self._found[key] = [one for one in several if one is not None]
+        return [one for one in self._found[key] if leases.could(lease.amounts, one.object)]
+
+    async def choose(self, book: Book, lease: Lease, *, launched: bool, busy: Collection[str]) -> Choice:
+        """Return what it can have now of what launchers give, or of what they do not.  Raise Invalid, Refused.
+
+        `busy` are objects that builds or others have, or wait for.
+        """
+        free: list[Candidate] = []
+        missing: list[str] = []
+        reserved: set[str] = set()
+        for one in [one for one in await self.candidates(lease) if one.launched == launched]:
+            uuid = one.object.uuid
+            if uuid in book.aside:
+                missing.append(f"{one.object.name} is set aside: {book.aside[uuid]}")
+                continue
+            others = [other for other in book.taking if other.object == uuid]
+            if not others and (why := await self._shared_out(book, one)):
+                missing.insert(0, why)  # builds may have it meanwhile
+                continue
+            reserved.add(uuid)
+            if why := leases.lacking(lease, one.object, others) or ("others come first" if uuid in busy else ""):
+                missing.append(why)
+            else:
+                free.append(one)
+        if free:
+            return Choice(min(free, key=lambda one: (_left(book, lease, one.object), one.object.name, one.object.uuid)))
+        return Choice(None, frozenset(reserved), missing[0] if missing else "nothing matches now")
+
+    async def _shared_out(self, book: Book, one: Candidate) -> str:
+        """Return why people get no more machines of a launcher; empty: they do."""
+        if not one.launched or one.provider is None:
+            return ""
+        share = await self.share(one.provider)
+        theirs = {other.object for other in book.taking if other.provider.get("uuid") == one.provider.uuid}
+        if len(theirs) < share:
+            return ""
+        return f"people have {len(theirs)} machines of {one.provider.name}, which has {share} for them"
+
+    async def share(self, provider: Object) -> int:
+        """Return how many machines of builds people may have at a time."""
+        if provider.uuid not in self._shares:
+            said = provider.properties.get(SHARE, SHARE_DEFAULT)
+            part = number(said.removesuffix("%"))
+            if part is None or part < 0:
+                part, said = number(SHARE_DEFAULT.removesuffix("%")) or part, SHARE_DEFAULT
+            assert part is not None, "the default is a number"
+            many = int(part)
+            if said.endswith("%"):
+                many = int(part * await self._machines(provider) / 100)
+            self._shares[provider.uuid] = many
+        return self._shares[provider.uuid]
+
+    async def _machines(self, provider: Object) -> int:
+        own = Wanted(require_items=(Item(PROVIDED, provider.name),))
+        wanted = Filter((provider.partition,), (MACHINE,), wanted=own)
+        return len(await self._inventory.several(_root(provider.partition), [wanted], LIMIT_MAX))
+
+    async def _candidate(self, seen: Object, full: Object, generation: int) -> Candidate | None:
+        """None for what nobody can have: the slots of executors."""
+        provider = await self._provider(full)
+        if provider is not None and provider.kind == LOCAL:
+            return None
+        if provider is None or provider.kind != STATIC:
+            return Candidate(seen, full, generation, provider, launched=False)
+        basis = Basis(self._inventory.facts)
+        launched = await basis.provider_type(STATIC) is not None  # there is or was a launcher
+        return Candidate(seen, full, generation, provider, launched, tuple(basis.checks.values()))
+
+    async def _provider(self, one: Object) -> Object | None:
+        named = one.properties.get(PROVIDED, "")
+        key = (one.partition, named)
+        if key not in self._providers:
+            try:
+                found = await self._inventory.get_named(_root(one.partition), PROVIDER, "", named) if named else None
+            except NotFound:
+                found = None
+            self._providers[key] = found[0] if found else None
+        return self._providers[key]
+
+
+def expression(search: str) -> Expression:
+    """Return what is searched for: machines, unless it says another type.  Raise Invalid."""
+    said = parse(search)
+    return replace(said, types=said.types or (MACHINE,))
+
+
+def matching(quota: Quota, object: Object) -> bool:
+    """Return whether a quota's search means the object."""
+    said = expression(quota.search)
+    codes = [one.removesuffix("*") if one.endswith("*") else None for one in said.types]
+    of_type = object.type in said.types or any(begin is not None and object.type.startswith(begin) for begin in codes)
+    name = said.name if said.name or said.name_prefix else None
+    return of_type and Filter(name=name, name_prefix=said.name_prefix, wanted=said.wanted).matches(object)
+
+
+def _root(partition: str) -> Caller:
+    return Caller("leases", "headgate", partition, frozenset({ADMIN}))
+
+
+def _left(book: Book, lease: Lease, object: Object) -> float:
+    """Return how much would be left of what is wanted: the fullest object that has enough is the best."""
+    others = [other for other in book.taking if other.object == object.uuid]
+    left = [(number(object.properties.get(key, "")) or 0) - leases.used(others, key) for key in lease.amounts]
+    return float(min(left, default=0))

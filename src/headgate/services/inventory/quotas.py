@@ -1,0 +1,54 @@
+"""How much leases may have together: for operators to say."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from headgate.inventory import leases, names
+from headgate.inventory.leases import Quota
+from headgate.inventory.model import Caller
+from headgate.services.inventory.errors import NotFound, Unmet
+from headgate.services.inventory.inventory import Inventory
+from headgate.services.inventory.pool import book_of, expression, marks
+
+QUOTAS_MAX = 100
+"""Of one partition."""
+
+
+class Quotas:
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._store, self._places = inventory.facts.store, inventory.places.leases.quotas
+
+    async def set(self, caller: Caller, quota: Quota) -> Quota:
+        """Set it, in place of any of its name.  Raise Invalid, Denied; Unmet when there are too many."""
+        self._inventory.admin.allow(caller)
+        leases.check_quota(quota)
+        if quota.search:
+            await self._inventory.filter(caller, expression(quota.search))
+        others = [one for one in await self._there(caller) if one.name != quota.name]
+        if len(others) >= QUOTAS_MAX:
+            raise Unmet(f"the partition has {QUOTAS_MAX} quotas, which is the most; delete some first")
+        made = replace(quota, partition=caller.partition)
+        place = self._places(caller.partition).quota(quota.name).record
+        await self._store.commit([], [place.put(made), *marks(self._inventory)])
+        return made
+
+    async def delete(self, caller: Caller, name: str) -> None:
+        """Raise Denied, NotFound."""
+        self._inventory.admin.allow(caller)
+        names.name(name, "name of a quota")
+        place = self._places(caller.partition).quota(name).record
+        if await self._store.get(place.path) is None:
+            raise NotFound(f"there is no quota {name!r}")
+        await self._store.commit([], [place.delete(), *marks(self._inventory)])
+
+    async def listed(self, caller: Caller) -> list[Quota]:
+        """Return those of the partition that concern the caller; for operators all."""
+        found = sorted(await self._there(caller), key=lambda one: one.name)
+        if caller.operator:
+            return found
+        return [one for one in found if one.project in ("", "*", caller.project) and one.user in ("", "*", caller.user)]
+
+    async def _there(self, caller: Caller) -> list[Quota]:
+        return [one for one in (await book_of(self._inventory)).quotas if one.partition == caller.partition]

@@ -1,0 +1,210 @@
+"""Leases under random schedules and deaths: same seed, same run.
+
+Several servers give what several users ask for; they die and are cut off at random requests.  After every commit all
+that is held is added up anew from the records: nobody has more of an object than there is, nobody a part of what
+somebody has whole, and no project more than its quota.  In the end everything is given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from fractions import Fraction
+
+from headgate.base.ids import drawn_from
+from headgate.base.tasks import run_until, unless
+from headgate.inventory.leases import ENDED, HELD, WAITING, Lease, Quota
+from headgate.inventory.model import ADMIN, Caller, Object, Partition
+from headgate.inventory.names import Invalid
+from headgate.map.inventory.places import InventoryMap
+from headgate.services.inventory.draft import Create
+from headgate.services.inventory.errors import Refused
+from headgate.services.inventory.inventory import Inventory
+from headgate.services.inventory.leasing import Leasing
+from headgate.services.inventory.quotas import Quotas
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+from headgate.store.types import At, Backend, Entry, Op, StoreError
+from headgate.testing.loop import run_virtual
+from headgate.testing.sim.link import Link, Trouble
+
+PARTITION = "c" * 32
+ROOT = Caller("root", "lab", PARTITION, frozenset({ADMIN}))
+TYPE = "runm.provider"
+SERVERS, USERS, TURNS = 3, 5, 6
+TIME_MAX_S = 3_000.0
+LOOK_INTERVAL_S = 10.0
+DEATHS_MAX = 2
+SURVIVED = tuple(trouble for trouble in Trouble if trouble is not Trouble.DEATH)
+QUOTA = 40
+"""Of the property space, of each project at a time."""
+
+
+class Broken(AssertionError):
+    """What must never be, was."""
+
+
+def judge(tree: Sequence[Entry], places: InventoryMap) -> None:
+    """Add up what is held.  Raise Broken."""
+    capacity: dict[str, dict[str, str]] = {}
+    held: dict[str, list[Lease]] = {}
+    spaces: dict[str, Fraction] = {}
+    for entry in tree:
+        if entry.path.startswith(f"{places.objects.by_uuid.path}/"):
+            one = Object.from_wire(entry.value)
+            capacity[one.uuid] = dict(one.properties)
+        elif entry.path.startswith(f"{places.leases.active.path}/"):
+            lease = places.leases.active.lease("_").record.decode(entry.value)
+            if lease.state != WAITING:
+                held.setdefault(lease.object, []).append(lease)
+    for uuid, several in held.items():
+        if any(not lease.amounts for lease in several) and len(several) > 1:
+            raise Broken(f"{uuid} is given whole, and to {[lease.user for lease in several]}")
+        for key in {key for lease in several for key in lease.amounts}:
+            taken = sum((Fraction(lease.amounts.get(key, "0")) for lease in several), Fraction())
+            if taken > Fraction(capacity[uuid].get(key, "0")):
+                raise Broken(f"{taken} {key} of {uuid} are given, which has {capacity[uuid].get(key)}")
+        for lease in several:
+            space = lease.amounts.get("space", "0") if lease.amounts else capacity[uuid].get("space", "0")
+            spaces[lease.project] = spaces.get(lease.project, Fraction()) + Fraction(space)
+    if over := {project: space for project, space in spaces.items() if space > QUOTA}:
+        raise Broken(f"projects have more than {QUOTA}: {over}")
+
+
+class Judged(MemoryBackend):
+    """Looks at everything after every commit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wrong: list[Broken] = []
+        self.most = 0
+        """Leases held at a time."""
+
+    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
+        written = await super().commit(checks, ops)
+        places = InventoryMap()
+        try:
+            judge(self.tree.under(""), places)
+        except Broken as broken:
+            self.wrong.append(broken)
+        self.most = max(self.most, len(self.tree.under(places.leases.active.path)) - 1)
+        return written
+
+
+MakeLeasing = Callable[[Inventory], Leasing]
+
+
+class Simulation:
+    def __init__(self, seed: int, leasing: MakeLeasing = Leasing) -> None:
+        """`leasing`: what the servers run."""
+        self.seed, self._leasing = seed, leasing
+        self.deaths = self.given = self.most = 0
+
+    def run(self) -> None:
+        """Raise Broken, naming the seed."""
+        try:
+            run_virtual(self._run())
+        except Broken as broken:
+            raise Broken(f"seed {self.seed}: {broken}") from broken
+
+    async def _run(self) -> None:
+        chance, backend, stop = random.Random(self.seed), Judged(), asyncio.Event()
+        with drawn_from(chance.getrandbits):
+            await self._play(chance, backend, stop)
+
+    async def _play(self, chance: random.Random, backend: Judged, stop: asyncio.Event) -> None:
+        await _furnish(backend, chance)
+        processes = [self._server(backend, chance, stop) for _ in range(SERVERS)]
+        running = asyncio.ensure_future(run_until(stop, *processes))
+        users = asyncio.gather(*(self._user(number, backend, chance) for number in range(USERS)))
+        try:
+            async with asyncio.timeout(TIME_MAX_S):
+                await users
+                while len(backend.tree.under(InventoryMap().leases.active.path)) > 1:
+                    await asyncio.sleep(LOOK_INTERVAL_S)
+                    if running.done():
+                        await running
+        except TimeoutError:
+            left = [entry.path for entry in backend.tree.under(InventoryMap().leases.active.path)]
+            raise (backend.wrong or [Broken(f"not quiet after {TIME_MAX_S:.0f} s: {left}")])[0] from None
+        finally:
+            stop.set()
+            await asyncio.gather(running, users, return_exceptions=True)
+        self.most = backend.most
+        if backend.wrong:
+            raise backend.wrong[0]
+
+    async def _server(self, inner: MemoryBackend, chance: random.Random, stop: asyncio.Event) -> None:
+        """Lives, meets troubles, dies, is started again, a few times."""
+        lives = chance.randrange(DEATHS_MAX + 1)
+        while not stop.is_set():
+            link = Link(inner, chance, _troubles(chance, dies=lives > 0))
+            lives -= 1
+            try:
+                await unless(link.died, self._life(link, stop))
+            except Exception:
+                if not link.died.is_set():
+                    raise
+            if not link.died.is_set():
+                return
+            self.deaths += 1
+
+    async def _life(self, backend: Backend, stop: asyncio.Event) -> None:
+        inventory = _inventory(backend)
+        await run_until(stop, inventory.journal.run(), self._leasing(inventory).run())
+
+    async def _user(self, number: int, inner: MemoryBackend, chance: random.Random) -> None:
+        """Asks for a thing, has it for a while, gives it back or lets it run out; and again."""
+        link = Link(inner, chance, _troubles(chance, dies=False))
+        inventory = _inventory(link)
+        journal = asyncio.ensure_future(inventory.journal.run())
+        leasing = self._leasing(inventory)
+        caller = Caller(f"u{number}", ("red", "blue")[number % 2], PARTITION)
+        try:
+            for _ in range(TURNS):
+                with suppress(StoreError, Refused, Invalid):
+                    await self._turn(leasing, caller, chance)
+                await asyncio.sleep(chance.random() * 20)
+        finally:
+            journal.cancel()
+            await asyncio.gather(journal, return_exceptions=True)
+
+    async def _turn(self, leasing: Leasing, caller: Caller, chance: random.Random) -> None:
+        amounts = chance.choice(({}, {"space": str(chance.randrange(1, 17))}, {"space": "8.5", "ports": "1"}))
+        search = f"type={TYPE} {chance.choice(('', 'fast', 'space>=20'))}"
+        wanted = Lease("", "", "", "", search, chance.randrange(5, 60), 0, amounts=amounts)
+        lease = await leasing.ask(caller, wanted, wait_s=chance.randrange(10, 200))
+        await asyncio.sleep(chance.random() * 40)
+        lease, _ = await leasing.get(caller, lease.id)
+        if lease.state == HELD:
+            self.given += 1
+            if chance.random() < 0.3:
+                await leasing.extend(caller, lease.id, chance.randrange(5, 60))
+                await asyncio.sleep(chance.random() * 40)
+        if chance.random() < 0.6:
+            assert (await leasing.end(caller, lease.id)).state == ENDED
+
+
+def _troubles(chance: random.Random, *, dies: bool) -> dict[int, Trouble]:
+    found: dict[int, Trouble] = {chance.randrange(3, 200): chance.choice(SURVIVED) for _ in range(3)}
+    if dies:
+        found[chance.randrange(3, 200)] = Trouble.DEATH
+    return found
+
+
+def _inventory(backend: Backend) -> Inventory:
+    loop = asyncio.get_running_loop()
+    return Inventory(Store(backend), InventoryMap(), lambda: 1_000_000 + int(loop.time() * 1_000))
+
+
+async def _furnish(backend: MemoryBackend, chance: random.Random) -> None:
+    """A few things with space, and a quota of it."""
+    inventory = _inventory(backend)
+    await inventory.begin()
+    await inventory.admin.create_partition(ROOT, Partition(PARTITION, "site"))
+    for number in range(chance.randrange(2, 4)):
+        properties = {"space": chance.choice(("16", "24.5", "32")), "ports": "2", **({"fast": "yes"} if number else {})}
+        await inventory.apply(ROOT, [Create(Object(PARTITION, TYPE, "", f"{number:032x}", f"t{number}", properties))])
+    await Quotas(inventory).set(ROOT, Quota("space", PARTITION, project="*", property="space", most=str(QUOTA)))

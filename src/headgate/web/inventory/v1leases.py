@@ -1,0 +1,127 @@
+"""headgate.inventory.v1: leases, quotas, health."""
+
+from __future__ import annotations
+
+from headgate.inventory import leases, names
+from headgate.inventory.leases import Health, Lease, Quota
+from headgate.inventory.model import Caller
+from headgate.inventory.wire import inventory_pb2 as pb
+from headgate.services.inventory.health import Healths
+from headgate.services.inventory.inventory import Inventory
+from headgate.services.inventory.leasing import Leasing
+from headgate.services.inventory.quotas import Quotas
+from headgate.web.inventory.identity import Call, Sessions
+from headgate.web.inventory.v1 import said
+
+STATES = {
+    leases.WAITING: pb.Lease.WAITING,
+    leases.HELD: pb.Lease.HELD,
+    leases.CLEANING: pb.Lease.CLEANING,
+    leases.ENDED: pb.Lease.ENDED,
+}
+
+
+class Leases:
+    def __init__(self, sessions: Sessions, inventory: Inventory) -> None:
+        self._sessions, self._inventory = sessions, inventory
+        self._leasing, self._quotas, self._healths = Leasing(inventory), Quotas(inventory), Healths(inventory)
+
+    async def AskLease(self, call: Call, request: pb.AskLeaseRequest) -> pb.Lease:
+        caller = await self._caller(call, request.session)
+        wanted = Lease(
+            id="", user="", project="", partition="", asked_ms=0,
+            search=request.search,
+            duration_s=request.duration_s,
+            amounts=dict(sorted(request.amounts.items())),
+            precedence=request.precedence or leases.PRECEDENCE,
+            note=request.note,
+        )  # fmt: skip
+        return _lease(await self._leasing.ask(caller, wanted, wait_s=request.wait_s))
+
+    async def GetLease(self, call: Call, request: pb.LeaseRequest) -> pb.Lease:
+        caller = await self._caller(call, request.session)
+        return _lease(*await self._leasing.get(caller, request.id))
+
+    async def ListLeases(self, call: Call, request: pb.ListLeasesRequest) -> pb.ListLeasesResponse:
+        caller = await self._caller(call, request.session)
+        return pb.ListLeasesResponse(leases=[_lease(*one) for one in await self._leasing.listed(caller)])
+
+    async def ExtendLease(self, call: Call, request: pb.ExtendLeaseRequest) -> pb.Lease:
+        caller = await self._caller(call, request.session)
+        return _lease(await self._leasing.extend(caller, request.id, request.duration_s))
+
+    async def EndLease(self, call: Call, request: pb.LeaseRequest) -> pb.Lease:
+        caller = await self._caller(call, request.session)
+        return _lease(await self._leasing.end(caller, request.id))
+
+    async def SetQuota(self, call: Call, request: pb.SetQuotaRequest) -> pb.Quota:
+        caller = await self._caller(call, request.session)
+        given = request.quota
+        return _quota(await self._quotas.set(caller, Quota(
+            given.name, caller.partition, given.project, given.user, given.search, given.property, given.most,
+            given.hours, given.window_hours,
+        )))  # fmt: skip
+
+    async def ListQuotas(self, call: Call, request: pb.ListQuotasRequest) -> pb.ListQuotasResponse:
+        caller = await self._caller(call, request.session)
+        return pb.ListQuotasResponse(quotas=[_quota(one) for one in await self._quotas.listed(caller)])
+
+    async def DeleteQuota(self, call: Call, request: pb.DeleteQuotaRequest) -> pb.Empty:
+        caller = await self._caller(call, request.session)
+        await self._quotas.delete(caller, request.name)
+        return pb.Empty()
+
+    async def ReportHealth(self, call: Call, request: pb.ReportHealthRequest) -> pb.Health:
+        caller = await self._caller(call, request.session)
+        uuid = names.uuid(request.uuid)
+        return _health(uuid, await self._healths.report(caller, uuid, request.why))
+
+    async def ListHealth(self, call: Call, request: pb.ListHealthRequest) -> pb.ListHealthResponse:
+        caller = await self._caller(call, request.session)
+        return pb.ListHealthResponse(health=[_health(*one) for one in await self._healths.unwell(caller)])
+
+    async def _caller(self, call: Call, session: pb.Session) -> Caller:
+        return await self._sessions.caller(call, said(session))
+
+
+def _lease(one: Lease, ahead: int = 0) -> pb.Lease:
+    """Without the properties of its machine, which may be hidden."""
+    return pb.Lease(
+        id=one.id,
+        user=one.user,
+        project=one.project,
+        partition=one.partition,
+        search=one.search,
+        amounts=one.amounts,
+        duration_s=one.duration_s,
+        precedence=one.precedence,
+        note=one.note,
+        state=STATES[one.state],
+        object=one.object,
+        name=one.name,
+        asked_ms=one.asked_ms,
+        begun_ms=one.begun_ms,
+        until_ms=one.until_ms,
+        ended_ms=one.ended_ms,
+        why=one.why,
+        ahead=ahead,
+    )
+
+
+def _quota(one: Quota) -> pb.Quota:
+    return pb.Quota(
+        name=one.name,
+        project=one.project,
+        user=one.user,
+        search=one.search,
+        property=one.property,
+        most=one.most,
+        hours=one.hours,
+        window_hours=one.window_hours,
+    )
+
+
+def _health(uuid: str, one: Health) -> pb.Health:
+    return pb.Health(
+        uuid=uuid, seen_ms=one.seen_ms, failures=one.failures, why=one.why, failed_ms=one.failed_ms, aside=one.aside
+    )

@@ -1,0 +1,54 @@
+"""What leases have of objects, under crashes; and servers that are wrong, which the simulation finds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import pytest
+
+from headgate.inventory.leases import Lease
+from headgate.services.inventory.inventory import Inventory
+from headgate.services.inventory.leasing import Leasing
+from headgate.services.inventory.pool import Book
+from headgate.store.types import At, Entry, Op
+from headgate.testing.inventory.lessees import Broken, Simulation
+from headgate.testing.through import Through
+
+SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "1000")) // 50))
+
+
+def test_nobody_is_given_what_somebody_has_or_more_than_a_quota() -> None:
+    runs = [Simulation(seed) for seed in SEEDS]
+    for run in runs:
+        run.run()
+    assert sum(run.deaths for run in runs) > len(runs) // 2
+    assert sum(run.given for run in runs) > 5 * len(runs)
+    assert max(run.most for run in runs) >= 4, "several hold something at a time"
+
+
+class Careless(Through):
+    """Commits without the checks."""
+
+    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
+        return await self.inner.commit([], ops)
+
+
+def unchecked(inventory: Inventory) -> Leasing:
+    store = inventory.facts.store
+    store.backend = Careless(store.backend)
+    return Leasing(inventory)
+
+
+class Generous(Leasing):
+    """Knows no quotas."""
+
+    async def _beyond_quota(self, book: Book, lease: Lease, now_ms: int) -> str:
+        return ""
+
+
+@pytest.mark.parametrize("wrong", [unchecked, Generous])
+def test_a_server_that_gives_too_much_is_found(wrong: type[Leasing]) -> None:
+    with pytest.raises(Broken, match=r"given|have more"):
+        for seed in range(50):
+            Simulation(seed, wrong).run()
