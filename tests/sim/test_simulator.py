@@ -14,11 +14,12 @@ from msgspec.structs import replace
 from headgate.gate import absorb, decide, landing, people, readiness
 from headgate.gate.actions import Resume
 from headgate.gate.leave import leave
-from headgate.gate.model import BuildSet
+from headgate.gate.model import BuildSet, State
 from headgate.recipes.backlog import Backlog
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Requests
 from headgate.services import merger
+from headgate.services.configuration import Configuration
 from headgate.services.scheduler import pipeline, refs, turn
 from headgate.services.scheduler.semaphores import Semaphores
 from headgate.services.scheduler.tenant import TenantRunner
@@ -366,6 +367,35 @@ OF_CIRCLES: dict[Mutant, range] = {
     who_goes_on_forgets_what_has_landed: range(600),
 }
 """Mutants of worlds where changes need each other, and their seeds."""
+
+
+def what_nobody_has_is_left_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Configuration, "without", lambda self, pipeline: "")
+
+
+def what_is_in_it_goes_without_a_word(patch: pytest.MonkeyPatch) -> None:
+    """Nobody tells its workers to stop."""
+    patch.setattr(pipeline, "dissolved", lambda *rest: State())
+
+
+OF_MOVES: dict[Mutant, range] = {
+    what_nobody_has_is_left_alone: range(20),
+    what_is_in_it_goes_without_a_word: range(40),
+}
+"""Those of worlds where pipelines come and go, and queues have other names."""
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS // 10, CHUNK))
+def test_nothing_runs_or_is_kept_for_a_pipeline_that_nobody_has(first: int) -> None:
+    assert simulate(range(first, first + CHUNK), moving=True) > 0, "nobody died"
+
+
+@pytest.mark.parametrize("mutant", OF_MOVES, ids=lambda mutant: mutant.__name__)
+def test_the_simulator_finds_where_pipelines_come_and_go(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare()
+    mutant(monkeypatch)
+    with pytest.raises((AssertionError, TimeoutError)):
+        simulate(OF_MOVES[mutant], moving=True)
 
 
 @pytest.mark.parametrize("mutant", OF_CIRCLES, ids=lambda mutant: mutant.__name__)

@@ -8,7 +8,6 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
-from headgate.config.model import Window
 from headgate.gate.actions import Action, Cancel
 from headgate.gate.change import Change, EventKind, TriggerEvent
 from headgate.gate.enqueue import enqueue, triggers
@@ -19,6 +18,7 @@ from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State, with
 from headgate.gate.needs import needed_by, needs
 from headgate.gate.occasions import occasioned
 from headgate.gate.readiness import guarded, unfit
+from headgate.gate.reconfigure import reconfigured
 from headgate.gate.refs import takes_part
 from headgate.gate.report import knows
 from headgate.gate.returned.shape import checked
@@ -273,40 +273,6 @@ def _why_not(why: str, world: World) -> str:
         f"{why}, as pipeline {world.pipeline.name} requires; who has the permission enqueue-unapproved may ask for it "
         "all the same, by saying so (unapproved)"
     )
-
-
-def reconfigured(state: State, world: World, asked: list[Action]) -> State:
-    """Items whose project takes no part any more leave; those not yet tested are frozen by the new layout; windows
-    follow it."""
-    for queue in state.queues:
-        for item in queue.items:
-            out = [one for one in item.changes if not takes_part(one, world)]
-            if item.live and _apart(item, out, world) and not any(_closes_itself(one, world) for one in out):
-                current = next(q for q in state.queues if q.id == queue.id)
-                state = with_queue(state, leave(current, item, "DEQUEUED", world, asked))
-    for queue in state.queues if world.dependent else ():
-        if (size := _resized(queue.window, world.pipeline.window)) != queue.window:
-            state = with_queue(state, replace(queue, window=size))
-    return state
-
-
-def _resized(size: int, window: Window) -> int:
-    """What became of a window counts on, within the new bounds; one that never moves has the size that is given."""
-    moves = (window.increase_type, window.increase_factor, window.decrease_type, window.decrease_factor)
-    if 0 in (size, window.size) or moves == ("exponential", 1, "exponential", 1):
-        return window.size
-    return max(window.floor, size if window.ceiling is None else min(size, window.ceiling))
-
-
-def _apart(item: Item, out: Sequence[Change], world: World) -> bool:
-    """Has it nothing left to be in the pipeline for, where the changes `out` take no part any more?"""
-    return bool(out) and (world.dependent or len(out) == len(item.changes))
-
-
-def _closes_itself(change: Change, world: World) -> bool:
-    """Is there another reason for it to leave, which is the one to be told?"""
-    own = world.standings.get(change.key)
-    return own is not None and not own.open and not own.landed and bool(own.reason)
 
 
 def answered(state: State, answer: Answer, world: World, asked: list[Action]) -> State:

@@ -15,6 +15,7 @@ from headgate.gate.change import Change, EventKind, Tell, TriggerEvent
 from headgate.gate.leave import leave
 from headgate.gate.model import BuildSet, Deferred, Item, Phase, Queue, State, Successor, with_item, with_queue
 from headgate.gate.needs import Needs, needed_by, needs
+from headgate.gate.queues import queue_in, queue_name
 from headgate.gate.readiness import guarded, refused, unfit
 from headgate.gate.refs import is_known, takes_part
 from headgate.gate.report import announces, filled, refusal
@@ -60,7 +61,7 @@ def enqueue(
             problems += (f"it needs {needed} changes; the tenant allows {world.dependencies_max} (max-dependencies)",)
         apart = _not_together(state, change, found.changes, beside, world)
         if apart and not problems:
-            state = _deferring(state, Deferred(change.key, change.commit, event))
+            state = deferring(state, Deferred(change.key, change.commit, event))
         if problems or apart:
             return _refuse(state, change, event, problems + apart, world, asked)
     own = replace(_item(found.circle, event, world), by_hand=by_hand)
@@ -121,10 +122,6 @@ def _succeed(state: State, queue: Queue, item: Item, successor: Successor) -> St
     return with_queue(state, with_item(queue, replace(item, successor=successor)))
 
 
-def _queue_name(change: Change, world: World) -> str:
-    return world.layouts.landed.queue_of(change.project, change.branch, world.pipeline.name)
-
-
 def _not_together(
     state: State, change: Change, ahead: tuple[Change, ...], beside: tuple[Change, ...], world: World
 ) -> tuple[str, ...]:
@@ -135,7 +132,7 @@ def _not_together(
     problems = [*_not_beside(state, beside, world)]
     for needed in (*ahead, *beside):
         here = state.find(needed.key) is not None and needed in ahead
-        if here and _queue_name(needed, world) == _queue_name(change, world):
+        if here and queue_name(needed, world) == queue_name(change, world):
             continue
         why = refused(world.pipeline, world.standings.get(needed.key))
         if not takes_part(needed, world):
@@ -143,9 +140,9 @@ def _not_together(
                 f"Depends-On: {needed.key}: its project has no {world.pipeline.name} jobs; it must land first, and "
                 "then this change will be enqueued"
             )
-        elif _queue_name(needed, world) != _queue_name(change, world):
+        elif queue_name(needed, world) != queue_name(change, world):
             problems.append(
-                f"Depends-On: {needed.key}: it is in another queue ({_queue_name(needed, world)}); "
+                f"Depends-On: {needed.key}: it is in another queue ({queue_name(needed, world)}); "
                 f"it must land first, and then this change will be enqueued; or the two projects must share a queue"
             )
         elif why:
@@ -167,7 +164,8 @@ def _not_beside(state: State, beside: tuple[Change, ...], world: World) -> tuple
     return tuple(problems)
 
 
-def _deferring(state: State, refused: Deferred) -> State:
+def deferring(state: State, refused: Deferred) -> State:
+    """Return the state that remembers to let it in again."""
     others = (one for one in state.deferred if one.key != refused.key)
     return replace(state, deferred=(*others, refused)[-DEFERRED_MAX:])
 
@@ -200,23 +198,18 @@ def _item(changes: tuple[Change, ...], event: str, world: World, *, live: bool =
 
 
 def _append(state: State, item: Item, world: World) -> State:
-    queue = _queue(state, _queue_name(item.change, world), world, world.pipeline.window.size)
+    queue = queue_in(state, queue_name(item.change, world), world, world.pipeline.window.size)
     return with_queue(state, replace(queue, items=(*queue.items, item)))
-
-
-def _queue(state: State, name: str, world: World, window: int) -> Queue:
-    id = derived("queue", world.tenant, world.pipeline.name, name)
-    return next((q for q in state.queues if q.name == name), Queue(id=id, name=name, window=window))
 
 
 def _in_line(state: State, item: Item, world: World, asked: list[Action]) -> State:
     """One after the other, of occasions in each lane; supercedent: only the first, which runs, and the last."""
     change, serial = item.change, world.pipeline.manager == "serial"
     if change.occasion is not None:
-        queue = replace(_queue(state, change.occasion.line, world, 1), dynamic=True)
+        queue = queue_in(state, change.occasion.line, world, 1, dynamic=True)
     else:
-        name = _queue_name(change, world) if serial else f"{change.project} {change.branch or change.ref}"
-        queue = _queue(state, name, world, 1)
+        name = queue_name(change, world) if serial else f"{change.project} {change.branch or change.ref}"
+        queue = queue_in(state, name, world, 1)
     if not serial:
         for waiting in queue.items[1:]:
             queue = leave(queue, waiting, "DEQUEUED", world, asked, told=False)
@@ -239,7 +232,7 @@ def needed_item(item: Item, changes: tuple[Change, ...], world: World) -> Item:
 def _those_behind(state: State, change: Change, event: str, world: World, asked: list[Action]) -> State:
     """Changes that were only waiting for this one."""
     for other in needed_by(change.key, world):
-        same_queue = takes_part(other, world) and _queue_name(other, world) == _queue_name(change, world)
+        same_queue = takes_part(other, world) and queue_name(other, world) == queue_name(change, world)
         if (
             same_queue
             and not refused(world.pipeline, world.standings.get(other.key))
@@ -368,7 +361,7 @@ def _parted(state: State, item: Item, world: World) -> State:
     if any(now is not None and now.landed for _, now in known):
         for change, now in known:
             if now is not None and now.open and now.change.commit == change.commit:
-                state = _deferring(state, Deferred(change.key, change.commit, item.event))
+                state = deferring(state, Deferred(change.key, change.commit, item.event))
     return state
 
 

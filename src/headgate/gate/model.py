@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -273,6 +274,28 @@ class Deferred(msgspec.Struct, frozen=True):
     """Id of the event that brought it."""
 
 
+class Remains(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What is to be known of a pipeline once its configuration is gone; members are those of `config.model.Pipeline`
+    but for two."""
+
+    manager: str
+    reporters: tuple[str, ...] = ()
+    """Connections that are told how items end."""
+    reports: dict[str, tuple[Any, ...]] = {}
+    """Connection -> what its driver is told then.  JSON."""
+    posts: tuple[str, ...] = ()
+    lands: tuple[str, ...] = ()
+    require_approved: tuple[str, ...] = ()
+    require: dict[str, dict[str, Any]] = {}
+    reject: dict[str, dict[str, Any]] = {}
+    success_message: str = "Build succeeded."
+    failure_message: str = "Build failed."
+    dequeue_message: str = "Build canceled."
+    footer_message: str = ""
+    precedence: int = 200
+    post_review: bool = False
+
+
 class State(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything a pipeline knows."""
 
@@ -282,6 +305,8 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     disabled: bool = False
     deferred: tuple[Deferred, ...] = ()
     """The last ones."""
+    remains: Remains | None = None
+    """As long as there are queues."""
 
     def items(self) -> Iterator[tuple[Queue, Item]]:
         for queue in self.queues:

@@ -149,6 +149,10 @@ class Mirror:
         """The subtree, oldest born first."""
         return self._tree.under(prefix)
 
+    def names(self, directory: str) -> list[str]:
+        """What is directly below it, by name; costs what is named, not what is below that."""
+        return self._tree.names(directory)
+
     def _apply(self, change: Change) -> None:
         if isinstance(change, Changed):
             self._tree.put(change.entry)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from headgate.config.branches import content_of, included
 from headgate.config.dynamic import Layouts
+from headgate.config.layout import Layout
 from headgate.config.parse import ParseCache, ParsedBranch
 from headgate.config.tenants import Tenant, TenantProject
 from headgate.map.records import ConfigBranch, LayoutRecord
@@ -71,6 +72,13 @@ class Configuration:
                 log.exception("tenant %s: nothing can be made of its configuration", self.tenant.name)
         return self._layouts
 
+    def without(self, pipeline: str) -> str:
+        """Return why nobody has the pipeline any more, for people; empty: somebody has, or that cannot be told."""
+        landed = self.layouts.landed
+        if pipeline in landed.pipelines or _torn(landed):
+            return ""
+        return f"the pipeline {pipeline} was removed from the configuration of tenant {self.tenant.name}"
+
     def current(self) -> bool:
         """Takes up what the mirror shows.  True: `layouts` is what the record says; decide nothing before.  Raises
         Undecodable, or whatever stands in the way, until the texts move."""
@@ -127,6 +135,14 @@ class Configuration:
             read = of_interest(source, files)
             out[branch] = Taken(digest, content_of(read), self._cache.parse(source, branch, read))
         return out
+
+
+def _torn(layout: Layout) -> bool:
+    """Is there something wrong with a config-project, so that pipelines may be missing that nobody removed?"""
+    found = layout.findings
+    of = (errors for (project, _), errors in found.files.items() if layout.source(project).trusted)
+    refused = (e for s, e in found.refused.items() if s.kind == "pipeline" and s.name not in layout.pipelines)
+    return any(error.severity == "error" for errors in (*of, *refused) for error in errors)
 
 
 def of_interest(source: TenantProject, files: Mapping[str, str]) -> dict[str, str]:

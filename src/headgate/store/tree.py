@@ -241,6 +241,16 @@ class Tree(Watched):
             found.sort(key=order)
         return tuple(found)
 
+    def names(self, directory: str) -> list[str]:
+        """The names of what is directly below `directory`, be it an entry or above one; in order."""
+        base, paths, found = f"{directory}/", self._paths, dict[str, None]()
+        at = bisect_left(paths, base)
+        while at < len(paths) and paths[at].startswith(base):
+            name, slash, _ = paths[at].removeprefix(base).partition("/")
+            found[name] = None
+            at = bisect_left(paths, f"{base}{name}0", at) if slash else at + 1  # "0" comes right after "/"
+        return sorted(found)
+
     def scan(self, directory: str, begins: str, after: str, limit: int) -> list[Entry]:
         """The first entries below `directory`, by path, whose path in it begins so and comes after."""
         base = f"{directory}/"

@@ -18,6 +18,7 @@ from headgate.gate.decide import settle
 from headgate.gate.enqueue import concluded
 from headgate.gate.graph import NOTHING_PROVIDED
 from headgate.gate.model import BuildSet, Item, State
+from headgate.gate.removed import as_it_was, dissolved, remembered
 from headgate.gate.waiter import Beside, Waiter
 from headgate.gate.work import (
     Answer,
@@ -137,6 +138,8 @@ class Play:
         )
         self.waits = False
         """Proposed configuration is still being judged."""
+        self.removed = ""
+        """Why nobody has the pipeline any more."""
         self.state, self.standings = State(), dict[str, Standing]()
         self.held: dict[str, int] = {}
         self.closings: tuple[Closing, ...] = ()
@@ -170,8 +173,7 @@ class Play:
         return Change("git", project, "master", name, number, ref=f"refs/for/master/{name}", files=files, needs=keys)
 
     def propose(self, change: Change) -> None:
-        before = self.standings.get(change.key)
-        self.standings[change.key] = Standing(change)
+        before, self.standings[change.key] = self.standings.get(change.key), Standing(change)
         self.event(EventKind.PROPOSED, change, fresh=before is None or not before.open)
 
     def approve(self, *names: str) -> None:
@@ -219,10 +221,8 @@ class Play:
 
     def moves(self, before: str, after: str, project: str = "p") -> None:
         """The head of a branch."""
-        self.event(
-            EventKind.REF_UPDATED,
-            Change("git", project, "master", commit=after, old_commit=before, ref="refs/heads/master"),
-        )
+        update = Change("git", project, "master", commit=after, old_commit=before, ref="refs/heads/master")
+        self.event(EventKind.REF_UPDATED, update)
 
     def close(self, queue: str = "", reason: str = "the freeze") -> None:
         """Nothing lands from this queue, from none of the pipeline when none is named."""
@@ -250,8 +250,11 @@ class Play:
         before = self.state
         for event in events:
             self.state = absorb(self.state, event, self.world, asked)
-        self.state = concluded(before, settle(self.state, self.world, asked), asked, self.world)
-        self.state = settle(self.state, self.world, asked)
+        if self.removed:
+            self.state = dissolved(self.state, self.removed, self.world, asked)
+        else:
+            self.state = concluded(before, settle(self.state, self.world, asked), asked, self.world)
+            self.state = remembered(settle(self.state, self.world, asked), self.pipeline)
         self.asked = tuple(asked)
         for action in asked:
             self._take(action)
@@ -326,7 +329,8 @@ class Play:
     def world(self) -> World:
         layouts, now_ms = PlayLayouts(self.layout, self.contents, self.waits), self._clock
         more = (self.state.disabled, *self.most, self.waiters, self.closings)
-        world = World("t", self.pipeline, layouts, self.standings, now_ms, "http://h", self.held, *more)
+        pipeline = as_it_was("gate", self.state.remains) if self.removed else self.pipeline
+        world = World("t", pipeline, layouts, self.standings, now_ms, "http://h", self.held, *more)
         return replace_dataclass(world, beside=Beside(self.pipelines, lambda _: self.past))
 
     @property
@@ -392,5 +396,4 @@ class Play:
         return found
 
     def _key(self, name: str) -> str:
-        found = self._find(name)
-        return found.change.key if found else f"p/master/{name}"
+        return found.change.key if (found := self._find(name)) else f"p/master/{name}"

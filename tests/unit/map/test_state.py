@@ -107,6 +107,27 @@ def test_what_asks_for_a_landing_goes_with_what_waits_for_it() -> None:
     assert any(isinstance(op, Put) and op.path == record for op in together.ops)
 
 
+@pytest.mark.parametrize("there", [True, False], ids=["to one that is there", "to a new one"])
+def test_what_moves_to_another_queue_is_in_one_of_them_wherever_a_turn_is_cut(there: bool) -> None:
+    map, store = Map(), Store(MemoryBackend())
+    change = Change("git", "p", "master", "t", "1" * 40)
+    one, two, three = (Item(name, change) for name in ("one", "two", "three"))
+    before = State(queues=(Queue("q1", "first", (one, two)), *[Queue("q2", "second", (three,))] * there))
+    moved = Queue("q2", "second", (*[three] * there, two))
+    after = State(queues=(Queue("q1", "first", (one,)), moved))
+    requests = Requests(store, map.merger.places)
+    turn = Turn(map, "a/b", "gate", lambda job: requests, requests, {}, Mirror(store, "/zuul"), 0)
+    kept = {op.path: op for op in writes(PLACE, State(), before)}
+    for piece in turn.pieces(before, after, [], []):
+        for op in piece.ops:
+            kept = {**kept, op.path: op} if isinstance(op, Put) else {p: o for p, o in kept.items() if p != op.path}
+        entries = [Entry(op.path, op.value, 1, 1) for op in kept.values() if isinstance(op, Put)]
+        loaded = load(PLACE, entries)
+        assert loaded.damaged == ()
+        assert sorted(item.id for _, item in loaded.state.items()) == ["one", *["three"] * there, "two"]
+    assert loaded.state == after
+
+
 def test_what_is_no_longer_wanted_is_cancelled_however_much_it_is() -> None:
     map, store = Map(), Store(MemoryBackend())
     requests = Requests(store, map.executor.unzoned.places)

@@ -30,6 +30,9 @@ VALUES_OF_USERS = {
     "ByHand.parameters": "what was given, of the configuration's parameters",
     "PlaybookSecret.oidc": "what a token is to say, of the configuration",
     "NodeAnswer.hosts": "variables of Ansible",
+    "Remains.reject": "what the pipeline says, in the words of drivers; as are the next two",
+    "Remains.reports": "",
+    "Remains.require": "",
     "HandAction.details": "what was asked, as it was asked; for people",
 }
 """Member -> why it is JSON of any form."""

@@ -18,16 +18,17 @@ from headgate.gate.decide import settle, unfinished
 from headgate.gate.enqueue import concluded, triggers
 from headgate.gate.leave import set_aside
 from headgate.gate.model import State
+from headgate.gate.removed import as_it_was, dissolved, remembered
 from headgate.gate.start import awaited
 from headgate.gate.waiter import Beside
-from headgate.gate.work import BuildEnded, LayoutChanged
+from headgate.gate.work import Answer, BuildEnded, LayoutChanged
 from headgate.gate.world import World
 from headgate.map.kept.state import Damaged, garbage, load
 from headgate.map.places import PipelineEvents
 from headgate.map.records import ForPipeline, ManagementResult
 from headgate.recipes.lock import lock
 from headgate.recipes.mirror import Part
-from headgate.recipes.requests import Open, Requests
+from headgate.recipes.requests import Open
 from headgate.recipes.stream import Reader, Waiting
 from headgate.services.asking import tell
 from headgate.services.configuration import Configuration
@@ -37,6 +38,7 @@ from headgate.services.nodes.zones import zone_of
 from headgate.services.orders import state_of
 from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries, said
 from headgate.services.scheduler.events import Event, whole
+from headgate.services.scheduler.leftovers import disowned, ended, leftover, removed
 from headgate.services.scheduler.notices import batched, notices, reports, tell_of
 from headgate.services.scheduler.past import Past
 from headgate.services.scheduler.semaphores import Semaphores
@@ -113,11 +115,23 @@ class PipelineRunner:
                     await self._turns(stirs, guard)
 
     async def _turns(self, stirs: Part, guard: At) -> None:
+        """Until nothing is left of a pipeline that nobody has."""
         while True:
             seen = stirs.moves
             if not await self._turn(guard):
+                if not self._state.queues and self._configuration.current() and self._without:
+                    if not await ended(self._context, self.tenant, self.name):
+                        continue
+                    log.info("%s/%s: nothing is left of it: %s", self.tenant, self.name, self._without)
+                    pieces = [*self._semaphores.given_up(), *leftover(self._context, self._place, self._events)]
+                    return await removed(self._context, pieces, [guard])
                 with self._semaphores.patience(stirs.nudge):
                     await stirs.moved(seen)
+
+    @property
+    def _without(self) -> str:
+        """Why nobody has the pipeline any more."""
+        return self._configuration.without(self.name)
 
     async def _take_over(self) -> None:
         """The state as the last holder left it."""
@@ -139,27 +153,14 @@ class PipelineRunner:
 
     async def _disown(self, guard: At) -> bool:
         """Cancels requests that a turn cut short left to nobody.  False: one moved meanwhile."""
-        wanted = awaited(self._state)
-        for queue in (*self._context.zones(), self._context.merges):
-            for found in await queue.listed():
-                meta = found.request.meta
-                ours = (meta.get("tenant"), meta.get("pipeline")) == (self.tenant, self.name) and "item" in meta
-                if not ours or found.request.id in wanted or found.request.wanted == "cancel":
-                    continue
-                try:
-                    await self._context.store.commit(*Requests.cancel(found), guards=[guard])
-                except GuardLost:
-                    raise
-                except Conflict:
-                    return False
-        return True
+        return await disowned(self._context, self.tenant, self.name, awaited(self._state), guard)
 
     async def _turn(self, guard: At) -> bool:
         """One turn; False when there is nothing to do until the mirror moves."""
         if not self._configuration.current():
             return False  # an event that is seen may rest on a layout that is not taken up yet
         events, facts, layouts = self._waiting(), self._facts(), self._configuration.layouts
-        if (not events and facts == self._looked) or self.name not in layouts.landed.pipelines:
+        if (not events and facts == self._looked) or (self.name not in layouts.landed.pipelines and not self._without):
             return False
         with about(tenant=self.tenant, pipeline=self.name):
             began = time.perf_counter()
@@ -212,9 +213,9 @@ class PipelineRunner:
     ) -> None:
         seen = self._context.mirror.moves
         events = [await whole(self._context, event) for event in events]
-        world = self._world(layouts)
+        world, why = self._world(layouts), self._without
         after, asked = self._state, list[Action]()
-        if layouts is not self._layout:
+        if layouts is not self._layout and not why:
             after = absorb(after, LayoutChanged(layout="", taken_over=self._layout is None), world, asked)
         outcomes: dict[str, ManagementResult] = {}
         for event in events:
@@ -226,8 +227,7 @@ class PipelineRunner:
         for id, why in self._aside.items():
             after = set_aside(after, id, f"Headgate cannot handle it: {why}", world, asked)
         same = self._state if facts == self._looked else None
-        settled = concluded(self._state, settle(after, world, asked, same), asked, world)
-        after = settled if settled is after else settle(settled, world, asked, same)
+        after = dissolved(after, why, world, asked) if why else self._settled_by(after, world, asked, same)
         try:
             await self._record(after, asked, events, world, aside, guard)
         except GuardLost:
@@ -249,10 +249,19 @@ class PipelineRunner:
         for event in events[-1:]:
             await self._context.mirror.gone(event.entry)
 
+    def _settled_by(self, after: State, world: World, asked: list[Action], same: State | None) -> State:
+        settled = concluded(self._state, settle(after, world, asked, same), asked, world)
+        after = settled if settled is after else settle(settled, world, asked, same)
+        return remembered(after, world.pipeline)
+
     def _absorb(
         self, state: State, event: Event, world: World, asked: list[Action], outcomes: dict[str, ManagementResult]
     ) -> State:
         """`outcomes`: what to tell whoever waits, by place."""
+        waits = isinstance(event, Answer) or (isinstance(event, TriggerEvent) and event.change.occasion is not None)
+        if (why := self._without) and not waits:
+            outcomes |= {event.result: ManagementResult(False, why)} if isinstance(event, ForPipeline) else {}
+            return state
         if not isinstance(event, ForPipeline):
             return absorb(state, event, world, asked)
         after = absorb(state, event.work, world, asked)
@@ -289,10 +298,11 @@ class PipelineRunner:
 
     def _world(self, layouts: Layouts) -> World:
         pipelines = layouts.landed.pipelines
-        known = tuple(name for name in pipelines[self.name].supercedes if name in pipelines)
+        own = pipelines.get(self.name) or as_it_was(self.name, self._state.remains)
+        known = tuple(name for name in own.supercedes if name in pipelines)
         return World(
             tenant=self.tenant,
-            pipeline=replace(pipelines[self.name], supercedes=known),
+            pipeline=replace(own, supercedes=known),
             layouts=self._proposals.over(layouts),
             standings=self._standings.now(),
             now_ms=self._context.now_ms(),

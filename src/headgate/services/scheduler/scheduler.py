@@ -21,11 +21,12 @@ from headgate.ports.git import Forge
 from headgate.ports.occasions import Watched
 from headgate.recipes.mirror import Part
 from headgate.services.autohold import Expiring
-from headgate.services.configuration import readers
+from headgate.services.configuration import Configuration, readers
 from headgate.services.context import Context
 from headgate.services.quarantine.tended import tended
 from headgate.services.scheduler.configfiles import Reading
 from headgate.services.scheduler.connection import ConnectionRunner
+from headgate.services.scheduler.leftovers import Leftovers
 from headgate.services.scheduler.occasions.runner import OccasionRunner
 from headgate.services.scheduler.pipeline import PipelineRunner
 from headgate.services.scheduler.standings import Standings
@@ -33,6 +34,7 @@ from headgate.services.scheduler.sweeping import Sweeper, Unwanted
 from headgate.services.scheduler.tenant import TenantRunner
 from headgate.services.scheduler.tenantfile import TenantFileRunner
 from headgate.services.scheduler.timers import Timers
+from headgate.services.scheduler.vanished import Vanished, VanishedTenant
 from headgate.services.tenancy import Tenancy, conf_of
 from headgate.store.store import Session
 
@@ -40,7 +42,8 @@ log = logging.getLogger("headgate.scheduler")
 
 Work = tuple[str, ...]
 """("connection", name), ("tenant", name), ("pipeline", tenant, name), ("sweep", builds | merges | general),
-("timers",), ("holds",), or ("file",): the tenant file."""
+("timers",), ("holds",), or ("file",): the tenant file.  Also tenants and pipelines that nobody has, of which something
+is left."""
 
 
 class _Running(NamedTuple):
@@ -67,6 +70,7 @@ class Scheduler:
         self._watched = watched or {}
         self._standings: dict[tuple[str, ...], Standings] = {}
         self._running: dict[Work, _Running] = {}
+        self._left, self._gone = Leftovers(context, tenants), dict[str, Vanished]()
 
     @classmethod
     def of(
@@ -93,7 +97,8 @@ class Scheduler:
         prefixes = (map.components.scheduler.path, map.layout.path, map.config.path, map.system.conf.path)
         try:
             with self._context.mirror.part(*prefixes) as stirs:
-                await run_until(asyncio.Event(), self._works_on(session, stirs), self.file.obeys(session))
+                works, looks = self._works_on(session, stirs), self._left.look(stirs.nudge)
+                await run_until(asyncio.Event(), works, looks, self.file.obeys(session))
         finally:
             await self._stop(list(self._running))
 
@@ -111,6 +116,8 @@ class Scheduler:
             running = self._running.get(work)
             if running is not None and running.task.done():
                 await running.task
+                del self._running[work]  # it came to its end, and there is more of it
+                running = None
             if running is None:
                 task = asyncio.ensure_future(self._tended(work, session))
                 self._running[work] = _Running(rests_on[work], task)
@@ -122,9 +129,9 @@ class Scheduler:
             case ("connection", name) if name in self._forges:
                 return self._followed(name), self._sources(name)
             case ("tenant", name):
-                return self.tenants[name].tenant, self._readings(name)
+                return (self.tenants[name].tenant, self._readings(name)) if name in self.tenants else ()
             case ("pipeline", tenant, _):
-                return _connections(self.tenants[tenant].tenant)
+                return _connections(self._of(tenant).tenant), tenant in self.tenants
             case _:
                 return ()
 
@@ -142,9 +149,16 @@ class Scheduler:
         found = readers(self.tenants.tenants().values())
         return {p.project: Reading(tuple(found[p.project])) for p in self.tenants[tenant].tenant.projects}
 
+    def _of(self, tenant: str) -> Configuration:
+        """Its configuration; of one that is gone, that it has none."""
+        known = self.tenants.get(tenant)
+        if known is None and tenant not in self._gone:
+            self._gone[tenant] = Vanished(self._context, tenant)
+        return known or self._gone[tenant]
+
     def _known(self, tenant: str) -> Standings:
         """What the connections of a tenant know of changes; one view for all of them that have the same."""
-        names = _connections(self.tenants[tenant].tenant)
+        names = _connections(self._of(tenant).tenant)
         found = self._standings.get(names)
         if found is None:
             found = self._standings[names] = Standings(self._context.map, self._context.mirror, names)
@@ -165,6 +179,8 @@ class Scheduler:
                 forge = self._forges[name]
                 forge.look_at(self._sources(name))
                 return ConnectionRunner(self._context, forge, self._followed(name)).run
+            case ("tenant", name) if name not in self.tenants:
+                return VanishedTenant(self._context, name, self.tenants).run
             case ("tenant", name):
                 return TenantRunner(self._context, self.tenants[name], self._readings(name)).run
             case ("file",):
@@ -178,7 +194,7 @@ class Scheduler:
             case ("sweep", "general"):
                 return Sweeper(self._context, lambda: [Unwanted(self._context)], cleanup.general.path, frozenset).run
             case ("pipeline", tenant, name):
-                return PipelineRunner(self._context, self.tenants[tenant], name, self._known(tenant)).run
+                return PipelineRunner(self._context, self._of(tenant), name, self._known(tenant)).run
             case ("timers",):
                 return Timers(self._context, self.tenants).run
             case ("holds",):
@@ -196,6 +212,8 @@ class Scheduler:
         for name, configuration in self.tenants.items():
             works.append(("tenant", name))
             works += [("pipeline", name, pipeline) for pipeline in configuration.layouts.landed.pipelines]
+        works += [("tenant", name) for name in self._left.tenants()]
+        works += [("pipeline", *of) for of in self._left.pipelines()]
         return works
 
     def _apart(self) -> set[str]:

@@ -114,6 +114,18 @@ class Semaphores:
             pieces.append(Piece([address.put(SemaphoreRecord(others + ours, line))], [check]))
         return pieces
 
+    def given_up(self) -> list[Piece]:
+        """All that the pipeline holds or waits for, whatever the layout says: nobody has it any more."""
+        pieces = list[Piece]()
+        for entry in self._entries():
+            record, own = self._read(entry), entry.path.startswith(f"{self.places[0]}/")
+            holders = tuple(h for h in record.holders if not (self._is_ours(h) and (own or h.tenant)))
+            waiters = tuple(waiter for waiter in record.waiters if not self._is_own(waiter))
+            if (holders, waiters) != (record.holders, record.waiters):
+                place = Address(entry.path, SemaphoreRecord)
+                pieces.append(Piece([place.put(SemaphoreRecord(holders, waiters))], [At(entry.path, entry.version)]))
+        return pieces
+
     def _line(self, name: str, ours: tuple[Waiter, ...]) -> tuple[Waiter, ...]:
         """Others who wait, and ours; others who leave a free place alone are to come again."""
         others = () if self._is_passed_over(name) else self._record(name).waiters

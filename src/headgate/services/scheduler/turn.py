@@ -111,6 +111,8 @@ class Turn:
             else:
                 self._add(action, items, told, cancelled, of, past)
         queues = [Piece([op]) for op in (*diff.made, *diff.pipeline, *diff.queues)]
+        if _moved(before, after):  # an item is in one queue, whatever happens in between
+            queues = together(queues)
         out += [*items.values(), *builds.values(), *told, *queues, *ends, *unwanted]
         out += [Piece([op]) for op in diff.stale]
         return [piece for piece in out if piece.ops]
@@ -196,6 +198,14 @@ class Turn:
             return Piece(ops, checks)
         check, op = Requests.resume(found)
         return Piece([op], [check])
+
+
+def _moved(before: State, after: State) -> bool:
+    """Has an item another queue than before?"""
+    now, was = set(map(id, after.queues)), set(map(id, before.queues))
+    of = {item.id: queue.id for queue in before.queues if id(queue) not in now for item in queue.items}
+    fresh = (queue for queue in after.queues if id(queue) not in was)
+    return any(of.get(item.id, queue.id) != queue.id for queue in fresh for item in queue.items)
 
 
 def _of(change: Change) -> dict[str, str]:

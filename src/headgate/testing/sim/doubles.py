@@ -163,7 +163,7 @@ class SimGit:
                     self.world.broken = broken
                     raise
             case CatRequest():
-                head = self.world.heads[work.project]
+                head = self.world.seen[work.project] = self.world.heads[work.project]
                 return CatAnswer(
                     work.project,
                     True,

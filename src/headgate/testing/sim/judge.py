@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from headgate.gate.change import Change, Standing
 from headgate.map.check import check
 from headgate.map.places import Map, semaphore_of
-from headgate.map.records import Finished, HandAction
+from headgate.map.records import Finished, HandAction, SemaphoreRecord
 from headgate.recipes.codec import decode
 from headgate.recipes.requests import Request
 from headgate.store.memory import MemoryBackend
@@ -156,6 +156,8 @@ class Judge(Through):
 
     def _is_checked(self, standing: Standing) -> bool:
         tenant = self._world.pipelines.get("check")
+        if self._world.moving:  # it may be proposed while there is none
+            return False
         return tenant == "t" or (tenant is not None and standing.change.project in (SHARED, EVIL))
 
     def _is_ready(self, standing: Standing) -> bool:
@@ -175,6 +177,8 @@ class Judge(Through):
         busy = [map.events.path, map.history.queue.path, map.merger.path, map.executor.path, map.results.path]
         busy += [map.reports("bus").queue.path, map.cache.connection("bus").occasions.begun.path]
         busy += [f"{pipeline.path}/item" for pipeline in self._pipelines.values()]
+        for name in self._world.gone:
+            busy += [self._pipelines[name].path, map.events.tenant("t").pipelines(name).path]
         stays = ("election", map.events.tenant("t").state.path)
         return [e.path for path in busy for e in self._tree.under(path) if not any(one in e.path for one in stays)]
 
@@ -195,24 +199,38 @@ class Judge(Through):
         reasonless = [f.change.key for f in self._notes.finished.values() if f.result != "SUCCESS" and not f.message]
         if reasonless:
             raise Broken(f"rejected without a reason: {reasonless}")
-        if any(UNSERVED in f.message and "RETRY_LIMIT" not in f.message for f in self._notes.finished.values()):
+        ended = [f.message for f in self._notes.finished.values() if f.result != "DEQUEUED"]
+        if any(UNSERVED in message and "RETRY_LIMIT" not in message for message in ended):
             raise Broken("rejected because the executor of a paused build was lost")
         self._each_tag_once()
         if wrong := self._world.posts.wrong(self._notes.told("orders")):
             raise Broken(wrong)
         for finished in self._notes.told("gate"):
             self._no_fault_of_others(finished, set(landed))
-        places = [self._queued[told[key].item] for key in landed]
-        if places != sorted(places):
-            raise Broken(f"landed in another order than they were queued in: {landed} {places}")
+        for of in self._lines():
+            places = [self._queued[told[change.key].item] for change in of]
+            if places != sorted(places):
+                raise Broken(f"landed in another order than they were queued in: {landed} {places}")
         if lost := {path.rpartition("/")[2] for path in self._builds} - self._notes.builds:
             raise Broken(f"builds that the history does not know: {sorted(lost)}")
+        held = self._tree.entries.get(self._semaphore.path)
+        record = self._semaphore.decode(held.value) if held is not None else SemaphoreRecord(())
+        who = {one.pipeline for one in record.holders} | {one.pipeline for one in record.waiters}
+        if who & self._world.gone:
+            raise Broken(f"held or waited for by a pipeline that nobody has: {record}")
         aside = [entry.value for entry in self._tree.under(self._map.quarantine.path)]
         if aside:
             raise Broken(f"set aside: {aside}")
         findings = check(self._tree.under(self._map.path))
         if findings.unknown or findings.undecodable:
             raise Broken(f"off the map: {findings.unknown} {findings.undecodable}")
+
+    def _lines(self) -> list[list[Change]]:
+        """What landed, by what has one queue whatever people do."""
+        landed = self._world.landed
+        if not self._world.moving:
+            return [landed]
+        return [[one for one in landed if one.project == project] for project in {one.project for one in landed}]
 
     def _parts(self) -> dict[str, Finished]:
         """What has landed without what goes together with it: key -> where people are told so.  Raises Broken when

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from collections.abc import Collection
 from functools import cache
 from typing import NamedTuple
 
@@ -168,6 +170,8 @@ class Kind(NamedTuple):
     """Whether tags start a pipeline."""
     posted: bool = False
     """Whether messages do, and people post them."""
+    moving: bool = False
+    """Whether pipelines come and go, and queues have other names and other projects."""
 
     @classmethod
     def of(cls, seed: int) -> Kind:
@@ -193,6 +197,12 @@ class Kind(NamedTuple):
     def posted_of(cls, seed: int) -> Kind:
         return cls.of(seed)._replace(posted=True, wide=0, tagged=False)
 
+    @classmethod
+    def moving_of(cls, seed: int) -> Kind:
+        check = "t" if seed % 2 else ""
+        rest = {"told": False, "several": False, "tagged": False, "moving": True}
+        return cls.of(seed)._replace(check=check, wide=2 if seed % 3 == 0 else 0, **rest)
+
     @property
     def shares_semaphores(self) -> bool:
         """Whether hostile jobs take the semaphores that everybody's jobs take."""
@@ -205,7 +215,8 @@ class Kind(NamedTuple):
         return text.replace("untrusted-projects: [", "untrusted-projects: [evil, ") if self.hostile else text
 
     @property
-    def _pipelines(self) -> dict[str, str]:
+    def pipelines(self) -> dict[str, str]:
+        """Pipeline -> its tenant."""
         ours = [
             "gate",
             *["post"] * self.told,
@@ -215,7 +226,9 @@ class Kind(NamedTuple):
         ]
         return {**({"check": self.check} if self.check else {}), **dict.fromkeys(ours, "t")}
 
-    def world(self, chance: random.Random) -> World:
+    def config(self, gone: Collection[str] = (), queue: str = "shared", apart: str = "") -> str:
+        """Of the config project: without the pipelines `gone`, with the queue of this name; the project `apart` has one
+        of its own."""
         config = SERVED if self.served else TOGETHER if self.together else CONFIG
         if self.several:
             config = config.replace("{approved: true}", SEVERAL)
@@ -226,21 +239,24 @@ class Kind(NamedTuple):
                 config = config.replace("name: ^.*$", "name: ^sim/(a|b)$") + APART
             else:
                 config = config.replace(", semaphore: one}", "}")
+        config += CIRCLES * self.circular + CHECK * (self.check == "t") + TOLD * self.told + TAGGED * self.tagged
+        config += POSTED * self.posted + more(self.wide)
+        for name in gone:
+            config = re.sub(rf"- pipeline:( {{name: {name},.*\n|\n    name: {name}\n(    .*\n)*)", "", config)
+        config = config.replace("queue: shared", f"queue: {queue}")
+        return f"{config}- project: {{name: {apart}, queue: lonely}}\n" if apart else config
+
+    def world(self, chance: random.Random) -> World:
         return World(
             chance,
-            config
-            + CIRCLES * self.circular
-            + CHECK * (self.check == "t")
-            + TOLD * self.told
-            + TAGGED * self.tagged
-            + POSTED * self.posted
-            + more(self.wide),
+            self.config(),
             JOBS + CHECK if self.check == "u" else "",
             gating=("unit", "together") if self.together else ("unit",),
-            pipelines=self._pipelines,
+            pipelines=self.pipelines,
             told=self.told,
             several=self.several,
             circular=self.circular,
+            moving=self.moving,
             served=("together",) if self.served else (),
             returned={"much": "x" * (EVENT_DATA_MAX_BYTES + 1)} if self.served else {},
         )

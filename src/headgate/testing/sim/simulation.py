@@ -4,7 +4,7 @@ Each process has its own connection to the store, which meets its troubles at ra
 lands is proposed and approved at that very moment, the gate is open, and all it needs has landed; it was tested on
 exactly the base it lands on, with the configuration it has there; nothing lands twice; every change ends with a result
 and a reason; the order within the queue is kept; no build is asked for once its base is abandoned; every write is made
-by whom the map names, under the lock it names; nothing is left behind.
+by whom the map names, under the lock it names; nothing is left behind, nor kept of a pipeline that nobody has.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from headgate.testing.sim.judge import Judge, Notes
 from headgate.testing.sim.kinds import KINDS_WITHIN, Kind, parsed
 from headgate.testing.sim.link import Dead, Link, Trouble
 from headgate.testing.sim.posts import Customer, SimMessages, SimTaker
-from headgate.testing.sim.story import Doubter, Keeper, Story, Tagger
+from headgate.testing.sim.story import Doubter, Keeper, Mover, Story, Tagger
 from headgate.testing.sim.world import Broken, World
 
 TIME_MAX_S = 400.0
@@ -103,6 +103,8 @@ class Simulation:
     """With changes that need each other."""
     posted: bool = False
     """With messages that start a pipeline."""
+    moving: bool = False
+    """With pipelines that come and go."""
     harmless: bool = False
     """A hostile world in which nobody does any harm: what others are compared with."""
     served_s: float = 0.0
@@ -115,6 +117,8 @@ class Simulation:
 
     @property
     def kind(self) -> Kind:
+        if self.moving:
+            return Kind.moving_of(self.seed)
         of = Kind.posted_of if self.posted else Kind.circular_of if self.circular else Kind.of
         of = Kind.hostile_of if self.hostile else of
         return of(self.seed)
@@ -167,6 +171,8 @@ class Simulation:
             stories.append(Tagger(world, random.Random(f"tags {self.seed}")).run())
         if self.posted:
             stories.append(Customer(world.posts, random.Random(f"posts {self.seed}")).run())
+        if self.moving:
+            stories.append(Mover(world, random.Random(f"moves {self.seed}"), self.kind).run())
         if self.hostile and not self.harmless:
             stories.append(Intruder(world, random.Random(f"harm {self.seed}"), self.flood).run())
         await run_until(asyncio.Event(), *stories)
@@ -219,7 +225,7 @@ def _left(kind: Kind) -> Tree:
     """What is in the store after a gate of this kind began, had nothing to do, and stopped."""
     store = MemoryBackend()
     simulations = (
-        Simulation(seed, calm=True, quiet=True, hostile=kind.hostile, circular=kind.circular, posted=kind.posted)
+        Simulation(seed, True, True, kind.hostile, circular=kind.circular, posted=kind.posted, moving=kind.moving)
         for seed in count()
     )
     next(simulation for simulation in simulations if simulation.kind == kind).run_on(store)
@@ -228,7 +234,8 @@ def _left(kind: Kind) -> Tree:
 
 def prepare() -> None:
     """Makes what worlds begin with: for whoever breaks something afterwards, and the next may not find it broken."""
-    for kind in {of(seed) for of in (Kind.of, Kind.hostile_of, Kind.circular_of) for seed in range(KINDS_WITHIN)}:
+    every = (Kind.of, Kind.hostile_of, Kind.circular_of, Kind.moving_of)
+    for kind in {of(seed) for of in every for seed in range(KINDS_WITHIN)}:
         _left(kind)
 
 
@@ -327,12 +334,18 @@ class _Processes:
         await run_until(stop, context.mirror.run(), *works)
 
 
-def simulate(seeds: Iterable[int], *, hostile: bool = False, circular: bool = False, posted: bool = False) -> int:
+def simulate(
+    seeds: Iterable[int], *, hostile: bool = False, circular: bool = False, posted: bool = False, moving: bool = False
+) -> int:
     """Runs them all; how many deaths there were.  Raises Broken."""
-    return sum(tidily(partial(_deaths, seed, hostile=hostile, circular=circular, posted=posted) for seed in seeds))
+    return sum(
+        tidily(
+            partial(_deaths, seed, hostile=hostile, circular=circular, posted=posted, moving=moving) for seed in seeds
+        )
+    )
 
 
-def _deaths(seed: int, *, hostile: bool, circular: bool, posted: bool) -> int:
-    simulation = Simulation(seed, hostile=hostile, circular=circular, posted=posted)
+def _deaths(seed: int, *, hostile: bool, circular: bool, posted: bool, moving: bool) -> int:
+    simulation = Simulation(seed, hostile=hostile, circular=circular, posted=posted, moving=moving)
     simulation.run()
     return simulation.deaths

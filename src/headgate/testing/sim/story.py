@@ -13,6 +13,7 @@ from headgate.gate.change import Change
 from headgate.gate.closing import Closing
 from headgate.services.context import Context
 from headgate.services.orders import landings_over, ordered
+from headgate.testing.sim.kinds import Kind
 from headgate.testing.sim.world import BRANCH, CONFIG, PROJECTS, SHARED, Proposal, World
 
 CHANGES_MAX, OFTEN_MAX = 6, 2
@@ -23,6 +24,9 @@ CLOSINGS_MAX, CLOSED_MAX_S, WATCHED, TAKEN_UP_S = 12, 2.0, 0.7, 0.01
 """How often the gate is closed, and for how long at the most; with which chance it happens as something passes."""
 TAGGINGS_MAX, TAGS_MAX, TAGS_OFTEN = 4, 25, 0.2
 """How often tags are pushed, how many at once, and how often more than one."""
+MOVES_MAX, GONE = 6, 0.3
+"""How often the configuration is another one, and with which chance a pipeline is missing then."""
+LOOK_S, LOOKS_MAX = 0.1, 3_000
 DOUBTS_MAX, DOUBT_PAUSE_MAX_S, GIVEN_AGAIN = 10, 1.0, 0.8
 """How often approvals are taken back, how long apart, and with which chance they are given again."""
 
@@ -162,6 +166,35 @@ class Doubter:
 
 
 @dataclass(slots=True)
+class Mover:
+    """Removes pipelines and brings them back, renames queues, and gives projects other queues; at the end the gate is
+    there, and what is open is proposed once more."""
+
+    world: World
+    chance: random.Random
+    kind: Kind
+
+    async def run(self) -> None:
+        names = sorted(name for name, tenant in self.kind.pipelines.items() if tenant == "t")
+        for _ in range(self.chance.randrange(1, MOVES_MAX + 1)):
+            await asyncio.sleep(self.chance.random() * PAUSE_MAX_S)
+            self._configures([name for name in names if self.chance.random() < GONE])
+        self._configures([name for name in names if name != "gate" and self.chance.random() < GONE])
+        for _ in range(LOOKS_MAX):
+            if self.world.seen.get(CONFIG) == self.world.heads[CONFIG]:
+                break
+            await asyncio.sleep(LOOK_S)
+        for number, key in enumerate(sorted(self.world.open)):
+            standing = self.world.open[key]
+            change = replace(standing.change, commit=f"moved{number}", files=("x",))
+            self.world.propose(change, approved=standing.is_approved)
+
+    def _configures(self, gone: list[str]) -> None:
+        queue, apart = self.chance.choice(("shared", "shared", "other")), self.chance.choice(("", "", *PROJECTS))
+        self.world.configure(self.kind.config(gone, queue, apart), gone)
+
+
+@dataclass(slots=True)
 class Keeper:
     """Closes the gate at any moment, as the API does, and opens it again."""
 
@@ -172,7 +205,7 @@ class Keeper:
     async def run(self) -> None:
         for _ in range(self.chance.randrange(1, CLOSINGS_MAX + 1)):
             await self._pause()
-            queue = self.chance.choice(("", "shared"))
+            queue = "" if self.world.moving else self.chance.choice(("", "shared"))
             closing = Closing("gate", queue, "for now", "ada", self.context.now_ms())
             await ordered(self.context, "t", lambda now: replace(now, closings=(closing,)))  # noqa: B023
             self.world.shut = frozenset(await landings_over(self.context, "t", "gate"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,6 +95,12 @@ class World:
     """Whether two people must approve, neither of whom proposed it, and nobody may object."""
     circular: bool = False
     """Whether people make changes that need each other."""
+    moving: bool = False
+    """Whether pipelines come and go."""
+    gone: frozenset[str] = frozenset()
+    """Pipelines that nobody has now."""
+    seen: dict[str, str] = field(default_factory=dict)
+    """project -> its head as its configuration was read last"""
     told: bool = False
     """Whether a job runs for each change once it has landed."""
     served: tuple[str, ...] = ()
@@ -170,6 +176,11 @@ class World:
         self.foreign += 1
         self.heads[project] += f"+foreign{self.foreign}"
         self.stir()
+
+    def configure(self, config: str, gone: Collection[str]) -> None:
+        """Somebody pushes this to the config project, past the gate."""
+        self.config, self.gone = config, frozenset(gone)
+        self.push_past_the_gate(CONFIG)
 
     def tag(self, project: str, ref: str, commit: str) -> None:
         self.tags.setdefault(project, {})[ref] = commit

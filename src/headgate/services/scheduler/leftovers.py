@@ -1,0 +1,111 @@
+"""What is kept of pipelines and tenants that nobody has: found by looking at the store, and taken away.
+
+Whoever still runs for one is told to stop by the turns of `pipeline`; what is left once they have goes here, and what
+comes even later is found when it is looked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+from headgate.map.tree import Dir, unescape
+from headgate.recipes.requests import Requests
+from headgate.services.context import Context
+from headgate.services.scheduler.turn import Piece, packed
+from headgate.services.tenancy import Tenancy
+from headgate.store.store import GuardLost
+from headgate.store.types import At, Conflict, Delete
+
+log = logging.getLogger("headgate.leftovers")
+
+PAUSE_S = 0.2
+"""Between two looks at what is being cancelled."""
+LOOK_AGAIN_S = 60.0
+"""How long after something moved it is looked again."""
+
+
+class Leftovers:
+    """Of all tenants, as the mirror shows them."""
+
+    def __init__(self, context: Context, tenants: Tenancy) -> None:
+        self._context, self._tenants = context, tenants
+
+    def pipelines(self) -> set[tuple[str, str]]:
+        """Return (tenant, pipeline) of those that nobody has."""
+        map = self._context.map
+        found = set[tuple[str, str]]()
+        for tenant in self._named(map.tenant.path, map.events.tenant.path):
+            own = self._tenants.get(tenant)
+            if own is not None and not own.loaded.is_set():
+                continue
+            places = (map.tenant(tenant).pipeline.path, map.events.tenant(tenant).pipelines.path)
+            known = own.layouts.landed.pipelines if own is not None else ()
+            missing = (name for name in self._named(*places) if name not in known)
+            found.update((tenant, name) for name in missing if own is None or own.without(name))
+        return found
+
+    def tenants(self) -> set[str]:
+        """Return those that nobody has."""
+        map = self._context.map
+        named = self._named(map.tenant.path, map.events.tenant.path, map.layout.path, map.semaphores.path)
+        return {name for name in named if name not in self._tenants}
+
+    def _named(self, *directories: str) -> Iterator[str]:
+        """Names below them."""
+        return (unescape(name) for path in directories for name in self._context.mirror.names(path))
+
+    async def look(self, found: Callable[[], None]) -> None:
+        """Until cancelled: call `found` where there may be something, a while after anything moved."""
+        map = self._context.map
+        with self._context.mirror.part(map.tenant.path, map.events.tenant.path) as moves:
+            while True:
+                seen = moves.moves
+                await asyncio.sleep(LOOK_AGAIN_S)
+                if self.pipelines() or self.tenants():
+                    found()
+                else:
+                    await moves.moved(seen)
+
+
+async def ended(context: Context, tenant: str, pipeline: str) -> bool:
+    """Return whether nobody works for the pipeline any more; wait a little where somebody does."""
+    mirror, seen = context.mirror, context.mirror.moves
+    asked = (one.request.meta for queue in (*context.zones(), context.merges) for one in queue.open(mirror))
+    if not any("item" in meta and (meta.get("tenant"), meta.get("pipeline")) == (tenant, pipeline) for meta in asked):
+        return True
+    await mirror.moved(seen)
+    await asyncio.sleep(PAUSE_S)
+    return False
+
+
+def leftover(context: Context, *places: Dir) -> list[Piece]:
+    """Return what takes away all that is seen at and below these."""
+    return [Piece([Delete(entry.path)]) for place in places for entry in context.mirror.under(place.path)]
+
+
+async def removed(context: Context, pieces: Iterable[Piece], guards: Sequence[At]) -> None:
+    """Take it away, and wait until the mirror shows that.  Raise Conflict."""
+    for commit in packed(pieces):
+        await context.store.commit(commit.checks, commit.ops, guards=guards)
+        for op in commit.ops:
+            if isinstance(op, Delete):
+                await context.mirror.gone(op.path)
+
+
+async def disowned(context: Context, tenant: str, pipeline: str, wanted: Collection[str], guard: At) -> bool:
+    """Cancel the requests of a pipeline's items that nobody wants.  Return False when one moved meanwhile."""
+    for queue in (*context.zones(), context.merges):
+        for found in await queue.listed():
+            meta = found.request.meta
+            ours = (meta.get("tenant"), meta.get("pipeline")) == (tenant, pipeline) and "item" in meta
+            if not ours or found.request.id in wanted or found.request.wanted == "cancel":
+                continue
+            try:
+                await context.store.commit(*Requests.cancel(found), guards=[guard])
+            except GuardLost:
+                raise
+            except Conflict:
+                return False
+    return True

@@ -1,0 +1,161 @@
+"""A queue that is renamed, and projects that get another queue: what waits there moves, and keeps its order."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from headgate.config.model import FrozenJob
+from headgate.gate.work import LayoutChanged
+from headgate.testing.plays import Play, PlayLayout
+
+
+def play_of(queues: dict[str, str], window: int = 20, manager: str = "dependent") -> Play:
+    layout = PlayLayout((FrozenJob(name="unit"),), queues=queues)
+    return Play(layout=layout, window=window, manager=manager)
+
+
+def at(play: Play, **projects: str) -> None:
+    """Each topic approved, on its project."""
+    for name, project in projects.items():
+        play.propose(play.change(name, project=project))
+        play.approve(name)
+
+
+def relaid(play: Play, queues: dict[str, str]) -> None:
+    play.layout.queues = queues
+    play.act(LayoutChanged("another"))
+
+
+def queues(play: Play) -> dict[str, list[str]]:
+    return {queue.name: [item.change.topic for item in queue.items] for queue in play.state.queues}
+
+
+def test_a_renamed_queue_keeps_its_order_and_its_builds() -> None:
+    play = play_of({"p": "one"})
+    at(play, A="p", B="p", C="p")
+    play.merges()
+    play.passes("B")
+    builds, before = play.builds, [item.buildset for _, item in play.state.items()]
+    relaid(play, {"p": "two"})
+    assert queues(play) == {"two": ["A", "B", "C"]} and play.asked == ()
+    assert [item.buildset for _, item in play.state.items()] == before and play.builds == builds
+    for name in "AC":
+        play.passes(name)
+    for name in "ABC":
+        play.lands(name)
+    assert play.ended == dict.fromkeys("ABC", "SUCCESS")
+
+
+def test_who_comes_later_comes_in_behind_them() -> None:
+    play = play_of({"p": "one"})
+    at(play, A="p")
+    play.merges()
+    relaid(play, {"p": "two"})
+    at(play, B="p")
+    play.merges()
+    assert queues(play) == {"two": ["A", "B"]} and play.beneath("B") == ["A"]
+
+
+def test_what_has_landed_from_it_is_still_known() -> None:
+    """The one behind rests on it, and starts nothing anew."""
+    play = play_of({"p": "one"})
+    at(play, A="p", B="p")
+    play.merges()
+    play.passes("A")
+    play.lands("A")
+    relaid(play, {"p": "two"})
+    assert queues(play) == {"two": ["B"]} and play.builds == [("B", "unit")] and play.asked == ()
+
+
+def test_the_window_that_it_had_come_to_goes_with_it() -> None:
+    play = play_of({"p": "one"}, window=3)
+    at(play, A="p", B="p")
+    play.merges()
+    play.passes("A")
+    play.lands("A")
+    relaid(play, {"p": "two"})
+    assert play.state.queues[0].window == 4
+
+
+def test_a_project_that_moves_takes_its_changes_along() -> None:
+    play = play_of({"p": "one", "q": "one", "r": "other"})
+    at(play, A="p", B="q", C="p", D="q", E="r")
+    play.merges()
+    relaid(play, {"p": "one", "q": "other", "r": "other"})
+    assert queues(play) == {"one": ["A", "C"], "other": ["E", "B", "D"]}
+    assert play.builds == [("A", "unit"), ("E", "unit")], "the others were tested on something else"
+    play.merges()
+    assert play.beneath("C") == ["A"] and play.beneath("B") == ["E"] and play.beneath("D") == ["E", "B"]
+
+
+def test_a_queue_that_is_split_keeps_the_builds_of_both_heads_where_they_tested_the_same() -> None:
+    play = play_of({"p": "one", "q": "one"})
+    at(play, A="p", B="p", C="q")
+    play.merges()
+    relaid(play, {"p": "one", "q": "two"})
+    assert queues(play) == {"one": ["A", "B"], "two": ["C"]}
+    assert play.builds == [("A", "unit"), ("B", "unit")]
+    play.merges()
+    assert play.beneath("C") == []
+
+
+def test_nothing_overtakes_what_is_being_landed() -> None:
+    play = play_of({"p": "one", "q": "two"})
+    at(play, A="p", B="p", C="q")
+    play.merges()
+    play.passes("C")
+    relaid(play, {"p": "one", "q": "one"})
+    assert queues(play) == {"one": ["C", "A", "B"]} and play.landing_names == ["C"]
+    play.lands("C")
+    play.merges()
+    for name in "AB":
+        play.passes(name)
+        play.lands(name)
+    assert play.ended == dict.fromkeys("ABC", "SUCCESS")
+
+
+def test_who_needs_what_has_another_queue_now_comes_in_again_once_that_has_landed() -> None:
+    play = play_of({"p": "one", "q": "one"})
+    play.propose(play.change("A"))
+    play.propose(play.change("B", "A", project="q"))
+    play.approve("A", "B")
+    play.merges()
+    relaid(play, {"p": "one", "q": "two"})
+    assert play.queue == ["A"] and play.ended == {"B": "FAILURE"} and "is not ahead" in play.said["B"]
+    play.passes("A")
+    play.lands("A")
+    assert play.queue == ["B"] and queues(play)["two"] == ["B"]
+
+
+def test_changes_that_go_together_do_not_stay_where_they_have_two_queues() -> None:
+    play = play_of({"p": "one", "q": "one"})
+    play.layout.circles = True
+    a, b = play.change("A"), play.change("B", project="q")
+    play.propose(replace(a, needs=(b.key,)))
+    play.propose(replace(b, needs=(a.key,)))
+    play.approve("A", "B")
+    play.merges()
+    relaid(play, {"p": "one", "q": "two"})
+    assert play.queue == [] and play.builds == [] and set(play.ended.values()) == {"FAILURE"}
+    assert "different queues now: two, one" in play.said["A"]
+
+
+def test_one_after_the_other_they_move_as_well() -> None:
+    play = play_of({"p": "one"}, manager="serial")
+    for name in "ABC":
+        play.propose(play.change(name))
+    play.merges()
+    relaid(play, {"p": "two"})
+    assert queues(play) == {"two": ["A", "B", "C"]} and play.builds == [("A", "unit")] and play.asked == ()
+
+
+def test_a_project_that_takes_no_part_any_more_while_its_change_is_being_landed() -> None:
+    play = play_of({"p": "one"})
+    at(play, A="p")
+    play.merges()
+    play.passes("A")
+    play.layout.absent = frozenset("p")
+    play.act(LayoutChanged("another"))
+    assert play.queue == ["A"], "the answer decides"
+    play.lands("A")
+    assert play.ended == {"A": "SUCCESS"}

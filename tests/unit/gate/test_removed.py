@@ -1,0 +1,135 @@
+"""A pipeline that nobody has any more: all that is in it leaves, and its people are told."""
+
+from __future__ import annotations
+
+from dataclasses import replace as replaced
+
+import pytest
+from msgspec.structs import replace
+
+from headgate.config.model import FrozenJob
+from headgate.gate.actions import Cancel
+from headgate.gate.removed import as_it_was, remains
+from headgate.testing.plays import Play, PlayLayout
+
+WHY = "the pipeline gate was removed from the configuration of tenant t"
+
+
+def gone(play: Play) -> None:
+    """The next layout has it no more."""
+    play.removed = WHY
+    play.layout = replaced(play.layout, absent=frozenset("pq"))
+    play.act()
+
+
+def told(play: Play) -> list[str]:
+    return [report.work.change.topic for report in play.reports if WHY[1:] in report.work.note]
+
+
+def test_what_runs_is_cancelled_and_everybody_is_told_why() -> None:
+    play = Play(window=1)
+    play.approve("A", "B", "C")
+    play.merges()
+    gone(play)
+    assert play.builds == [] and play.merging == {} and play.queue == []
+    assert play.ended == {"A": "DEQUEUED", "B": "DEQUEUED", "C": "DEQUEUED"}
+    assert told(play) == ["A", "B", "C"]
+    assert "Build canceled." in play.reports[-1].work.note
+    assert [action.build for action in play.asked if isinstance(action, Cancel)] == [True]
+
+
+def test_also_in_check__where_nothing_lands() -> None:
+    play = Play(manager="independent")
+    for name in "AB":
+        play.propose(play.change(name))
+    play.merges("A")
+    gone(play)
+    assert (play.builds, play.merging, play.state.queues) == ([], {}, ())
+    assert told(play) == ["A", "B"]
+
+
+@pytest.mark.parametrize("kinds", [(), ("start",)])
+def test_who_is_told_of_no_end_is_told_of_none(kinds: tuple[str, ...]) -> None:
+    play = Play()
+    play.pipeline = replace(play.pipeline, reporters=dict.fromkeys(kinds, ("git",)))
+    play.approve("A")
+    gone(play)
+    assert play.reports == [] and WHY[1:] in play.said["A"]
+
+
+def test_what_is_being_landed_is_waited_for() -> None:
+    play = Play()
+    play.approve("A", "B")
+    play.merges()
+    play.passes("A")
+    gone(play)
+    assert play.queue == ["A"] and play.landing_names == ["A"] and play.ended == {"B": "DEQUEUED"}
+    play.lands("A")
+    assert play.queue == [] and play.ended["A"] == "SUCCESS"
+
+
+@pytest.mark.parametrize("answer", [{"moved": True}, {"shut": True}, {"error": "the server refuses it"}])
+def test_what_does_not_land_then_leaves_as_the_others_did(answer: dict[str, object]) -> None:
+    play = Play()
+    play.approve("A")
+    play.merges()
+    play.passes("A")
+    gone(play)
+    play.lands("A", **answer)  # type: ignore[arg-type]  # as of the three cases
+    assert play.queue == [] and play.ended == {"A": "DEQUEUED"} and play.landing == {} and told(play) == ["A"]
+
+
+def circle() -> Play:
+    play = Play(layout=PlayLayout((FrozenJob(name="unit"),), circles=True))
+    a, b = play.change("A"), play.change("B", project="q")
+    play.propose(replace(a, needs=(b.key,)))
+    play.propose(replace(b, needs=(a.key,)))
+    play.approve("A", "B")
+    play.merges()
+    play.passes("A")
+    play.passes("B")
+    return play
+
+
+def test_where_a_part_has_landed_the_rest_still_lands() -> None:
+    play = circle()
+    gone(play)
+    play.lands("B")
+    assert play.landing_names == ["A"]
+    play.lands("A")
+    assert play.queue == [] and play.ended == {"A": "SUCCESS", "B": "SUCCESS"}
+
+
+def test_where_the_rest_cannot_land_people_hear_the_alarm() -> None:
+    play = circle()
+    gone(play)
+    play.lands("B")
+    play.lands("A", error="the server refuses it")
+    assert play.queue == [] and set(play.ended.values()) == {"FAILURE"}
+    assert "ALARM" in play.said["A"] and "p/master/A has not landed" in play.said["A"]
+
+
+def test_it_takes_several_turns_where_many_leave() -> None:
+    play = Play()
+    play.approve(*(f"{n:02d}" for n in range(25)))
+    gone(play)
+    assert 0 < len(play.queue) < 25
+    for _ in range(3):
+        play.act()
+    assert play.queue == [] and len(told(play)) == 25
+
+
+def test_what_nobody_kept_of_it_tells_nobody() -> None:
+    """As an older version left it."""
+    play = Play()
+    play.approve("A")
+    play.state = replace(play.state, remains=None)
+    gone(play)
+    assert play.queue == [] and play.ended == {"A": "DEQUEUED"} and play.reports == []
+
+
+def test_what_is_kept_takes_nothing_in_and_requires_the_same() -> None:
+    play = Play()
+    again = as_it_was("gate", remains(play.pipeline))
+    assert again.triggers == () and again.require_approved == ("git",) and again.lands == ("git",)
+    assert again.reporters == {"dequeue": ("git",), "failure": ("git",)}
