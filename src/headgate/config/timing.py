@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from hashlib import sha256
 from itertools import product
 from typing import NamedTuple
 
 DAYS_MAX = 3_000
 """Days that are looked through for a day that fits."""
+HOURS = 24
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _FIELD = re.compile(r"(\*|(\w+)(?:-(\w+))?)(?:/(\d+))?")
@@ -82,6 +83,34 @@ def next_after(found: Schedule, moment: datetime) -> datetime | None:
             if (first := next((at for at in moments if at > moment), None)) is not None:
                 return first
     return None
+
+
+def next_in(found: Schedule, moment: datetime, zone: tzinfo) -> datetime | None:
+    """As `next_after`, with the fields meant in a time zone.
+
+    When clocks are put forward, a time that is left out is one as much later; when they are put back, a time that comes
+    twice counts once.  What goes off in every hour goes on in both cases as if clocks were never put.
+    """
+    if len(found.hours) == HOURS:
+        offset = _ahead(moment, zone)
+        first = next_after(found, moment + offset)
+        if first is None:
+            return None
+        utc, offset = first - offset, _ahead(first - offset, zone)
+        again = next_after(found, utc - timedelta(seconds=1) + offset)
+        return again and again - offset
+    wall = (moment + _ahead(moment, zone)) - timedelta(days=1)
+    while (wall_next := next_after(found, wall)) is not None:
+        utc = wall_next.replace(tzinfo=zone).astimezone(UTC)
+        if utc > moment:
+            return utc
+        wall = wall_next
+    return None
+
+
+def _ahead(moment: datetime, zone: tzinfo) -> timedelta:
+    """Of clocks there, of UTC."""
+    return moment.astimezone(zone).utcoffset() or timedelta()
 
 
 def put_off(found: Schedule, moment: datetime, name: str) -> datetime:

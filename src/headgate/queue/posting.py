@@ -8,11 +8,12 @@ from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from headgate.adapters.identity.trust import trusting
+from headgate.adapters.messages.calendar import Calendar
 from headgate.adapters.messages.client import MessageClient
 from headgate.base.ids import fresh
 from headgate.ports.messages import Letter, QueueGone
@@ -80,6 +81,33 @@ class Queues:
             await client.create(queue, partition or 1)
             await client.post(letter)
 
+    async def schedule(
+        self,
+        queue: str,
+        name: str,
+        cron: str,
+        body: Any,  # whatever JSON can say
+        *,
+        zone: str = "UTC",
+        missed: Literal["once", "all", "skip"] = "once",
+        key: str = "",
+    ) -> None:
+        """Let the server post a message whenever `cron` (minute hour day month weekday) says so; or change that.
+
+        `missed` says what is posted for times that passed while no server ran.  Raises SourceDown, PostRefused.
+        """
+        wanted = {"cron": cron, "body": text_of(body), "zone": zone, "missed": missed, "key": key}
+        client = self._open()
+        try:
+            await Calendar(client).schedule(queue, name, wanted)
+        except QueueGone:
+            await client.create(queue)
+            await Calendar(client).schedule(queue, name, wanted)
+
+    async def unschedule(self, queue: str, name: str) -> None:
+        """Post no more of them."""
+        await Calendar(self._open()).unschedule(queue, name)
+
     def _open(self) -> MessageClient:
         if self._client is None:
             raise RuntimeError("these queues are not open: write `async with Queues(…) as queues`")
@@ -131,6 +159,24 @@ class SyncQueues:
         """Do as `Queues.post` does."""
         when: Any = {"delay_s": delay_s, "deliver_at": deliver_at, "hold": hold}  # as `post` takes them
         self._wait(self._queues.post(queue, body, key=key, partition=partition, ttl_s=ttl_s, once=once, **when))
+
+    def schedule(
+        self,
+        queue: str,
+        name: str,
+        cron: str,
+        body: Any,  # whatever JSON can say
+        *,
+        zone: str = "UTC",
+        missed: Literal["once", "all", "skip"] = "once",
+        key: str = "",
+    ) -> None:
+        """Do as `Queues.schedule` does."""
+        self._wait(self._queues.schedule(queue, name, cron, body, zone=zone, missed=missed, key=key))
+
+    def unschedule(self, queue: str, name: str) -> None:
+        """Do as `Queues.unschedule` does."""
+        self._wait(self._queues.unschedule(queue, name))
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         if self._loop is None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 
-from headgate.config.timing import BadTime, next_after, put_off, schedule
+from headgate.config.timing import BadTime, next_after, next_in, put_off, schedule
 
 NOW = datetime(2026, 11, 21, 9, 30, 15, tzinfo=UTC)
 """A Saturday."""
@@ -53,3 +54,39 @@ def test_jitter_puts_off_each_by_its_own() -> None:
     moments = {put_off(found, NOW, f"pipeline {n}") for n in range(20)}
     assert len(moments) > 10 and all(timedelta(0) <= m - NOW <= timedelta(seconds=600) for m in moments)
     assert put_off(schedule("0 12 * * *"), NOW, "any") == NOW
+
+
+BERLIN = ZoneInfo("Europe/Berlin")
+"""Clocks are put from 2:00 to 3:00 on 29 March 2026, and from 3:00 to 2:00 on 25 October 2026, both at 1:00 UTC."""
+
+
+@pytest.mark.parametrize(
+    ("text", "after", "moments"),
+    [
+        ("30 9 * * *", "2026-01-10 08:30", ["01-11 08:30", "01-12 08:30"]),
+        ("30 9 * * *", "2026-07-10 07:29", ["07-10 07:30", "07-11 07:30"]),
+        ("30 2 * * *", "2026-03-28 00:00", ["03-28 01:30", "03-29 01:30", "03-30 00:30"]),
+        ("30 2 * * *", "2026-10-24 00:00", ["10-24 00:30", "10-25 00:30", "10-26 01:30"]),
+        ("30 2 * * *", "2026-10-25 00:45", ["10-26 01:30"]),
+        ("0 0 * * mon", "2026-10-20 00:00", ["10-25 23:00", "11-01 23:00"]),
+        ("30 * * * *", "2026-03-29 00:00", ["03-29 00:30", "03-29 01:30", "03-29 02:30"]),
+        ("30 * * * *", "2026-10-25 00:00", ["10-25 00:30", "10-25 01:30", "10-25 02:30"]),
+        ("*/30 * * * *", "2026-10-25 00:15", ["10-25 00:30", "10-25 01:00", "10-25 01:30", "10-25 02:00"]),
+    ],
+)
+def test_a_zone_whose_clocks_are_put(text: str, after: str, moments: list[str]) -> None:
+    moment: datetime | None = datetime.fromisoformat(f"{after}:00+00:00")
+    for wanted in moments:
+        assert moment is not None
+        moment = next_in(schedule(text), moment, BERLIN)
+        assert str(moment) == f"2026-{wanted}:00+00:00"
+
+
+@pytest.mark.parametrize("text", ["*/20 * * * *", "0 */6 * * *", "15 1-3 * * *", "0 0 1 * *"])
+def test_a_zone_gives_later_moments_and_none_twice(text: str) -> None:
+    moment, seen = datetime(2026, 3, 20, tzinfo=UTC), list[datetime]()
+    while moment < datetime(2026, 11, 5, tzinfo=UTC) and len(seen) < 2_000:
+        found = next_in(schedule(text), moment, BERLIN)
+        assert found is not None and found > moment
+        seen.append(moment := found)
+    assert len(set(seen)) == len(seen)

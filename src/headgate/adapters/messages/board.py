@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from headgate.adapters.messages import later, leases, queues
+from headgate.adapters.messages import later, leases, queues, schedules
 from headgate.adapters.messages.bell import Bell
 from headgate.adapters.messages.database import Database, DatabaseDown, Open, opener
 from headgate.adapters.messages.posting import Post, digest_of, post_group
@@ -146,11 +146,14 @@ class MessageBoard:
         """One of the functions that read, with the time in milliseconds since 1970.  Raises what that raises."""
         return await self._read(lambda database: work(database, self._now_ms()))
 
-    async def change(self, work: Callable[[Database, leases.Moment], T]) -> T:
-        """One of the functions that write, as those of `leases`, durable when it returns.  Raises what that raises."""
-        answer: T = await self._write(
-            lambda database: work(database, leases.Moment(self.now_ns(), self._node, self._chance))
-        )
+    async def change(self, work: Callable[[Database, leases.Moment], T], *, soon: bool = False) -> T:
+        """One of the functions that write, as those of `leases`, durable when it returns.  Raises what that raises.
+
+        `soon`: afterwards something may be due sooner than was known.
+        """
+        answer: T = await self._write(lambda database: work(database, self._moment()))
+        if soon:
+            self._later.set()
         return answer
 
     async def get(self, queue: Queue, ids: Sequence[tuple[int, str]]) -> list[Stored]:
@@ -190,14 +193,24 @@ class MessageBoard:
                     await self._later.wait()
 
     async def deliver(self) -> float:
-        """All messages that are due, in bounded pieces; in how many seconds the next one is."""
-        while (due_ms := await self._read(later.next_ms)) is not None:
-            if due_ms > self._now_ms():
-                return (due_ms - self._now_ms()) / 1000
-            work = lambda database: later.deliver(database, self.now_ns(), self._node)  # noqa: E731
-            for app, lane in await self._write(work, alone=True):
-                self.bell.ring(app, lane)
-        return LOOK_INTERVAL_S
+        """All messages that are due, or that schedules say, in bounded pieces; in how many seconds the next one is."""
+        while True:
+            later_ms, schedule_ms = await self._read(lambda d: (later.next_ms(d), schedules.next_ms(d)))
+            now_ms = self._now_ms()
+            if later_ms is not None and later_ms <= now_ms:
+                await self._deliver(lambda database: later.deliver(database, self.now_ns(), self._node))
+            if schedule_ms is not None and schedule_ms <= now_ms:
+                await self._deliver(lambda database: schedules.post_due(database, self._moment()))
+            next_ms = min((ms for ms in (later_ms, schedule_ms) if ms is not None), default=now_ms + 3_600_000)
+            if next_ms > now_ms:
+                return (next_ms - now_ms) / 1000
+
+    async def _deliver(self, work: Callable[[Database], list[tuple[str, Lane]]]) -> None:
+        for app, lane in await self._write(work, alone=True):
+            self.bell.ring(app, lane)
+
+    def _moment(self) -> leases.Moment:
+        return leases.Moment(self.now_ns(), self._node, self._chance)
 
     async def _keep_listening(self) -> None:
         if self._url.startswith("postgres"):

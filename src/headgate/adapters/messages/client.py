@@ -11,8 +11,8 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 import msgspec
 
-from headgate.adapters.messages.later import Delayed
 from headgate.adapters.messages.records import COUNT_MAX, READ_MAX
+from headgate.adapters.messages.schedules import Schedule
 from headgate.base.errors import UserError
 from headgate.ports.messages import (
     Backlog,
@@ -36,7 +36,9 @@ CONNECTIONS_MAX = 100
 LOCAL = ("localhost", "127.", "::1")
 
 
-class _Answer(msgspec.Struct):
+class Answer(msgspec.Struct):
+    """What any request may be answered with."""
+
     messages: msgspec.Raw = msgspec.Raw(b"[]")
     """Of a GET; what a POST answers nobody here needs."""
     queues: tuple[dict[str, Any], ...] = ()  # JSON
@@ -46,6 +48,9 @@ class _Answer(msgspec.Struct):
     oldest_waiting: str = ""
     delayed: int = 0
     withdrawn: int = 0
+    schedules: tuple[Schedule, ...] = ()
+    removed: int = 0
+    next_at: str = ""
 
 
 class _Draft(msgspec.Struct, omit_defaults=True):
@@ -89,7 +94,7 @@ class MessageClient:
         offset = ""
         while True:
             query = {"details": "true", "limit": str(QUEUES_PAGE), "offset": offset}
-            page = (await self._ask("GET", "", query)).queues
+            page = (await self.ask("GET", "", query)).queues
             fresh = [one for one in page if one["queue_name"] != offset]
             found += [Lane(one["queue_name"], n + 1) for one in fresh for n in range(one.get("partitions", 1))]
             if len(page) < QUEUES_PAGE or not fresh:
@@ -101,7 +106,7 @@ class MessageClient:
         while True:
             asked = min(limit + 1, READ_MAX)
             query = {"partitions": str(lane.partition), "limit": str(asked), "since": _since(since)}
-            page = _messages(await self._ask("GET", f"/{quote(lane.queue)}", query))
+            page = _messages(await self.ask("GET", f"/{quote(lane.queue)}", query))
             fresh = [msgspec.structs.replace(m, queue=lane.queue) for m in page if position_of(m.message_id) > after]
             if fresh or len(page) < asked:
                 return fresh[:limit]
@@ -109,15 +114,15 @@ class MessageClient:
 
     async def get(self, lane: Lane, id: str) -> Message | None:
         try:
-            found = _messages(await self._ask("GET", _one(lane, id)))
+            found = _messages(await self.ask("GET", _one(lane, id)))
         except PostRefused:  # the original cannot be asked for one message of partitions from 10 on
             query = {"partitions": str(lane.partition), "limit": "1", "since": id}
-            found = _messages(await self._ask("GET", f"/{quote(lane.queue)}", query))
+            found = _messages(await self.ask("GET", f"/{quote(lane.queue)}", query))
         found = [message for message in found if message.message_id == id]
         return msgspec.structs.replace(found[0], queue=lane.queue) if found else None
 
     async def delete(self, lane: Lane, id: str) -> None:
-        await self._ask("DELETE", _one(lane, id))
+        await self.ask("DELETE", _one(lane, id))
 
     async def post(self, letter: Letter) -> None:
         headers = {"Idempotency-Key": letter.key, "Content-Type": "text/plain; charset=utf-8", **_due(letter)}
@@ -127,7 +132,7 @@ class MessageClient:
             headers["X-Key"] = letter.of
         if letter.ttl_s is not None:
             headers["X-TTL"] = str(letter.ttl_s)
-        await self._ask("POST", f"/{quote(letter.queue)}", data=letter.body.encode(), headers=headers)
+        await self.ask("POST", f"/{quote(letter.queue)}", data=letter.body.encode(), headers=headers)
 
     async def post_many(
         self, queue: str, messages: Sequence[tuple[str, int | None]], key: str, *, ttl_s: int | None = None
@@ -135,46 +140,32 @@ class MessageClient:
         drafts = [_Draft(body, partition or msgspec.UNSET, ttl_s or msgspec.UNSET) for body, partition in messages]
         data = msgspec.json.encode({"messages": drafts})
         headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
-        await self._ask("POST", f"/{quote(queue)}", data=data, headers=headers)
+        await self.ask("POST", f"/{quote(queue)}", data=data, headers=headers)
 
     async def partitions(self, queue: str) -> int:
-        page = (await self._ask("GET", "", {"details": "true", "limit": "1", "offset": queue})).queues
+        page = (await self.ask("GET", "", {"details": "true", "limit": "1", "offset": queue})).queues
         if not page or page[0]["queue_name"] != queue:
             raise QueueGone(queue)
         return int(page[0].get("partitions", 1))
 
     async def create(self, queue: str, partitions: int = 1) -> None:
         try:
-            await self._ask("GET", f"/{quote(queue)}", {"limit": "1"})
+            await self.ask("GET", f"/{quote(queue)}", {"limit": "1"})
         except QueueGone:
             form = {"queue_name": queue, "partitions": str(partitions)}
-            await self._ask("POST", "", data=form)
+            await self.ask("POST", "", data=form)
 
     async def backlog(self, lane: Lane, after: Position) -> Backlog:
         query = {"partition": str(lane.partition)}
         if after != START:
             query["after"] = _since(after)
         try:
-            found = await self._ask("GET", f"/{quote(lane.queue)}/lag", query)
+            found = await self.ask("GET", f"/{quote(lane.queue)}/lag", query)
         except PostRefused:  # another server, which does not count
             left = await self.read(lane, after, READ_MAX - 1)
             newest = left[-1].message_id if left else ""
             return Backlog(min(len(left), COUNT_MAX), newest, left[0].timestamp if left else "")
         return Backlog(found.waiting, found.newest, found.oldest_waiting, found.delayed)
-
-    async def delayed(self, lane: Lane, limit: int) -> list[Delayed]:
-        """The first messages that are not due yet, as they will be delivered."""
-        query = {"partition": str(lane.partition), "limit": str(limit)}
-        found = await self._ask("GET", f"/{quote(lane.queue)}/delayed", query)
-        try:
-            return msgspec.json.decode(found.messages, type=list[Delayed])
-        except ValueError as error:
-            raise SourceDown(f"messages are not in the shape of the message API: {error}") from error
-
-    async def withdraw(self, lane: Lane, ids: Sequence[str]) -> int:
-        """How many of these messages were not delivered yet."""
-        named = "%2C".join(f"{lane.partition}%3A{id}" for id in ids)
-        return (await self._ask("DELETE", f"/{quote(lane.queue)}/delayed/{named}")).withdrawn
 
     async def happenings(self) -> AsyncIterator[Happening]:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=SILENCE_MAX_S)
@@ -194,13 +185,14 @@ class MessageClient:
             raise SourceDown(f"{self._urls[0]}: {_said(error)}") from error
         raise SourceDown(f"{self._urls[0]} ended its stream")
 
-    async def _ask(
+    async def ask(
         self,
         method: str,
         path: str,
         query: Mapping[str, str] | None = None,
         **more: Any,  # aiohttp's own arguments
-    ) -> _Answer:
+    ) -> Answer:
+        """What the API answers to a request below its application.  Raises SourceDown, QueueGone, PostRefused."""
         for url in (*self._urls,):
             try:
                 async with self._http.request(method, url + path, params=query, **more) as answer:
@@ -213,9 +205,9 @@ class MessageClient:
         raise down
 
 
-def _checked(url: str, status: int, body: bytes) -> _Answer:
+def _checked(url: str, status: int, body: bytes) -> Answer:
     try:
-        answer = msgspec.json.decode(body, type=_Answer)
+        answer = msgspec.json.decode(body, type=Answer)
     except (msgspec.DecodeError, ValueError) as error:
         raise SourceDown(f"{url} answers {status}, and not in the shape of the message API") from error
     if status < 300:
@@ -230,7 +222,7 @@ def _checked(url: str, status: int, body: bytes) -> _Answer:
     raise SourceDown(f"{url} answers {status}: {said}")
 
 
-def _messages(answer: _Answer) -> list[Message]:
+def _messages(answer: Answer) -> list[Message]:
     try:
         return msgspec.json.decode(answer.messages, type=list[Message])
     except ValueError as error:

@@ -44,6 +44,10 @@ create index if not exists later_due on later (queue, partition, due_ms, ticks);
 create table if not exists awaited (queue bigint not null, partition integer not null, look_ms bigint not null,
     held_ms bigint not null, primary key (queue, partition)){rowless};
 create index if not exists awaited_look on awaited (look_ms);
+create table if not exists schedule (queue bigint not null, name text not null, cron text not null, zone text not null,
+    missed text not null, partition integer not null, key text not null, ttl_s bigint not null, body text not null,
+    next_ms bigint not null, trouble text not null, primary key (queue, name)){rowless};
+create index if not exists schedule_next on schedule (next_ms);
 create table if not exists doomed (queue bigint primary key);
 create table if not exists retired (app text not null, name text not null, last_ticks bigint not null,
     primary key (app, name)){rowless}

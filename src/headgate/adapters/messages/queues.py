@@ -82,7 +82,7 @@ def remove(database: Database, app: str, name: str) -> None:
         " on conflict (app, name) do update set last_ticks = excluded.last_ticks",
         (app, name, queue.id),
     )
-    for table in ("lane", "lease", "tried", "awaited"):
+    for table in ("lane", "lease", "tried", "awaited", "schedule"):
         database.execute(f"delete from {table} where queue = ?", (queue.id,))
     database.execute("delete from posted where queue = ?", (queue.id,))
     database.execute("insert into doomed (queue) values (?)", (queue.id,))

@@ -8,6 +8,7 @@ from datetime import datetime
 
 import click
 
+from headgate.adapters.messages.calendar import Calendar
 from headgate.base.errors import UserError
 from headgate.base.ids import fresh
 from headgate.cli.queue.looking import config_option, lane_of
@@ -85,7 +86,7 @@ def withdraw(config: str, partition: str, ids: tuple[str, ...]) -> None:
 
 async def _withdrawn(config: str, lane: Lane, ids: tuple[str, ...]) -> int:
     async with operator(config) as at:
-        return await at.client.withdraw(lane, ids)
+        return await Calendar(at.client).withdraw(lane, ids)
 
 
 @click.command()

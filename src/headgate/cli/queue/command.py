@@ -8,6 +8,7 @@ from headgate.cli.queue.changing import pause, post, resume, seek, withdraw
 from headgate.cli.queue.importing import import_
 from headgate.cli.queue.letters import dead, replay
 from headgate.cli.queue.looking import delayed, lag, list_, peek
+from headgate.cli.queue.schedules import schedule, schedules, unschedule
 from headgate.cli.queue.serve import serve
 
 
@@ -16,5 +17,22 @@ def command() -> None:
     """Queues of messages: serve them, look at them, steer the workers that process them."""
 
 
-for one in (serve, list_, lag, peek, delayed, post, withdraw, seek, pause, resume, dead, replay, import_):
+for one in (
+    serve,
+    list_,
+    lag,
+    peek,
+    delayed,
+    post,
+    withdraw,
+    schedule,
+    schedules,
+    unschedule,
+    seek,
+    pause,
+    resume,
+    dead,
+    replay,
+    import_,
+):
     command.add_command(one)

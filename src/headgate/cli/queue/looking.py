@@ -10,6 +10,7 @@ from typing import Any
 import click
 import msgspec
 
+from headgate.adapters.messages.calendar import Calendar
 from headgate.base.errors import UserError
 from headgate.base.texts import line, plain_json
 from headgate.cli.queue.operator import Operator, operator
@@ -107,7 +108,7 @@ async def _delayed(config: str, lane: Lane, limit: int, as_json: bool) -> list[R
                 "hold": "yes" if one.hold else "",
                 "body": one.body if as_json else line(one.body, SHOWN_MAX),
             }
-            for one in await at.client.delayed(lane, limit)
+            for one in await Calendar(at.client).delayed(lane, limit)
         ]
 
 

@@ -14,6 +14,7 @@ from headgate.web.messages.leases import LEASE_ROUTES
 from headgate.web.messages.openapi import description, page
 from headgate.web.messages.queues import QUEUE_ROUTES
 from headgate.web.messages.routes import MESSAGE_ROUTES
+from headgate.web.messages.schedules import SCHEDULE_ROUTES
 from headgate.web.messages.state import REFUSALS, Site, answer, refused
 
 REQUEST_MAX_BYTES = 16_777_216
@@ -35,6 +36,7 @@ def create_app(board: MessageBoard, keys: Keys, stop: asyncio.Event) -> Litestar
         *QUEUE_ROUTES,
         *MESSAGE_ROUTES,
         *LEASE_ROUTES,
+        *SCHEDULE_ROUTES,
         openapi,
         docs,
     ]  # route handlers of several kinds

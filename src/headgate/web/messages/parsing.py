@@ -97,7 +97,7 @@ def drafts(headers: Mapping[str, str], body: bytes, queue: str, now_ms: int) -> 
         fields = {"body": _text(body), "ttl": headers.get("x-ttl"), "partition": headers.get("x-partition")}
         fields["key"] = _utf8(headers.get("x-key", ""))
         fields |= {name: headers.get(f"x-{name.replace('_', '-')}") for name in ("delay", "deliver_at", "hold")}
-        return [_draft(fields, "", now_ms, DEAD_LETTER_MAX_BYTES if queue == DEAD_LETTERS else BODY_MAX_BYTES)]
+        return [draft(fields, "", now_ms, DEAD_LETTER_MAX_BYTES if queue == DEAD_LETTERS else BODY_MAX_BYTES)]
     try:
         found = msgspec.json.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -110,7 +110,7 @@ def drafts(headers: Mapping[str, str], body: bytes, queue: str, now_ms: int) -> 
     good, wrong = list[Draft](), dict[str, str]()
     for n, message in enumerate(messages):
         try:
-            good.append(_draft(message if isinstance(message, dict) else {"body": message}, f"{n}.", now_ms))
+            good.append(draft(message if isinstance(message, dict) else {"body": message}, f"{n}.", now_ms))
         except Refused as refused:
             wrong |= refused.fields
     if wrong:
@@ -118,7 +118,8 @@ def drafts(headers: Mapping[str, str], body: bytes, queue: str, now_ms: int) -> 
     return good
 
 
-def _draft(fields: Mapping[str, Any], prefix: str, now_ms: int, most_bytes: int = BODY_MAX_BYTES) -> Draft:
+def draft(fields: Mapping[str, Any], prefix: str, now_ms: int, most_bytes: int = BODY_MAX_BYTES) -> Draft:
+    """One message, from its fields as a batch has them."""
     body = fields.get("body", "")
     why = wrong_with_body(body, most_bytes) if isinstance(body, str) else "a message is text"
     if why:
@@ -218,8 +219,8 @@ def ttl(fields: Mapping[str, Any]) -> int:
 
 def single(headers: Mapping[str, str], body: bytes) -> tuple[str, int]:
     """Body and TTL of a message that is put."""
-    draft = _draft({"body": _text(body), "ttl": headers.get("x-ttl")}, "", 0)
-    return draft.body, draft.ttl_s
+    one = draft({"body": _text(body), "ttl": headers.get("x-ttl")}, "", 0)
+    return one.body, one.ttl_s
 
 
 def _text(body: bytes) -> str:

@@ -1,0 +1,171 @@
+"""Messages that are posted again and again, as a schedule says.
+
+A moment is passed in the transaction that posts its message: however many servers there are, and whatever ends them,
+each has its message once.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
+
+from headgate.adapters.messages import queues
+from headgate.adapters.messages.database import Database, Row
+from headgate.adapters.messages.later import seconds
+from headgate.adapters.messages.leases import Moment
+from headgate.adapters.messages.posting import Post, post_group
+from headgate.adapters.messages.records import TTL_DEFAULT_S, Draft, Refused
+from headgate.config.timing import BadTime, next_in, schedule
+from headgate.queueing.lanes import Lane
+
+SCHEDULES_MAX = 1_000
+"""Of one queue."""
+TOGETHER_MAX = 50
+"""Schedules looked at in one transaction."""
+EACH_MAX = 10
+"""Messages that one of them posts in it."""
+LATE_S = 60
+"""A moment that long ago was missed."""
+MISSED_MAX_S = 7 * 86_400
+"""Moments missed longer ago are passed over in any case."""
+CRON_MAX_CHARS = 200
+BODY_MAX_CHARS = 65_536
+AGAIN_S = 86_400
+"""After which a schedule whose times cannot be told any more is looked at again."""
+MOMENT = "{time}"
+"""In a body, stands for the moment."""
+_COLUMNS = "name, cron, zone, missed, partition, key, ttl_s, body, next_ms, trouble"
+
+
+class Schedule(msgspec.Struct, frozen=True):
+    """As it is wanted, and shown."""
+
+    name: str
+    cron: str
+    """`minute hour day month weekday`; all of them must fit."""
+    body: str
+    zone: str = "UTC"
+    missed: str = "once"
+    """Of moments that passed while no server ran: `once` posts one message in all, `all` one each, `skip` none."""
+    partition: int | None = None
+    key: str = ""
+    ttl: int = TTL_DEFAULT_S
+    next_at: str = ""
+    """Seconds since 1970."""
+    trouble: str = ""
+    """Why the last message was refused; empty: it was not."""
+
+
+def put(database: Database, app: str, name: str, wanted: Schedule, now_ms: int) -> Schedule:
+    """Make or change it; one that keeps its times keeps the next.  Raises NoQueue, Refused."""
+    queue = queues.find(database, app, name)
+    if wanted.partition is not None and wanted.partition > queue.partitions:
+        raise Refused({"partition": f"the queue has partitions 1 to {queue.partitions}"})
+    known = database.execute(
+        "select cron, zone, next_ms from schedule where queue = ? and name = ?", (queue.id, wanted.name)
+    )
+    if not known:
+        (count,) = database.execute("select count(*) from schedule where queue = ?", (queue.id,))[0]
+        if count >= SCHEDULES_MAX:
+            raise Refused({"name": f"a queue has at most {SCHEDULES_MAX} schedules"})
+    first_ms = _next_ms(wanted.cron, wanted.zone, now_ms)
+    if known and known[0][:2] == (wanted.cron, wanted.zone):
+        first_ms = known[0][2]
+    database.execute("delete from schedule where queue = ? and name = ?", (queue.id, wanted.name))
+    values: Row = (queue.id, wanted.name, wanted.cron, wanted.zone, wanted.missed, wanted.partition or 0, wanted.key)
+    values = (*values, wanted.ttl, wanted.body, first_ms, "")
+    database.insert("schedule", f"queue, {_COLUMNS}", [values])
+    return msgspec.structs.replace(wanted, next_at=seconds(first_ms), trouble="")
+
+
+def remove(database: Database, app: str, name: str, which: str) -> int:
+    """How many there were.  Raises NoQueue."""
+    queue = queues.find(database, app, name)
+    sql = "delete from schedule where queue = ? and name = ? returning 1"
+    return len(database.execute(sql, (queue.id, which)))
+
+
+def every(database: Database, queue: int) -> list[Schedule]:
+    """By name."""
+    rows = database.execute(f"select {_COLUMNS} from schedule where queue = ? order by name", (queue,))
+    return [
+        Schedule(name, cron, body, zone, missed, partition or None, key, ttl_s, seconds(next_ms), trouble)
+        for name, cron, zone, missed, partition, key, ttl_s, body, next_ms, trouble in rows
+    ]
+
+
+def next_ms(database: Database) -> int | None:
+    """When something is to be posted."""
+    found: int | None = database.execute("select min(next_ms) from schedule")[0][0]
+    return found
+
+
+def post_due(database: Database, moment: Moment) -> list[tuple[str, Lane]]:
+    """Post what is due, a bounded part of it; answer applications and lanes.  In a transaction of its own."""
+    due = database.execute(
+        f"select queue, {_COLUMNS} from schedule where next_ms <= ? order by next_ms, queue, name limit ?",
+        (moment.now_ms, TOGETHER_MAX),
+    )
+    posts, of = list[Post](), list[tuple[int, str]]()
+    for row in due:
+        queue, name, cron, zone, missed, *_, before_ms, _ = row
+        try:
+            moments, then_ms = _passed(cron, zone, missed, before_ms, moment.now_ms)
+            trouble = ""
+        except Refused as refused:
+            moments, then_ms, trouble = [], moment.now_ms + AGAIN_S * 1000, str(refused)
+        sql = "update schedule set next_ms = ?, trouble = ? where queue = ? and name = ? and next_ms = ? returning 1"
+        if not database.execute(sql, (then_ms, trouble, queue, name, before_ms)):
+            continue  # another server was quicker
+        (app, queue_name) = database.execute("select app, name from queue where id = ?", (queue,))[0]
+        for at_ms in moments:
+            posts.append(Post(app, queue_name, (_draft(row, at_ms),)))
+            of.append((queue, name))
+    told = list[tuple[str, Lane]]()
+    answers = post_group(database, posts, moment.now_ns, moment.node, moment.chance)
+    for post, (queue, name), answer in zip(posts, of, answers, strict=True):
+        if isinstance(answer, Exception):
+            sql = "update schedule set trouble = ? where queue = ? and name = ?"
+            database.execute(sql, (str(answer)[:500], queue, name))
+        else:
+            told += [(post.app, Lane(post.queue, one.partition)) for one in answer[0]]
+    return told
+
+
+def _draft(row: Row, at_ms: int) -> Draft:
+    *_, partition, key, ttl_s, body, _, _ = row
+    at = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat().replace("+00:00", "Z")
+    return Draft(body.replace(MOMENT, at), ttl_s, partition or None, key)
+
+
+def _passed(cron: str, zone: str, missed: str, from_ms: int, now_ms: int) -> tuple[list[int], int]:
+    """Moments to post messages for, of those from `from_ms` on; and the next one.  Raises Refused."""
+    known_ms = {"once": from_ms, "skip": now_ms - LATE_S * 1000, "all": now_ms - MISSED_MAX_S * 1000}[missed]
+    at_ms = from_ms if from_ms >= known_ms else _next_ms(cron, zone, known_ms)
+    if missed != "all":
+        return [at_ms] if at_ms <= now_ms else [], _next_ms(cron, zone, now_ms)
+    some = list[int]()
+    while at_ms <= now_ms and len(some) < EACH_MAX:
+        some.append(at_ms)
+        at_ms = _next_ms(cron, zone, at_ms)
+    return some, at_ms
+
+
+def _next_ms(cron: str, zone: str, after_ms: int) -> int:
+    """Raises Refused when it is no schedule, or names no time."""
+    fields = cron.split()
+    if len(fields) != 5 or len(cron) > CRON_MAX_CHARS:
+        raise Refused({"cron": "five fields are wanted: minute hour day month weekday, as in 30 9 * * mon-fri"})
+    if any(character.isdigit() for character in fields[4].partition("/")[0]):
+        raise Refused({"cron": "weekdays are written mon to sun: their numbers mean other days to other programs"})
+    try:
+        found = next_in(schedule(cron), datetime.fromtimestamp(after_ms / 1000, UTC), ZoneInfo(zone))
+    except BadTime as bad:
+        raise Refused({"cron": str(bad)}) from bad
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise Refused({"zone": f"{zone[:60]!r} is no time zone, such as UTC or Europe/Berlin"}) from error
+    if found is None:
+        raise Refused({"cron": f"{cron!r} names no time in the next {timedelta(days=3_000).days // 365} years"})
+    return int(found.timestamp() * 1000)

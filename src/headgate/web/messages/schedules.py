@@ -1,0 +1,81 @@
+"""Routes of schedules: messages that the server posts again and again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from litestar import Response, delete, get, put
+from litestar.datastructures import State
+from litestar.params import FromPath
+
+from headgate.adapters.messages import schedules
+from headgate.adapters.messages.records import TTL_DEFAULT_S, Refused
+from headgate.adapters.messages.schedules import BODY_MAX_CHARS, Schedule
+from headgate.queueing.lanes import QUEUE_NAME
+from headgate.web.messages import parsing
+from headgate.web.messages.state import OK, Asked, answer, now_ms, site_of
+
+
+class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A schedule as it is asked for."""
+
+    cron: str
+    body: str
+    zone: str = "UTC"
+    missed: str = "once"
+    partition: int | None = None
+    key: str = ""
+    ttl: int = TTL_DEFAULT_S
+
+
+@get("/v1/{app:str}/{queue:str}/schedules")
+async def list_schedules(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
+    site = site_of(state)
+    site.caller(request, app).must_be(app)
+    of = await site.queue(app, queue)
+    found = await site.board.look(lambda database, _: schedules.every(database, of.id))
+    return answer({**OK, "schedules": found})
+
+
+@put("/v1/{app:str}/{queue:str}/schedules/{name:str}")
+async def put_schedule(
+    state: State, request: Asked, app: FromPath[str], queue: FromPath[str], name: FromPath[str]
+) -> Response[bytes]:
+    site = site_of(state)
+    site.caller(request, app).must_be(app)
+    wanted = _wanted(name, await request.body())
+    kept = await site.board.change(
+        lambda database, now: schedules.put(database, app, queue, wanted, now.now_ms), soon=True
+    )
+    return answer({**OK, **msgspec.structs.asdict(kept)})
+
+
+@delete("/v1/{app:str}/{queue:str}/schedules/{name:str}", status_code=200)
+async def remove_schedule(
+    state: State, request: Asked, app: FromPath[str], queue: FromPath[str], name: FromPath[str]
+) -> Response[bytes]:
+    site = site_of(state)
+    site.caller(request, app).must_be(app)
+    count = await site.board.change(lambda database, _: schedules.remove(database, app, queue, name))
+    return answer({**OK, "removed": count})
+
+
+def _wanted(name: str, body: bytes) -> Schedule:
+    """Raises Refused."""
+    if not QUEUE_NAME.fullmatch(name):
+        raise Refused({"name": "a name has 1 to 50 letters, digits, dots, hyphens or underscores"})
+    try:
+        said = msgspec.json.decode(body, type=Wanted)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise Refused({"body": str(error)}) from error
+    if said.missed not in ("once", "all", "skip"):
+        raise Refused({"missed": f"one of once, all, skip is wanted, not {said.missed[:40]!r}"})
+    if len(said.body) > BODY_MAX_CHARS:
+        raise Refused({"body": f"the message of a schedule has at most {BODY_MAX_CHARS} characters"})
+    fields: dict[str, Any] = {name: getattr(said, name) for name in ("body", "partition", "key", "ttl")}
+    draft = parsing.draft(fields, "", now_ms())
+    return Schedule(name, said.cron, draft.body, said.zone, said.missed, draft.partition, draft.key, draft.ttl_s)
+
+
+SCHEDULE_ROUTES = [list_schedules, put_schedule, remove_schedule]

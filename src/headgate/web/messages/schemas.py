@@ -1,0 +1,153 @@
+"""The shapes that the description of the API is made of, as JSON Schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.adapters.messages.records import BODY_MAX_BYTES, DELAY_MAX_S, TTL_DEFAULT_S
+from headgate.queueing.lanes import PARTITIONS_MAX, TTL_MAX_S
+
+Json = dict[str, Any]  # a document
+
+TEXT, NUMBER, YES = {"type": "string"}, {"type": "integer"}, {"type": "boolean"}
+ID = {"type": "string", "pattern": "^[0-9a-f]{32}$", "description": "A version-1 UUID; its time is the order."}
+TIME = {"type": "string", "description": "Seconds since 1970, to 100 ns."}
+PARTITION = {"type": "integer", "minimum": 1, "maximum": PARTITIONS_MAX}
+DELAY = {"type": "number", "minimum": 0, "maximum": DELAY_MAX_S, "description": "Seconds until it is delivered."}
+DELIVER_AT = {
+    "type": ["number", "string"],
+    "description": "In place of `delay`: seconds since 1970, or a time as 2026-01-31T12:00:00Z.",
+}
+HOLD = {"type": "boolean", "default": False, "description": "Those posted after it to its partition wait for it."}
+TTL = {"type": "integer", "minimum": 1, "maximum": TTL_MAX_S, "default": TTL_DEFAULT_S, "description": "Seconds."}
+SCHEMAS: Json = {
+    "Posted": {
+        "type": "object",
+        "properties": {
+            "key": ID,
+            "timestamp": TIME,
+            "partition": PARTITION,
+            "deliver_at": {
+                **TIME,
+                "description": "Of one that is not due yet; it has this key until then.",
+            },
+        },
+    },
+    "Schedule": {
+        "type": "object",
+        "required": ["cron", "body"],
+        "properties": {
+            "cron": {"type": "string", "description": "`minute hour day month weekday`, all of which must fit."},
+            "body": {"type": "string", "description": "In it, {time} stands for the time the message is for."},
+            "zone": {"type": "string", "default": "UTC", "description": "Of the fields, such as Europe/Berlin."},
+            "missed": {
+                "enum": ["once", "all", "skip"],
+                "default": "once",
+                "description": "Of times that passed while no server ran: one message in all, one each (of the "
+                "last 7 days), or none.",
+            },
+            "partition": PARTITION,
+            "key": TEXT,
+            "ttl": TTL,
+        },
+    },
+    "Delayed": {
+        "type": "object",
+        "properties": {
+            "message_id": {**ID, "description": "Until it is delivered; by it, it can be deleted."},
+            "timestamp": TIME,
+            "deliver_at": {**TIME, "description": "Seconds since 1970."},
+            "body": TEXT,
+            "partition": PARTITION,
+            "hold": HOLD,
+        },
+    },
+    "Message": {
+        "type": "object",
+        "properties": {"message_id": ID, "timestamp": TIME, "body": TEXT, "partition": PARTITION},
+    },
+    "Draft": {
+        "type": "object",
+        "required": ["body"],
+        "properties": {
+            "body": {"type": "string", "minLength": 1, "description": f"At most {BODY_MAX_BYTES} bytes of UTF-8."},
+            "ttl": TTL,
+            "partition": {**PARTITION, "description": "Without it, by the key, or any."},
+            "key": {
+                "type": "string",
+                "description": "In place of a partition: messages of one key are in one, and keep their order. It is "
+                "the first 8 bytes of the SHA-256 of the key, as a number, modulo the number of partitions, plus 1.",
+            },
+            "delay": DELAY,
+            "deliver_at": DELIVER_AT,
+            "hold": HOLD,
+        },
+    },
+    "Wish": {
+        "type": "object",
+        "properties": {
+            "worker": {"type": "string", "description": "Who asks, for people."},
+            "group": {"type": "string", "default": "workers", "description": "Each has its own progress."},
+            "partition": {**PARTITION, "description": "Without it, any."},
+            "ttl": {"type": "number", "minimum": 1, "maximum": 3600, "default": 30, "description": "Seconds."},
+        },
+    },
+    "Lease": {
+        "type": "object",
+        "properties": {
+            "lease": {"type": "string", "description": "Its name, in the paths of what is done under it."},
+            "partition": PARTITION,
+            "epoch": {"type": "integer", "description": "One more with every holder."},
+            "expires_in": {"type": "number", "description": "Seconds."},
+            "processed": {"type": "string", "description": "The newest message that is done; empty: none is."},
+        },
+    },
+    "Handed": {
+        "type": "object",
+        "properties": {
+            "message_id": ID,
+            "timestamp": TIME,
+            "body": TEXT,
+            "partition": PARTITION,
+            "attempt": {"type": "integer", "description": "1 when it has certainly not been begun before."},
+        },
+    },
+    "Outcome": {
+        "type": "object",
+        "properties": {
+            "done": {"type": "array", "items": ID},
+            "failed": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["message_id"],
+                    "properties": {
+                        "message_id": ID,
+                        "error": TEXT,
+                        "retry_after": {"type": "number", "description": "Seconds; else 1, 2, 4 … up to 300."},
+                        "reject": {**YES, "description": "Do not try it again: it is a dead letter."},
+                    },
+                },
+            },
+            "attempts": {"type": "integer", "default": 3, "description": "The failure that makes a dead letter."},
+            "ttl": {"type": "number", "default": 30, "description": "Of the lease, from now, in seconds."},
+        },
+    },
+    "Queue": {
+        "type": "object",
+        "properties": {
+            "queue_name": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,50}$"},
+            "partitions": {**PARTITION, "default": 1},
+            "type": {"enum": ["user", "public"], "default": "user"},
+            "consistency": {"enum": ["weak", "strong", "very_strong"], "default": "strong"},
+            "principles": {"type": ["string", "null"], "description": "Who else may read: app:NAME, bid:USER@HOST."},
+        },
+    },
+    "Error": {
+        "type": "object",
+        "properties": {
+            "status": {"const": "error"},
+            "error_msg": {"type": "object", "additionalProperties": TEXT, "description": "What is wrong, by field."},
+        },
+    },
+}
