@@ -17,7 +17,7 @@ SEEDS = int(os.environ.get("SIM_SEEDS", "1000")) // 20
 CHUNK = 40
 FLOODED, FLOOD = (5, 11), 200
 """Seeds of worlds where hostile jobs take no semaphore that others need; hostile changes that they begin with."""
-SHARED, SHARED_FLOOD = (12, 18, 28), 100
+SHARED, SHARED_FLOOD = (12, 18, 28, 40), 100
 """The same where hostile jobs take the semaphore that honest jobs need, in another pipeline."""
 SLOWER_MAX, SLOWER_MAX_S, HELD_MAX_S = 2.0, 5.0, 10.0
 """Virtual; what a flood may add to the waiting of others: as long again, and the merges and builds that hostile changes

@@ -14,6 +14,10 @@ from headgate.gate.change import Change
 if TYPE_CHECKING:
     from headgate.gate.model import BuildSet
 
+PATIENCE_MS = 5_000
+"""How long a free place is kept for a waiter: a pipeline that nobody runs any more would keep it for ever, and one that
+waits for a second semaphore must not keep the first idle."""
+
 
 class Waiter(msgspec.Struct, frozen=True, order=True):
     """A project of a pipeline that waits for a place in a semaphore; the smallest goes first."""

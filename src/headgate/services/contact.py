@@ -10,25 +10,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from headgate.base.tasks import unless
 from headgate.gate.work import Answer, BuildFailing, BuildOutcome, BuildPaused
-from headgate.map.places import semaphore_of
-from headgate.map.records import Holder, SemaphoreRecord
-from headgate.map.tree import Address
-from headgate.recipes.patience import answered
 from headgate.recipes.requests import Claim, say
 from headgate.recipes.stream import Stream
 from headgate.services.context import Context
-from headgate.store.store import GuardLost
-from headgate.store.types import At, Conflict, Op, StoreError
+from headgate.services.playbooks import PlaybookSemaphores
+from headgate.store.types import StoreError
 
 log = logging.getLogger("headgate.executor")
 
 EVENT_DATA_MAX_BYTES = 10_000
 """More than this lies apart from the event: every process mirrors events."""
-DROP_ATTEMPTS_MAX = 20
 Hold = Callable[[str | None, str, Sequence[str]], Awaitable[str]]
 """See `ports.runner.Contact.hold`."""
 
@@ -68,6 +62,10 @@ class Contact:
     """Why the build was cancelled, when it was for the store's sake."""
     failing: Event = field(default_factory=Event)
     """It runs still, and will fail."""
+    _semaphores: PlaybookSemaphores = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._semaphores = PlaybookSemaphores(self.context, self.claim, self.limits, self.shared)
 
     def fails(self) -> None:
         """Has `tell_of_failure` do so."""
@@ -124,36 +122,18 @@ class Contact:
         try:
             try:
                 async with timeout(limit_s):
-                    held = bool(await unless(cancel, self._taken(semaphores)))
+                    held = bool(await unless(cancel, self._semaphores.take(semaphores, self._aside)))
             except TimeoutError:
                 pass
             except StoreError as error:
                 self._gone(error)
             yield held
         finally:
-            await self._dropped(semaphores)
+            await self._semaphores.drop(semaphores, gave_up=not held)
 
     def _gone(self, error: StoreError) -> None:
         self.lost.append(error)
         self.cancel.set()
-
-    def _place(self, semaphore: str) -> Address[SemaphoreRecord]:
-        tenant = self.claim.request.meta["tenant"]
-        return semaphore_of(self.context.map, tenant, semaphore, shared=semaphore in self.shared)
-
-    async def _taken(self, semaphores: Sequence[str]) -> bool:
-        """Waits for all of them, and takes them in one commit."""
-        if await self._free(semaphores):
-            return True
-        map = self.context.map
-        paths = (map.semaphores(self.claim.request.meta["tenant"]).path, map.global_semaphores.path)
-        async with self._aside():
-            with self.context.mirror.part(*paths) as part:
-                while True:
-                    seen = part.moves
-                    if await self._free(semaphores):
-                        return True
-                    await part.moved(seen)
 
     @asynccontextmanager
     async def _aside(self) -> AsyncIterator[None]:
@@ -163,62 +143,3 @@ class Contact:
         async with self.waiting():
             yield
         await say(builds, self.claim, "running")
-
-    async def _free(self, semaphores: Sequence[str]) -> bool:
-        """Take them if nobody else holds too much of one; return whether they are ours."""
-        wanted = self._taking(semaphores)
-        return wanted is not None and await self._written(*wanted)
-
-    async def _written(self, checks: list[At], ops: list[Op]) -> bool:
-        """False: somebody else was quicker."""
-        try:
-            await self.context.store.commit(checks, ops, guards=[self.claim.guard])
-        except GuardLost:
-            raise
-        except Conflict as moved:
-            log.debug("%s", moved)
-            return False
-        return True
-
-    def _taking(self, semaphores: Sequence[str]) -> tuple[list[At], list[Op]] | None:
-        """None: somebody else holds too much of one, as far as the mirror knows."""
-        checks, ops = list[At](), list[Op]()
-        for name in semaphores:
-            place = self._place(name)
-            entry = self.context.mirror.get(place.path)
-            record = place.decode(entry.value) if entry else SemaphoreRecord(())
-            holders = record.holders
-            if any(self._ours(holder) for holder in holders):
-                continue  # kept from when this build was begun before
-            if len(holders) >= self.limits.get(name, 1):
-                return None
-            meta = self.claim.request.meta
-            tenant = meta["tenant"] if name in self.shared else ""
-            holder = Holder(meta["pipeline"], meta.get("buildset", ""), meta["job"], self.claim.request.id, tenant)
-            checks.append(At(place.path, entry.version if entry else None))
-            ops.append(place.put(replace(record, holders=(*holders, holder))))
-        return checks, ops
-
-    def _ours(self, holder: Holder) -> bool:
-        return holder.build == self.claim.request.id
-
-    async def _dropped(self, semaphores: Sequence[str]) -> None:
-        """What is not taken away here goes in the turn that learns of the build's end."""
-        try:
-            for name in semaphores:
-                await self._drop(self._place(name))
-        except StoreError as error:
-            log.info("semaphores of build %s: %s", self.claim.request.id, error)
-
-    async def _drop(self, place: Address[SemaphoreRecord]) -> None:
-        for _ in range(DROP_ATTEMPTS_MAX):
-            entry = await answered(self.claim.session, lambda: self.context.store.get(place.path))
-            record = place.decode(entry.value) if entry else SemaphoreRecord(())
-            rest = replace(record, holders=tuple(holder for holder in record.holders if not self._ours(holder)))
-            if entry is None or rest == record:
-                return
-            try:
-                await self.context.store.commit([At(place.path, entry.version)], [place.put(rest)])
-                return
-            except Conflict as moved:
-                log.debug("%s", moved)

@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
+from headgate.gate.waiter import PATIENCE_MS, Waiter
 from headgate.map.places import Map
 from headgate.map.records import Holder, SemaphoreRecord
 from headgate.recipes.mirror import Mirror
@@ -29,9 +30,9 @@ class Shop:
         self.context = Context(self.store, Mirror(self.store, Map().path), lambda: 0)
         self.log: list[str] = []
 
-    async def build(self, session: Session, id: str) -> Contact:
+    async def build(self, session: Session, id: str, project: str = "ours") -> Contact:
         builds = self.context.builds
-        await self.store.commit([], builds.submit(Request(id, meta=META), b"{}"))
+        await self.store.commit([], builds.submit(Request(id, meta={**META, "project": project}), b"{}"))
         await self.context.mirror.reached(f"{builds.places.requests}/{id}")
         found = builds.find(id, self.context.mirror)
         assert found is not None
@@ -126,6 +127,49 @@ def test_a_worker_that_lost_its_claim_takes_nothing_and_is_stopped() -> None:
                 await shop.prints(one, asyncio.Event())
                 assert shop.log == ["one gives up"] and one.cancel.is_set() and one.lost
         assert shop.log == ["one gives up"] and await shop.holders() == []
+        task.cancel()
+
+    virtual(main())
+
+
+def test_a_flood_of_one_project_delays_the_build_of_another_by_one_turn() -> None:
+    async def main() -> None:
+        shop, go = Shop(), asyncio.Event()
+        task = await opened(shop)
+        async with shop.store.session("one") as session:
+            waiting = list[asyncio.Future[None]]()
+            for number in range(20):
+                flood = await shop.build(session, f"flood{number}", "theirs")
+                waiting.append(asyncio.ensure_future(shop.prints(flood, go)))
+                await asyncio.sleep(1)
+            waiting.append(asyncio.ensure_future(shop.prints(await shop.build(session, "ours"), go)))
+            await asyncio.sleep(1)
+            go.set()
+            await asyncio.gather(*waiting)
+            assert len(shop.log) == 21 and shop.log.index("ours prints") <= 2, shop.log
+            entry = await shop.store.get(PLACE.path)
+            assert entry is not None and PLACE.decode(entry.value) == SemaphoreRecord(())
+        task.cancel()
+
+    virtual(main())
+
+
+def test_a_place_kept_for_somebody_who_does_not_take_it_is_anybody_s_after_a_while() -> None:
+    async def main() -> None:
+        shop, go = Shop(), asyncio.Event()
+        go.set()
+        task = await opened(shop)
+        gone = Waiter(1, "t", "a pipeline that nobody runs", "x")
+        await shop.store.commit([], [PLACE.put(SemaphoreRecord((), (gone,)))])
+        await shop.context.mirror.reached(PLACE.path)
+        async with shop.store.session("one") as session:
+            one = await shop.build(session, "one")
+            await shop.prints(one, go, PATIENCE_MS / 1000 - 1)
+            assert shop.log == ["one gives up"]
+            await shop.prints(await shop.build(session, "two"), go, PATIENCE_MS / 1000 + 1)
+            assert shop.log[1:] == ["two prints"]
+            entry = await shop.store.get(PLACE.path)
+            assert entry is not None and PLACE.decode(entry.value) == SemaphoreRecord(())
         task.cancel()
 
     virtual(main())

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from headgate.config.dynamic import Layouts
 from headgate.gate.advance import holders, waiting
 from headgate.gate.model import State
-from headgate.gate.waiter import Waiter
+from headgate.gate.waiter import PATIENCE_MS, Waiter
 from headgate.map.places import semaphore_of
 from headgate.map.records import Holder, SemaphoreRecord
 from headgate.map.tree import Address
@@ -19,10 +19,6 @@ from headgate.services.configuration import Configuration
 from headgate.services.context import Context
 from headgate.services.scheduler.turn import Piece
 from headgate.store.types import At, Entry
-
-PATIENCE_MS = 5_000
-"""How long a free place is kept for a waiter: a pipeline that nobody runs any more would keep it for ever, and one that
-waits for a second semaphore must not keep the first idle."""
 
 
 class Semaphores:

@@ -1,0 +1,185 @@
+"""Semaphores that playbooks of one build take from their executor, in turn with whoever else waits for them.
+
+Each record has a line, see `Waiter`: pipelines wait in it for their jobs, and the builds of a project for their
+playbooks.  A project whose build took a place goes behind all others, so that a flood of one delays another by a
+place; a place that is kept for somebody who does not take it is anybody's after a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from headgate.gate.waiter import PATIENCE_MS, Waiter
+from headgate.map.places import semaphore_of
+from headgate.map.records import Holder, SemaphoreRecord
+from headgate.map.tree import Address
+from headgate.recipes.codec import readable
+from headgate.recipes.patience import answered
+from headgate.recipes.requests import Claim
+from headgate.services.context import Context
+from headgate.store.store import GuardLost
+from headgate.store.types import At, Conflict, Op, StoreError
+
+log = logging.getLogger("headgate.executor")
+
+DROP_ATTEMPTS_MAX = 20
+PATIENCE_S = PATIENCE_MS / 1000
+PLAYBOOKS = ""
+"""Stands for the pipeline where the playbooks of a project wait, whatever pipeline their builds are of."""
+
+
+@dataclass(slots=True)
+class PlaybookSemaphores:
+    """Of the build of one claim."""
+
+    context: Context
+    claim: Claim
+    limits: Mapping[str, int]
+    """Semaphore -> how many may hold it."""
+    shared: Collection[str] = ()
+    """Those that other tenants use, too."""
+    _since: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """Semaphore -> (version, when it was first seen, loop seconds), of those that have a place kept for others."""
+
+    async def take(self, semaphores: Sequence[str], aside: Callable[[], AbstractAsyncContextManager[None]]) -> bool:
+        """Wait for all of them, `aside` if that takes long, and take them in one commit.  Raise StoreError."""
+        if await self._done(semaphores):
+            return True
+        map = self.context.map
+        paths = (map.semaphores(self._tenant).path, map.global_semaphores.path)
+        async with aside():
+            with self.context.mirror.part(*paths) as part:
+                while True:
+                    seen = part.moves
+                    if await self._done(semaphores):
+                        return True
+                    await part.moved_within(self._patience_s(), seen)
+
+    async def drop(self, semaphores: Sequence[str], *, gave_up: bool) -> None:
+        """Give up what is held, and the place in line of who `gave_up`: others of the project stand in line anew.  What
+        is not taken away here goes in the turn that learns of the build's end."""
+        try:
+            for name in semaphores:
+                await self._drop(self._place(name), gave_up)
+        except StoreError as error:
+            log.info("semaphores of build %s: %s", self.claim.request.id, error)
+
+    @property
+    def _tenant(self) -> str:
+        return self.claim.request.meta["tenant"]
+
+    def _place(self, semaphore: str) -> Address[SemaphoreRecord]:
+        return semaphore_of(self.context.map, self._tenant, semaphore, shared=semaphore in self.shared)
+
+    def _patience_s(self) -> float | None:
+        """Seconds until a place that is kept for others is anybody's."""
+        now = asyncio.get_running_loop().time()
+        left = [since + PATIENCE_S - now for _, since in self._since.values() if since + PATIENCE_S > now]
+        return min(left, default=None)
+
+    async def _done(self, semaphores: Sequence[str]) -> bool:
+        """Take them if there is a place for this build in each, or else stand in line; return whether they are held."""
+        found = {name: self._found(name) for name in semaphores}
+        wanted = {name: one for name, one in found.items() if not any(map(self._ours, one[2].holders))}
+        if all([self._free(name, version, record) for name, (_, version, record) in wanted.items()]):
+            return await self._written(wanted, self._with_us)
+        ticket = self._ticket()
+        outside = {name: one for name, one in wanted.items() if not any(map(self._own, one[2].waiters))}
+        if outside:
+            await self._written(outside, lambda name, record: self._in_line(record, ticket))
+        return False
+
+    def _found(self, name: str) -> tuple[Address[SemaphoreRecord], int | None, SemaphoreRecord]:
+        place = self._place(name)
+        entry = self.context.mirror.get(place.path)
+        return place, entry.version if entry else None, place.decode(entry.value) if entry else SemaphoreRecord(())
+
+    def _free(self, name: str, version: int | None, record: SemaphoreRecord) -> bool:
+        """Is there a place that is not kept for somebody who began to wait earlier?"""
+        places = self.limits.get(name, 1) - len(record.holders)
+        before = len(list(self._before(record))) if places > 0 else 0
+        if not before:
+            self._since.pop(name, None)
+            return places > 0
+        now = asyncio.get_running_loop().time()
+        if self._since.get(name, (0, 0.0))[0] != version:
+            self._since[name] = version or 0, now
+        return places > before or now >= self._since[name][1] + PATIENCE_S
+
+    def _before(self, record: SemaphoreRecord) -> Iterator[Waiter]:
+        """Those who go before us: all, as long as we do not stand in line."""
+        for waiter in record.waiters:
+            if self._own(waiter):
+                return
+            yield waiter
+
+    def _ticket(self) -> int:
+        """The same in every line that our project stands in."""
+        map, mirror = self.context.map, self.context.mirror
+        entries = [
+            e for place in (map.semaphores(self._tenant), map.global_semaphores) for e in mirror.under(place.path)
+        ]
+        records = [readable(entry, SemaphoreRecord) for entry in entries]
+        line = [waiter for record in records if record is not None for waiter in record.waiters]
+        own = [waiter.ticket for waiter in line if self._own(waiter)]
+        return min(own, default=max((waiter.ticket for waiter in line), default=0) + 1)
+
+    def _own(self, waiter: Waiter) -> bool:
+        project = self.claim.request.meta.get("project", "")
+        return (waiter.tenant, waiter.pipeline, waiter.project) == (self._tenant, PLAYBOOKS, project)
+
+    def _ours(self, holder: Holder) -> bool:
+        return holder.build == self.claim.request.id
+
+    def _with_us(self, name: str, record: SemaphoreRecord) -> SemaphoreRecord:
+        meta = self.claim.request.meta
+        tenant = self._tenant if name in self.shared else ""
+        holder = Holder(meta["pipeline"], meta.get("buildset", ""), meta["job"], self.claim.request.id, tenant)
+        passed = list(self._before(record)) if len(record.holders) < self.limits.get(name, 1) else []
+        kept_for = self.limits.get(name, 1) - len(record.holders)
+        late = passed if len(passed) >= kept_for else []  # they left it alone: they are to come again
+        line = tuple(waiter for waiter in record.waiters if not self._own(waiter) and waiter not in late)
+        return SemaphoreRecord((*record.holders, holder), line)
+
+    def _in_line(self, record: SemaphoreRecord, ticket: int) -> SemaphoreRecord:
+        me = Waiter(ticket, self._tenant, PLAYBOOKS, self.claim.request.meta.get("project", ""))
+        return replace(record, waiters=tuple(sorted([*record.waiters, me])))
+
+    async def _written(
+        self,
+        found: Mapping[str, tuple[Address[SemaphoreRecord], int | None, SemaphoreRecord]],
+        changed: Callable[[str, SemaphoreRecord], SemaphoreRecord],
+    ) -> bool:
+        """False: somebody else was quicker.  Raises StoreError."""
+        checks, ops = list[At](), list[Op]()
+        for name, (place, version, record) in found.items():
+            checks.append(At(place.path, version))
+            ops.append(place.put(changed(name, record)))
+        try:
+            await self.context.store.commit(checks, ops, guards=[self.claim.guard])
+        except GuardLost:
+            raise
+        except Conflict as moved:
+            log.debug("%s", moved)
+            return False
+        return True
+
+    async def _drop(self, place: Address[SemaphoreRecord], gave_up: bool) -> None:
+        for _ in range(DROP_ATTEMPTS_MAX):
+            entry = await answered(self.claim.session, lambda: self.context.store.get(place.path))
+            record = place.decode(entry.value) if entry else SemaphoreRecord(())
+            line = tuple(waiter for waiter in record.waiters if not (gave_up and self._own(waiter)))
+            rest = SemaphoreRecord(tuple(holder for holder in record.holders if not self._ours(holder)), line)
+            if entry is None or rest == record:
+                return
+            try:
+                await self.context.store.commit([At(place.path, entry.version)], [place.put(rest)])
+                return
+            except Conflict as moved:
+                log.debug("%s", moved)
