@@ -18,7 +18,7 @@ from headgate.testing.queues.postgres import postgres
 
 SIZE = 100_000
 PAGE = 100
-DEEP = 50
+DEEP = 20
 """Pages that are turned before the deep one."""
 TOGETHER = 1_000
 """Objects of one request."""

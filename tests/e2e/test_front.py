@@ -125,6 +125,8 @@ def test_one_process_one_port_and_one_token_for_gate_queues_and_inventory(headga
     assert ann("POST", "/inventory/v1/objects/apply", {"steps": [step]}, **where)[0] == 200
     assert nobody("POST", "/inventory/v1/objects/apply", {"steps": [step]}, **where)[0] == 401
     assert "Headgate" in urlopen(f"{headgate.url}/", timeout=10).read().decode()
+    for place in ("/inventory", "/inventory/static/inventory.js"):
+        assert "nventory" in urlopen(f"{headgate.url}{place}", timeout=10).read().decode()
     address = re.search(r"gRPC is at (\S+):(\d+)", headgate.log.read_text())
     assert address is not None
     at = {"RUNM_HOST": address[1], "RUNM_PORT": address[2], "RUNM_USER": "ann", "RUNM_PROJECT": "lab"}

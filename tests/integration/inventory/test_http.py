@@ -31,10 +31,10 @@ HEADERS = {"headgate-user": "alice", "headgate-project": "blue", "headgate-parti
 
 class Web:
     def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
-        self._root, self._tls = f"{'https' if tls else 'http'}://127.0.0.1:{port}", tls
+        self.root, self._tls = f"{'https' if tls else 'http'}://127.0.0.1:{port}", tls
 
     def with_tls(self, tls: ssl.SSLContext) -> Web:
-        return Web(int(self._root.rpartition(":")[2]), tls)
+        return Web(int(self.root.rpartition(":")[2]), tls)
 
     async def __call__(self, verb: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
         return await asyncio.to_thread(self._ask, verb, path, body, {**HEADERS, **headers})
@@ -43,14 +43,14 @@ class Web:
         data = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else None
         try:
             with urlopen(
-                Request(self._root + path, data, headers, method=verb), timeout=10, context=self._tls
+                Request(self.root + path, data, headers, method=verb), timeout=10, context=self._tls
             ) as answer:
                 return answer.status, json.load(answer)
         except HTTPError as refused:
             return refused.code, json.load(refused)
 
     def lines(self, path: str, body: object) -> Iterator[Any]:
-        request = Request(self._root + path, json.dumps(body).encode(), HEADERS, method="POST")
+        request = Request(self.root + path, json.dumps(body).encode(), HEADERS, method="POST")
         with urlopen(request, timeout=10) as answer:
             for line in answer:
                 yield json.loads(line)

@@ -115,20 +115,22 @@ class Sort(_message.Message):
     def __init__(self, field: _Optional[str] = ..., descending: bool = ...) -> None: ...
 
 class SearchRequest(_message.Message):
-    __slots__ = ("session", "any", "limit", "page_token", "sort", "with_count")
+    __slots__ = ("session", "any", "limit", "page_token", "sort", "with_count", "filters")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     ANY_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     SORT_FIELD_NUMBER: _ClassVar[int]
     WITH_COUNT_FIELD_NUMBER: _ClassVar[int]
+    FILTERS_FIELD_NUMBER: _ClassVar[int]
     session: Session
     any: _containers.RepeatedCompositeFieldContainer[Filter]
     limit: int
     page_token: str
     sort: _containers.RepeatedCompositeFieldContainer[Sort]
     with_count: bool
-    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., any: _Optional[_Iterable[_Union[Filter, _Mapping]]] = ..., limit: _Optional[int] = ..., page_token: _Optional[str] = ..., sort: _Optional[_Iterable[_Union[Sort, _Mapping]]] = ..., with_count: bool = ...) -> None: ...
+    filters: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., any: _Optional[_Iterable[_Union[Filter, _Mapping]]] = ..., limit: _Optional[int] = ..., page_token: _Optional[str] = ..., sort: _Optional[_Iterable[_Union[Sort, _Mapping]]] = ..., with_count: bool = ..., filters: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SearchResponse(_message.Message):
     __slots__ = ("objects", "next_page_token", "revision", "count", "count_is_least", "bounded")

@@ -20,6 +20,7 @@ from litestar.response import Stream
 from headgate.inventory.names import Invalid
 from headgate.web.inventory.identity import Call
 from headgate.web.inventory.openapi import document
+from headgate.web.inventory.pages import PAGES
 from headgate.web.inventory.rpc import CALL_MAX_S, methods
 from headgate.web.inventory.server import REQUEST_SIZE_MAX_BYTES, V1
 from headgate.web.inventory.status import Status, status
@@ -89,7 +90,7 @@ def create_app(parts: Sequence[object]) -> Litestar:
     answers = methods(V1, parts)
     handlers = [_handler(route, *answers[route.method]) for route in ROUTES]
     return Litestar(
-        [*handlers, _openapi()],
+        [*handlers, _openapi(), *PAGES],
         openapi_config=None,
         logging_config=None,
         request_max_body_size=REQUEST_SIZE_MAX_BYTES,

@@ -9,7 +9,7 @@ import msgspec
 
 from headgate.base.ids import fresh
 from headgate.inventory import names
-from headgate.inventory.expressions import Expression
+from headgate.inventory.expressions import Expression, parse
 from headgate.inventory.filters import Filter, Item, Sort, Wanted
 from headgate.inventory.journal import Change, message, of
 from headgate.inventory.model import Caller, Object
@@ -29,6 +29,8 @@ QUIET_S = 15.0
 STEPS_MAX = 100
 PARTED_STEPS_MAX = 1_000
 FILTERS_MAX = 100
+FILTER_SIZE_MAX_BYTES = 8_000
+"""Of one that is written as people do."""
 VALUES_MAX = 1_000
 """In one list of a filter."""
 
@@ -58,7 +60,7 @@ class Additions:
         caller = await self._caller(call, request.session)
         page = await self._inventory.page(
             caller,
-            await self._filters(caller, request.any),
+            await self._filters(caller, request.any, request.filters),
             limit=request.limit,
             token=request.page_token,
             sorts=[Sort(one.field, one.descending) for one in request.sort],
@@ -133,10 +135,13 @@ class Additions:
     async def _caller(self, call: Call, session: pb.Session) -> Caller:
         return await self._sessions.caller(call, said(session))
 
-    async def _filters(self, caller: Caller, any: Sequence[pb.Filter]) -> list[Filter]:
-        if len(any) > FILTERS_MAX:
-            raise Invalid(f"there are {len(any)} filters; at most {FILTERS_MAX} are allowed")
-        return [await self._inventory.filter(caller, expression(one)) for one in any]
+    async def _filters(self, caller: Caller, any: Sequence[pb.Filter], texts: Sequence[str] = ()) -> list[Filter]:
+        if (count := len(any) + len(texts)) > FILTERS_MAX:
+            raise Invalid(f"there are {count} filters; at most {FILTERS_MAX} are allowed")
+        said = [expression(one) for one in any]
+        for one in texts:
+            said.append(parse(names.value(one, "filter", size_max_bytes=FILTER_SIZE_MAX_BYTES)))
+        return [await self._inventory.filter(caller, one) for one in said]
 
     async def _step(self, caller: Caller, said: pb.Step) -> Step:
         """Raises Invalid, Unmet."""

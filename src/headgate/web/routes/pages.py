@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from litestar import MediaType, Response, get
 from litestar.datastructures import State
 from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 from litestar.response import Redirect
 
+from headgate.web.files import STATIC, TYPES, document
 from headgate.web.site import OPEN, site_of
 
-STATIC = Path(__file__).parent.parent / "static"
 PAGES = {
     "status": "Status",
     "builds": "Builds",
@@ -32,7 +30,6 @@ PAGES = {
     "actions": "Done by hand",
 }
 """Name in the URL, and of the script -> title."""
-_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _HEADERS = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization"}
 
 
@@ -69,17 +66,16 @@ async def tenant_page(state: State, tenant: FromPath[str], name: FromPath[str]) 
 
 
 def page(script: str, title: str, status: int = 200) -> Response[str]:
-    text = (STATIC / "page.html").read_text().replace("{title}", title).replace("{script}", script)
-    return Response(text, status_code=status, media_type=MediaType.HTML, headers=_HEADERS)
+    return Response(document(script, title), status_code=status, media_type=MediaType.HTML, headers=_HEADERS)
 
 
 @get("/static/{name:str}", include_in_schema=False)
 async def static(name: FromPath[str]) -> Response[bytes]:
     file = (STATIC / name).resolve()
-    if file.parent != STATIC.resolve() or file.suffix not in _TYPES or not file.is_file():
+    if file.parent != STATIC.resolve() or file.suffix not in TYPES or not file.is_file():
         raise NotFoundException(f"there is no {name}")
     return Response(
-        file.read_bytes(), media_type=f"{_TYPES[file.suffix]}; charset=utf-8", headers={"Cache-Control": "no-cache"}
+        file.read_bytes(), media_type=f"{TYPES[file.suffix]}; charset=utf-8", headers={"Cache-Control": "no-cache"}
     )
 
 
