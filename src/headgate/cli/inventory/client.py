@@ -10,14 +10,10 @@ from typing import Any, NoReturn
 
 import click
 import grpc
-from google.protobuf.message import Message
-from google.protobuf.message_factory import GetMessageClass
 
 from headgate.base.errors import UserError
 from headgate.inventory.wire import inventory_pb2 as pb
-
-SERVICE = pb.DESCRIPTOR.services_by_name["Inventory"]
-CALL_MAX_S = 30.0
+from headgate.stock import Stock, StockRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,49 +51,34 @@ class Client:
     """`client.call("Search", any=[...])`; a refusal is said, and its number is the exit status of the program."""
 
     def __init__(self, said: Connection, channel: grpc.Channel) -> None:
-        self.said, self._channel = said, channel
         told = {"authorization": said.token and f"Bearer {said.token}", "roles": said.roles}
-        self._metadata = tuple((name, value) for name, value in told.items() if value)
+        metadata = {name: value for name, value in told.items() if value}
+        self.said = said
+        self._stock = Stock(channel, user=said.user, project=said.project, partition=said.partition, metadata=metadata)
 
     def call(self, name: str, /, **fields: Any) -> Any:  # the message the method answers with
-        method = SERVICE.methods_by_name[name]
-        read = GetMessageClass(method.output_type).FromString
-        call = self._channel.unary_unary(self._path(name), _bytes, read)
         try:
-            return call(self._request(name, fields), timeout=CALL_MAX_S, metadata=self._metadata)
-        except grpc.RpcError as error:
+            return self._stock.call(name, **fields)
+        except StockRefused as error:
             refused(error)
 
     def watch(self, **fields: Any) -> Iterator[pb.WatchResponse]:
-        call = self._channel.unary_stream(self._path("Watch"), _bytes, pb.WatchResponse.FromString)
         try:
-            yield from call(self._request("Watch", fields), metadata=self._metadata)
-        except grpc.RpcError as error:
+            yield from self._stock.watch(**fields)
+        except StockRefused as error:
             refused(error)
 
-    def _path(self, name: str) -> str:
-        return f"/{SERVICE.full_name}/{name}"
 
-    def _request(self, name: str, fields: dict[str, Any]) -> Message:  # fields of any message
-        session = pb.Session(user=self.said.user, project=self.said.project, partition=self.said.partition)
-        return GetMessageClass(SERVICE.methods_by_name[name].input_type)(session=session, **fields)
-
-
-def _bytes(message: Message) -> bytes:
-    return message.SerializeToString()
-
-
-def refused(error: grpc.RpcError) -> NoReturn:
+def refused(error: StockRefused) -> NoReturn:
     """Says why, and ends the program with the number of the status."""
-    code, detail = error.code(), error.details()
     hint = {
-        grpc.StatusCode.UNAVAILABLE: "; is it running there? (--host, --port, and --ca if it speaks TLS)",
-        grpc.StatusCode.FAILED_PRECONDITION: " (--user, --project, --partition, or RUNM_USER, …)"
-        if "session" in str(detail)
+        "UNAVAILABLE": "; is it running there? (--host, --port, and --ca if it speaks TLS)",
+        "FAILED_PRECONDITION": " (--user, --project, --partition, or RUNM_USER, …)"
+        if "session" in error.detail
         else "",
-    }.get(code, "")
-    click.echo(f"headgate: {detail}{hint}", err=True)
-    sys.exit(code.value[0])
+    }.get(error.status, "")
+    click.echo(f"headgate: {error.detail}{hint}", err=True)
+    sys.exit(error.number)
 
 
 connected = click.make_pass_decorator(Connection)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +87,15 @@ def command(context: click.Context, /, **said: Any) -> None:
 
     The exit status is the number of the status the service answered with.
     """
-    if not said["token"] and context.invoked_subcommand not in (*LATER, "helpenv"):
+    if not said["token"] and context.invoked_subcommand not in (*LATER, "proto", "helpenv"):
         said["token"] = token_for(said["host"], said["port"])
     context.obj = Connection(**said)
+
+
+@click.command("proto")
+def proto() -> None:
+    """Print the definitions of the service, of which clients in other languages are generated."""
+    click.echo(resources.files("headgate.inventory.wire").joinpath("inventory.proto").read_text(), nl=False)
 
 
 @click.command("helpenv")
@@ -118,6 +125,7 @@ for added in (
     bulk.import_,
     bulk.export,
     watch,
+    proto,
     helpenv,
 ):
     command.add_command(added)

@@ -1,0 +1,162 @@
+"""A client of `headgate.inventory.v1`: its methods are those of the definitions, its answers their messages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from headgate.inventory.wire import inventory_pb2 as pb
+
+SERVICE = pb.DESCRIPTOR.services_by_name["Inventory"]
+CALL_MAX_S = 30.0
+PAGE_MAX = 1_000
+LOOK_INTERVAL_S = 1.0
+"""Between two looks whether a lease's turn has come."""
+GRACE_S = 60
+"""A lease whose asker has gone waits so much longer."""
+
+
+class StockRefused(Exception):
+    """The inventory did not do it; `status` is its word (NOT_FOUND, …), `detail` its reason."""
+
+    def __init__(self, status: str, detail: str, number: int = 2) -> None:
+        super().__init__(f"{status}: {detail}")
+        self.status, self.detail, self.number = status, detail, number
+
+
+class Stock:
+    """An inventory, as somebody of a project in a partition sees it.  Close it, or use it in a `with`."""
+
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        *,
+        user: str = "",
+        project: str = "",
+        partition: str = "",
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        """With a token, `user` and `project` may be left out: they are the token's."""
+        self._channel = channel
+        self._session = pb.Session(user=user, project=project, partition=partition)
+        self._metadata = tuple((metadata or {}).items())
+
+    @classmethod
+    def connect(
+        cls,
+        address: str,
+        *,
+        token: str = "",
+        user: str = "",
+        project: str = "",
+        partition: str = "",
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> Self:
+        """Return that of the service at HOST:PORT; `credentials` of grpc if it speaks TLS."""
+        channel = grpc.secure_channel(address, credentials) if credentials else grpc.insecure_channel(address)
+        metadata = {"authorization": f"Bearer {token}"} if token else {}
+        return cls(channel, user=user, project=project, partition=partition, metadata=metadata)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection."""
+        self._channel.close()
+
+    def call(self, method: str, /, **fields: Any) -> Any:  # the message the method answers with
+        """Return the answer of any method, given the fields of its request.  Raise StockRefused."""
+        read = GetMessageClass(SERVICE.methods_by_name[method].output_type).FromString
+        made = self._channel.unary_unary(f"/{SERVICE.full_name}/{method}", _bytes, read)
+        try:
+            return made(self._request(method, fields), timeout=CALL_MAX_S, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise _refused(error) from error
+
+    def watch(self, *, revision: int = 0, **fields: Any) -> Iterator[pb.WatchResponse]:  # fields of the request
+        """Tell what is done to objects, from now on or after a moment.  Raise StockRefused."""
+        path = f"/{SERVICE.full_name}/Watch"
+        made = self._channel.unary_stream(path, _bytes, pb.WatchResponse.FromString)
+        try:
+            yield from made(self._request("Watch", {"revision": revision, **fields}), metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise _refused(error) from error
+
+    def search(self, *filters: str, sort: Sequence[str] = (), limit: int = 0) -> Iterator[pb.Object]:
+        """Yield what matches one of the filters (`memory>=64 tag:gpu`), page by page; `-FIELD` sorts downwards."""
+        sorts = [pb.Sort(field=one.removeprefix("-"), descending=one.startswith("-")) for one in sort]
+        token, left = "", limit
+        while True:
+            size = min(PAGE_MAX, left) if left else PAGE_MAX
+            page = self.call("Search", filters=filters, sort=sorts, page_token=token, limit=size)
+            yield from page.objects
+            left -= len(page.objects)
+            token = page.next_page_token
+            if not token or (limit and left <= 0):
+                return
+
+    def create(
+        self, type: str, name: str, properties: Mapping[str, str] | None = None, tags: Sequence[str] = ()
+    ) -> pb.Object:
+        """Return the object that was made.  Raise StockRefused."""
+        made = pb.Object(type=type, name=name, properties=dict(properties or {}), tags=tags)
+        answer: pb.ApplyResponse = self.call("Apply", steps=[pb.Step(create=made)])
+        return answer.objects[0]
+
+    @contextmanager
+    def lease(
+        self,
+        search: str = "",
+        *,
+        hours: float = 1.0,
+        amounts: Mapping[str, str] | None = None,
+        wait_s: int = 0,
+        note: str = "",
+    ) -> Iterator[pb.Lease]:
+        """Have a machine, or so much of what an object has, within the block; then it is given back.
+
+        Raise StockRefused for what is refused, TimeoutError when it was not there in `wait_s`.
+        """
+        asked = self.call(
+            "AskLease", search=search, duration_s=int(hours * 3_600), amounts=dict(amounts or {}), note=note,
+            wait_s=wait_s + GRACE_S,
+        )  # fmt: skip
+        try:
+            yield self._waited(asked, wait_s)
+        finally:
+            with suppress(StockRefused):  # its time was over
+                self.call("EndLease", id=asked.id)
+
+    def _waited(self, asked: pb.Lease, wait_s: int) -> pb.Lease:
+        until_s = time.monotonic() + wait_s
+        while asked.state == pb.Lease.WAITING:
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError(f"{asked.search or 'a machine'} was not there in {wait_s} s")
+            time.sleep(min(LOOK_INTERVAL_S, left_s))
+            asked = self.call("GetLease", id=asked.id)
+        return asked
+
+    def _request(self, method: str, fields: Mapping[str, Any]) -> Message:  # fields of any message
+        return GetMessageClass(SERVICE.methods_by_name[method].input_type)(session=self._session, **fields)
+
+
+def _bytes(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+def _refused(error: grpc.RpcError) -> StockRefused:
+    code = error.code()
+    return StockRefused(code.name, error.details() or "", code.value[0])
