@@ -155,3 +155,38 @@ async def test_many_changes_given_up_at_once_leave_in_turns_that_a_commit_can_ho
         running.runner.hold.set()
         assert (await running.history.result_of("first", "check")).result == "SUCCESS"
         await quiet(running)
+
+
+async def test_a_gate_that_asks_what_check_said_takes_up_what_passed_it_in_whichever_order(
+    tmp_path: Path, repositories: Repositories
+) -> None:
+    fails = True
+
+    def unit(spec: BuildSpec, state: RepoState) -> BuildOutcome:
+        bad = fails and spec.change.topic == "late" and spec.pipeline == "check"
+        return BuildOutcome(build=spec.build, result="FAILURE" if bad else "SUCCESS")
+
+    asking = PIPELINES.replace("        approved: true\n", "        approved: true\n        check: success\n")
+    repositories.create("asking", {"zuul.yaml": asking, "jobs/unit": "#!/bin/sh\n"})
+    tenants = TENANTS.replace("- config\n", "- asking\n")
+    async with gate(tmp_path, repositories.hub, MemoryBackend(), tenants, {"unit": unit}) as running:
+        repositories.propose("code/api", "first", {"one": "1\n"})
+        assert (await running.history.result_of("first", "check")).result == "SUCCESS"
+        repositories.approve("code/api", "first")  # what is known of it is written anew, and check is not forgotten
+        assert (await running.history.result_of("first", "gate")).result == "SUCCESS"
+
+        running.runner.hold = asyncio.Event()
+        late = repositories.propose("code/api", "late", {"two": "2\n"})
+        repositories.approve("code/api", "late")
+        repositories.propose("code/lib", "early", {"three": "3\n"})
+        repositories.approve("code/lib", "early")
+        await running.runner.begun(4)
+        running.runner.hold.set()
+        assert (await running.history.result_of("early", "gate")).result == "SUCCESS", "approved before it was checked"
+        assert (await running.history.result_of("late", "check")).result == "FAILURE"
+        await quiet(running)
+        assert "Headgate (gate)" not in repositories.note("code/api", late)
+        assert [spec.pipeline for spec in running.runner.ran if spec.change.topic == "late"] == ["check"]
+        fails = False
+        run_git("push", "-q", "origin", f"{late}:refs/recheck/master/late", at=repositories.work("code/api"))
+        assert (await running.history.result_of("late", "gate")).result == "SUCCESS"

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from headgate.base.ids import derived
 from headgate.gate.actions import Action, Cancel
 from headgate.gate.change import Change, EventKind, TriggerEvent
-from headgate.gate.enqueue import enqueue, triggers
+from headgate.gate.enqueue import enqueue
 from headgate.gate.graph import dependents
 from headgate.gate.landing import landed
 from headgate.gate.leave import commit_of, leave
@@ -24,6 +24,7 @@ from headgate.gate.report import knows
 from headgate.gate.returned.shape import checked
 from headgate.gate.ripples import rippled
 from headgate.gate.start import abandon, run
+from headgate.gate.triggers import triggers
 from headgate.gate.work import (
     Answer,
     BuildEnded,

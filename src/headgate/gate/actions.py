@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.gate.change import Tell
+from headgate.gate.change import Change, Checked, Tell
 from headgate.gate.model import Item
 from headgate.gate.work import BuildSpec, LandRequest, MergeRequest, ReportRequest
 
@@ -71,7 +71,15 @@ class Supersede:
     key: str
 
 
-Action = Merge | Run | Land | Report | Cancel | Resume | Record | Supersede | Tell
+@dataclass(frozen=True, slots=True)
+class Vouch:
+    """The pipeline says this of the change, which others ask for."""
+
+    change: Change
+    word: Checked
+
+
+Action = Merge | Run | Land | Report | Cancel | Resume | Record | Supersede | Tell | Vouch
 
 
 class Faulty(Exception):

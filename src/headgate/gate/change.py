@@ -128,6 +128,16 @@ class Word(msgspec.Struct, frozen=True, omit_defaults=True):
     """When it was first seen, milliseconds since the epoch, UTC."""
 
 
+class Checked(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a pipeline said of one patchset."""
+
+    tenant: str
+    pipeline: str
+    commit: str
+    result: str
+    """success | failure"""
+
+
 class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the connection knows of a change now: the entry of the change cache."""
 
@@ -145,6 +155,8 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
     """Who pushed this patchset, as far as the server tells."""
     untold: bool = False
     """The gate landed it, and the connection has not told yet that it is merged."""
+    checks: tuple[Checked, ...] = ()
+    """What pipelines said of it that other pipelines ask for."""
 
     @property
     def is_approved(self) -> bool:

@@ -7,11 +7,9 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
-from headgate.config.model import FrozenGraph, Pipeline, TriggerFilter
-from headgate.config.patterns import may_match
-from headgate.config.reading.check import as_list
+from headgate.config.model import FrozenGraph, Pipeline
 from headgate.gate.actions import Action, Record, Report, Supersede
-from headgate.gate.change import Change, EventKind, Tell, TriggerEvent
+from headgate.gate.change import Change, EventKind, TriggerEvent
 from headgate.gate.leave import leave
 from headgate.gate.model import BuildSet, Deferred, Item, Phase, Queue, State, Successor, with_item, with_queue
 from headgate.gate.needs import Needs, needed_by, needs
@@ -19,6 +17,7 @@ from headgate.gate.queues import queue_in, queue_name
 from headgate.gate.readiness import guarded, refused, unfit
 from headgate.gate.refs import is_known, takes_part
 from headgate.gate.report import announces, filled, refusal
+from headgate.gate.triggers import heard, triggers, vouched
 from headgate.gate.work import ByHand, ReportRequest
 from headgate.gate.world import Layout, World
 
@@ -134,7 +133,7 @@ def _not_together(
         here = state.find(needed.key) is not None and needed in ahead
         if here and queue_name(needed, world) == queue_name(change, world):
             continue
-        why = refused(world.pipeline, world.standings.get(needed.key))
+        why = refused(world, world.standings.get(needed.key))
         if not takes_part(needed, world):
             problems.append(
                 f"Depends-On: {needed.key}: its project has no {world.pipeline.name} jobs; it must land first, and "
@@ -159,7 +158,7 @@ def _not_beside(state: State, beside: tuple[Change, ...], world: World) -> tuple
             problems.append(f"Depends-On: {one.key}: the pipeline takes no changes of {one.connection}")
         elif found is not None and found[1].buildset is not None and found[1].buildset.landing:
             problems.append(f"Depends-On: {one.key}: it is landing; then this change will be enqueued")
-        elif not world.dependent and (why := refused(world.pipeline, world.standings.get(one.key))):
+        elif not world.dependent and (why := refused(world, world.standings.get(one.key))):
             problems.append(f"Depends-On: {why}; this change will be enqueued once it is")
     return tuple(problems)
 
@@ -186,7 +185,7 @@ def readmitted(state: State, world: World, asked: list[Action]) -> State:
 def _alone_ready(change: Change, world: World) -> bool:
     """Needs it nothing more than what would come in with it?"""
     found = needs(change, world)
-    together = (refused(world.pipeline, world.standings.get(one.key)) for one in found.circle)
+    together = (refused(world, world.standings.get(one.key)) for one in found.circle)
     return not found.ahead and not any(together)
 
 
@@ -233,18 +232,14 @@ def _those_behind(state: State, change: Change, event: str, world: World, asked:
     """Changes that were only waiting for this one."""
     for other in needed_by(change.key, world):
         same_queue = takes_part(other, world) and queue_name(other, world) == queue_name(change, world)
-        if (
-            same_queue
-            and not refused(world.pipeline, world.standings.get(other.key))
-            and _all_present(state, other, world)
-        ):
+        if same_queue and not refused(world, world.standings.get(other.key)) and _all_present(state, other, world):
             state = enqueue(state, other, event, world, asked)
     return state
 
 
 def _all_present(state: State, change: Change, world: World) -> bool:
     found = needs(change, world)
-    ready = not any(refused(world.pipeline, world.standings.get(one.key)) for one in found.circle)
+    ready = not any(refused(world, world.standings.get(one.key)) for one in found.circle)
     return ready and not found.problems and all(state.find(n.key) is not None for n in found.changes)
 
 
@@ -258,36 +253,6 @@ def _refuse(
         asked.append(Report(derived(item.id, "refused"), work, world.pipeline.precedence))
     asked.append(Record(item, "FAILURE", note, tested=False))
     return state
-
-
-ZUUL = "zuul"
-"""The connection of what happens in pipelines."""
-
-
-def triggers(pipeline: Pipeline, event: TriggerEvent) -> bool:
-    return any(_matches(f, event) for f in pipeline.triggers)
-
-
-def _matches(filter: TriggerFilter, event: TriggerEvent) -> bool:
-    change = event.change
-    if event.kind.ripples:
-        named = as_list(filter.more.get("pipeline")) if event.kind is EventKind.PARENT_ENQUEUED else []
-        return filter.connection == ZUUL and event.kind in filter.events and (not named or event.pipeline in named)
-    if filter.connection != change.connection or event.kind not in filter.events:
-        return False
-    if filter.ignore_deletes and change.deletes:
-        return False
-    if filter.branches and not (change.branch and may_match(filter.branches, change.branch)):
-        return False
-    return not filter.refs or may_match(filter.refs, change.ref)
-
-
-def heard(kind: EventKind, item: Item, change: Change, world: World) -> Iterator[Action]:
-    """Tell the pipelines that are triggered by it of what happened to a change of the item here."""
-    if change.is_change:
-        id = item.named(change, kind, world.pipeline.name)
-        event = TriggerEvent(kind, change, id, world.now_ms, pipeline=world.pipeline.name)
-        yield from (Tell(name, event) for name, other in world.beside.pipelines.items() if triggers(other, event))
 
 
 def untaken(event: TriggerEvent, pipelines: Iterable[Pipeline], layout: Layout) -> str:
@@ -329,6 +294,7 @@ def concluded(before: State, after: State, asked: list[Action], world: World) ->
     """At the end of a turn, to be settled once more: who came in is told so and leaves the pipelines this one
     supersedes; who succeeded has its reporter jobs run; failures in a row are counted, and may be the last."""
     for action in list(asked):
+        asked.extend(vouched(action, world) if isinstance(action, Record) else ())
         if isinstance(action, Record) and action.result == "SUCCESS":
             after = _with_epilogue(after, action.item)
             landed = action.item.buildset is not None and action.item.buildset.landing

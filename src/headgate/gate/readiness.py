@@ -2,7 +2,8 @@
 
 After it came in, a change is asked again for everything that people may take back: that it is proposed, as this
 patchset; that it meets the pipeline's requirements; that what it needs has landed or is ahead.  What pipelines that
-neither land nor reveal anything require is asked once, and so is whatever only counts at the moment of coming in.
+neither land nor reveal anything require is asked once, and so is whatever only counts at the moment of coming in: the
+age of an approval, and what other pipelines said.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 from headgate.config.model import Pipeline
 from headgate.gate.change import Change, Standing
+from headgate.gate.checks import unchecked
 from headgate.gate.model import Item
 from headgate.gate.people import counted, lacking
 from headgate.gate.world import World
@@ -105,11 +107,13 @@ def _absent(key: str, standing: Standing, world: World) -> str:
 # --- requirements
 
 
-def refused(pipeline: Pipeline, standing: Standing | None, now_ms: int | None = None) -> str:
-    """Why the pipeline's requirements keep a change out; empty when they do not.  `now_ms`: as of `unmet`."""
+def refused(world: World, standing: Standing | None) -> str:
+    """Why the pipeline's requirements keep out a change that is to come in now; empty when they do not."""
     if standing is None:
         return "it is not known at its connection"
-    return unmet(pipeline, standing, now_ms) if standing.change.is_change else ""
+    if not standing.change.is_change:
+        return ""
+    return unmet(world.pipeline, standing, world.now_ms) or unchecked(world, standing)
 
 
 def guarded(pipeline: Pipeline) -> bool:
@@ -126,7 +130,7 @@ def unfit(change: Change, world: World) -> str:
         return f"{change.id} of {change.project} is not the current patchset"
     if standing is not None and standing.landed and world.dependent:
         return f"{change.id} of {change.project} has landed already"
-    return refused(world.pipeline, standing, world.now_ms)
+    return refused(world, standing)
 
 
 def unmet(pipeline: Pipeline, standing: Standing, now_ms: int | None = None) -> str:

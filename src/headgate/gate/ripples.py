@@ -5,9 +5,10 @@ from __future__ import annotations
 from headgate.base.ids import derived
 from headgate.gate.actions import Action
 from headgate.gate.change import Change, EventKind, TriggerEvent
-from headgate.gate.enqueue import enqueue, triggers
+from headgate.gate.enqueue import enqueue
 from headgate.gate.model import State
 from headgate.gate.needs import needed_by, needs
+from headgate.gate.triggers import triggers
 from headgate.gate.world import World
 
 ENQUEUED_MAX = 500

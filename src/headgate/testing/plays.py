@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from headgate.config.dynamic import Asked, Judgement
 from headgate.config.model import ConfigError, FrozenGraph, FrozenJob, Pipeline, TriggerFilter, Window
 from headgate.gate.absorb import absorb
-from headgate.gate.actions import Action, Cancel, Land, Merge, Record, Report, Resume, Run, Supersede
+from headgate.gate.actions import Action, Cancel, Land, Merge, Record, Report, Resume, Run, Supersede, Vouch
 from headgate.gate.change import Change, EventKind, Standing, Tell, TriggerEvent, Word
+from headgate.gate.checks import vouching
 from headgate.gate.closing import Closing
 from headgate.gate.decide import settle
 from headgate.gate.enqueue import concluded
@@ -157,11 +158,9 @@ class Play:
         """(pipeline, what it is to hear)"""
         self.superseded: list[tuple[str, str]] = []
         """(pipeline, key of the change that is to leave it)"""
-        self.ended: dict[str, str] = {}
-        self.said: dict[str, str] = {}
-        self.asked: tuple[Action, ...] = ()
-        """All that the last turn wanted."""
-        self._clock = 0
+        self.ended, self.said = dict[str, str](), dict[str, str]()
+        self.asked, self._clock = tuple[Action, ...](), 0
+        """All that the last turn wanted; the time."""
 
     # --- people
 
@@ -377,6 +376,8 @@ class Play:
                 self.resumed.append(self.running[id].spec.job.name)
             case Tell(pipeline, event):
                 self.told.append((pipeline, event))
+            case Vouch(change, said):
+                self.standings[change.key] = vouching(self.standings[change.key], said)
             case Supersede(pipeline, key):
                 self.superseded.append((pipeline, key))
             case Record(item, result, message):

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from headgate.config.model import FrozenJob, JobDependency, JobSemaphore
 from headgate.gate.absorb import absorb
-from headgate.gate.actions import Action, Land, Record, Supersede
+from headgate.gate.actions import Action, Land, Record, Supersede, Vouch
 from headgate.gate.change import EventKind, Standing, TriggerEvent
 from headgate.gate.closing import Closing
 from headgate.gate.decide import settle, unfinished
@@ -235,7 +235,7 @@ def _name(action: Action) -> object:
     match action:
         case Record(item, result, _):
             return item.id, result
-        case Supersede():
+        case Supersede() | Vouch():
             return action
         case _:
             return type(action), action.id

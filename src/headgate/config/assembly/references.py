@@ -10,6 +10,7 @@ from headgate.config.assembly.adding import Key
 from headgate.config.assembly.providers import PARTS, attached, counts_kept, misfits
 from headgate.config.freezing.nodesets import Unknown, flattened
 from headgate.config.freezing.sections import is_dropped
+from headgate.config.keys.forms import BY_DEFAULT
 from headgate.config.kinds.job import BOOK_KEYS
 from headgate.config.kinds.project import section_jobs
 from headgate.config.model import ConfigError
@@ -71,6 +72,7 @@ class References:
                 yield from self._labels(stanza, stanza.body)
             case "pipeline":
                 yield from self._missing(stanza, "supercedes", "pipeline", self._layout.pipelines, MEANING)
+                yield from self._unchecked(stanza)
             case "project" | "project-template":
                 known = self._layout.templates
                 yield from self._missing(stanza, "templates", "project-template", known, "Template Not Found")
@@ -89,6 +91,20 @@ class References:
         for word, line in entries(stanza.body.get(key), stanza.body.at(key)):
             if not self._known(kind, word):
                 yield stanza.source.error(name, f"there is no {kind} {word!r}{self._nearest(word, known)}", line)
+
+    def _unchecked(self, stanza: Stanza) -> Iterator[ConfigError]:
+        """Pipelines that are asked for what they said of a change, and are not there."""
+        for key in ("require", "reject"):
+            for said in stanza.body.get(key, Table(0)).values():
+                if not isinstance(said, Table) or "check" not in said:
+                    continue
+                asked, line = said["check"], said.at("check")
+                for name in asked if isinstance(asked, Table) else (BY_DEFAULT,):
+                    if not self._known("pipeline", name):
+                        then = "no change comes in" if key == "require" else "it keeps out no change"
+                        near = self._nearest(name, self._layout.pipelines)
+                        text = f"there is no pipeline {name!r}, which {key} asks what it said: {then}{near}"
+                        yield stanza.source.error(MEANING, text, line, "warning")
 
     def _defined(self, job: str) -> bool:
         return job == "noop" or self._known("job", job)

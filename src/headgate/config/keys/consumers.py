@@ -72,7 +72,7 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
     "secret, oidc": {"config/assembly": "ttl iss"},
     "pragma": {"config/freezing": "implied-branch-matchers implied-branches"},
     "git trigger": {"gate": "event=events branch=branches ref=refs ignore-deletes"},
-    "git require": {"gate": "approved open current-patchset approvals veto"},
+    "git require": {"gate": "approved open current-patchset approvals veto check"},
     "git reporter": {"config/kinds": "note", "gate": "land=lands"},
     "queue trigger": {"config": "project", "services/scheduler": "queue project branch"},
     "queue reporter": {"services/scheduler": "queue ttl"},

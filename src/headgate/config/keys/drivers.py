@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from headgate.config.keys.forms import age, any_of, approvals, queue, time, words
+from headgate.config.keys.forms import age, any_of, approvals, checks, queue, time, words
 from headgate.config.keys.objects import NO_IMAGES
 from headgate.config.reading.check import Check, Key, Keys, count, flag, inner, many, mapping, regex, text, word
 from headgate.queueing.lanes import TTL_MAX_S
@@ -170,6 +170,7 @@ GIT = Driver(
         "current-patchset": Key(flag),
         "approvals": Key(inner(APPROVALS, "approvals")),
         "veto": Key(flag),
+        "check": Key(checks),
     },
     named=("approvals", "veto"),
     reporter={"note": Key(flag, "true"), "land": Key(flag, "false")},

@@ -86,6 +86,9 @@ queue = Check(
     _queue_wrong,
     schema=lambda: {"type": "string", "pattern": f"^{QUEUE_NAME.pattern}$"},
 )
+RESULTS_OF_CHECKS = ("success", "failure")
+BY_DEFAULT = "check"
+"""The pipeline that `check: success` asks for."""
 _WORDS = many(word)
 _APPROVAL_KEYS: Keys = {
     "username": Key(text),
@@ -111,6 +114,28 @@ approvals = many(
     Check(
         "{username, email, older-than, newer-than, <label>: value}", _approval_wrong, schema=lambda: {"type": "object"}
     )
+)
+
+
+def _checks_wrong(value: Any, spot: Spot) -> None:
+    """A result, or pipeline -> result."""
+    said = value if isinstance(value, Table) else {BY_DEFAULT: value}
+    for name, result in said.items():
+        if result not in RESULTS_OF_CHECKS:
+            known = " or ".join(RESULTS_OF_CHECKS)
+            told = show(result) if name == BY_DEFAULT else f"{show(result)} for {name}"
+            raise spot.wrong(f"must be {known}, or a mapping of pipelines to one of them, not {told}")
+
+
+checks = Check(
+    "success or failure, of the pipeline check; or pipeline: success or failure",
+    _checks_wrong,
+    schema=lambda: {
+        "anyOf": [
+            {"enum": list(RESULTS_OF_CHECKS)},
+            {"type": "object", "additionalProperties": {"enum": list(RESULTS_OF_CHECKS)}},
+        ]
+    },
 )
 
 

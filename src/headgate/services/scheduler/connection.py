@@ -20,7 +20,7 @@ from headgate.recipes.stream import Reader, Stream, Waiting
 from headgate.services.context import Context
 from headgate.services.quarantine.quarantine import Quarantine
 from headgate.services.scheduler.refs import Refs
-from headgate.services.scheduler.standings import Standings, forgotten, remember
+from headgate.services.scheduler.standings import Standings, forgotten, remember, shown
 from headgate.services.scheduler.turn import Piece, packed, together
 from headgate.store.store import GuardLost, Session
 from headgate.store.types import At, Conflict, Delete, Op
@@ -136,6 +136,9 @@ class ConnectionRunner:
         pieces = []
         for standing in needed_first(sighting.standings):
             own = events.pop(standing.change.key, ())
+            was = shown(context.map, context.mirror, standing.change)
+            if was is not None and was.change.commit == standing.change.commit:
+                standing = replace(standing, checks=was.checks)
             if again and known.get(standing.change.key) == standing:
                 continue  # in a commit before the one that was refused
             check, ops = remember(context.map, context.mirror, standing, fresh())

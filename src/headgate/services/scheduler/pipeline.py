@@ -15,11 +15,12 @@ from headgate.gate.absorb import absorb, unmoved
 from headgate.gate.actions import Action, Cancel, Faulty, Resume, Run
 from headgate.gate.change import EventKind, TriggerEvent, whose
 from headgate.gate.decide import settle, unfinished
-from headgate.gate.enqueue import concluded, triggers
+from headgate.gate.enqueue import concluded
 from headgate.gate.leave import set_aside
 from headgate.gate.model import State
 from headgate.gate.removed import as_it_was, dissolved, remembered
 from headgate.gate.start import awaited
+from headgate.gate.triggers import triggers
 from headgate.gate.waiter import Beside
 from headgate.gate.work import Answer, BuildEnded, LayoutChanged
 from headgate.gate.world import World

@@ -10,7 +10,8 @@ import msgspec
 
 from headgate.base.ids import derived, fresh
 from headgate.gate.change import EventKind, TriggerEvent, whose
-from headgate.gate.enqueue import triggers, untaken
+from headgate.gate.enqueue import untaken
+from headgate.gate.triggers import triggers
 from headgate.gate.work import CatAnswer, ReportRequest
 from headgate.map.records import (
     Finished,

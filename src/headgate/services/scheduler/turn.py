@@ -19,8 +19,9 @@ from msgspec.structs import replace
 
 from headgate.base.ids import fresh
 from headgate.config.model import FrozenJob
-from headgate.gate.actions import Action, Cancel, Land, Merge, Record, Report, Resume, Run, Supersede
+from headgate.gate.actions import Action, Cancel, Land, Merge, Record, Report, Resume, Run, Supersede, Vouch
 from headgate.gate.change import Change, Standing, Tell
+from headgate.gate.checks import vouching
 from headgate.gate.model import Item, State
 from headgate.gate.work import BuildOutcome, Dequeue
 from headgate.map.kept.state import writes
@@ -180,6 +181,11 @@ class Turn:
                         check, ops = remember(self.map, self.mirror, standing, fresh())
                         piece.checks.append(check)
                         piece.ops += ops
+            case Vouch(change, word):
+                known = shown(self.map, self.mirror, change)
+                if known is not None and known.change.commit == change.commit:
+                    check, ops = remember(self.map, self.mirror, vouching(known, word), fresh())
+                    told.append(Piece(ops, [check]))
             case Tell(pipeline, event):
                 told.append(Piece(self.map.events.tenant(self.tenant).pipelines(pipeline).trigger.stream.append(event)))
             case Supersede(pipeline, key):

@@ -1,0 +1,68 @@
+"""What sets a pipeline going, and what pipelines tell each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headgate.config.model import Pipeline, TriggerFilter
+from headgate.config.patterns import may_match
+from headgate.config.reading.check import as_list
+from headgate.gate.actions import Action, Record, Vouch
+from headgate.gate.change import Change, Checked, EventKind, Standing, Tell, TriggerEvent
+from headgate.gate.checks import concerns, word_of
+from headgate.gate.model import Item
+from headgate.gate.world import World
+
+ZUUL = "zuul"
+"""The connection of what happens in pipelines."""
+
+
+def triggers(pipeline: Pipeline, event: TriggerEvent) -> bool:
+    return any(_matches(f, event) for f in pipeline.triggers)
+
+
+def _matches(filter: TriggerFilter, event: TriggerEvent) -> bool:
+    change = event.change
+    if event.kind.ripples:
+        named = as_list(filter.more.get("pipeline")) if event.kind is EventKind.PARENT_ENQUEUED else []
+        return filter.connection == ZUUL and event.kind in filter.events and (not named or event.pipeline in named)
+    if filter.connection != change.connection or event.kind not in filter.events:
+        return False
+    if filter.ignore_deletes and change.deletes:
+        return False
+    if filter.branches and not (change.branch and may_match(filter.branches, change.branch)):
+        return False
+    return not filter.refs or may_match(filter.refs, change.ref)
+
+
+def heard(kind: EventKind, item: Item, change: Change, world: World) -> Iterator[Action]:
+    """Tell the pipelines that are triggered by it of what happened to a change of the item here."""
+    if change.is_change:
+        id = item.named(change, kind, world.pipeline.name)
+        event = TriggerEvent(kind, change, id, world.now_ms, pipeline=world.pipeline.name)
+        yield from (Tell(name, event) for name, other in world.beside.pipelines.items() if triggers(other, event))
+
+
+def vouched(ended: Record, world: World) -> Iterator[Action]:
+    """Keep what the pipeline says of the changes of an item where another one asks for it, and have that one look at
+    them again: it may be what they waited for."""
+    name, result, item = world.pipeline.name, word_of(ended.result), ended.item
+    landed = ended.result == "SUCCESS" and item.buildset is not None and item.buildset.landing
+    if not result or not item.live or item.epilogue or landed or world.disabled:
+        return
+    asking = [other for other in world.beside.pipelines.values() if concerns(other, name)]
+    for change in item.whole if asking else ():
+        standing = world.standings.get(change.key)
+        if change.is_change and standing is not None and standing.change.commit == change.commit:
+            yield Vouch(change, Checked(world.tenant, name, change.commit, result))
+            for other in asking:
+                id = item.named(change, "vouched", name, other.name)
+                again = (TriggerEvent(kind, change, id, world.now_ms) for kind in _kinds(standing))
+                yield from (Tell(other.name, event) for event in again if triggers(other, event))
+
+
+def _kinds(standing: Standing) -> list[EventKind]:
+    """What has happened to a change that is there, as pipelines may have been told."""
+    approved = standing.is_approved or any(word.commit == standing.change.commit for word in standing.approvals)
+    there = [EventKind.PROPOSED, *([EventKind.APPROVED] if approved else [])]
+    return there if standing.open else []

@@ -1,0 +1,50 @@
+"""Requirements that ask what another pipeline said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headgate.config.dynamic import Layouts
+from headgate.config.parse import ParseCache
+from headgate.config.tenants import parse_tenant_file
+
+from .places import BASE, CONNECTIONS, TENANTS, branches
+
+
+def told(require: str, key: str = "require") -> tuple[Any, list[tuple[str, str]]]:
+    """What the pipeline asks for, and what is told of it."""
+    acme = parse_tenant_file(TENANTS, "tenants.yaml", CONNECTIONS).tenants["acme"]
+    gate = BASE.replace("    post-review: true\n", f"    {key}: {{forge: {require}}}\n")
+    cache = ParseCache()
+    layout = Layouts.of(acme, branches(acme, {"ops": gate}, cache), cache).landed
+    pipeline = layout.pipelines.get("gate")
+    asked = getattr(pipeline, key, {}).get("forge", {}).get("check") if pipeline is not None else None
+    return asked, [(error.severity, error.text) for error in layout.errors]
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("success", "success"),
+        ("failure", "failure"),
+        ("{check: success, gate: failure}", {"check": "success", "gate": "failure"}),
+    ],
+)
+def test_what_may_be_asked_for(said: str, asked: Any) -> None:
+    found, wrong = told(f"{{check: {said}}}")
+    assert found == asked and wrong == []
+
+
+@pytest.mark.parametrize("said", ["yes", "[success]", "{check: passed}", "{check: [success]}", "1"])
+def test_what_is_neither_is_an_error(said: str) -> None:
+    found, wrong = told(f"{{check: {said}}}")
+    assert found is None and wrong[0][0] == "error" and "must be success or failure" in wrong[0][1]
+
+
+@pytest.mark.parametrize(("key", "then"), [("require", "no change comes in"), ("reject", "it keeps out no change")])
+def test_a_pipeline_that_is_not_there_is_warned_of(key: str, then: str) -> None:
+    _, ((severity, text),) = told("{check: {chek: success}}", key)
+    assert severity == "warning" and "there is no pipeline 'chek'" in text and then in text
+    assert "did you mean 'check'?" in text

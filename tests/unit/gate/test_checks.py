@@ -1,0 +1,191 @@
+"""A gate that asks what other pipelines said of a patchset, told as plays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from headgate.config.model import FrozenJob
+from headgate.gate.change import Checked, EventKind
+from headgate.gate.checks import vouching
+from headgate.gate.work import Enqueue
+from headgate.testing.plays import Play
+
+
+def gate_of(check: Any = "success", *, key: str = "require", tests: str = "unit") -> Play:  # of the requirement, JSON
+    """A gate that asks for approval and for what `check` said."""
+    play = Play(tests)
+    play.pipeline = replace(play.pipeline, **{key: {"git": {"check": check}}})
+    return play
+
+
+def word(play: Play, name: str, result: str = "success", pipeline: str = "check", **other: str) -> None:
+    """The pipeline says so, of which no event tells."""
+    standing = play.standings[play._key(name)]
+    said = Checked(other.get("tenant", "t"), pipeline, other.get("commit", standing.change.commit), result)
+    play.standings[standing.change.key] = replace(standing, checks=(*standing.checks, said))
+
+
+def says(play: Play, name: str, result: str) -> None:
+    """As `word`, in place of what it said before."""
+    standing = play.standings[play._key(name)]
+    now = vouching(standing, Checked("t", "check", standing.change.commit, result))
+    play.standings[standing.change.key] = now
+
+
+def again(play: Play, name: str) -> None:
+    """As `vouched` has it looked at."""
+    play.event(EventKind.APPROVED, play.standings[play._key(name)].change)
+
+
+def test_what_check_has_not_passed_does_not_come_in_in_whichever_order() -> None:
+    play = gate_of()
+    play.approve("A")
+    assert play.queue == [] and play.ended == {} and play.reports == [], "it waits, silently"
+    word(play, "A", "failure")
+    again(play, "A")
+    assert play.queue == []
+    says(play, "A", "success")
+    again(play, "A")
+    assert play.queue == ["A"]
+    play.merges()
+    play.passes("A")
+    assert play.landing_names == ["A"]
+
+
+@pytest.mark.parametrize("other", [{"tenant": "another"}, {"commit": "2" * 40}, {"pipeline": "quick"}])
+def test_what_is_said_elsewhere_or_of_another_patchset_does_not_count(other: dict[str, str]) -> None:
+    play = gate_of()
+    play.propose(play.change("A"))
+    word(play, "A", **other)
+    play.approve("A")
+    assert play.queue == []
+
+
+def test_a_new_patchset_has_to_be_checked_anew() -> None:
+    play = gate_of()
+    play.propose(play.change("A"))
+    word(play, "A")
+    before = play.standings[play._key("A")].checks
+    play.propose(play.change("A", commit="3" * 40))
+    play.standings[play._key("A")] = replace(play.standings[play._key("A")], checks=before)
+    play.approve("A")
+    assert play.queue == []
+
+
+def test_each_pipeline_that_is_named_must_have_said_so() -> None:
+    play = gate_of({"quick": "success", "slow": "failure"})
+    play.propose(play.change("A"))
+    word(play, "A", pipeline="quick")
+    play.approve("A")
+    assert play.queue == []
+    word(play, "A", "failure", pipeline="slow")
+    again(play, "A")
+    assert play.queue == ["A"]
+
+
+def test_what_is_rejected_is_kept_out_only_once_it_was_said() -> None:
+    play = gate_of("failure", key="reject")
+    play.approve("A")
+    assert play.queue == ["A"]
+    play.propose(play.change("B"))
+    word(play, "B", "failure")
+    play.approve("B")
+    assert play.queue == ["A"]
+
+
+def test_a_change_that_is_in_stays_whatever_is_said_then() -> None:
+    """As in the reference: what Headgate itself says is asked once, or a gate would empty itself."""
+    play = gate_of()
+    play.propose(play.change("A"))
+    word(play, "A")
+    play.approve("A")
+    says(play, "A", "failure")
+    play.act()
+    assert play.queue == ["A"]
+
+
+def test_what_a_change_needs_is_asked_for_it_too() -> None:
+    play = gate_of()
+    play.propose(play.change("A"))
+    play.standings[play._key("A")] = replace(play.standings[play._key("A")], approved="A" * 40)
+    play.propose(play.change("B", "A"))
+    word(play, "B")
+    play.approve("B")
+    assert play.queue == [], "approved is not checked: B brings no A with it that nobody tested"
+    assert "has not reported success" in play.said["B"]
+    word(play, "A")
+    again(play, "B")
+    assert play.queue == ["A", "B"]
+
+
+def test_who_may_brings_in_by_hand_what_was_not_checked() -> None:
+    play = gate_of()
+    play.propose(play.change("A"))
+    play.act(Enqueue(play.standings[play._key("A")].change, "by hand"))
+    assert play.queue == []
+    play.act(Enqueue(play.standings[play._key("A")].change, "by hand", unapproved=True))
+    assert play.queue == ["A"]
+
+
+# --- the pipeline that is asked
+
+
+def check_of(asking: Any = "success", *, approved: bool = True) -> Play:
+    """A pipeline `check`, beside a gate that asks what it says."""
+    play = Play(manager="independent")
+    gate = replace(Play().pipeline, require={"git": {"check": asking}})
+    play.pipeline = replace(play.pipeline, name="check")
+    play.pipelines = {"gate": gate, "check": play.pipeline}
+    play.propose(play.change("A"))
+    if approved:
+        play.standings[play._key("A")] = replace(play.standings[play._key("A")], approved="A" * 40)
+    play.merges()
+    return play
+
+
+def told(play: Play) -> list[tuple[str, EventKind]]:
+    return [(name, event.kind) for name, event in play.told if event.kind is not EventKind.PARENT_ENQUEUED]
+
+
+@pytest.mark.parametrize(("ends", "result"), [("SUCCESS", "success"), ("FAILURE", "failure")])
+def test_what_it_says_is_kept_and_who_asked_looks_again(ends: str, result: str) -> None:
+    play = check_of()
+    play.ends("A", "unit", ends)
+    assert play.standings[play._key("A")].checks == (Checked("t", "check", "A" * 40, result),)
+    assert told(play) == [("gate", EventKind.APPROVED)]
+
+
+def test_nobody_is_told_that_a_change_was_approved_that_was_not() -> None:
+    play = check_of(approved=False)
+    play.passes("A")
+    assert play.standings[play._key("A")].checks and told(play) == []
+
+
+def test_where_nobody_asks_nothing_is_kept() -> None:
+    play = check_of({"other": "success"})
+    play.passes("A")
+    assert play.standings[play._key("A")].checks == () and told(play) == []
+
+
+def test_what_says_nothing_of_the_change_leaves_what_was_said() -> None:
+    play = Play(FrozenJob(name="unit"), manager="independent")
+    play.pipeline = replace(play.pipeline, name="check")
+    play.pipelines = {"gate": replace(Play().pipeline, require={"git": {"check": "success"}})}
+    play.propose(play.change("A"))
+    word(play, "A")
+    play.abandon("A")
+    assert play.ended == {"A": "DEQUEUED"}
+    assert [one.result for one in play.standings[play._key("A")].checks] == ["success"]
+
+
+def test_a_disabled_pipeline_says_nothing() -> None:
+    play = check_of()
+    play.pipeline = replace(play.pipeline, disable_after=1)
+    play.fails("A")
+    play.propose(play.change("B"))
+    play.merges("B")
+    play.passes("B")
+    assert play.standings[play._key("B")].checks == ()
