@@ -1,4 +1,4 @@
-"""`headgate propose` and `headgate withdraw`, from a work tree, with real pushes."""
+"""`headgate propose`, `approve`, `recheck` and `withdraw`, from a work tree, with real pushes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from headgate.cli.approving import approve, recheck
 from headgate.cli.proposing import propose, withdraw
 from headgate.testing.repositories import Repositories, run_git
 
@@ -101,3 +102,50 @@ def test_who_is_late_overwrites_nothing(tree: Repositories, monkeypatch: pytest.
     run_git("update-ref", "-d", "refs/for/master/one", at=tree.hub / "code")
     assert "git push" in says(propose, "one")
     assert refs(tree) == {"refs/for/master/one": theirs}
+
+
+SETTINGS = "[connection local]\nbaseurl = {hub}\ncanonical_hostname = git.example\n[web]\nport = 1\n"
+TENANT = "- tenant: {name: t, source: {local: {untrusted-projects: [code]}}}\n"
+
+
+@pytest.fixture
+def bare(tree: Repositories, monkeypatch: pytest.MonkeyPatch) -> Repositories:
+    """No settings of this user's."""
+    monkeypatch.delenv("HEADGATE_CONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tree.root))
+    return tree
+
+
+def test_a_work_tree_says_which_repository_it_is(bare: Repositories) -> None:
+    one = commit(bare, "One")
+    says(propose, "one")
+    said = says(approve, "one")
+    assert f"Approved one of {bare.hub / 'code'}: {one}\n" in said and "not in the log of what was done" in said
+    assert refs(bare)["refs/approved/master/one"] == one
+    assert f"one of {bare.hub / 'code'} is tested again: {one}" in says(recheck, "one")
+    assert refs(bare)["refs/recheck/master/one"] == one
+    assert "was approved already, and is tested again" in says(approve, "one")
+    says(approve, "--as", "ada", "one")
+    assert refs(bare)["refs/approvals/ada/master/one"] == one
+    assert "has no branch 'mastre'" in says(approve, "--branch", "mastre", "one")
+    assert "refs/for/master/two" in says(approve, "two")
+
+
+def test_settings_name_the_project_of_a_work_tree(bare: Repositories) -> None:
+    (bare.root / "headgate.conf").write_text(SETTINGS.format(hub=bare.hub))
+    (bare.root / "tenants.yaml").write_text(TENANT)
+    one = commit(bare, "One")
+    says(propose, "one")
+    run_git("remote", "set-url", "origin", "../../hub/code", at=bare.work("code"))
+    assert f"Approved one of code: {one}\n" in says(approve, "one")
+    assert says(approve, "--project", "code", "one").startswith("one of code was approved already")
+
+
+def test_where_nothing_says_which_repository_people_are_told_what_to_say(
+    bare: Repositories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(bare.root)
+    for command in (approve, recheck):
+        assert "is no work tree with a remote 'origin'; say --project" in says(command, "one")
+    monkeypatch.chdir(bare.work("code"))
+    assert "no work tree with a remote 'upstream'" in says(approve, "--remote", "upstream", "one")

@@ -1,22 +1,15 @@
-"""Taking a hand: enqueue, dequeue, promote, reconfigure, approve, recheck; and what was done by hand."""
+"""Taking a hand: enqueue, dequeue, promote, reconfigure; and what was done by hand."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import tempfile
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import click
 
-from headgate.adapters.git.command import GitError, git
 from headgate.base.errors import UserError
-from headgate.cli.identity.byhand import Deed, noted
 from headgate.cli.identity.pages import pages
-from headgate.cli.process import connections, tenants
-from headgate.cli.settings import find, read
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
@@ -244,89 +237,3 @@ def actions(config: str | None, url: str | None, tenant: str | None, system: boo
         click.echo(f"{said}  -> {one['outcome'] or 'not known yet'}")
     if not found:
         click.echo("Nothing was done by hand yet.")
-
-
-@click.command()
-@_config
-@_url
-@_project
-@_reason
-@click.option("--branch", default="master", show_default=True)
-@click.option("--as", "who", default="", help="Under this name, which must be yours: to refs/approvals/NAME/….")
-@click.argument("topic")
-def approve(config: str | None, url: str | None, project: str, reason: str, branch: str, who: str, topic: str) -> None:
-    """Approve the change TOPIC: push its commit to refs/approved/<branch>/<topic>.
-
-    Where several people approve, say --as NAME: it goes to refs/approvals/<name>/<branch>/<topic>.
-
-    One that is approved already is tested again, as by `headgate recheck`.  A running Headgate that knows your token
-    keeps who did it and why."""
-    kind = f"approvals/{who}" if who else "approved"
-    commit, again = asyncio.run(_push(_url_of(config, project), branch, topic, kind))
-    if again:
-        asyncio.run(_push(_url_of(config, project), branch, topic, "recheck"))
-        click.echo(f"{topic} of {project} was approved already, and is tested again: {commit}")
-    else:
-        click.echo(f"Approved {topic} of {project}: {commit}")
-    if missed := _note_approval(config, url, project, f"{branch}/{topic}", commit, reason):
-        click.echo(f"This is not in the log of what was done by hand: {missed}", err=True)
-
-
-def _note_approval(config: str | None, url: str | None, project: str, change: str, commit: str, reason: str) -> str:
-    """Answer with why it cannot be kept."""
-    body = {"project": project, "change": change, "commit": commit, "reason": reason}
-    try:
-        at = pages(config, url)
-        at.post(f"{at.of(_having(config, project)[0])}/approval", body)
-    except UserError as why:
-        try:
-            asyncio.run(noted(read(find(config)), Deed("approve", f"{change} of {project}", reason, project)))
-        except UserError:
-            return str(why)
-    return ""
-
-
-@click.command()
-@_config
-@_project
-@click.option("--branch", default="master", show_default=True)
-@click.argument("topic")
-def recheck(config: str | None, project: str, branch: str, topic: str) -> None:
-    """Have the change TOPIC tested again: push its commit to refs/recheck/<branch>/<topic>.
-
-    Headgate removes that ref once every pipeline that takes the change up has been told.  Where the change is being
-    tested already, nothing happens."""
-    commit, _ = asyncio.run(_push(_url_of(config, project), branch, topic, "recheck"))
-    click.echo(f"{topic} of {project} is tested again: {commit}")
-
-
-def _url_of(config: str | None, project: str) -> str:
-    return _having(config, project)[1]
-
-
-def _having(config: str | None, project: str) -> tuple[str, str]:
-    """The first tenant that has the project, and the URL of its repository.  Raise UserError."""
-    settings = read(find(config))
-    at = connections(settings)
-    for name, tenant in tenants(settings, at)[1].tenants.items():
-        if (source := tenant.find(project)) is not None:
-            return name, at[source.connection].url(source.project)
-    raise UserError(f"no tenant has the project {project!r}")
-
-
-async def _push(url: str, branch: str, topic: str, kind: str) -> tuple[str, bool]:
-    """The proposed commit, and whether the ref of this kind named it already."""
-    proposed, ref = f"refs/for/{branch}/{topic}", f"refs/{kind}/{branch}/{topic}"
-    with tempfile.TemporaryDirectory() as name:
-        here = Path(name)
-        try:
-            await git("init", "-q", "--bare", name)
-            await git("fetch", "-q", "--", url, f"+{proposed}:{proposed}", at=here, remote=True)
-            commit = (await git("rev-parse", proposed, at=here))[1].strip()
-            _, there = await git("ls-remote", "--", url, ref, at=here, remote=True)
-            if again := there.split("\t")[0] == commit:
-                return commit, again
-            await git("push", "-q", "-f", "--", url, f"{proposed}:{ref}", at=here, remote=True)
-        except GitError as error:
-            raise UserError(f"{url} {proposed}: {error}") from error
-    return commit, again

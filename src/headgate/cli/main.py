@@ -40,8 +40,8 @@ COMMANDS = {
     "actions": ("headgate.cli.control:actions", "Show what was done by hand: who, what, why."),
     "propose": ("headgate.cli.proposing:propose", "Propose the commit that is checked out."),
     "withdraw": ("headgate.cli.proposing:withdraw", "Withdraw a proposed change."),
-    "approve": ("headgate.cli.control:approve", "Approve a proposed change, by pushing its approval."),
-    "recheck": ("headgate.cli.control:recheck", "Have a change tested again, by pushing a ref that asks for it."),
+    "approve": ("headgate.cli.approving:approve", "Approve a proposed change, by pushing its approval."),
+    "recheck": ("headgate.cli.approving:recheck", "Have a change tested again, by pushing a ref that asks for it."),
     "autohold": ("headgate.cli.autohold:command", "Keep what builds used that fail, to look at."),
     "quarantine": ("headgate.cli.quarantine.command:command", "What was set aside because handling it failed."),
     "reports": (
