@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Page, sync_playwright
 
 from headgate.base.ids import fresh
 from headgate.testing.repositories import Repositories
@@ -45,3 +46,11 @@ def headgate(tmp_path: Path, store: str) -> Iterator[Headgate]:
     running.start()
     yield running
     running.stop()
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        yield browser.new_page(viewport={"width": 1200, "height": 800})
+        browser.close()

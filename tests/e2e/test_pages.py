@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from headgate.testing.repositories import run_git
 
@@ -15,14 +13,6 @@ from .headgate import Headgate, wait_for
 
 SHOTS = os.environ.get("HEADGATE_SCREENSHOTS", "")
 """A directory to leave pictures of the pages in, for people to look at."""
-
-
-@pytest.fixture
-def page() -> Iterator[Page]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        yield browser.new_page(viewport={"width": 1200, "height": 800})
-        browser.close()
 
 
 def shoot(page: Page, name: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from playwright.sync_api import Page, expect
 
 from headgate.cli.hook import hook
 from headgate.testing.repositories import Repositories
@@ -17,6 +18,7 @@ from tests.integration.conftest import PIPELINES, TENANTS
 
 from .headgate import SETTINGS, Headgate, wait_for
 
+UNIT = "#!/bin/sh\nwhile test -e HOLD && test $ZUUL_PIPELINE = gate; do sleep 0.1; done\n"
 WANTED = "approvals: {count: 2, not-author: true}\n        veto: false"
 
 
@@ -24,7 +26,7 @@ WANTED = "approvals: {count: 2, not-author: true}\n        veto: false"
 def headgate(tmp_path: Path) -> Iterator[Headgate]:
     repositories = Repositories(tmp_path)
     pipelines = PIPELINES.replace("approved: true", WANTED)
-    repositories.create("config", {"zuul.yaml": pipelines, "jobs/unit": "#!/bin/sh\n"})
+    repositories.create("config", {"zuul.yaml": pipelines, "jobs/unit": UNIT})
     for name in ("code/api", "code/lib"):
         repositories.create(name, {"README": "x\n"})
         said = CliRunner().invoke(hook, ["--people", getuser(), str(repositories.hub / name)])
@@ -61,6 +63,33 @@ def test_what_two_people_approve_lands_and_they_are_named(headgate: Headgate, mo
     assert "Proposed by ada; approved by ada, grace, heinz." in note
     wait_for("what was said of it is gone", lambda: not said_of(headgate))
     assert repositories.show("code/api", "a") == "x"
+
+
+def test_pages_name_who_wrote_proposed_and_approved_a_change(
+    headgate: Headgate, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repositories = headgate.repositories
+    monkeypatch.setenv("GL_USER", "ada")
+    commit = repositories.propose("code/api", "one", {"a": "x\n"})
+    for who in ("heinz", "tony"):
+        assert push(headgate, who, f"HEAD:refs/approvals/{who}/master/one") == ""
+    wait_for("it lands", lambda: "Landed on master" in repositories.note("code/api", commit))
+    gate = "/api/tenant/example/buildsets?pipeline=gate"
+    (landed,) = wait_for("it is in the history", lambda: headgate.get(gate))
+    page.goto(f"{headgate.url}/t/example/buildset/{landed['uuid']}")
+    facts = page.locator("dl")
+    for named in ("Ada <ada@example.org>", "ada", "heinz, tony"):
+        expect(facts.locator("dd", has_text=named).first).to_be_visible()
+    build = headgate.get("/api/tenant/example/builds?pipeline=gate")[0]
+    page.goto(f"{headgate.url}/t/example/build/{build['uuid']}")
+    expect(page.locator("dd", has_text="heinz, tony")).to_be_visible()
+
+    repositories.propose("code/api", "two", {"HOLD": "x\n"})
+    for who in ("heinz", "tony"):
+        assert push(headgate, who, f"HEAD:refs/approvals/{who}/master/two") == ""
+    page.goto(f"{headgate.url}/t/example/status/gate")
+    people = page.locator(".item .people")
+    expect(people).to_contain_text("by Ada · proposed by ada · approved by heinz, tony")
 
 
 def said_of(headgate: Headgate) -> list[str]:

@@ -69,9 +69,14 @@ def lacking(standing: Standing, wanted: Wanted, now_ms: int | None = None) -> st
 
 def named(standing: Standing) -> str:
     """Return one line of who proposed and who approved this patchset; empty where nobody is known by name."""
-    mine = {person(word.who): word.who for word in standing.approvals if word.commit == standing.change.commit}
-    approvers = sorted(mine.values())
+    found = approvers(standing)
     parts = [f"proposed by {', '.join(standing.proposers)}"] if standing.proposers else []
-    parts += [f"approved by {', '.join(approvers)}"] if approvers else []
+    parts += [f"approved by {', '.join(found)}"] if found else []
     said = "; ".join(parts)
     return f"{said[:1].upper()}{said[1:]}." if said else ""
+
+
+def approvers(standing: Standing) -> tuple[str, ...]:
+    """Return who approved this patchset, as far as they are known by name."""
+    mine = {person(word.who): word.who for word in standing.approvals if word.commit == standing.change.commit}
+    return tuple(sorted(mine.values()))

@@ -273,6 +273,10 @@ class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
     """False: the item is tested anew, on something else."""
     tree: str = ""
     """The same for the same state of the code; empty: it is not known."""
+    proposers: tuple[str, ...] = ()
+    """Who pushed the change, as far as the server tells."""
+    approvers: tuple[str, ...] = ()
+    """Who approved it under their own names."""
 
     @classmethod
     def of_format(cls, number: int, plain: bytes) -> Finished:

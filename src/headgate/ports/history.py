@@ -38,6 +38,12 @@ class PastRef(msgspec.Struct, frozen=True):
     oldrev: str | None
     newrev: str | None
     ref_url: str = ""
+    author: str = ""
+    """Ours, as those that follow: who wrote it, name and address."""
+    proposers: tuple[str, ...] = ()
+    """Who pushed this patchset, as far as the server tells."""
+    approvers: tuple[str, ...] = ()
+    """Who approved it under their own names."""
 
 
 class Artifact(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -58,6 +58,11 @@ class RefShape(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     """Ours: first line of the message."""
     owner: str
+    """Who wrote it, name and address."""
+    proposers: tuple[str, ...] = ()
+    """Ours: who pushed this patchset, as far as the server tells."""
+    approvers: tuple[str, ...] = ()
+    """Ours: who approved it under their own names."""
 
 
 class ItemShape(msgspec.Struct, frozen=True, kw_only=True):

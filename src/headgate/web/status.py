@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from headgate import __version__
 from headgate.config.dynamic import Layouts
 from headgate.config.tenants import Tenant
-from headgate.gate.change import Change
+from headgate.gate.change import Standing
 from headgate.gate.closing import Closing, closing_of
 from headgate.gate.graph import waiting_for
 from headgate.gate.model import Build, Item, Queue
@@ -26,6 +26,8 @@ from headgate.recipes.requests import Request
 from headgate.services.context import Context
 from headgate.services.orders import state_of
 from headgate.services.quarantine.quarantine import Quarantine
+from headgate.services.scheduler.standings import Standings
+from headgate.web.changes import ref_shape
 from headgate.web.shapes import (
     ClosingShape,
     ComponentShape,
@@ -36,7 +38,6 @@ from headgate.web.shapes import (
     Length,
     PipelineShape,
     QueueShape,
-    RefShape,
     SemaphoreShape,
     StateShape,
     StatusShape,
@@ -76,6 +77,8 @@ class Status:
     tenants: Mapping[str, Configured]
     _states: dict[str, tuple[tuple[int, ...], Loaded]] = field(default_factory=dict)
     """Pipeline path -> versions of its entries, and the state they say."""
+    _known: dict[tuple[str, ...], Standings] = field(default_factory=dict)
+    """By connections."""
 
     def of(self, tenant: str, estimate: Estimate = no_estimate) -> StatusShape:
         """Of a tenant that is; without what changes as time goes by (see `timed`)."""
@@ -101,6 +104,13 @@ class Status:
             ),
             troubles=(*self._aside(tenant), *self._troubles(configured.tenant)),
         )
+
+    def standings(self, tenant: str) -> Mapping[str, Standing]:
+        """What is known of the changes of a tenant's connections, by key."""
+        names = tuple(sorted({project.connection for project in self.tenants[tenant].tenant.projects}))
+        if names not in self._known:
+            self._known[names] = Standings(self.context.map, self.context.mirror, names)
+        return self._known[names].now()
 
     def _standing(self, tenant: str, *, loaded: bool) -> StateShape:
         found = state_of(self.context, tenant)
@@ -167,7 +177,7 @@ class Status:
         word = "error" if damaged else "disabled" if state.disabled else "normal"
         closings = state_of(self.context, tenant).closings
         whole = next((c for c in closings if not c.queue and c.pipeline in ("", name)), None)
-        view = _View(tenant, name, running, waits, estimate, closings)
+        view = _View(tenant, name, running, waits, estimate, closings, self.standings(tenant))
         return PipelineShape(
             name=name,
             description=pipeline.description,
@@ -243,6 +253,8 @@ class _View:
     """Build -> what it waits for."""
     estimate: Estimate
     closings: tuple[Closing, ...]
+    standings: Mapping[str, Standing]
+    """Change key -> what its connection knows of it."""
 
     def queue(self, queue: Queue) -> QueueShape:
         heads: list[list[ItemShape]] = []
@@ -273,7 +285,7 @@ class _View:
             id=item.id,
             active=active,
             live=item.live,
-            refs=tuple(ref_shape(change) for change in item.whole),
+            refs=tuple(ref_shape(change, self.standings.get(change.key)) for change in item.whole),
             zuul_ref=item.buildset.id if item.buildset else None,
             item_ahead=ahead,
             items_behind=tuple(behind),
@@ -323,20 +335,6 @@ class _View:
             retry=build.result is None and build.attempt > 1,
             pre_fail=build.pre_fail and build.result is None,
         )
-
-
-def ref_shape(change: Change) -> RefShape:
-    return RefShape(
-        id=change.id,
-        ref=change.ref,
-        url=change.url or None,
-        project=change.project.partition("/")[2],
-        project_canonical=change.project,
-        branch=change.branch,
-        topic=change.topic,
-        subject=change.message.splitlines()[0] if change.message else "",
-        owner=change.owner,
-    )
 
 
 def _ahead(queue: Queue) -> dict[str, str]:

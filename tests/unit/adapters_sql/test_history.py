@@ -89,3 +89,16 @@ def test_processes_started_at_once_share_a_new_database(tmp_path: Path) -> None:
     with ThreadPoolExecutor(6) as threads:
         for done in [threads.submit(opened) for _ in range(6)]:
             done.result()
+
+
+async def test_people_of_a_change_are_kept_with_what_came_of_it(history: SqlHistory) -> None:
+    await history.record(ENDED)
+    change = replace(ENDED.change, owner="Ada <ada@example.org>")
+    named = replace(ENDED, buildset="bs2", change=change, proposers=("ada",), approvers=("grace", "heinz"), builds=())
+    await history.record(named)
+    bare, whole = await history.buildset("acme", "bs1"), await history.buildset("acme", "bs2")
+    assert bare is not None and whole is not None
+    assert [(one.author, one.proposers, one.approvers) for found in (bare, whole) for one in found.refs] == [
+        ("", (), ()),
+        ("Ada <ada@example.org>", ("ada",), ("grace", "heinz")),
+    ]

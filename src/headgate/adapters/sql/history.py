@@ -248,6 +248,9 @@ def _write_buildset(connection: sa.Connection, finished: Finished) -> None:
             ended_ms=finished.ended_ms,
             final=finished.final,
             tree=finished.tree or None,
+            author=change.owner or None,
+            proposers=list(finished.proposers),
+            approvers=list(finished.approvers),
         ),
     )
 
@@ -276,7 +279,13 @@ def _keep(connection: sa.Connection, action: HandAction) -> None:
 
 def _ref(row: Row) -> PastRef:
     names = ("project", "branch", "change", "patchset", "ref", "newrev", "oldrev")
-    return PastRef(**{name: row[f"set_{name}"] for name in names}, ref_url=row["set_ref_url"] or "")
+    return PastRef(
+        **{name: row[f"set_{name}"] for name in names},
+        ref_url=row["set_ref_url"] or "",
+        author=row["set_author"] or "",
+        proposers=_known(row["set_proposers"], tuple[str, ...]),
+        approvers=_known(row["set_approvers"], tuple[str, ...]),
+    )
 
 
 def _build(row: Row) -> PastBuild:

@@ -31,6 +31,9 @@ BUILDSETS = sa.Table(
     sa.Column("item", sa.String(64)),
     sa.Column("final", sa.Boolean),
     sa.Column("tree", sa.String(64)),
+    sa.Column("author", sa.Text),
+    sa.Column("proposers", sa.JSON),
+    sa.Column("approvers", sa.JSON),
 )
 BUILDS = sa.Table(
     "build",
@@ -110,7 +113,11 @@ def _every_attempt(connection: sa.Connection) -> None:
         connection.execute(sa.update(table).where(table.c.final.is_(None)).values(final=True))
 
 
-_STEPS: tuple[Callable[[sa.Connection], None], ...] = (_artifacts_and_what_was_tested, _every_attempt)
+def _people(connection: sa.Connection) -> None:
+    _add(connection, BUILDSETS, "author", "proposers", "approvers")
+
+
+_STEPS: tuple[Callable[[sa.Connection], None], ...] = (_artifacts_and_what_was_tested, _every_attempt, _people)
 """The first leads from version 1 to 2, and so on.  A step may be begun again after it was cut off anywhere."""
 VERSION = len(_STEPS) + 1
 

@@ -139,6 +139,8 @@ class ConnectionRunner:
             was = shown(context.map, context.mirror, standing.change)
             if was is not None and was.change.commit == standing.change.commit:
                 standing = replace(standing, checks=was.checks)
+                if standing.landed and not standing.approvals:  # the landing has removed what they said
+                    standing = replace(standing, approvals=was.approvals, proposers=was.proposers)
             if again and known.get(standing.change.key) == standing:
                 continue  # in a commit before the one that was refused
             check, ops = remember(context.map, context.mirror, standing, fresh())

@@ -23,10 +23,11 @@ from headgate.gate.actions import Action, Cancel, Land, Merge, Record, Report, R
 from headgate.gate.change import Change, Standing, Tell
 from headgate.gate.checks import vouching
 from headgate.gate.model import Item, State
+from headgate.gate.people import approvers
 from headgate.gate.work import BuildOutcome, Dequeue
 from headgate.map.kept.state import writes
 from headgate.map.places import Map
-from headgate.map.records import ForPipeline
+from headgate.map.records import Finished, ForPipeline
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Open, Request, Requests
 from headgate.services.context import COMMIT_OPS_MAX
@@ -168,7 +169,8 @@ class Turn:
                 request = self._request(id, precedence, _of(work.change))
                 told.append(Piece(self.merges.submit(request, msgspec.json.encode(work))))
             case Record(item, result, message):
-                piece = Piece(self.map.history.stream.append(past.ended(item, result, message)))
+                ended = self._with_people(past.ended(item, result, message), item.change)
+                piece = Piece(self.map.history.stream.append(ended))
                 if (occasion := item.change.occasion) is not None and not item.epilogue:
                     begun = self.map.cache.connection(occasion.connection).occasions.begun
                     piece.ops.append(Delete(f"{begun.path}/{item.event}"))
@@ -193,6 +195,13 @@ class Turn:
                 told.append(Piece(other.stream.append(ForPipeline(pipeline, Dequeue(key)))))
             case _:
                 assert_never(action)
+
+    def _with_people(self, ended: Finished, change: Change) -> Finished:
+        """With those who have to do with the patchset, as far as they are known by name."""
+        known = shown(self.map, self.mirror, change) if change.is_change else None
+        if known is None or known.change.commit != change.commit:
+            return ended
+        return replace(ended, proposers=known.proposers, approvers=approvers(known))
 
     def _word(self, action: Cancel | Resume) -> Piece:
         """To whoever does the request now."""

@@ -22,12 +22,12 @@ from headgate.ports.history import (
     JobHealth,
     PastBuild,
     PastBuildset,
-    PastRef,
     Question,
     ResetCost,
     time_text,
 )
 from headgate.services.autohold import held_builds, hold_requests
+from headgate.web.changes import past_ref
 from headgate.web.site import HttpRequest, Site, site_of
 
 NAMES = (
@@ -124,11 +124,7 @@ async def _under_way(site: Site, tenant: str, pipeline: str, item: Item, build: 
     assert item.buildset is not None, "a build is of a buildset"
     shown = next((j for _, i in await site.items(tenant) for j in i.jobs if j.uuid == build.id), None)
     began = shown.start_time if shown else None
-    change = item.change
-    ref = PastRef(
-        change.project, change.branch or None, change.topic or None, change.commit, change.ref,
-        change.old_commit or None, change.commit, change.url,
-    )  # fmt: skip
+    ref = past_ref(item.change, site.status.standings(tenant).get(item.change.key))
     return PastBuild(
         id=build.id,
         uuid=build.id,

@@ -1,4 +1,4 @@
-import { api, el, facts, fetched, instant, link, look, main, nav, outside, short, state, subject as uuid, tenant, token, took, trouble, when } from "./page.js";
+import { api, el, facts, fetched, instant, link, look, main, nav, outside, people, short, state, subject as uuid, tenant, token, took, trouble, when } from "./page.js";
 
 nav("", "Build");
 main.classList.add("tall");
@@ -86,7 +86,7 @@ async function summary() {
   tell();
   if (!b.end_time && start) clock = setInterval(tell, 1000);
   about.replaceChildren(facts([
-    ["Project", link("project", b.ref.project, short(b.ref.project))], ["Change", b.ref.ref_url ? outside(b.ref.ref_url, change) : change], ["Branch", b.ref.branch],
+    ["Project", link("project", b.ref.project, short(b.ref.project))], ["Change", b.ref.ref_url ? outside(b.ref.ref_url, change) : change], ["Branch", b.ref.branch], ...people(b.ref),
     ["Pipeline", link("status", b.pipeline, b.pipeline)], ["Began", when(b.start_time)], ["Took", lasted.textContent ? lasted : ""], ["Voting", b.voting ? "" : "no: its result does not count"],
     ["Nodes", b.nodeset], ["Error", b.error_detail], ["Held", b.held ? el("a", { href: `/t/${encodeURIComponent(tenant)}/autoholds` }, "yes: what it used is kept") : ""], ["Attempt", b.attempt > 1 || !b.final && final ? `${b.attempt}${b.final || !final ? "" : ": it counts for nothing, as it was tried again or its buildset gave way to another"}` : ""], ["Report", final ? link("buildset", b.buildset.uuid, "of the whole buildset") : ""],
     ["Artifacts", b.artifacts.length ? el("ul", { class: "plain" }, b.artifacts.map((a) => el("li", {}, outside(a.url, a.name)))) : ""],

@@ -72,6 +72,9 @@ export const when = (text) => (text ? el("time", { datetime: `${text}Z`, title: 
 export const short = (project) => project.split("/").slice(1).join("/");
 export const link = (page, id, text) => el("a", { href: `/t/${encodeURIComponent(tenant)}/${page}/${id.split("/").map(encodeURIComponent).join("/")}` }, text);
 
+// Who wrote, proposed and approved a change.
+export const people = (ref) => [["Author", ref.author], ["Proposed by", ref.proposers.join(", ")], ["Approved by", ref.approvers.join(", ")]];
+
 // An address somebody else wrote: a link only where following it can do no harm.
 export function outside(url, text) {
   const safe = url && (/^https?:\/\//i.test(url) || (url.startsWith("/") && !url.startsWith("//")));

@@ -64,12 +64,12 @@ function tick(node, job) {
 function makeItem() {
   const button = el("button", { type: "button", class: "toggle", onclick: () => { const id = node.dataset.key; toggled.has(id) ? toggled.delete(id) : toggled.add(id); draw(); } },
     el("span", { class: "subject" }), el("span", { class: "small" }), el("span", { class: "dots" }));
-  const node = el("article", { class: "item" }, button, el("div", { class: "reasons" }), el("ul", { class: "jobs" }));
+  const node = el("article", { class: "item" }, button, el("p", { class: "small people" }), el("div", { class: "reasons" }), el("ul", { class: "jobs" }));
   return node;
 }
 
 function fillItem(node, { item, shown, apart }) {
-  const ref = item.refs[0], [button, reasons, jobs] = node.children, [subject, small, dots] = button.children;
+  const ref = item.refs[0], [button, people, reasons, jobs] = node.children, [subject, small, dots] = button.children;
   const done = item.jobs.filter((job) => job.result).length, bad = item.jobs.filter((job) => job.result && look(job.result) === "bad").length;
   const kind = item.failing_reasons.length ? "failing" : !item.active ? "waiting" : item.jobs.length && done === item.jobs.length ? "good" : "busy";
   as(node, `item ${kind}${item.item_ahead ? " behind" : ""}${item.live ? "" : " waiting"}`);
@@ -80,6 +80,8 @@ function fillItem(node, { item, shown, apart }) {
   dots.setAttribute("aria-label", item.jobs.length ? `${done} of ${item.jobs.length} jobs done${bad ? `, ${bad} failed` : ""}` : "");
   dots.setAttribute("role", "img");
   sync(dots, item.jobs.map((job) => [job.name, () => el("i"), (dot, j) => { as(dot, j.result ? look(j.result) : j.running ? "busy" : "idle"); dot.title = `${j.name}: ${j.result ?? (j.running ? "running" : "waiting")}`; }, job]));
+  const said = [["by", [ref.owner.replace(/\s*<.*/, "")]], ["proposed by", ref.proposers], ["approved by", ref.approvers]].filter(([, names]) => names.join(""));
+  set(people, shown ? said.map(([what, names]) => `${what} ${names.join(", ")}`).join(" · ") : "");
   set(reasons, item.failing_reasons.length ? `Fails because ${item.failing_reasons.join(", ")}` : "");
   sync(jobs, shown ? item.jobs.map((job) => [job.name, makeJob, fillJob, job]) : []);
   if (item.jobs.length && shown) jobs.removeAttribute("hidden"); else jobs.setAttribute("hidden", "");

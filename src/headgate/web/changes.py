@@ -1,0 +1,49 @@
+"""Changes as the API tells of them, with the people who have to do with them."""
+
+from __future__ import annotations
+
+from headgate.gate.change import Change, Standing
+from headgate.gate.people import approvers
+from headgate.ports.history import PastRef
+from headgate.web.shapes import RefShape
+
+
+def ref_shape(change: Change, standing: Standing | None) -> RefShape:
+    """`standing`: what its connection knows of it, of whichever patchset."""
+    known = _of(change, standing)
+    return RefShape(
+        id=change.id,
+        ref=change.ref,
+        url=change.url or None,
+        project=change.project.partition("/")[2],
+        project_canonical=change.project,
+        branch=change.branch,
+        topic=change.topic,
+        subject=change.message.splitlines()[0] if change.message else "",
+        owner=change.owner,
+        proposers=known.proposers,
+        approvers=approvers(known),
+    )
+
+
+def past_ref(change: Change, standing: Standing | None) -> PastRef:
+    """Of what is under way, as the history has it later."""
+    known = _of(change, standing)
+    return PastRef(
+        project=change.project,
+        branch=change.branch or None,
+        change=change.topic or None,
+        patchset=change.commit,
+        ref=change.ref,
+        oldrev=change.old_commit or None,
+        newrev=change.commit,
+        ref_url=change.url,
+        author=change.owner,
+        proposers=known.proposers,
+        approvers=approvers(known),
+    )
+
+
+def _of(change: Change, standing: Standing | None) -> Standing:
+    """What is known of this patchset."""
+    return standing if standing is not None and standing.change.commit == change.commit else Standing(change)
