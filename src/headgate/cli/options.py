@@ -57,10 +57,11 @@ OPTIONS: dict[str, dict[str, Option]] = {
     },
     "connection *": {
         "driver": Option(
-            "choice:git,queue,smtp,http,chat",
+            "choice:git,queue,inventory,smtp,http,chat",
             "git",
-            "The kind of the connection. git has projects; to the others pipelines report: to queues of messages, as "
-            "mail, to a webhook, or to chats, which needs `pip install 'headgate[chat]'`.",
+            "The kind of the connection. git has projects. Messages of a queue, and objects of the inventory, start "
+            "pipelines. To all of them pipelines report; so they do as mail, to a webhook, or to chats, which needs "
+            "`pip install 'headgate[chat]'`.",
         ),
         "baseurl": Option("text", "", "git: where its repositories are: a directory, or an ssh or https URL."),
         "canonical_hostname": Option("text", "", "Host part of canonical project names. Default: the host of baseurl."),
@@ -84,6 +85,8 @@ OPTIONS: dict[str, dict[str, Option]] = {
             "queue: a key of that application. Default, of queues that are served here: the operator's token.",
         ),
         "partitions": Option("integer:1,200", "8", "queue: of queues that are made; a project is always in one."),
+        "partition": Option("text", "", "inventory: the name of the partition whose objects are watched."),
+        "project": Option("text", "", "inventory: the project whose objects are watched, and in whose name."),
         "secret": Option("text", "", "http: what calls are signed with. Default: they are not signed."),
         "server": Option("text", "localhost", "smtp: the host that takes mail."),
         "port": Option("integer:1,65535", "", "smtp: its port. Default: 25; 465 with `security = tls`."),

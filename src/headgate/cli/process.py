@@ -64,6 +64,8 @@ def _shown(found: Mapping[str, str]) -> str:
             return f"smtp://{found.get('server') or 'localhost'}"
         case "http":
             return "/".join(re.sub(r"(://)[^/@]*@", r"\1", found["url"]).split("/")[:3])
+        case "inventory":
+            return f"{found.get('project')}@{found.get('partition')}"
         case "chat":
             return " ".join(f"{url.partition('://')[0]}://…" for url in found["url"].split())
         case _:

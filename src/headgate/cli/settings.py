@@ -158,6 +158,7 @@ _ANY = Option("text", "", "")
 _NEEDED = {
     "git": ("baseurl", "the directory or URL its repositories are in"),
     "queue": ("url", "where messages are posted, as http://HOST:5000/v1/APP/"),
+    "inventory": ("project", "whose objects it watches; and a partition"),
     "http": ("url", "what is called, as https://HOST/PATH"),
     "chat": ("url", "an address as the library apprise has it, as slack://TOKEN/#CHANNEL"),
 }
@@ -181,6 +182,8 @@ def _check(ini: IniFile, section: str, kind: str, found: Mapping[str, str]) -> N
         driver = found.get("driver") or "git"
         needed, what = _NEEDED.get(driver, ("", ""))
         own = driver == "queue" and not {"messages", "application_keys"}.isdisjoint(ini.sections)
+        if driver == "inventory" and found.get("project") and not found.get("partition"):
+            needed, what = "partition", "whose objects it watches"
         if needed and not found.get(needed) and not own:
             raise UserError(f"{ini.at(section)}: [{section}] needs a {needed}: {what}")
 

@@ -35,6 +35,8 @@ class Watched(Protocol):
     """One connection.  Level-triggered, as a forge is: what happened while nobody looked is found at the first look."""
 
     name: str
+    of_a_lane_max: int
+    """How many of one lane are under way at a time, of one pipeline."""
 
     async def lanes(self, trigger: TriggerFilter) -> Sequence[Lane]:
         """Return where there may be something for a trigger.  Raise Away."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from headgate.base.tasks import run_until
 from headgate.config.model import FrozenJob, Node, Nodeset
 from headgate.config.operator.model import Label, Tenant
-from headgate.gate.change import Change
+from headgate.gate.change import Change, Occasion
 from headgate.gate.work import BuildSpec, RepoState
 from headgate.inventory.choosing import choose
 from headgate.inventory.model import ADMIN, Caller, Object, Partition
@@ -108,10 +108,16 @@ def _uuid(name: str) -> str:
 
 
 def a_build(
-    *labels: str, project: str = "p", build: str = "b", state: RepoState | None = None, **job: Any
+    *labels: str,
+    project: str = "p",
+    build: str = "b",
+    state: RepoState | None = None,
+    started_by: str = "",
+    **job: Any,
 ) -> BuildSpec:
     nodes = tuple(Node((f"n{number}",), label) for number, label in enumerate(labels))
-    change = Change(connection="c", project=project, branch="m")
+    occasion = Occasion("lab", "runm.machine", _uuid(started_by), "1.1", started_by) if started_by else None
+    change = Change(connection="c", project=project, branch="m", occasion=occasion)
     frozen = FrozenJob(name="j", nodeset=Nodeset(nodes=nodes), **job)
     return BuildSpec(
         build=build, buildset="s", tenant="t", pipeline="p", item="i", job=frozen, change=change, state=state
@@ -244,6 +250,21 @@ async def test_what_can_never_be_had_is_refused_with_the_reason(site: Site) -> N
             await _once(site, *labels)
     with pytest.raises(NoNodes, match="no partition 'nowhere'"):
         await _once(site, "debian", zone="nowhere")
+    await site.quiet()
+
+
+@on_site
+async def test_a_triggering_label_is_the_machine_that_started_the_item_and_no_other(site: Site) -> None:
+    own = Label("image=debian", project="*", triggering=True)
+    site.tenants["t"] = replace(TENANT, labels={**LABELS, "own": own})
+    for name in ("m1", "m2", "m3"):
+        await site.machine(name, image="debian")
+    await site.machine("other", image="arch")
+    for name in ("m2", "m3", "m1"):
+        assert await _once(site, "own", started_by=name) == [name]
+    for name in ("", "other", "gone"):  # nobody's, one that does not fit, one that is deleted
+        with pytest.raises(NoNodes, match="no machine of label own started this item"):
+            await _once(site, "own", started_by=name)
     await site.quiet()
 
 

@@ -41,11 +41,22 @@ from headgate.web.serve import serve as serve_web
 log = logging.getLogger("headgate.inventory")
 
 
-async def run_inventory(settings: Settings, inventory: Inventory, stop: asyncio.Event, *, serving: bool) -> None:
-    """Until `stop`; with its faces, as the settings say, if it is to be served.  Raises UserError."""
-    works = _faces(settings, inventory, stop) if serving else []
+async def run_inventory(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> None:
+    """Until `stop`, followed and served.  Raises UserError."""
     await inventory.begin()
-    await run_until(stop, inventory.journal.run(), Leasing(inventory).run(), *works)
+    await run_until(stop, inventory.journal.run(), Leasing(inventory).run(), *_faces(settings, inventory, stop))
+
+
+async def followed(inventory: Inventory) -> None:
+    """Until cancelled: this process sees what changes in it, and ends leases that are over."""
+    await inventory.begin()
+    await run_until(asyncio.Event(), inventory.journal.run(), Leasing(inventory).run())
+
+
+async def serve_inventory(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> None:
+    """Until `stop`, an inventory that this process follows.  Raises UserError."""
+    await inventory.begin()
+    await run_until(stop, *_faces(settings, inventory, stop))
 
 
 def _faces(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:

@@ -115,6 +115,6 @@ async def _serve(settings: Settings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     backend = await open_store(settings)
     try:
-        await run_inventory(settings, make_inventory(settings, Store(backend)), stop, serving=True)
+        await run_inventory(settings, make_inventory(settings, Store(backend)), stop)
     finally:
         await backend.close()

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -30,12 +28,13 @@ from headgate.adapters.process.runner import ProcessRunner
 from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import HistoryError, SqlHistory
 from headgate.base.errors import UserError
-from headgate.base.private import DIRECTORY, private_directory
+from headgate.base.private import private_directory
 from headgate.base.tasks import run_until
 from headgate.cli.identity.tls import as_client, scheme, tls_of
 from headgate.cli.identity.token import operator_token
 from headgate.cli.jobs import runner_settings
 from headgate.cli.process import connection_shapes, connections, known_connections, tenant_text, tenants
+from headgate.cli.running.directories import LOG_MODES, writable
 from headgate.cli.running.earlier import reader
 from headgate.cli.running.fleet import fleet
 from headgate.cli.running.front import front
@@ -54,7 +53,6 @@ from headgate.services.autohold import held_in_store
 from headgate.services.context import Context
 from headgate.services.executor import Executor
 from headgate.services.formats import agree
-from headgate.services.inventory.inventory import Inventory
 from headgate.services.membership import Membership
 from headgate.services.merger import Merger
 from headgate.services.nodes.asking import Asking
@@ -71,6 +69,9 @@ from headgate.web.remote import RemoteLogs
 from headgate.web.serve import serve
 from headgate.web.site import Site
 from headgate.web.vitals import Vitals
+
+if TYPE_CHECKING:
+    from headgate.services.inventory.inventory import Inventory
 
 Work = Coroutine[Any, Any, None]
 LOAD_MULTIPLIER = 2.5
@@ -92,8 +93,8 @@ class Process:
     servers: list[Work] = field(default_factory=list)
     scheduler: Scheduler | None = None
     logs: Logs | None = None
-    inventory: Inventory | None = None
-    """The one that is served by this process."""
+    serves_inventory: bool = False
+    _inventory: Inventory | None = None
     _engine: GitEngine | None = None
     _history: SqlHistory | None = None
     _tenancy: Tenancy | None = None
@@ -109,6 +110,16 @@ class Process:
             who = identity(*(self.settings.get("merger", f"git_user_{part}") for part in ("name", "email")))
             self._engine = GitEngine(copies, connections(self.settings), who)
         return self._engine
+
+    @property
+    def inventory(self) -> Inventory:
+        """The one in the store, which this process follows from now on."""
+        if self._inventory is None:
+            from headgate.cli.inventory.faces import followed, make_inventory  # large, and for few
+
+            self._inventory = make_inventory(self.settings, self.context.store)
+            self.servers.append(followed(self._inventory))
+        return self._inventory
 
     @property
     def tenancy(self) -> Tenancy:
@@ -157,23 +168,6 @@ class Process:
             done.set()
 
         await run_until(done, self.context.mirror.run(), members(), *self.servers)
-
-
-LOG_MODES = {"owner": DIRECTORY, "group": 0o750, "all": 0o755}
-
-
-def writable(settings: Settings, section: str, option: str, default: str, mode: int = DIRECTORY) -> Path:
-    """The directory, made if need be, for those that `mode` lets in.
-
-    Raises UserError when nothing can be put there."""
-    path = settings.place(section, option, default)
-    try:
-        private_directory(path, mode)
-        with tempfile.TemporaryFile(dir=path):
-            return path
-    except OSError as error:
-        why = f"[{section}] {option}: {path} cannot be written: {error.strerror}; mend it, or set {option} to another"
-        raise UserError(why) from error
 
 
 @asynccontextmanager
@@ -229,11 +223,11 @@ async def add_scheduler(process: Process) -> None:
     cache = ParseCache(budgets=settings.budgets)
     path = str(settings.tenant_config)
     known, read = known_connections(settings, at), partial(tenant_text, settings)
-    watched = await watching(settings, process.stack)
+    watched = await watching(settings, process.stack, lambda: process.inventory)
     scheduler = Scheduler.of(context, text, file, path, forges, cache, known, read, watched)
     process.scheduler = scheduler
     recorder = Recorder(context, process.history)
-    also = await telling(settings, context, process.stack)
+    also = await telling(settings, context, process.stack, lambda: process.inventory)
 
     async def body(session: Session) -> None:
         works = {"the history": recorder.run, "the format of records": lambda _: agree(context), **also}
@@ -291,13 +285,13 @@ async def add_launcher(process: Process, *, always: bool = True) -> None:
     launching = always or any(tenant.labels for tenant in process.tenants().values())
     if not serving and not launching:
         return
-    from headgate.cli.inventory.faces import make_inventory, make_launcher, run_inventory  # large, and for few
+    from headgate.cli.inventory.faces import make_launcher, serve_inventory  # large, and for few
 
-    inventory = make_inventory(settings, context.store)
-    process.inventory = inventory if serving else None
-    process.servers.append(run_inventory(settings, inventory, process.stop, serving=serving))
+    process.serves_inventory = serving
+    if serving:
+        process.servers.append(serve_inventory(settings, process.inventory, process.stop))
     if launching:
-        launcher = await make_launcher(settings, context, inventory, process.tenants)
+        launcher = await make_launcher(settings, context, process.inventory, process.tenants)
         process.join(Membership(context, "launcher"), launcher.run)
 
 
@@ -333,7 +327,8 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     host, port = settings.get("web", "listen_address"), int(settings.number("web", "port"))
     root = urlsplit(settings.get("web", "root")).hostname
     names = [root] if root else []
-    app, works = await front(create_app(site), settings, process.inventory, process.stack, process.stop)
+    served = process.inventory if process.serves_inventory else None
+    app, works = await front(create_app(site), settings, served, process.stack, process.stop)
     tls, process.servers = tls_of(settings), [*process.servers, *works]
     process.servers.append(serve(app, host, port, process.stop, bound, tls=tls, names=names, shared=True))
     process.join(member, _forever)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from headgate.base.errors import UserError
 from headgate.cli.identity.tls import scheme, tls_of
 from headgate.cli.settings import Settings
-from headgate.services.inventory.inventory import Inventory
 from headgate.web.front import Front
 from headgate.web.peers.requests import App
+
+if TYPE_CHECKING:
+    from headgate.services.inventory.inventory import Inventory
 
 APP_DEFAULT = "queuey"
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}  # noqa: S104 - nothing is bound to them

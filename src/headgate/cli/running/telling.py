@@ -26,15 +26,18 @@ from headgate.store.store import Session
 
 if TYPE_CHECKING:
     from headgate.adapters.messages.client import MessageClient
+    from headgate.services.inventory.inventory import Inventory
 
 Tells = Callable[[Session], Coroutine[Any, Any, None]]
 
 
-async def telling(settings: Settings, context: Context, stack: AsyncExitStack) -> dict[str, Tells]:
-    """Name -> the body of each.  Raises UserError."""
+async def telling(
+    settings: Settings, context: Context, stack: AsyncExitStack, objects: Callable[[], Inventory]
+) -> dict[str, Tells]:
+    """Name -> the body of each.  `objects`: the inventory, for whoever needs it.  Raises UserError."""
     found: dict[str, Tells] = {}
     for name, said in settings.connections.items():
-        if (reporter := await _reporter(name, said, settings, stack)) is not None:
+        if (reporter := await _reporter(name, said, settings, stack, objects)) is not None:
             found[f"reports to {name}"] = Courier(context, name, reporter).run
     if context.publishing:
         named = ("url", "app_key", "partitions")
@@ -43,11 +46,21 @@ async def telling(settings: Settings, context: Context, stack: AsyncExitStack) -
     return found
 
 
-async def _reporter(name: str, said: Mapping[str, str], settings: Settings, stack: AsyncExitStack) -> Reporter | None:
+async def _reporter(
+    name: str,
+    said: Mapping[str, str],
+    settings: Settings,
+    stack: AsyncExitStack,
+    objects: Callable[[], Inventory],
+) -> Reporter | None:
     """None: the connection takes no reports, or those of its own changes alone.  Raises UserError."""
     match driver_of(said):
         case "queue":
             return QueueReporter(await _posts(said, settings, stack))
+        case "inventory":
+            from headgate.services.reporting.objects import ObjectReporter  # large, and for few
+
+            return ObjectReporter(name, objects(), said["partition"], said["project"])
         case "smtp":
             from headgate.adapters.reporting.mail import MailReporter, MailServer
 
@@ -72,13 +85,17 @@ async def _posts(at: Mapping[str, str], settings: Settings, stack: AsyncExitStac
     return Posts(await _messages(at, settings, stack), int(at.get("partitions") or PARTITIONS))
 
 
-async def watching(settings: Settings, stack: AsyncExitStack) -> dict[str, Watched]:
-    """The connections of the settings whose messages start pipelines, by name.  Raises UserError."""
+async def watching(settings: Settings, stack: AsyncExitStack, objects: Callable[[], Inventory]) -> dict[str, Watched]:
+    """The connections of the settings whose messages or objects start pipelines, by name.  Raises UserError."""
     found: dict[str, Watched] = {}
     for name, said in settings.connections.items():
         if driver_of(said) == "queue":
             partitions = int(said.get("partitions") or PARTITIONS)
             found[name] = WatchedQueues(name, await _messages(said, settings, stack), partitions)
+        elif driver_of(said) == "inventory":
+            from headgate.services.scheduler.occasions.objects import WatchedObjects  # large, and for few
+
+            found[name] = WatchedObjects(name, objects(), said["partition"], said["project"])
     return found
 
 

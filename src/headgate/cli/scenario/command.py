@@ -15,7 +15,7 @@ from rich.live import Live
 from headgate.adapters.git.command import check_git
 from headgate.cli.board import board
 from headgate.cli.running.components import Process, add_everything, process
-from headgate.cli.scenario import files
+from headgate.cli.scenario import files, machines
 from headgate.cli.scenario.audience import KEY, audience
 from headgate.cli.scenario.play import Play
 from headgate.cli.settings import read
@@ -28,11 +28,19 @@ REFRESH_S = 0.2
 @click.command()
 @click.option("--keep", is_flag=True, help="Go on serving the pages afterwards, until interrupted.")
 @click.option("--directory", type=click.Path(file_okay=False, path_type=Path), help="Where to play; must be empty.")
-def command(keep: bool, directory: Path | None) -> None:
-    """Play a scenario that shows why gating matters.  Exit status 0 only if all is as expected."""
+@click.option(
+    "--story",
+    type=click.Choice(["gate", "machines"]),
+    default="gate",
+    help="Why gating matters; or machines that are burned in before builds are given them (needs sshd).",
+)
+def command(keep: bool, directory: Path | None, story: str) -> None:
+    """Play a scenario that shows what Headgate does.  Exit status 0 only if all is as expected."""
     check_git()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     with tempfile.TemporaryDirectory(prefix="headgate-demo-", ignore_cleanup_errors=True) as name:
+        if story == "machines":
+            sys.exit(machines.play(directory or Path(name), Console(highlight=False, soft_wrap=True)))
         sys.exit(asyncio.run(_demo(directory or Path(name), keep)))
 
 

@@ -76,6 +76,8 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
     "git reporter": {"config/kinds": "note", "gate": "land=lands"},
     "queue trigger": {"config": "project", "services/scheduler": "queue project branch"},
     "queue reporter": {"services/scheduler": "queue ttl"},
+    "inventory trigger": {"config": "project", "services/scheduler": "event=events type filter project branch"},
+    "inventory reporter": {"services/reporting": "set unset tag untag"},
     "smtp reporter": {"adapters/reporting": "to from subject"},
     "chat reporter": {"adapters/reporting": "title"},
     "zuul trigger": {"gate": "event=events pipeline"},
@@ -90,7 +92,7 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
         "services": "max-dependencies max-changes-per-pipeline max-nodes-per-project labels",
         "web": "admin-rules access-rules role-mappings anonymous-read-access authentication-realm",
     },
-    "a label of a tenant": {"services/nodes": "name=labels search project partition"},
+    "a label of a tenant": {"services/nodes": "name=labels search project partition triggering"},
     "a project of a tenant": {
         "config": (
             "include exclude include-provider-config shadow include-branches exclude-branches "

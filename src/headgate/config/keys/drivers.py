@@ -193,9 +193,29 @@ QUEUE = Driver(
 )
 """A server of messages: each report is a message of a queue, and messages start pipelines (how-to/use-queues)."""
 
+INVENTORY = Driver(
+    trigger={
+        "event": _event("object-created", "object-updated", "object-deleted"),
+        "type": Key(text, "runm.machine"),
+        "filter": Key(text, "everything", "as searches of the inventory have it"),
+        "project": Key(text, required=True, note="whose jobs run"),
+        "branch": Key(text, "the project's first"),
+    },
+    require=None,
+    reporter={
+        "set": Key(mapping, note="properties of the object that started the item"),
+        "unset": Key(_TEXTS),
+        "tag": Key(_TEXTS),
+        "untag": Key(_TEXTS),
+    },
+    posts=True,
+)
+"""The inventory: objects start pipelines, and are told how these ended (how-to/burn-in-machines)."""
+
 DRIVERS: dict[str, Driver] = {
     "git": GIT,
     "queue": QUEUE,
+    "inventory": INVENTORY,
     "gerrit": Driver(
         trigger=GERRIT_TRIGGER,
         require=GERRIT_REQUIRE,

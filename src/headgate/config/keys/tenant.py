@@ -32,6 +32,7 @@ LABEL: Keys = {
     "search": Key(text, required=True, note="a filter, as `headgate inventory machine list --filter` takes"),
     "project": Key(text, required=True, note="of the inventory, whose machines they are; `*`: everybody's"),
     "partition": Key(text, "the executor's zone, or all"),
+    "triggering": Key(flag, "false", "only the machine that started the item"),
 }
 
 TENANT: Keys = {

@@ -11,15 +11,17 @@ from headgate.config.reading.source import Wrong
 
 
 def started_once(body: Table, triggers: Sequence[TriggerFilter]) -> None:
-    """Raise Wrong for a queue that is named twice: how far a pipeline is in a queue is one thing."""
+    """Raise Wrong for a queue, or a type of objects, that is named twice: how far a pipeline is there is one thing."""
     seen = set[tuple[str, str]]()
     for trigger in triggers:
-        if (queue := trigger.more.get("queue")) is None:
+        if "project" not in trigger.more:
             continue
-        if (trigger.connection, queue) in seen:
-            text = f"the queue {queue} of {trigger.connection} is named by two triggers; use a pipeline for each"
+        queue = trigger.more.get("queue")
+        what = f"the queue {queue}" if queue is not None else f"the type {trigger.more.get('type', 'runm.machine')}"
+        if (trigger.connection, what) in seen:
+            text = f"{what} of {trigger.connection} is named by two triggers; use a pipeline for each"
             raise Wrong(text, body.at("trigger"))
-        seen.add((trigger.connection, queue))
+        seen.add((trigger.connection, what))
 
 
 def not_by_itself(

@@ -201,5 +201,7 @@ def _labels(stanza: Table) -> dict[str, Label]:
     for one, at in entries(stanza.get("labels"), stanza.at("labels")):
         if one["name"] in found:
             raise Wrong(f"the label {one['name']!r} is defined twice", at)
-        found[one["name"]] = Label(one["search"], one.get("partition", ""), one["project"])
+        found[one["name"]] = Label(
+            one["search"], one.get("partition", ""), one["project"], one.get("triggering", False)
+        )
     return found

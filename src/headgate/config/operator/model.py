@@ -88,6 +88,8 @@ class Label(msgspec.Struct, frozen=True, omit_defaults=True):
     """Uuid or name; empty: the executor's zone, or every one."""
     project: str = ""
     """Whose machines they are; `*`: everybody's."""
+    triggering: bool = False
+    """Only the machine that started the item."""
 
 
 class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):

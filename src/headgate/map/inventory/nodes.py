@@ -29,6 +29,8 @@ class NodeRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     precedence: int = PRECEDENCE
     """Lower goes first."""
     asked_ms: int = 0
+    machine: str = ""
+    """Uuid of the object that started the item."""
 
 
 class NodeClaim(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -75,6 +75,7 @@ class Asking:
         self, session: Session, spec: BuildSpec, nodeset: Nodeset, precedence: int
     ) -> AsyncIterator[NodeRequest]:
         """While it is there, what is claimed for it is ours; it ends with the session, too."""
+        occasion = spec.change.occasion
         nodes = tuple((name, node.label) for node in nodeset.nodes for name in node.name)
         request = NodeRequest(
             id=fresh(),
@@ -87,6 +88,7 @@ class Asking:
             zone=self._zone,
             precedence=precedence,
             asked_ms=self._context.now_ms(),
+            machine=occasion.lane if occasion is not None else "",
         )
         path, store = self._context.map.nodes.requests(request.id).record.path, self._context.store
         put = Put(path, encode(request), session.lease)

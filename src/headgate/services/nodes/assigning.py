@@ -103,7 +103,12 @@ class Assigning:
             if said is None:
                 known = ", ".join(tenant.labels)
                 return Refusal(f"tenant {tenant.name} has no label {label!r}; it has {known}")
-            found.append(await self._finding.machines(said, request.zone, request.executor))
+            machines = await self._finding.machines(said, request.zone, request.executor)
+            if said.triggering:
+                machines = [one for one in machines if one.object.uuid == request.machine]
+            if said.triggering and not machines:
+                return Refusal(f"no machine of label {label} started this item")
+            found.append(machines)
         return found
 
 

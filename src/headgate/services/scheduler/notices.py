@@ -8,13 +8,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import msgspec
 from msgspec.structs import asdict, replace
 
 from headgate.base.ids import derived
 from headgate.base.subject import about
 from headgate.base.texts import line
+from headgate.config.reading.check import as_list
 from headgate.gate.actions import Action, Land, Merge, Record
 from headgate.gate.change import Change
 from headgate.gate.model import BuildSet, Item, State
@@ -133,8 +135,16 @@ def reports(
                 report = _report(kind, item, change, result, text, world)
                 key = derived(report.id, name, change.key, str(number))
                 queue = (how.get("queue") or queue_of(world.tenant)) if drivers(name) == "queue" else ""
-                options = {k: str(v)[:OPTION_MAX] for k, v in how.items()} if not queue else {}
+                options = _options(how, drivers(name)) if not queue else {}
                 yield name, Posting(queue, report, how.get("ttl"), options, key)
+
+
+def _options(how: Mapping[str, Any], driver: str) -> dict[str, str]:
+    """What the pipeline says to a reporter; of the inventory all of it in one, as JSON."""
+    if driver == "inventory":
+        lists = {key: as_list(value) for key, value in how.items() if key != "set"}
+        return {"wanted": msgspec.json.encode({**lists, "set": how.get("set", {})}).decode()}
+    return {key: str(value)[:OPTION_MAX] for key, value in how.items()}
 
 
 def _said(before: State, after: State, asked: Sequence[Action], world: World) -> Iterator[tuple[str, Item, str, str]]:

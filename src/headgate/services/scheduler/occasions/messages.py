@@ -38,6 +38,8 @@ class WatchedQueues:
     """The queues of one application; see `ports.occasions.Watched`.  What is not read yet stays where it is, and a
     message stays as long as its server keeps it."""
 
+    of_a_lane_max = 10
+
     def __init__(self, name: str, source: Queues, partitions: int) -> None:
         """`partitions`: of queues that are made."""
         self.name = name

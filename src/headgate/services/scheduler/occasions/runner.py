@@ -37,9 +37,8 @@ from headgate.store.types import At, Put
 
 log = logging.getLogger("headgate.occasions")
 
-OF_A_LANE_MAX = 10
-"""Under way at a time, of one trigger."""
 OF_A_TRIGGER_MAX = 100
+"""Under way at a time."""
 AT_ONCE_MAX = 20
 """Taken up in one round, of one lane."""
 LOOK_S = 30.0
@@ -60,8 +59,7 @@ class Bound(NamedTuple):
 
     def place(self, lane: Lane) -> str:
         """Return the name of what is kept of a lane."""
-        told = msgspec.json.encode({k: v for k, v in self.trigger.more.items() if k in ("type", "filter", "event")})
-        return derived("taken", *self.whose, *lane, told.decode())
+        return derived("taken", *self.whose, *lane)
 
 
 class OccasionRunner:
@@ -185,7 +183,7 @@ class OccasionRunner:
             if key not in self._taken:
                 await self._begin(bound, lane, await self._watched.start(bound.trigger, lane), guard)
             of_lane = (*bound.whose, *lane)
-            free = min(OF_A_LANE_MAX - open[of_lane], OF_A_TRIGGER_MAX - open[bound.whose], AT_ONCE_MAX)
+            free = min(self._watched.of_a_lane_max - open[of_lane], OF_A_TRIGGER_MAX - open[bound.whose], AT_ONCE_MAX)
             if free <= 0 or (key, lane) in self._still:
                 continue
             found = await self._watched.after(bound.trigger, lane, self._taken[key], free)

@@ -1,0 +1,149 @@
+"""The inventory as something to watch: an object that comes to match, changes, or ceases to match starts a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import aclosing
+
+import msgspec
+from msgspec.structs import replace
+
+from headgate.base.texts import visible
+from headgate.config.model import TriggerFilter
+from headgate.gate.change import EventKind, Occasion
+from headgate.inventory.expressions import parse
+from headgate.inventory.filters import Filter
+from headgate.inventory.journal import Change, Kind
+from headgate.inventory.model import Caller, Object
+from headgate.inventory.names import Invalid
+from headgate.ports.occasions import Away, Lane, Seen
+from headgate.services.inventory.errors import Expired, Refused
+from headgate.services.inventory.inventory import LIMIT_MAX, Inventory
+from headgate.services.scheduler.occasions.messages import TOLD_MAX_BYTES
+from headgate.store.types import StoreError
+
+MACHINE = "runm.machine"
+KINDS = {
+    Kind.CREATED: EventKind.OBJECT_CREATED,
+    Kind.UPDATED: EventKind.OBJECT_UPDATED,
+    Kind.DELETED: EventKind.OBJECT_DELETED,
+}
+USER = "headgate"
+ALL_OF_IT = 10**9
+"""More changes than a commit has."""
+
+
+class WatchedObjects:
+    """The objects of one project in one partition; see `ports.occasions.Watched`.  `inventory.journal.run()` must be
+    running.  What nobody looked at for so long that it is no longer told is found by looking at all that matches."""
+
+    of_a_lane_max = 100
+
+    def __init__(self, name: str, inventory: Inventory, partition: str, project: str) -> None:
+        """`partition`: its name or uuid."""
+        self.name = name
+        self._inventory, self._partition, self._project = inventory, partition, project
+
+    async def lanes(self, trigger: TriggerFilter) -> Sequence[Lane]:
+        return [Lane(str(trigger.more.get("type", MACHINE)))]
+
+    async def start(self, trigger: TriggerFilter, lane: Lane) -> str:
+        """Return now: what is there already starts nothing."""
+        try:
+            revision = await self._inventory.journal.now()
+            await self._inventory.journal.reach(revision)
+        except StoreError as error:
+            raise Away(str(error)) from error
+        return f"{revision}.{ALL_OF_IT}"
+
+    async def after(self, trigger: TriggerFilter, lane: Lane, position: str, limit: int) -> Sequence[Seen]:
+        """Whole commits, so that there may be more than `limit` of them."""
+        revision, _, done = position.partition(".")
+        wanted = {EventKind(event) for event in trigger.events}
+        try:
+            caller, asked = await self._asked(trigger, lane)
+            try:
+                found = await self._told(caller, asked, int(revision), int(done), limit)
+            except Expired:
+                return await self._missed(caller, asked, int(revision), wanted)
+        except (Refused, Invalid, StoreError) as error:
+            raise Away(f"{lane.source}, {trigger.more.get('filter', '')}: {error}") from error
+        return [
+            Seen(place, KINDS[one.kind], self._occasion(one, place) if KINDS[one.kind] in wanted else None)
+            for place, one in found
+        ]
+
+    async def stirs(self) -> AsyncIterator[Collection[Lane] | None]:
+        while True:
+            revision = self._inventory.journal.revision
+            yield None
+            await self._inventory.journal.passed(revision)
+
+    async def _asked(self, trigger: TriggerFilter, lane: Lane) -> tuple[Caller, Filter]:
+        """Raise Refused, Invalid."""
+        partition = await self._inventory.partition(self._partition)
+        caller = Caller(USER, self._project, partition)
+        said = replace(parse(str(trigger.more.get("filter", ""))), types=(lane.source,))
+        return caller, await self._inventory.filter(caller, said)
+
+    async def _told(
+        self, caller: Caller, asked: Filter, revision: int, done: int, limit: int
+    ) -> list[tuple[str, Change]]:
+        """Behind the first `done` changes of the commit of a moment, each with its position.  Raise Expired."""
+        found = list[tuple[str, Change]]()
+        since = revision if done >= ALL_OF_IT else revision - 1
+        await self._inventory.journal.reach(max(revision, since))
+        async with aclosing(self._inventory.changes(caller, [asked], max(since, 1), quiet_s=60.0)) as changes:  # type: ignore[type-var]  # it is a generator
+            async for told, _ in changes:
+                numbers = dict[int, int]()
+                for change, commit in told:
+                    number = numbers[commit.revision] = numbers.get(commit.revision, 0) + 1
+                    if commit.revision > revision or number > done:
+                        found.append((f"{commit.revision}.{number}", change))
+                break
+        return found[:limit]
+
+    async def _missed(self, caller: Caller, asked: Filter, revision: int, wanted: Collection[EventKind]) -> list[Seen]:
+        """What matches and was changed after a moment that is no longer told of, as if it had come to match."""
+        now = await self._inventory.journal.now()
+        every = await self._inventory.several(caller, [asked], LIMIT_MAX)
+        found = sorted((one for one in every if revision < one.generation <= now), key=lambda one: one.generation)
+        seen = list[Seen]()
+        for number, one in enumerate(found if EventKind.OBJECT_CREATED in wanted else ()):
+            place = f"{one.generation}.{ALL_OF_IT}"
+            if number + 1 < len(found) and found[number + 1].generation == one.generation:
+                place = seen[-1].position if seen else f"{revision}.{ALL_OF_IT}"
+            change = Change(Kind.CREATED, None, one.object)
+            id = f"{one.generation}.{one.object.uuid}"
+            seen.append(Seen(place, EventKind.OBJECT_CREATED, self._occasion(change, id)))
+        return [*seen, Seen(f"{now}.{ALL_OF_IT}", EventKind.OBJECT_UPDATED, None)]
+
+    def _occasion(self, change: Change, id: str) -> Occasion:
+        object, event = change.object, KINDS[change.kind].value
+        told = {
+            "driver": "inventory",
+            "connection": self.name,
+            "event": event,
+            "id": id,
+            "object": _plain(object),
+            **({"before": _plain(change.old)} if change.kind is Kind.UPDATED and change.old is not None else {}),
+        }
+        name = visible(f"{object.name} ({event.removeprefix('object-')})")
+        found = Occasion(self.name, object.type, object.uuid, id, name, msgspec.json.encode(told).decode())
+        if len(found.body) <= TOLD_MAX_BYTES:
+            return found
+        why = f"the object has {len(found.body)} bytes once it is written as JSON; at most {TOLD_MAX_BYTES} can be told"
+        return replace(found, body="{}", trouble=why)
+
+
+def _plain(object: Object) -> dict[str, object]:
+    """JSON."""
+    return {
+        "uuid": object.uuid,
+        "type": object.type,
+        "name": object.name,
+        "project": object.project,
+        "partition": object.partition,
+        "properties": dict(object.properties),
+        "tags": list(object.tags),
+    }

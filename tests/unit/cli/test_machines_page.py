@@ -1,0 +1,16 @@
+"""The page about machines says what the demonstration plays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headgate.cli.scenario import machines
+
+PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "burn-in-machines.md").read_text()
+
+
+def test_the_page_is_what_is_played() -> None:
+    for text in (machines.CONFIG, machines.BURN_IN, machines.TENANTS):
+        assert text.strip() in PAGE
+    connection = machines.SETTINGS[machines.SETTINGS.index("[connection lab]") : machines.SETTINGS.index("[web]")]
+    assert connection.strip() in PAGE

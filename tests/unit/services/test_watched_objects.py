@@ -1,0 +1,168 @@
+"""Objects as occasions: what is told of them, from where on, after a gap; and what reports do to them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from msgspec.structs import replace
+
+from headgate.config.model import TriggerFilter
+from headgate.inventory.model import Definition, Object, Permission
+from headgate.map.telling import Answered, Posting, QueueReport
+from headgate.ports.occasions import Away, Lane, Seen
+from headgate.ports.reporter import ReportRefused
+from headgate.services.inventory.admin import Place
+from headgate.services.inventory.draft import Create, Remove, Update
+from headgate.services.inventory.errors import NotFound
+from headgate.services.reporting.objects import ObjectReporter
+from headgate.services.scheduler.occasions.messages import TOLD_MAX_BYTES
+from headgate.services.scheduler.occasions.objects import MACHINE, WatchedObjects
+from tests.unit.inventory.objects import PARTITIONS
+from tests.unit.inventory.world import ADMIN, World, a_world
+
+EVENTS = ("object-created", "object-updated", "object-deleted")
+LANE = Lane(MACHINE)
+
+
+def trigger(filter: str = "", events: tuple[str, ...] = EVENTS) -> TriggerFilter:
+    return TriggerFilter("lab", events, more={"project": "p", **({"filter": filter} if filter else {})})
+
+
+def machine(number: int, project: str = "blue", **properties: str) -> Object:
+    return Object(PARTITIONS[0], MACHINE, project, f"{number:032x}", f"m{number}", properties)
+
+
+def watched(world: World) -> WatchedObjects:
+    return WatchedObjects("lab", world.inventory, "part0", "blue")
+
+
+def told(found: list[Seen]) -> list[tuple[str, str]]:
+    return [(seen.kind.value, seen.occasion.name) for seen in found if seen.occasion is not None]
+
+
+async def test_what_comes_to_match_changes_and_ceases_to_is_told_once_and_in_order() -> None:
+    async with a_world() as world:
+        await world.inventory.apply(ADMIN, [Create(machine(9, state="new"))])
+        lab, of = watched(world), trigger("state=new")
+        position = await lab.start(of, LANE)
+        for step in (
+            Create(machine(1, state="new")),
+            Create(machine(2, state="old")),
+            Update(machine(2).uuid, set_properties={"state": "new"}),
+            Update(machine(1).uuid, set_properties={"rack": "r1"}),
+            Create(machine(3, project="red", state="new")),
+            Remove(machine(1).uuid),
+            Update(machine(2).uuid, set_properties={"state": "tested"}),
+        ):
+            written = await world.inventory.apply(ADMIN, [step])
+            await world.inventory.journal.reach(written.revision)
+        found = list(await lab.after(of, LANE, position, 100))
+        assert told(found) == [
+            ("object-created", "m1 (created)"),
+            ("object-created", "m2 (created)"),
+            ("object-updated", "m1 (updated)"),
+            ("object-deleted", "m1 (deleted)"),
+            ("object-deleted", "m2 (deleted)"),
+        ]
+        one = found[2].occasion
+        assert one is not None and (one.source, one.lane) == (MACHINE, machine(1).uuid)
+        body = json.loads(one.body)
+        assert body["object"]["properties"] == {"rack": "r1", "state": "new"}
+        assert body["before"]["properties"] == {"state": "new"} and body["event"] == "object-updated"
+        for number, seen in enumerate(found):  # from wherever a pipeline is
+            rest = await lab.after(of, LANE, seen.position, 100)
+            assert told(list(rest)) == told(found[number + 1 :])
+
+
+async def test_a_batch_is_taken_up_in_portions() -> None:
+    async with a_world() as world:
+        lab, of = watched(world), trigger(events=("object-created",))
+        position, names = await lab.start(of, LANE), list[str]()
+        written = await world.inventory.apply(ADMIN, [Create(machine(n)) for n in range(1, 8)])
+        await world.inventory.journal.reach(written.revision)
+        while found := await lab.after(of, LANE, position, 3):
+            assert len(found) <= 3
+            names += [name for _, name in told(list(found))]
+            position = found[-1].position
+        assert names == [f"m{n} (created)" for n in range(1, 8)]
+
+
+async def test_events_that_nobody_asks_for_start_nothing() -> None:
+    async with a_world() as world:
+        lab, of = watched(world), trigger(events=("object-deleted",))
+        position = await lab.start(of, LANE)
+        await world.inventory.apply(ADMIN, [Create(machine(1))])
+        written = await world.inventory.apply(ADMIN, [Remove(machine(1).uuid)])
+        await world.inventory.journal.reach(written.revision)
+        assert told(list(await lab.after(of, LANE, position, 9))) == [("object-deleted", "m1 (deleted)")]
+
+
+async def test_after_a_gap_what_matches_and_was_changed_meanwhile_is_told() -> None:
+    async with a_world() as world:
+        world.inventory.journal._kept_max = 3  # a journal that forgets soon
+        lab, of = watched(world), trigger("!tested")
+        await world.inventory.apply(ADMIN, [Create(machine(9))])
+        position = await lab.start(of, LANE)
+        for n in range(1, 8):
+            written = await world.inventory.apply(ADMIN, [Create(machine(n, **({"tested": "yes"} if n == 4 else {})))])
+            await world.inventory.journal.reach(written.revision)
+        found = list(await lab.after(of, LANE, position, 100))
+        assert [name for _, name in told(found)] == [f"m{n} (created)" for n in (1, 2, 3, 5, 6, 7)]
+        assert await lab.after(of, LANE, found[-1].position, 100) == [], "and then it goes on"
+
+
+async def test_what_is_hidden_from_the_project_or_too_large_is_not_told_to_jobs() -> None:
+    async with a_world() as world:
+        rules = {"bmc": (Permission(mask=0), Permission(role="admin", mask=3))}
+        definition = Definition("d" * 32, '{"type": "object"}', rules)
+        await world.inventory.admin.set_definition(ADMIN, Place(MACHINE, PARTITIONS[0]), definition)
+        lab, of = watched(world), trigger()
+        position = await lab.start(of, LANE)
+        await world.inventory.apply(ADMIN, [Create(machine(1, bmc="secret", rack="r1"))])
+        large = {f"k{n}": '"' * 1_000 for n in range(TOLD_MAX_BYTES // 2_000 + 1)}
+        written = await world.inventory.apply(ADMIN, [Create(machine(2, **large))])
+        await world.inventory.journal.reach(written.revision)
+        first, second = (seen.occasion for seen in await lab.after(of, LANE, position, 9))
+        assert first is not None and "secret" not in first.body and "bmc" not in first.body and "r1" in first.body
+        assert second is not None and "at most" in second.trouble and second.body == "{}"
+
+
+async def test_a_filter_that_is_none_or_a_partition_there_is_not_is_said() -> None:
+    async with a_world() as world:
+        lab = watched(world)
+        with pytest.raises(Away, match="close the quotes"):
+            await lab.after(trigger('"'), LANE, await lab.start(trigger(), LANE), 9)
+        with pytest.raises(Away, match="nowhere"):
+            await WatchedObjects("lab", world.inventory, "nowhere", "blue").after(trigger(), LANE, "1.1", 9)
+
+
+def report(uuid: str, connection: str = "lab", **wanted: object) -> Posting:
+    about = {"kind": "report", "tenant": "t", "pipeline": "p", "project": "p", "branch": "b", "report": "success"}
+    answers = Answered(connection, MACHINE, uuid, "1.1")
+    more = {"v": 1, "id": "i", "at_ms": 1, "change": "c", "commit": "", "item": "x"}
+    return Posting("", QueueReport(**about, **more, answers=answers), None, {"wanted": json.dumps(wanted)})
+
+
+async def test_a_report_marks_the_object_and_told_again_it_is_the_same() -> None:
+    async with a_world() as world:
+        await world.inventory.apply(ADMIN, [Create(machine(1, state="new", old="x"))])
+        await world.inventory.apply(ADMIN, [Create(machine(2, project="red"))])
+        reporter = ObjectReporter("lab", world.inventory, "part0", "blue")
+        wanted = {"set": {"state": "tested"}, "unset": ["old"], "tag": ["good"]}
+        for _ in range(2):
+            await reporter.tell(report(machine(1).uuid, **wanted))
+        marked, _ = await world.inventory.get(ADMIN, machine(1).uuid)
+        assert (marked.properties, marked.tags) == ({"state": "tested"}, ("good",))
+        await reporter.tell(report("f" * 32, **wanted))  # deleted meanwhile: nobody is there to tell
+        await reporter.tell(report(machine(2).uuid, **wanted))  # another project's: as if it were not there
+        other, _ = await world.inventory.get(ADMIN, machine(2).uuid)
+        assert other.tags == ()
+        with pytest.raises(ReportRefused, match="provider"):
+            await reporter.tell(report(machine(1).uuid, set={"provider": "mine"}))
+        with pytest.raises(ReportRefused, match="no object of lab"):
+            await reporter.tell(report(machine(1).uuid, connection="other", **wanted))
+        with pytest.raises(ReportRefused, match="no object"):
+            await reporter.tell(replace(report(""), report=replace(report("").report, answers=None)))
+        with pytest.raises(NotFound):
+            await world.inventory.get(ADMIN, "f" * 32)
