@@ -31,6 +31,7 @@ TASKS = {
     "base/tasks.py": "this is where tasks get their parents",
     "cli/scenario/audience.py": "a server and a worker that end with the demo",
     "cli/inventory/demo.py": "the gate beside its demonstration",
+    "cli/scenario/machines.py": "the gate beside its story",
     "cli/scenario/command.py": "the gate and the play",
     "services/merger.py": "work that takes long, and ends with its claim",
     "services/executor.py": "the watch for a cancel ends with its build",

@@ -24,6 +24,7 @@ CONNECTIONS = {
     "kube": Connection("kube", "", "kubernetes"),
     "mail": Connection("mail", "mail.example", "smtp"),
     "bus": Connection("bus", "", "queue"),
+    "shed": Connection("shed", "", "inventory"),
 }
 TENANTS = """
 - tenant:

@@ -15,9 +15,10 @@ from headgate.ports.reporter import ReportRefused
 from headgate.services.inventory.admin import Place
 from headgate.services.inventory.draft import Create, Remove, Update
 from headgate.services.inventory.errors import NotFound
+from headgate.services.inventory.pool import MACHINE
 from headgate.services.reporting.objects import ObjectReporter
 from headgate.services.scheduler.occasions.messages import TOLD_MAX_BYTES
-from headgate.services.scheduler.occasions.objects import MACHINE, WatchedObjects
+from headgate.services.scheduler.occasions.objects import WatchedObjects
 from tests.unit.inventory.objects import PARTITIONS
 from tests.unit.inventory.world import ADMIN, World, a_world
 

@@ -14,7 +14,7 @@ from headgate.cli.running.components import Process, add_everything, process
 from headgate.cli.settings import read
 from headgate.inventory.model import ADMIN, PROVIDER, Caller, Object, Partition
 from headgate.services.inventory.draft import Create
-from headgate.services.nodes.finding import MACHINE
+from headgate.services.inventory.pool import MACHINE
 from headgate.services.scheduler.standings import Standings
 from headgate.testing.repositories import Repositories, run_git
 from headgate.testing.servers.sshd import Lab, program

@@ -19,10 +19,10 @@ from headgate.inventory.names import Invalid
 from headgate.ports.occasions import Away, Lane, Seen
 from headgate.services.inventory.errors import Expired, Refused
 from headgate.services.inventory.inventory import LIMIT_MAX, Inventory
+from headgate.services.inventory.pool import MACHINE
 from headgate.services.scheduler.occasions.messages import TOLD_MAX_BYTES
 from headgate.store.types import StoreError
 
-MACHINE = "runm.machine"
 KINDS = {
     Kind.CREATED: EventKind.OBJECT_CREATED,
     Kind.UPDATED: EventKind.OBJECT_UPDATED,
