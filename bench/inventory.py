@@ -54,7 +54,8 @@ def an_object(number: int, size: int) -> Object:
         "rack": f"r{number % 7}",
         "note": "x" * 60,
     }
-    return Object(PARTITION, TYPE, "blue", f"{number:032x}", f"name-{number:07}", properties, (f"t{number % 2}",))
+    uuid = f"{number * 2_654_435_761 % 2**32:08x}{number:024x}"  # spread, as random ones are
+    return Object(PARTITION, TYPE, "blue", uuid, f"name-{number:07}", properties, (f"t{number % 2}",))
 
 
 async def fill(store: Store, places: InventoryMap, size: int) -> None:
@@ -133,7 +134,10 @@ class Measured:
         return await median_ms(lambda n: self.inventory.get_named(CALLER, TYPE, "", f"name-{n * 7 % self.size:07}"))
 
     async def raw_get(self) -> float:
-        return await median_ms(lambda n: self.store.get(self.inventory.places.objects.by_uuid(f"{n:032x}").path))
+        return await median_ms(lambda n: self.store.get(self._record(n)))
+
+    def _record(self, number: int) -> str:
+        return self.inventory.places.objects.by_uuid(an_object(number, self.size).uuid).path
 
     async def search(self, *keys: str, tag: bool = False) -> tuple[float, int, int]:
         """Milliseconds, matches, reads of the store."""

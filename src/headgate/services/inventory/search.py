@@ -196,14 +196,17 @@ class Search:
         number, within = after
         lane = going[number]
         weighed = COMPARED_MAX // (query.terms + len(going))
+        begun, looked = len(found), 0
         while True:
             await self.turns.turn()
-            piece_max = max(1, min(PIECE_MAX, max(PIECE_MIN, limit - len(found)), weighed))
+            enough = (limit - len(found)) * (1 + looked) // (1 + len(found) - begun)
+            piece_max = max(1, min(PIECE_MAX, max(PIECE_MIN, enough), weighed))
             piece = await self._piece(lane, within, piece_max, plan)
             for place, object, generation in await self._objects(lane, piece):
                 if query.matches(object) and self._claimed(query, going, number, object):
                     found.append(Found(object, generation, (number, place)))
             budget.entries -= max(1, len(piece))
+            looked += len(piece)
             if piece:
                 within = piece[-1][0]
             if len(piece) < piece_max or lane.exact:
