@@ -22,7 +22,9 @@ from headgate.services.inventory.inventory import Inventory
 from headgate.services.inventory.leasing import WAITING_MAX, Leasing
 from headgate.services.inventory.pool import Pool
 from headgate.services.inventory.quotas import Quotas
+from headgate.store.types import Backend
 from tests.unit.inventory.objects import PARTITIONS
+from tests.unit.inventory.test_search import Counting
 from tests.unit.inventory.world import ADMIN, ALICE, a_world, running
 
 BOB, CAROL = Caller("bob", "blue", PARTITIONS[0]), Caller("carol", "red", PARTITIONS[0])
@@ -60,8 +62,8 @@ class Shop:
 
 
 @asynccontextmanager
-async def a_shop() -> AsyncIterator[Shop]:
-    async with a_world() as world:
+async def a_shop(backend: Backend | None = None) -> AsyncIterator[Shop]:
+    async with a_world(backend) as world:
         inventory = Inventory(world.store, InventoryMap(), lambda: 0)
         async with running(inventory):
             yield Shop(inventory)
@@ -318,3 +320,20 @@ async def test_people_have_a_share_of_what_builds_have(said: dict[str, str], mos
         assert choice.reserved == (await shop.leasing.book()).taken, "builds have the others meanwhile"
         held = next(one for one in (await shop.leasing.book()).leases.values() if one.state == HELD)
         assert (await shop.leasing.end(ALICE, held.id)).state == CLEANING, "a launcher makes it ready"
+
+
+async def test_a_long_line_is_not_searched_anew_for_everybody_who_comes() -> None:
+    """As long as no object changes, what those who wait want is known."""
+    backend = Counting()
+    async with a_shop(backend) as shop:
+        for number in range(40):
+            await shop.put(f"m{number}", memory=str(number))
+        for _ in range(40):
+            await shop.ask(ADMIN, hours=9)
+        await shop.inventory.journal.reach(await shop.inventory.journal.now())
+        costs = []
+        for number in range(18):
+            backend.read = 0
+            await shop.ask(ALICE, f"type=runm.provider memory>={number}")
+            costs.append(backend.read)
+        assert max(costs[2:]) <= costs[1] + 4 * 18, costs

@@ -61,6 +61,11 @@ class Journal:
         """The moment this process has seen."""
         return self._revision
 
+    @property
+    def latest(self) -> int:
+        """The last moment, of those this process has seen, at which an object or what it stands on changed."""
+        return self._commits[-1].revision if self._commits else 0
+
     def on_facts(self, listener: Callable[[], None]) -> None:
         """Called when partitions, types or definitions may have changed."""
         self._listeners.append(listener)

@@ -32,6 +32,8 @@ WAITING_MAX, ACTIVE_MAX = 20, 1_000
 GIVE_UP_S = 24 * 3_600
 """How long somebody waits who does not say."""
 RETRY_S, RETRY_MAX_S = 1.0, 10.0
+LOOK_INTERVAL_S = 0.2
+"""However much changes, leases are not looked through more often."""
 TRIMMED_MAX = 3
 """Past leases that one which ends takes with it, once no quota can ask for them."""
 
@@ -44,6 +46,8 @@ class Leasing:
         self._places = inventory.places.leases
         self._store = inventory.facts.store
         self._book: Book | None = None
+        self._pool, self._pool_at = Pool(inventory), -1
+        """What the line was found to want, as long as no object changes."""
 
     # ---- what is asked of it
 
@@ -177,6 +181,7 @@ class Leasing:
                 retry_s = min(2 * retry_s, RETRY_MAX_S)
                 continue
             retry_s = RETRY_S
+            await asyncio.sleep(LOOK_INTERVAL_S)
             wait_s = None if until_ms is None else max(0.0, (until_ms - self.inventory.clock()) / 1_000)
             try:
                 async with asyncio.timeout(wait_s):
@@ -204,7 +209,9 @@ class Leasing:
     async def give(self) -> Book:
         """Give, in order, what launchers do not; return what is there then."""
         for _ in range(ATTEMPTS_MAX):
-            book, pool = await self.book(), Pool(self.inventory)
+            if self._pool_at != self.inventory.journal.latest:
+                self._pool, self._pool_at = Pool(self.inventory), self.inventory.journal.latest
+            book, pool = await self.book(), self._pool
             busy: set[str] = set()
             for lease in book.line(self.inventory.clock()):
                 choice = await self.choose(book, pool, lease, launched=False, busy=busy)
@@ -213,6 +220,7 @@ class Leasing:
                     continue
                 given = await self.given(book, lease, choice.candidate)
                 if given is None:
+                    self._pool_at = -1
                     break  # somebody else was quicker: look again
                 book = given
             else:
