@@ -291,9 +291,21 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "url": Option("text", "", "`sqlite:///FILE` or `postgresql://…`. Default: an SQLite file in state_dir."),
         "listen_address": Option("text", "127.0.0.1", "Address `headgate queue serve` listens on."),
         "port": Option("integer:0,65535", "5000", "Its port; 0 takes a free one."),
+        "application_bytes_max": Option(
+            "integer:0,9999999999999", "10000000000", "Of the messages of an application; 0: any. More is answered 429."
+        ),
+        "application_messages_max": Option("integer:0,9999999999", "0", "Messages of an application; 0: any number."),
+        "application_rate_max": Option(
+            "integer:0,1000000", "0", "Messages that an application posts in a second, to each server; 0: any number."
+        ),
     },
     "application_keys": {
-        "*": Option("text", "", "Application = its keys, one a line: who may use its queues of messages."),
+        "*": Option(
+            "text",
+            "",
+            "Application = its keys, with blanks or lines between them: who may use its queues. Behind a key "
+            "`until=2026-12-31T00:00:00Z` says how long it is good, so that it can be replaced.",
+        ),
     },
     "log": {
         "format": Option("choice:text,json", "text", "Of the log on standard error; json: an object a line."),

@@ -7,7 +7,9 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
 
 from headgate.base.errors import UserError
@@ -104,7 +106,30 @@ class Settings:
 
     @property
     def application_keys(self) -> dict[str, list[str]]:
-        return {app: keys.split() for app, keys in self.values.get("application_keys", {}).items()}
+        said = self.values.get("application_keys", {})
+        return {app: [word for word in keys.split() if not word.startswith(UNTIL)] for app, keys in said.items()}
+
+    @property
+    def application_keys_until(self) -> dict[str, float]:
+        """Key -> the Unix time at which it is no good any more, where that is said.  Raise UserError."""
+        found = dict[str, float]()
+        for app, keys in self.values.get("application_keys", {}).items():
+            for before, word in pairwise(["", *keys.split()]):
+                if word.startswith(UNTIL):
+                    found[before] = self._until(app, before, word.removeprefix(UNTIL))
+        return found
+
+    def _until(self, app: str, key: str, text: str) -> float:
+        try:
+            moment = datetime.fromisoformat(text)
+            if not key or key.startswith(UNTIL) or moment.tzinfo is None:
+                raise ValueError
+        except ValueError:
+            where = f"{self.path}: [application_keys] {app}"
+            raise UserError(
+                f"{where}: {UNTIL}{text}: a time with its zone stands behind a key: KEY until=2026-12-31T00:00:00Z"
+            ) from None
+        return moment.timestamp()
 
     def _absolute(self, value: str) -> Path:
         return (self.path.parent / Path(value).expanduser()).absolute()
@@ -153,6 +178,8 @@ def _kind(section: str) -> str:
     return f"{word} *" if f"{word} *" in OPTIONS and section != word else section
 
 
+UNTIL = "until="
+"""Behind a key: until when it is good."""
 _ANY = Option("text", "", "")
 """What stands in a section that takes any names."""
 _NEEDED = {

@@ -15,6 +15,15 @@ class SourceDown(OSError):
     """The server did not answer, or not as it should; what was posted is perhaps there."""
 
 
+class QueueFull(SourceDown):
+    """The server has no room for it, or it comes too fast: nothing was posted."""
+
+    def __init__(self, why: str, again_s: float) -> None:
+        super().__init__(why)
+        self.again_s = again_s
+        """It may be tried again after so many seconds."""
+
+
 class QueueGone(LookupError):
     """The server knows no such queue."""
 

@@ -1,6 +1,6 @@
 """Post messages, and process them, from programs of your own: `Queues` and `SyncQueues`, `job`, `Worker`, `tried`."""
 
-from headgate.ports.messages import PostRefused, QueueGone, SourceDown
+from headgate.ports.messages import PostRefused, QueueFull, QueueGone, SourceDown
 from headgate.queue.posting import Queues, SyncQueues
 from headgate.queue.testing import Tried, tried
 from headgate.queue.working import JobFunction, Worker, job
@@ -10,6 +10,7 @@ __all__ = [
     "JobFunction",
     "Message",
     "PostRefused",
+    "QueueFull",
     "QueueGone",
     "Queues",
     "Reject",

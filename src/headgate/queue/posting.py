@@ -70,7 +70,8 @@ class Queues:
         posted.  With `delay_s`, or `deliver_at` (with a time zone), it is delivered then; those posted after it to its
         partition go ahead meanwhile, unless `hold` says that they wait for it.
 
-        Raises SourceDown (perhaps it is there: post it again with the same `once`), PostRefused.
+        Raises SourceDown (perhaps it is there: post it again with the same `once`), QueueFull (it
+        is not there), PostRefused.
         """
         at = deliver_at.isoformat() if deliver_at is not None else ""
         letter = Letter(queue, text_of(body), once or fresh(), partition, ttl_s, key, delay_s, at, hold)

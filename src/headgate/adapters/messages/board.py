@@ -7,45 +7,31 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import nullcontext, suppress
 from typing import Any, TypeVar
 
 from headgate.adapters.messages import later, leases, queues, schedules
 from headgate.adapters.messages.bell import Bell
+from headgate.adapters.messages.bounds import UNLIMITED, Account, Limits, usage
 from headgate.adapters.messages.database import Database, DatabaseDown, Open, opener
+from headgate.adapters.messages.line import Line, Overloaded, Write
 from headgate.adapters.messages.posting import Post, digest_of, post_group
 from headgate.adapters.messages.reading import read, read_ids
 from headgate.adapters.messages.records import Draft, Posted, Queue, Stored
 from headgate.adapters.messages.writing import Put, delete_ids, purge, put_ids
 from headgate.base.tasks import run_until
 from headgate.queueing.ids import Position
-from headgate.queueing.lanes import Lane
+from headgate.queueing.lanes import DEAD_LETTERS, Lane
 
 T = TypeVar("T")
 
-GROUP_MAX = 200
-"""Writes made durable together."""
 PURGE_MAX = 1_000
 """Expired messages removed in one transaction."""
 PURGE_INTERVAL_S = 30.0
 LOOK_INTERVAL_S = 5.0
 """How often it is looked whether messages are due, which the clock or another server may have decided."""
-WRITES_WAITING_MAX = 10_000
 INLINE_MAX_CHARS = 50_000
 """More is digested in a thread."""
-
-
-class Overloaded(OSError):
-    """More is asked than the database does; try again later."""
-
-
-@dataclass(slots=True)
-class _Write:
-    work: Post | Callable[[Database], Any]  # answers whatever its caller wants
-    done: asyncio.Future[Any]
-    alone: bool = False
-    """In a transaction of its own."""
 
 
 class MessageBoard:
@@ -55,20 +41,26 @@ class MessageBoard:
     """
 
     def __init__(
-        self, url: str, reader: Database, writer: Database, threads: tuple[ThreadPoolExecutor, ThreadPoolExecutor]
+        self,
+        url: str,
+        reader: Database,
+        writer: Database,
+        threads: tuple[ThreadPoolExecutor, ThreadPoolExecutor],
+        limits: Limits,
     ) -> None:
         self._url = url
         self._reader, self._writer, self._threads = reader, writer, threads
         self._chance = random.Random()
         self._node = self._chance.getrandbits(48) | 1 << 40
-        self._waiting: list[_Write] = []
+        self._waiting = Line()
         self._writing: asyncio.Task[None] | None = None
         self._later = asyncio.Event()
         self.bell = Bell()
         self.now_ns: Callable[[], int] = time.time_ns
+        self._account = Account(limits, lambda: self.now_ns() / 1e9)
 
     @classmethod
-    async def open(cls, url: str) -> MessageBoard:
+    async def open(cls, url: str, limits: Limits = UNLIMITED) -> MessageBoard:
         """Raises UserError."""
         make: Open = opener(url)
         threads = ThreadPoolExecutor(1, "messages-read"), ThreadPoolExecutor(1, "messages-write")
@@ -80,7 +72,7 @@ class MessageBoard:
             for thread in threads:
                 thread.shutdown(wait=False)
             raise
-        return cls(url, reader, writer, threads)
+        return cls(url, reader, writer, threads, limits)
 
     async def close(self) -> None:
         """Waits for what was begun."""
@@ -95,12 +87,12 @@ class MessageBoard:
 
     async def create(self, app: str, wanted: Queue) -> None:
         """Or updates one of this name, whose partitions only grow (Refused)."""
-        await self._write(lambda database: queues.create(database, app, wanted))
+        await self._write(lambda database: queues.create(database, app, wanted), app)
         self.bell.ring(app, None)
 
     async def remove(self, app: str, name: str) -> None:
         """At once; its messages go little by little."""
-        await self._write(lambda database: queues.remove(database, app, name))
+        await self._write(lambda database: queues.remove(database, app, name), app)
         self.bell.ring(app, None)
 
     async def queue(self, app: str, name: str) -> Queue:
@@ -113,12 +105,17 @@ class MessageBoard:
     # --- messages
 
     async def post(self, app: str, queue: str, drafts: Sequence[Draft], *, key: str = "") -> tuple[list[Posted], bool]:
-        """Durable when it returns.  True: this was posted before under the same key.  Raises KeyReused, Refused."""
+        """Durable when it returns.  True: this was posted before under the same key.  Raises KeyReused, Refused,
+        QueueFull."""
         digest = ""
         if key:
             large = sum(len(draft.body) for draft in drafts) > INLINE_MAX_CHARS
             digest = await asyncio.to_thread(digest_of, drafts) if large else digest_of(drafts)
-        posted, replayed = await self._write(Post(app, queue, tuple(drafts), key, digest))
+        if self._account.stale(app):
+            self._account.saw(app, *await self._read(lambda database: usage(database, app)))
+        counted = nullcontext() if queue == DEAD_LETTERS else self._account.taken(app, drafts)
+        with counted:
+            posted, replayed = await self._write(Post(app, queue, tuple(drafts), key, digest), app)
         for lane in {Lane(queue, one.partition) for one in posted if not one.deliver_at}:
             self.bell.ring(app, lane)
         if any(one.deliver_at for one in posted):
@@ -128,12 +125,12 @@ class MessageBoard:
     async def put(self, app: str, queue: str, ids: Sequence[tuple[int, str]], body: str, ttl_s: int) -> None:
         """Writes the body to each (partition, id), which is made if need be.  Raises Refused."""
         put = Put(app, queue, tuple(ids), body, ttl_s, self.now_ns())
-        await self._write(lambda database: put_ids(database, put))
+        await self._write(lambda database: put_ids(database, put), app)
         for partition, _ in ids:
             self.bell.ring(app, Lane(queue, partition))
 
     async def delete(self, app: str, queue: str, ids: Sequence[tuple[int, str]]) -> None:
-        await self._write(lambda database: delete_ids(database, app, queue, ids, self.now_ns()))
+        await self._write(lambda database: delete_ids(database, app, queue, ids, self.now_ns()), app)
 
     async def read(
         self, queue: Queue, partition: int, since: Position, *, limit: int, descending: bool = False
@@ -146,12 +143,12 @@ class MessageBoard:
         """One of the functions that read, with the time in milliseconds since 1970.  Raises what that raises."""
         return await self._read(lambda database: work(database, self._now_ms()))
 
-    async def change(self, work: Callable[[Database, leases.Moment], T], *, soon: bool = False) -> T:
+    async def change(self, app: str, work: Callable[[Database, leases.Moment], T], *, soon: bool = False) -> T:
         """One of the functions that write, as those of `leases`, durable when it returns.  Raises what that raises.
 
         `soon`: afterwards something may be due sooner than was known.
         """
-        answer: T = await self._write(lambda database: work(database, self._moment()))
+        answer: T = await self._write(lambda database: work(database, self._moment()), app)
         if soon:
             self._later.set()
         return answer
@@ -166,7 +163,7 @@ class MessageBoard:
         """What has expired, all of it, in bounded pieces; how much it was."""
         total = 0
         while True:
-            removed: int = await self._write(lambda database: purge(database, self._now_ms(), PURGE_MAX))
+            removed: int = await self._write(lambda database: purge(database, self._now_ms(), PURGE_MAX), alone=True)
             total += removed
             if removed < PURGE_MAX:
                 return total
@@ -224,22 +221,21 @@ class MessageBoard:
     async def _read(self, work: Callable[[Database], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads[0], work, self._reader)
 
-    async def _write(self, work: Post | Callable[[Database], Any], *, alone: bool = False) -> Any:  # what it answers
-        if len(self._waiting) >= WRITES_WAITING_MAX:
-            raise Overloaded(f"{WRITES_WAITING_MAX} writes wait already")
-        write = _Write(work, asyncio.get_running_loop().create_future(), alone)
-        self._waiting.append(write)
+    async def _write(
+        self, work: Post | Callable[[Database], Any], app: str = "", *, alone: bool = False
+    ) -> Any:  # what it answers
+        """Raises Overloaded, QueueFull."""
+        write = Write(work, asyncio.get_running_loop().create_future(), alone)
+        self._waiting.put(app, write)
         if self._writing is None or self._writing.done():
             self._writing = asyncio.ensure_future(self._keep_writing())
         return await asyncio.shield(write.done)
 
     async def _keep_writing(self) -> None:
-        """Until nobody waits: everything that waits in one transaction."""
+        """Until nobody waits: as much of what waits as goes in one transaction."""
         loop = asyncio.get_running_loop()
         while self._waiting:
-            first = self._waiting[:GROUP_MAX]
-            size = max(next((n for n, one in enumerate(first) if one.alone), len(first)), 1)
-            group, self._waiting = self._waiting[:size], self._waiting[size:]
+            group = self._waiting.group()
             try:
                 answers = await loop.run_in_executor(self._threads[1], self._together, [one.work for one in group])
             except DatabaseDown as error:

@@ -21,6 +21,7 @@ from headgate.ports.messages import (
     NoStream,
     PostedAlready,
     PostRefused,
+    QueueFull,
     QueueGone,
     SourceDown,
 )
@@ -196,7 +197,8 @@ class MessageClient:
         for url in (*self._urls,):
             try:
                 async with self._http.request(method, url + path, params=query, **more) as answer:
-                    return _checked(url, answer.status, await answer.read())
+                    again = answer.headers.get("Retry-After", "")
+                    return _checked(url, answer.status, await answer.read(), again)
             except (aiohttp.ClientConnectionError, TimeoutError) as error:
                 down = SourceDown(f"{url}: {_said(error)}")
                 self._urls = [*(one for one in self._urls if one != url), url]
@@ -205,7 +207,7 @@ class MessageClient:
         raise down
 
 
-def _checked(url: str, status: int, body: bytes) -> Answer:
+def _checked(url: str, status: int, body: bytes, again: str) -> Answer:
     try:
         answer = msgspec.json.decode(body, type=Answer)
     except (msgspec.DecodeError, ValueError) as error:
@@ -215,6 +217,8 @@ def _checked(url: str, status: int, body: bytes) -> Answer:
     said = msgspec.json.encode(answer.error_msg).decode()
     if status == 404:
         raise QueueGone(said)
+    if status == 429:
+        raise QueueFull(said, float(again) if again.isdecimal() else 1.0)
     if status == 422:
         raise PostedAlready(said)
     if status in (400, 413):

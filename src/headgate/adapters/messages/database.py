@@ -48,10 +48,46 @@ create table if not exists schedule (queue bigint not null, name text not null, 
     missed text not null, partition integer not null, key text not null, ttl_s bigint not null, body text not null,
     next_ms bigint not null, trouble text not null, primary key (queue, name)){rowless};
 create index if not exists schedule_next on schedule (next_ms);
+create table if not exists kept (queue bigint not null, partition integer not null, messages bigint not null,
+    bytes bigint not null, primary key (queue, partition)){rowless};
+create table if not exists bounded (queue bigint primary key, messages_max bigint not null, bytes_max bigint not null,
+    "full" text not null);
 create table if not exists doomed (queue bigint primary key);
 create table if not exists retired (app text not null, name text not null, last_ticks bigint not null,
-    primary key (app, name)){rowless}
+    primary key (app, name)){rowless};
+insert into kept (queue, partition, messages, bytes) select queue, partition, count(*), sum(octet_length(body))
+    from message where not exists (select 1 from kept) and queue in (select id from queue) group by queue, partition
 """
+
+
+class Kept:
+    """How much a transaction adds to what each partition keeps; counted at its end, in the order of partitions."""
+
+    def __init__(self) -> None:
+        self._more: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def add(self, lane: tuple[int, int], messages: int, size_bytes: int) -> None:
+        """Negative where it is less."""
+        before = self._more.get(lane, (0, 0))
+        self._more[lane] = before[0] + messages, before[1] + size_bytes
+
+    def write(self, database: Database) -> None:
+        """Of queues that are gone nothing is counted."""
+        for lane, (messages, size) in sorted(self._more.items()):
+            if messages > 0:
+                database.execute(
+                    "insert into kept (queue, partition, messages, bytes) values (?, ?, ?, ?) on conflict"
+                    " (queue, partition) do update set messages = kept.messages + excluded.messages,"
+                    " bytes = kept.bytes + excluded.bytes",
+                    (*lane, messages, size),
+                )
+            elif messages or size:
+                sql = "update kept set messages = messages + ?, bytes = bytes + ? where queue = ? and partition = ?"
+                database.execute(sql, (messages, size, *lane))
+
+    def clear(self) -> None:
+        """For the next transaction."""
+        self._more.clear()
 
 
 class DatabaseDown(OSError):
@@ -60,6 +96,11 @@ class DatabaseDown(OSError):
 
 class Database(Protocol):
     """Values are marked `?`.  Every method raises DatabaseDown."""
+
+    @property
+    def kept(self) -> Kept:
+        """What the transaction adds to what is kept."""
+        ...
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> list[Row]: ...
     def insert(self, table: str, columns: str, rows: Sequence[Row]) -> None:
@@ -98,6 +139,7 @@ class SqliteDatabase:
     """One connection to the file, which is made if need be."""
 
     def __init__(self, path: Path) -> None:
+        self.kept = Kept()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             private_file(path)
@@ -127,12 +169,15 @@ class SqliteDatabase:
             self._connection.execute("begin immediate")
         try:
             yield
+            self.kept.write(self)
             with _said():
                 self._connection.execute("commit")
         except BaseException:
             if self._connection.in_transaction:
                 self._connection.execute("rollback")
             raise
+        finally:
+            self.kept.clear()
 
     def notify(self, payload: str) -> None:
         return None

@@ -167,8 +167,9 @@ def withdraw(database: Database, queue: int, ids: Iterable[tuple[int, str]], now
     """Of (partition, id); how many there were.  What was put off by one that held it up stays put off."""
     lanes, count = set[tuple[int, int]](), 0
     for partition, id in ids:
-        sql = f"delete from later where {_PLACE} and ticks = ? and id = ? returning 1"
-        if database.execute(sql, (queue, partition, ticks_of(id), id)):
+        sql = f"delete from later where {_PLACE} and ticks = ? and id = ? returning octet_length(body)"
+        for (size,) in database.execute(sql, (queue, partition, ticks_of(id), id)):
+            database.kept.add((queue, partition), -1, -size)
             lanes.add((queue, partition))
             count += 1
     for lane in sorted(lanes):

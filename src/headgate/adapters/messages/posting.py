@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import msgspec
 
 from headgate.adapters.messages import later, queues
+from headgate.adapters.messages.bounds import Room
 from headgate.adapters.messages.database import Database, Row
-from headgate.adapters.messages.records import KEYS_KEPT_S, Draft, KeyReused, NoQueue, Posted, Queue, Refused
+from headgate.adapters.messages.records import KEYS_KEPT_S, Draft, KeyReused, NoQueue, Posted, Queue, QueueFull, Refused
 from headgate.queueing.ids import make_id, ticks_of_unix_ns, unix_text
 from headgate.queueing.lanes import partition_of_key
 
@@ -48,7 +49,9 @@ def digest_of(drafts: Sequence[Draft]) -> str:
 def post_group(
     database: Database, posts: Sequence[Post], now_ns: int, node: int, chance: random.Random
 ) -> list[Answer | Exception]:
-    """One answer each, or why it is refused: NoQueue, Refused, KeyReused.  In a transaction of the caller's."""
+    """One answer each, or why it is refused: NoQueue, Refused, KeyReused, QueueFull.
+
+    In a transaction of the caller's."""
     answers: list[Answer | Exception | None] = [None] * len(posts)
     accepted: list[tuple[int, Queue, list[int]]] = []
     known: dict[tuple[str, str], Queue | NoQueue] = {}
@@ -69,7 +72,10 @@ def post_group(
     _write(database, posts, accepted, answers, now_ns, node)
     for n, first in again:
         answer, same = answers[first], posts[n].digest == posts[first].digest
-        answers[n] = (answer[0], True) if same and isinstance(answer, tuple) else KeyReused(_REUSED)
+        if isinstance(answer, QueueFull):
+            answers[n] = answer
+        else:
+            answers[n] = (answer[0], True) if same and isinstance(answer, tuple) else KeyReused(_REUSED)
     return [answer for answer in answers if answer is not None]
 
 
@@ -127,13 +133,18 @@ def _write(
             counts[queue.id, partition] += 1
     now_ticks, now_ms = ticks_of_unix_ns(now_ns), now_ns // 1_000_000
     ticks = {lane: queues.reserve(database, lane, count, now_ticks) for lane, count in sorted(counts.items())}
+    room = Room(database, {(queue.id, partition): queue for _, queue, some in accepted for partition in some})
     aside = later.waiting(database, ticks, now_ms)
     rows: list[Row] = []
     kept: list[Row] = []
     rung: set[str] = set()
     for n, queue, partitions in accepted:
         post, posted = posts[n], []
+        if (full := room.take(queue, partitions, post.drafts)) is not None:
+            answers[n] = full
+            continue
         for draft, partition in zip(post.drafts, partitions, strict=True):
+            database.kept.add((queue.id, partition), 1, draft.size_bytes)
             at = ticks[queue.id, partition]
             ticks[queue.id, partition] = at + 1
             id = make_id(at, 0, node)
@@ -150,6 +161,7 @@ def _write(
     if rows:
         database.insert("message", "queue, partition, ticks, id, body, expires_ms", rows)
     aside.write(database)
+    room.drop(database)
     if kept:
         database.insert("posted", "queue, key, digest, answer, expires_ms", kept)
     for payload in rung:

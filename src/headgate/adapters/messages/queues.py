@@ -5,19 +5,23 @@ from __future__ import annotations
 from headgate.adapters.messages.database import Database, Row
 from headgate.adapters.messages.records import COUNT_MAX, NoQueue, Queue, Refused
 
-_COLUMNS = "id, name, partitions, kind, consistency, principles, created_ms"
+_COLUMNS = (
+    "id, name, partitions, kind, consistency, principles, created_ms, coalesce(messages_max, 0),"
+    " coalesce(bytes_max, 0), coalesce(\"full\", 'refuse')"
+)
+_FROM = "queue left join bounded on bounded.queue = queue.id"
 
 
 def find(database: Database, app: str, name: str) -> Queue:
     """Raises NoQueue."""
-    rows = database.execute(f"select {_COLUMNS} from queue where app = ? and name = ?", (app, name))
+    rows = database.execute(f"select {_COLUMNS} from {_FROM} where app = ? and name = ?", (app, name))
     if not rows:
         raise NoQueue(name)
     return Queue(*rows[0])
 
 
 def every(database: Database, app: str, limit: int | None, offset: str) -> list[Queue]:
-    sql = f"select {_COLUMNS} from queue where app = ? and name >= ? order by name"
+    sql = f"select {_COLUMNS} from {_FROM} where app = ? and name >= ? order by name"
     values: Row = (app, offset)
     if limit is not None:
         sql, values = f"{sql} limit ?", (*values, limit)
@@ -50,6 +54,7 @@ def create(database: Database, app: str, wanted: Queue) -> None:
             values,
         )
         _add_lanes(database, app, rows[0][0], wanted.name, range(1, wanted.partitions + 1))
+        _bound(database, rows[0][0], wanted)
     else:
         _update(database, app, known, wanted)
     database.notify(app)
@@ -62,8 +67,16 @@ def _update(database: Database, app: str, known: Queue, wanted: Queue) -> None:
         "update queue set partitions = ?, kind = ?, consistency = ?, principles = ? where id = ?",
         (wanted.partitions, wanted.kind, wanted.consistency, wanted.principles, known.id),
     )
+    _bound(database, known.id, wanted)
     if wanted.partitions > known.partitions:
         _add_lanes(database, app, known.id, known.name, range(known.partitions + 1, wanted.partitions + 1))
+
+
+def _bound(database: Database, queue: int, wanted: Queue) -> None:
+    database.execute("delete from bounded where queue = ?", (queue,))
+    if wanted.messages_max or wanted.bytes_max:
+        values = (queue, wanted.messages_max, wanted.bytes_max, wanted.full)
+        database.execute('insert into bounded (queue, messages_max, bytes_max, "full") values (?, ?, ?, ?)', values)
 
 
 def _add_lanes(database: Database, app: str, queue: int, name: str, partitions: range) -> None:
@@ -82,7 +95,7 @@ def remove(database: Database, app: str, name: str) -> None:
         " on conflict (app, name) do update set last_ticks = excluded.last_ticks",
         (app, name, queue.id),
     )
-    for table in ("lane", "lease", "tried", "awaited", "schedule"):
+    for table in ("lane", "lease", "tried", "awaited", "schedule", "kept", "bounded"):
         database.execute(f"delete from {table} where queue = ?", (queue.id,))
     database.execute("delete from posted where queue = ?", (queue.id,))
     database.execute("insert into doomed (queue) values (?)", (queue.id,))

@@ -33,6 +33,14 @@ class KeyReused(ValueError):
     """The Idempotency-Key was used for another request."""
 
 
+class QueueFull(ValueError):
+    """There is no room for it now, or it comes too fast."""
+
+    def __init__(self, why: str, again_s: float) -> None:
+        super().__init__(why)
+        self.again_s = again_s
+
+
 class Refused(ValueError):
     """`fields` says what is wrong, by the name of the field."""
 
@@ -54,6 +62,11 @@ class Draft(msgspec.Struct, frozen=True):
     """Or not before this time, since 1970."""
     hold: bool = False
     """Until it is delivered, those posted after it to its partition wait behind it."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the body, in UTF-8."""
+        return len(self.body) if self.body.isascii() else len(self.body.encode())
 
     def due_ms(self, now_ms: int) -> int:
         """When it is to be delivered, posted now; not before now."""
@@ -88,6 +101,12 @@ class Queue(msgspec.Struct, frozen=True):
     principles: str
     """Comma-separated; empty: the application alone."""
     created_ms: int
+    messages_max: int = 0
+    """Of each partition; 0: any number."""
+    bytes_max: int = 0
+    """Of the bodies of each partition; 0: any."""
+    full: str = "refuse"
+    """What becomes of more: refuse it, or drop the oldest."""
 
 
 class Backlog(msgspec.Struct, frozen=True):

@@ -35,12 +35,17 @@ def put_ids(database: Database, put: Put) -> None:
     if any(ticks_of(id) > newest for _, id in put.ids):
         raise Refused({"message_id": f"the time of an id lies at most {AHEAD_MAX_S} s in the future"})
     expires_ms = put.now_ns // 1_000_000 + put.ttl_s * 1000
+    size = len(put.body.encode())
     for partition, id in put.ids:
+        place = (queue.id, partition, ticks_of(id), id)
+        before = "select octet_length(body) from message where queue = ? and partition = ? and ticks = ? and id = ?"
+        known = database.execute(before, place)
+        database.kept.add((queue.id, partition), 0 if known else 1, size - (known[0][0] if known else 0))
         database.execute(
             "insert into message (queue, partition, ticks, id, body, expires_ms) values (?, ?, ?, ?, ?, ?)"
             " on conflict (queue, partition, ticks, id)"
             " do update set body = excluded.body, expires_ms = excluded.expires_ms",
-            (queue.id, partition, ticks_of(id), id, put.body, expires_ms),
+            (*place, put.body, expires_ms),
         )
         database.execute(
             "update lane set last_ticks = ? where queue = ? and partition = ? and last_ticks < ?",
@@ -53,10 +58,13 @@ def delete_ids(database: Database, app: str, name: str, ids: Sequence[tuple[int,
     """Also those that are not due yet; unknown ones are no error.  Raises NoQueue."""
     queue = queues.find(database, app, name)
     for partition, id in ids:
-        database.execute(
-            "delete from message where queue = ? and partition = ? and ticks = ? and id = ?",
+        gone = database.execute(
+            "delete from message where queue = ? and partition = ? and ticks = ? and id = ?"
+            " returning octet_length(body)",
             (queue.id, partition, ticks_of(id), id),
         )
+        for (size,) in gone:
+            database.kept.add((queue.id, partition), -1, -size)
     later.withdraw(database, queue.id, ids, now_ns)
 
 
@@ -71,7 +79,11 @@ def purge(database: Database, now_ms: int, most: int) -> int:
     database.execute(f"delete from retired where (app, name) in ({past})", (long_ago, most))
     key = "queue, partition, ticks, id"
     expired = f"select {key} from message where expires_ms <= ? limit ?"
-    removed = _removed(database, f"delete from message where ({key}) in ({expired}) returning 1", (now_ms, most))
+    sql = f"delete from message where ({key}) in ({expired}) returning queue, partition, octet_length(body)"
+    gone = database.execute(sql, (now_ms, most))
+    for queue, partition, size in gone:
+        database.kept.add((queue, partition), -1, -size)
+    removed = len(gone)
     for (queue,) in database.execute("select queue from doomed limit 10"):
         for table, key in (("message", "queue, partition, ticks, id"), ("later", "queue, partition, ticks")):
             left = f"select {key} from {table} where queue = ? limit ?"

@@ -14,6 +14,7 @@ import click
 
 from headgate.adapters.identity.tokens import authenticator
 from headgate.adapters.messages.board import MessageBoard
+from headgate.adapters.messages.bounds import Limits
 from headgate.adapters.messages.database import shown
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
@@ -42,22 +43,30 @@ def serve(config: str | None, database: str | None, listen: str | None, keys: tu
     settings = _settings(config)
     host, port = _address(settings, listen)
     url = database or settings.messages_url
-    asyncio.run(run(url, keys_of(settings, _given(keys)), host, port, tls_of(settings)))
+    asyncio.run(run(url, limits_of(settings), keys_of(settings, _given(keys)), host, port, tls_of(settings)))
 
 
 def keys_of(settings: Settings, given: Mapping[str, list[str]] | None = None) -> Keys:
     """Return who may use the queues; without any key one is made.  Raise UserError."""
     known = given or settings.application_keys or {APP_DEFAULT: [_own_key(settings.state_dir)]}
     tokens = [authenticator(name, said, settings.path) for name, said in settings.authenticators.items()]
-    return Keys(known, operator_token(settings), tokens)
+    return Keys(known, operator_token(settings), tokens, settings.application_keys_until)
 
 
-async def run(url: str, keys: Keys, host: str, port: int, tls: Tls | None = None) -> None:
+def limits_of(settings: Settings) -> Limits:
+    """Return what each application may keep and post."""
+    messages_max, bytes_max, rate_max = (
+        int(settings.number("messages", f"application_{name}_max")) for name in ("messages", "bytes", "rate")
+    )
+    return Limits(messages_max, bytes_max, rate_max)
+
+
+async def run(url: str, limits: Limits, keys: Keys, host: str, port: int, tls: Tls | None = None) -> None:
     """Until a signal.  Raises UserError."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    board = await MessageBoard.open(url)
+    board = await MessageBoard.open(url, limits)
 
     def bound(port: int) -> None:
         urls = ", ".join(f"{scheme(tls)}://{host}:{port}/v1/{app}/" for app in sorted(keys.apps))

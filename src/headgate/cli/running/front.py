@@ -50,10 +50,10 @@ async def _queues(
     if not serves_queues(settings):
         return None
     from headgate.adapters.messages.board import MessageBoard  # large, and for few
-    from headgate.cli.queue.serve import keys_of
+    from headgate.cli.queue.serve import keys_of, limits_of
     from headgate.web.messages.app import create_app
 
-    board = await MessageBoard.open(settings.messages_url)
+    board = await MessageBoard.open(settings.messages_url, limits_of(settings))
     stack.push_async_callback(board.close)
     return create_app(board, keys_of(settings), stop), board.upkeep()
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.adapters.identity.tokens import Authenticator, BadToken, read
@@ -48,8 +50,15 @@ class Keys:
     """Application -> its keys; beside them the operator's token, and tokens whose claim `applications` names some."""
 
     def __init__(
-        self, keys: Mapping[str, Iterable[str]], operator: str = "", tokens: Sequence[Authenticator] = ()
+        self,
+        keys: Mapping[str, Iterable[str]],
+        operator: str = "",
+        tokens: Sequence[Authenticator] = (),
+        until: Mapping[str, float] | None = None,
+        now_s: Callable[[], float] = time.time,
     ) -> None:
+        """`until`: key -> the Unix time from which on it is no good.  Several of an application are good at once."""
+        self._until, self._now_s = {_hashed(key): at_s for key, at_s in (until or {}).items()}, now_s
         self.apps = frozenset(keys)
         self._app_of = {_hashed(key): app for app, some in keys.items() for key in some}
         self._operator, self._tokens = operator, tokens
@@ -74,6 +83,8 @@ class Keys:
             known = self._app_of.get(_hashed(key.strip())) if scheme.lower() == "application" else None
             if known is None:
                 raise _unknown("this is no key of any application: Authorization: Application KEY")
+            if self._now_s() >= self._until.get(_hashed(key.strip()), math.inf):
+                raise _unknown("this key was good for a time that is over: ask for the one that has taken its place")
             yield f"app:{known}"
 
     def _of_token(self, token: str) -> Collection[str]:

@@ -51,7 +51,7 @@ async def take_lease(state: State, request: Asked, app: FromPath[str], queue: Fr
     if not QUEUE_NAME.fullmatch(said.group):
         raise Refused({"group": "a name has 1 to 50 letters, digits, dots, hyphens or underscores"})
     wish = leases.Wish(app, queue, said.worker, said.group, said.partition, said.ttl)
-    look = lambda: site.board.change(lambda database, now: leases.take(database, wish, now))  # noqa: E731
+    look = lambda: site.board.change(app, lambda database, now: leases.take(database, wish, now))  # noqa: E731
     found = await _patiently(site, app, queue, parsing.wait(request.query_params), look)
     return answer({**OK, "lease": found})
 
@@ -65,7 +65,7 @@ async def fetch(
     query = request.query_params
     limit = parsing.whole(query, "limit", 1, READ_MAX, parsing.LIMIT_DEFAULT)
     look = lambda: site.board.change(  # noqa: E731
-        lambda database, now: leases.fetch(database, app, queue, lease, limit, now)
+        app, lambda database, now: leases.fetch(database, app, queue, lease, limit, now)
     )
     found = await _patiently(site, app, queue, parsing.wait(query), look)
     site.read.labels(app).inc(len(found))
@@ -80,7 +80,7 @@ async def commit(
     site.caller(request, app).must_be(app)
     outcome = await _body(request, Outcome)
     _checked(outcome)
-    kept = await site.board.change(lambda database, now: leases.commit(database, app, queue, lease, outcome, now))
+    kept = await site.board.change(app, lambda database, now: leases.commit(database, app, queue, lease, outcome, now))
     return answer({**OK, "lease": kept})
 
 
@@ -90,7 +90,7 @@ async def give_back(
 ) -> Response[bytes]:
     site = site_of(state)
     site.caller(request, app).must_be(app)
-    await site.board.change(lambda database, now: leases.release(database, app, queue, lease, now))
+    await site.board.change(app, lambda database, now: leases.release(database, app, queue, lease, now))
     return answer(OK)
 
 

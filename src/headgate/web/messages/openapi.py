@@ -259,7 +259,7 @@ def description() -> Json:
 
 def _whole(operation: Json, keys: list[str]) -> Json:
     """With the errors it may be answered with."""
-    texts = {"400": "A field is wrong."} if keys else {}
+    texts = {"400": "A field is wrong.", "429": "Full, or too fast: again after Retry-After."} if keys else {}
     texts |= (
         {"401": "No such key.", "403": "Another key is needed.", "404": "No such application or queue."} if keys else {}
     )

@@ -32,6 +32,8 @@ T = TypeVar("T")
 LIMIT_DEFAULT = 100
 WAIT_MAX_S = 60.0
 IDS_MAX = 1_000
+MOST_MAX = 9_999_999_999
+"""Of bounds of partitions."""
 KINDS = ("user", "public")
 CONSISTENCIES = ("weak", "strong", "very_strong")
 _PRINCIPLE = re.compile(r"app:[A-Za-z0-9_-]+|bid:[^@\s,]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
@@ -72,7 +74,14 @@ def queue(fields: Mapping[str, str], known: Queue | None, now_ms: int, name: str
     kind = _choice(fields, "type", KINDS, base.kind)
     consistency = _choice(fields, "consistency", CONSISTENCIES, base.consistency)
     partitions = whole(fields, "partitions", 1, PARTITIONS_MAX, base.partitions)
-    return Queue(base.id, name, partitions, kind, consistency, _principles(fields, base.principles), base.created_ms)
+    principles, most = _principles(fields, base.principles), MOST_MAX
+    messages_max = whole(fields, "messages_max", 0, most, base.messages_max)
+    bytes_max = whole(fields, "bytes_max", 0, most, base.bytes_max)
+    full = _choice(fields, "full", ("refuse", "drop"), base.full)
+    if name == DEAD_LETTERS and (messages_max or bytes_max) and full == "refuse":
+        raise Refused({"full": "dead letters are not refused: write drop, or no bounds"})
+    created_ms = base.created_ms
+    return Queue(base.id, name, partitions, kind, consistency, principles, created_ms, messages_max, bytes_max, full)
 
 
 def _choice(fields: Mapping[str, str], name: str, words: tuple[str, ...], default: str) -> str:

@@ -47,7 +47,14 @@ def _shown(queue: Queue) -> dict[str, Any]:  # JSON
         "type": queue.kind,
         "consistency": queue.consistency,
         "principles": queue.principles or None,
+        **_bounds(queue),
     }
+
+
+def _bounds(queue: Queue) -> dict[str, Any]:  # JSON
+    """Where there are some."""
+    said = {"messages_max": queue.messages_max, "bytes_max": queue.bytes_max, "full": queue.full}
+    return said if queue.messages_max or queue.bytes_max else {}
 
 
 @post("/v1/{app:str}", status_code=201)

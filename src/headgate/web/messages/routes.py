@@ -97,7 +97,7 @@ async def withdraw(
     of = await site.queue(app, queue)
     caller.must_change(app, of)
     named = parsing.ids(ids)
-    count = await site.board.change(lambda database, now: later.withdraw(database, of.id, named, now.now_ns))
+    count = await site.board.change(app, lambda database, now: later.withdraw(database, of.id, named, now.now_ns))
     return answer({**OK, "withdrawn": count})
 
 

@@ -46,7 +46,7 @@ async def put_schedule(
     site.caller(request, app).must_be(app)
     wanted = _wanted(name, await request.body())
     kept = await site.board.change(
-        lambda database, now: schedules.put(database, app, queue, wanted, now.now_ms), soon=True
+        app, lambda database, now: schedules.put(database, app, queue, wanted, now.now_ms), soon=True
     )
     return answer({**OK, **msgspec.structs.asdict(kept)})
 
@@ -57,7 +57,7 @@ async def remove_schedule(
 ) -> Response[bytes]:
     site = site_of(state)
     site.caller(request, app).must_be(app)
-    count = await site.board.change(lambda database, _: schedules.remove(database, app, queue, name))
+    count = await site.board.change(app, lambda database, _: schedules.remove(database, app, queue, name))
     return answer({**OK, "removed": count})
 
 

@@ -140,6 +140,13 @@ SCHEMAS: Json = {
             "partitions": {**PARTITION, "default": 1},
             "type": {"enum": ["user", "public"], "default": "user"},
             "consistency": {"enum": ["weak", "strong", "very_strong"], "default": "strong"},
+            "messages_max": {"type": "integer", "default": 0, "description": "Of each partition; 0: any number."},
+            "bytes_max": {"type": "integer", "default": 0, "description": "Of each partition; 0: any."},
+            "full": {
+                "enum": ["refuse", "drop"],
+                "default": "refuse",
+                "description": "What becomes of more: it is answered 429, or the oldest messages go.",
+            },
             "principles": {"type": ["string", "null"], "description": "Who else may read: app:NAME, bid:USER@HOST."},
         },
     },

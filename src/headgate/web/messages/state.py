@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from typing import Any
 
@@ -12,10 +13,11 @@ from litestar.datastructures import State
 from litestar.exceptions import HTTPException
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from headgate.adapters.messages.board import MessageBoard, Overloaded
+from headgate.adapters.messages.board import MessageBoard
 from headgate.adapters.messages.database import DatabaseDown
 from headgate.adapters.messages.leases import LeaseLost
-from headgate.adapters.messages.records import KeyReused, NoQueue, Queue, Refused
+from headgate.adapters.messages.line import AGAIN_S, Overloaded
+from headgate.adapters.messages.records import KeyReused, NoQueue, Queue, QueueFull, Refused
 from headgate.web.messages.access import Caller, Denied, Keys
 
 Asked = Request[Any, Any, Any]  # its own generics say nothing here
@@ -55,8 +57,10 @@ def answer(record: object, status: int = 200, headers: dict[str, str] | None = N
 OK = {"status": "ok"}
 
 
-def _refusal(status: int, fields: dict[str, str]) -> Response[bytes]:
+def _refusal(status: int, fields: dict[str, str], again_s: float = 0.0) -> Response[bytes]:
     headers = {"WWW-Authenticate": "Application"} if status == 401 else None
+    if again_s:
+        headers = {"Retry-After": str(math.ceil(again_s))}
     return answer({"status": "error", "error_msg": fields}, status, headers)
 
 
@@ -73,8 +77,10 @@ def refused(_: Asked, error: Exception) -> Response[bytes]:
             return _refusal(422, {"Idempotency-Key": str(error)})
         case LeaseLost():
             return _refusal(409, {"lease": str(error)})
+        case QueueFull():
+            return _refusal(429, {"queue_name": str(error)}, error.again_s)
         case Overloaded():
-            return _refusal(503, {"storage": str(error)})
+            return _refusal(503, {"storage": str(error)}, AGAIN_S)
         case DatabaseDown():
             return _refusal(500, {"storage": str(error)})
         case HTTPException():
@@ -83,4 +89,4 @@ def refused(_: Asked, error: Exception) -> Response[bytes]:
             raise error
 
 
-REFUSALS = (Denied, Refused, NoQueue, LeaseLost, KeyReused, Overloaded, DatabaseDown, HTTPException)
+REFUSALS = (Denied, Refused, QueueFull, NoQueue, LeaseLost, KeyReused, Overloaded, DatabaseDown, HTTPException)

@@ -1,0 +1,55 @@
+"""A flood of messages of one application: others are served in between, and the store is not filled."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from headgate.adapters.messages.board import MessageBoard
+from headgate.adapters.messages.bounds import Limits
+from headgate.adapters.messages.records import Queue
+from headgate.testing.queues.crew import APP, KEY, OTHER_APP, OTHER_KEY, serving
+
+FLOOD = 200
+"""Requests of 200 messages each, as many at once as one address may have open."""
+CONNECTIONS = 30
+
+
+async def test_a_flood_of_one_applications_posts_delays_no_other_and_does_not_fill_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delay is counted in transactions, not in seconds: another's post is in the next one that begins."""
+    board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}", Limits(bytes_max=5_000_000))
+    for app in (APP, OTHER_APP):
+        await board.create(app, Queue(0, "q", 1, "user", "strong", "", 0))
+    groups: list[int] = []
+    real = board._together
+    monkeypatch.setattr(board, "_together", lambda works: groups.append(len(works)) or real(works))
+    batch = {"messages": [{"body": "x" * 500}] * 200}
+    async with (
+        serving(board) as url,
+        aiohttp.ClientSession(
+            url, headers={"Authorization": f"Application {KEY}"}, connector=aiohttp.TCPConnector(limit=CONNECTIONS)
+        ) as flood,
+        aiohttp.ClientSession(url, headers={"Authorization": f"Application {OTHER_KEY}"}) as other,
+    ):
+
+        async def pour() -> int:
+            async with flood.post(f"/v1/{APP}/q", json=batch) as answer:
+                assert (answer.status == 429) == ("Retry-After" in answer.headers)
+                return answer.status
+
+        pouring = [asyncio.ensure_future(pour()) for _ in range(FLOOD)]
+        for n in range(10):
+            before = len(groups)
+            async with other.post(f"/v1/{OTHER_APP}/q", data=f"{n}") as answer:
+                assert answer.status == 201
+            assert len(groups) - before <= 3, "it waited for what others wanted"
+        said = await asyncio.gather(*pouring)
+    await board.close()
+    assert set(said) == {201, 429}
+    kept = sum(status == 201 for status in said) * 200 * 500
+    assert kept <= 5_000_000

@@ -1,0 +1,239 @@
+"""How much queues and applications may keep and post; and keys that are replaced."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from headgate.adapters.messages.board import MessageBoard
+from headgate.adapters.messages.bounds import UNLIMITED, Limits
+from headgate.adapters.messages.database import SqliteDatabase
+from headgate.base.errors import UserError
+from headgate.cli.settings import read
+from headgate.queue import QueueFull, Queues
+from headgate.queueing.lanes import DEAD_LETTERS
+from headgate.testing.queues.crew import APP, KEY, OTHER_APP, OTHER_KEY, serving
+from headgate.testing.queues.postgres import postgres
+from headgate.web.messages.access import Denied, Keys
+
+HEADERS = {"Authorization": f"Application {KEY}"}
+OTHERS = {"Authorization": f"Application {OTHER_KEY}"}
+
+
+@pytest.fixture(scope="module")
+def database() -> Any:
+    with postgres() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    sqlite = request.param == "sqlite"
+    return f"sqlite:///{tmp_path / 'messages.sqlite'}" if sqlite else request.getfixturevalue("database")
+
+
+class Server:
+    """Whose clock stands until it is put forward."""
+
+    def __init__(self, board: MessageBoard, http: aiohttp.ClientSession, url: str) -> None:
+        self.board, self.http, self.url = board, http, url
+        self.now_s = 1_800_000_000.0
+        board.now_ns = lambda: int(self.now_s * 1e9)
+
+    async def ask(self, method: str, path: str, status: int = 200, **more: Any) -> Any:
+        async with self.http.request(method, f"{self.url}/v1/{path}", **more) as answer:
+            found = await answer.json()
+            assert answer.status == status, (answer.status, found)
+            return {**found, "again": answer.headers.get("Retry-After")}
+
+    async def queue(self, **form: str) -> None:
+        await self.ask("POST", APP, 201, data={"queue_name": "q", **form})
+
+    async def post(self, *bodies: str, status: int = 201, **fields: Any) -> Any:
+        batch = {"messages": [{"body": body, "partition": 1, **fields} for body in bodies]}
+        return await self.ask("POST", f"{APP}/q", status, json=batch)
+
+    async def bodies(self, partition: int = 1) -> list[str]:
+        found = await self.ask("GET", f"{APP}/q?limit=1000&partitions={partition}")
+        return [one["body"] for one in found["messages"]]
+
+    async def counted(self) -> None:
+        """What is counted is what is there."""
+
+        def look(database: Any, now_ms: int) -> tuple[Any, Any]:
+            every = "select queue, partition, body from {} where queue in (select id from queue)"
+            there: dict[tuple[int, int], tuple[int, int]] = {}
+            for table in ("message", "later"):
+                for queue, partition, body in database.execute(every.format(table)):
+                    count, size = there.get((queue, partition), (0, 0))
+                    there[queue, partition] = count + 1, size + len(body.encode())
+            rows = database.execute("select queue, partition, messages, bytes from kept where messages <> 0")
+            return there, {(queue, partition): (count, size) for queue, partition, count, size in rows}
+
+        there, said = await self.board.look(look)
+        assert said == there
+
+
+@asynccontextmanager
+async def served(kept: str, limits: Limits = UNLIMITED) -> AsyncIterator[Server]:
+    board = await MessageBoard.open(kept, limits)
+    async with serving(board) as url, aiohttp.ClientSession(headers=HEADERS) as http:
+        yield Server(board, http, url)
+    await board.close()
+
+
+@pytest.fixture
+async def server(kept: str) -> AsyncIterator[Server]:
+    async with served(kept) as found:
+        yield found
+        await found.ask("DELETE", f"{APP}/q")
+
+
+async def test_a_full_queue_refuses_more_of_that_partition_until_there_is_room(server: Server) -> None:
+    await server.queue(partitions="2", messages_max="3")
+    await server.post("1", "2")
+    refused = await server.post("3", "4", status=429)
+    assert "3 messages" in refused["error_msg"]["queue_name"] and int(refused["again"]) > 0
+    assert await server.bodies() == ["1", "2"], "all of a batch or none"
+    await server.post("elsewhere", partition=2)
+    await server.post("3", delay=60)
+    await server.post("4", status=429)
+    (id, *_) = [one["message_id"] for one in (await server.ask("GET", f"{APP}/q"))["messages"]]
+    await server.ask("DELETE", f"{APP}/q/1:{id}")
+    await server.post("4")
+    await server.counted()
+
+
+async def test_a_queue_that_drops_keeps_the_newest(server: Server) -> None:
+    await server.queue(messages_max="4", bytes_max="30", full="drop")
+    await server.post(*(f"{n}" for n in range(9)))
+    assert await server.bodies() == ["5", "6", "7", "8"]
+    await server.post("ß" * 13)
+    assert await server.bodies() == ["5", "6", "7", "8", "ß" * 13][1:]
+    await server.post("x" * 20)
+    assert await server.bodies() == ["x" * 20]
+    await server.counted()
+
+
+async def test_bounds_are_changed_shown_and_taken_away(server: Server) -> None:
+    await server.queue(messages_max="1")
+    await server.post("1")
+    await server.post("2", status=429)
+    changed = await server.ask("PUT", f"{APP}/q", data={"full": "drop"})
+    assert (changed["messages_max"], changed["bytes_max"], changed["full"]) == (1, 0, "drop")
+    await server.post("2")
+    assert await server.bodies() == ["2"]
+    await server.ask("PUT", f"{APP}/q", data={"messages_max": "0"})
+    await server.post("3", "4")
+    assert await server.bodies() == ["2", "3", "4"]
+    await server.ask("PUT", f"{APP}/q", 400, data={"full": "perhaps"})
+    await server.ask("PUT", f"{APP}/q", 400, data={"bytes_max": "-1"})
+    await server.ask("POST", APP, 400, data={"queue_name": DEAD_LETTERS, "messages_max": "1"})
+
+
+async def test_what_is_counted_is_what_is_there_whatever_is_done(server: Server) -> None:
+    await server.queue(partitions="2")
+    chance, ids = random.Random(5), list[str]()
+    for _ in range(60):
+        partition = chance.randrange(1, 3)
+        match chance.randrange(6):
+            case 0 | 1:
+                more = {"delay": 30} if chance.random() < 0.5 else {}
+                posted = await server.post("ä" * chance.randrange(1, 9), ttl=chance.choice((5, 90)), **more)
+                ids += [one["key"] for one in posted["messages"]]
+            case 2 if ids:
+                await server.ask("DELETE", f"{APP}/q/{partition}:{chance.choice(ids)}")
+            case 3 if ids:
+                await server.ask(
+                    "PUT", f"{APP}/q/{partition}:{chance.choice(ids)}", data="put" * chance.randrange(1, 5)
+                )
+            case 4:
+                server.now_s += chance.choice((1, 10))
+                await server.board.deliver()
+            case 5:
+                await server.board._purge()
+        await server.counted()
+
+
+async def test_an_application_keeps_so_much_and_others_are_none_the_worse(kept: str) -> None:
+    async with served(kept, Limits(messages_max=50, bytes_max=1_000)) as server:
+        await server.queue()
+        await server.ask("POST", OTHER_APP, 201, data={"queue_name": "q"}, headers=OTHERS)
+        await server.post("x" * 600)
+        refused = await server.post("x" * 600, status=429)
+        assert "1000 bytes" in refused["error_msg"]["queue_name"] and refused["again"]
+        await server.post("x" * 500, status=429, delay=60)
+        await server.post(*["y"] * 50, status=429)
+        await server.ask("POST", f"{OTHER_APP}/q", 201, data="x" * 900, headers=OTHERS)
+        async with served(kept, Limits(bytes_max=1_000)) as again:
+            await again.post("x" * 600, status=429)
+        await server.ask("DELETE", f"{APP}/q")
+        await server.queue()
+        server.now_s += 1
+        await server.post("x" * 600)
+        await server.ask("DELETE", f"{APP}/q")
+        await server.ask("DELETE", f"{OTHER_APP}/q", headers=OTHERS)
+
+
+async def test_an_application_posts_so_fast(tmp_path: Path) -> None:
+    async with served(f"sqlite:///{tmp_path / 'messages.sqlite'}", Limits(rate_max=10)) as server:
+        await server.queue()
+        await server.post(*"abcdefgh")
+        refused = await server.post(*"ijkl", status=429)
+        assert refused["again"] == "1"
+        server.now_s += 0.2
+        await server.post(*"ijkl")
+        await server.post("m", status=429)
+        server.now_s += 1
+        await server.post(*"mnopqrstuvwxyzmnopqrstuvwxyz"), "a batch above the rate is posted, and paid for afterwards"
+        server.now_s += 1
+        await server.post("m", status=429)
+        async with Queues(f"{server.url}/v1/{APP}/", KEY) as queues:
+            with pytest.raises(QueueFull) as full:
+                await queues.post("q", "m")
+            assert full.value.again_s >= 1
+            server.now_s += 5
+            await queues.post("q", "m")
+
+
+async def test_what_an_older_server_kept_is_counted(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'messages.sqlite'}"
+    async with served(url) as server:
+        await server.queue()
+        await server.post("a", "größe")
+    database = SqliteDatabase(tmp_path / "messages.sqlite")
+    database.execute("drop table kept")
+    database.close()
+    async with served(url) as server:
+        await server.counted()
+
+
+def test_two_keys_are_good_at_once_and_one_of_them_for_a_time(tmp_path: Path) -> None:
+    file = tmp_path / "headgate.conf"
+    file.write_text("[application_keys]\nsync = old until=2027-01-01T00:00:00Z\n  new\nmail = other\n")
+    settings = read(file, {})
+    assert settings.application_keys == {"sync": ["old", "new"], "mail": ["other"]}
+    now = datetime(2026, 12, 31, tzinfo=UTC).timestamp()
+    keys = Keys(settings.application_keys, until=settings.application_keys_until, now_s=lambda: now)
+    for key in ("old", "new"):
+        keys.caller("sync", f"Application {key}").must_be("sync")
+    now += 86_400
+    keys.caller("sync", "Application new").must_be("sync")
+    with pytest.raises(Denied, match="is over") as denied:
+        keys.caller("sync", "Application old")
+    assert denied.value.status == 401
+
+
+@pytest.mark.parametrize("said", ["until=2027-01-01T00:00:00Z", "key until=soon", "key until=2027-01-01", "key until="])
+def test_a_time_that_cannot_be_is_an_error_of_the_file(tmp_path: Path, said: str) -> None:
+    file = tmp_path / "headgate.conf"
+    file.write_text(f"[application_keys]\nsync = {said}\n")
+    with pytest.raises(UserError, match=r"\[application_keys\] sync"):
+        _ = read(file, {}).application_keys_until
