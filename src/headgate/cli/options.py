@@ -280,6 +280,11 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "url": Option("text", "", "Where what happens is posted, as `http://HOST:5000/v1/APP/`. Default: nowhere."),
         "app_key": Option("text", "", "A key of that application."),
         "partitions": Option("integer:1,200", "8", "Of the queues, one of each tenant; a project is always in one."),
+        "inventory": Option(
+            "flag",
+            "false",
+            "Whether changes of the inventory's objects are posted, too; its partitions have a queue each.",
+        ),
         "waiting_max": Option(
             "integer:1,1000000",
             "10000",

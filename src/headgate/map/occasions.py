@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from headgate.map.records import Empty
 from headgate.map.tree import Dir, place
 
 
@@ -28,6 +29,19 @@ class Begun(msgspec.Struct, frozen=True, omit_defaults=True):
     lane: str
     id: str
     since_ms: int = 0
+
+
+class Published(msgspec.Struct, frozen=True):
+    """Up to which moment changes of the inventory are posted."""
+
+    revision: int
+
+
+class ObjectNoticesPlace(Dir):
+    """Changes of the inventory, on their way to the queues of messages they are published in."""
+
+    published = place(Published, "How far they are posted.", by="scheduler", seed=False)
+    election = place(Empty, "Who posts them.", by="scheduler", node="lock", seed=False)
 
 
 class OccasionPlaces(Dir):

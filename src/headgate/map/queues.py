@@ -6,6 +6,7 @@ from functools import cached_property
 
 from headgate.gate.change import TriggerEvent
 from headgate.gate.work import Answer, BuildSpec, MergerAnswer, MergerWork
+from headgate.map.occasions import ObjectNoticesPlace
 from headgate.map.orders import ReadAnew
 from headgate.map.records import (
     Empty,
@@ -19,7 +20,7 @@ from headgate.map.records import (
     Trouble,
 )
 from headgate.map.telling import Notices, Postings
-from headgate.map.tree import Dir, place, union
+from headgate.map.tree import Dir, below, place, union
 from headgate.recipes.requests import Request, RequestPlaces
 from headgate.recipes.stream import Stream, StreamEntry
 
@@ -161,6 +162,7 @@ class NoticesQueue(Dir):
     queue = place(StreamEntry, "Their order; each names its body.", by="scheduler, web", node="sequence", seed=False)
     data = place(Notices, "What is to be published.", by="scheduler, executor, web", node="keyed", seed=False)
     election = place(Empty, "Who publishes.", by="scheduler", node="lock", seed=False)
+    objects = below(ObjectNoticesPlace, seed=False)
 
     @cached_property
     def stream(self) -> Stream[Notices]:

@@ -74,6 +74,25 @@ class BuildTold(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     error: str = ""
 
 
+class ObjectNotice(msgspec.Struct, frozen=True, kw_only=True):
+    """One change of an object of the inventory, as it is published: a JSON object, as a Notice is.  What the object has
+    is for those to read who may."""
+
+    v: int
+    kind: str
+    """object-created | object-updated | object-deleted"""
+    id: str
+    at_ms: int
+    user: str
+    """Who did it."""
+    partition: str
+    """Its uuid, as are those of the object."""
+    type: str
+    project: str
+    uuid: str
+    name: str
+
+
 class Answered(msgspec.Struct, frozen=True):
     """What a report is the answer to: the message, or the change of an object, that started the item."""
 

@@ -13,7 +13,7 @@ from headgate.cli.identity.tls import authorities
 from headgate.cli.identity.token import operator_token
 from headgate.cli.process import driver_of
 from headgate.cli.running.front import own_queues
-from headgate.cli.settings import Settings
+from headgate.cli.settings import FLAGS, Settings
 from headgate.ports.occasions import Watched
 from headgate.ports.reporter import Reporter
 from headgate.services.context import Context
@@ -43,6 +43,10 @@ async def telling(
         named = ("url", "app_key", "partitions")
         posts = await _posts({option: settings.get("notices", option) for option in named}, settings, stack)
         found["posting to notices"] = Publisher(context, posts).run
+        if FLAGS[settings.get("notices", "inventory").lower()]:
+            from headgate.services.notices.objects import ObjectPublisher  # large, and for few
+
+            found["posting changes of the inventory"] = ObjectPublisher(context, objects(), posts).run
     return found
 
 

@@ -1,0 +1,138 @@
+"""What changes in the inventory is posted to the queues of a message server, as what happens in gates is.
+
+Only what it was done to is told, and by whom: whoever may read the object looks at it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from headgate.inventory.journal import Change, Kind
+from headgate.map.occasions import Published
+from headgate.map.telling import ObjectNotice
+from headgate.ports.messages import PostRefused, QueueGone, SourceDown
+from headgate.recipes.lock import lock
+from headgate.services.context import Context
+from headgate.services.inventory.errors import Expired
+from headgate.services.inventory.inventory import Inventory
+from headgate.services.inventory.journal import Commit
+from headgate.services.notices.naming import VERSION
+from headgate.services.notices.posting import Posts
+from headgate.store.store import Session
+from headgate.store.types import At
+
+log = logging.getLogger("headgate.notices")
+
+NAME = "notices of the inventory"
+TOGETHER_MAX = 200
+"""Notices in one post."""
+PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 10.0
+QUIET_S = 3_600.0
+WORDS = {Kind.CREATED: "object-created", Kind.UPDATED: "object-updated", Kind.DELETED: "object-deleted"}
+
+
+def queue_of_partition(name: str) -> str:
+    """Return the queue of a partition's notices: named after it, if queues can be."""
+    whole = f"inventory-{name}"
+    if len(whole) <= 50 and re.fullmatch(r"[A-Za-z0-9._-]+", whole):
+        return whole
+    return f"{re.sub(r'[^A-Za-z0-9._-]', '-', whole)[:40]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+@dataclass(slots=True)
+class ObjectPublisher:
+    """`run` is the body; one process at a time posts.  `inventory.journal.run()` must be running."""
+
+    context: Context
+    inventory: Inventory
+    posts: Posts
+    _partitions: dict[str, str] = field(default_factory=dict)
+    """Uuid -> name."""
+
+    async def run(self, session: Session) -> None:
+        place, store = self.context.map.notices.objects, self.context.store
+        async with lock(store, session, place.election.path).hold() as guard:
+            while True:
+                entry = await store.get(place.published.path)
+                revision = place.published.decode(entry.value).revision if entry is not None else 0
+                try:
+                    await self._follow(revision or await self.inventory.journal.now(), guard)
+                except Expired as expired:  # so much happened while nobody posted that it is no longer known
+                    log.error("%s: %s; what happened meanwhile is not told", NAME, expired)
+                    self.context.observer.untold(NAME, 1)
+                    await self._posted(await self.inventory.journal.now(), guard)
+
+    async def _follow(self, revision: int, guard: At) -> None:
+        """Until cancelled.  Raise Expired."""
+        await self.inventory.journal.reach(revision)
+        await self._posted(revision, guard)
+        async for commits, reached in self.inventory.journal.follow(revision, quiet_s=QUIET_S):
+            for commit in commits:
+                await self._post(commit)
+            if commits:
+                await self._posted(reached, guard)
+
+    async def _posted(self, revision: int, guard: At) -> None:
+        """Up to there all is posted."""
+        put = self.context.map.notices.objects.published.put(Published(revision))
+        await self.context.store.commit([], [put], guards=[guard])
+
+    async def _post(self, commit: Commit) -> None:
+        """What one commit did, until it is taken; posted again it is the same."""
+        recorded, together = commit.recorded, dict[str, list[ObjectNotice]]()
+        for number, change in enumerate(recorded.changes, 1):
+            notice = _notice(change, f"{commit.revision}.{number}", recorded.user, recorded.at_ms)
+            queue = queue_of_partition(await self._named(change.object.partition))
+            together.setdefault(queue, []).append(notice)
+        for queue, notices in together.items():
+            for number, some in enumerate(_portions(notices)):
+                bodies = [(one.uuid, msgspec.json.encode(one).decode()) for one in some]
+                await self._until_taken(queue, bodies, f"objects-{commit.revision}-{number}")
+
+    async def _named(self, partition: str) -> str:
+        if partition not in self._partitions:
+            self._partitions = {one.uuid: one.name for one, _ in await self.inventory.admin.partitions()}
+        return self._partitions.get(partition, partition)
+
+    async def _until_taken(self, queue: str, bodies: Sequence[tuple[str, str]], key: str) -> None:
+        pause_s = PAUSE_FIRST_S
+        while True:
+            try:
+                await self.posts.post(queue, bodies, key)
+                return
+            except PostRefused as refused:
+                log.error("%s: the queue %s does not take it, nobody is told: %s", NAME, queue, refused)
+                self.context.observer.untold(NAME, len(bodies))
+                return
+            except (SourceDown, QueueGone) as down:
+                log.warning("%s: the message server: %s; trying again in %.1f s", NAME, down, pause_s)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+
+def _notice(change: Change, id: str, user: str, at_ms: int) -> ObjectNotice:
+    object = change.object
+    return ObjectNotice(
+        v=VERSION,
+        kind=WORDS[change.kind],
+        id=id,
+        at_ms=at_ms,
+        user=user,
+        partition=object.partition,
+        type=object.type,
+        project=object.project,
+        uuid=object.uuid,
+        name=object.name,
+    )
+
+
+def _portions(notices: Sequence[ObjectNotice]) -> Iterator[Sequence[ObjectNotice]]:
+    for start in range(0, len(notices), TOGETHER_MAX):
+        yield notices[start : start + TOGETHER_MAX]
