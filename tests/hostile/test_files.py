@@ -126,6 +126,9 @@ call("syslog", 103, 3, ctypes.create_string_buffer(64), 64)
 call("sethostname", 170, b"x", 1)
 call("mknod", 133, b"/tmp/disk", 0o60666, 0xfe00)
 call("chroot", 161, b"/tmp")
+for name, family, kind in (("vsock", 40, 1), ("vsock packets", 40, 2), ("alg", 38, 5), ("tipc", 30, 2), ("none", 0, 1)):
+    call(name, 41, family, kind, 0)
+call("pair of vsock", 53, 40, 1, 0, ctypes.create_string_buffer(8))
 pid, terminal = pty.fork()
 if pid == 0:
     for name, number in (("TIOCSTI", 0x5412), ("TIOCLINUX", 0x541C)):
@@ -147,17 +150,19 @@ print("through all")
 
 
 def test_the_kernel_refuses_what_no_build_needs(tmp_path: Path) -> None:
-    """Keyrings, namespaces, mounts, eBPF, io_uring, a terminal's input, and the ways around a filter of calls."""
+    """Keyrings, namespaces, mounts, eBPF, io_uring, sockets that no network namespace has, a terminal's input, and the
+    ways around a filter of calls."""
     with Arena(tmp_path) as arena:
         commit = arena.attack("calls", CALLS)
         arena.told(ATTACKER, commit, "check")
         arena.neighbours_land()
         log = arena.job_log("example", "attack")
     assert "| through all" in log
-    assert log.count("refused:") >= 25 and "succeeded" not in log, log
+    assert log.count("refused:") >= 31 and "succeeded" not in log, log
     refused = {line.partition(" | ")[2].partition(" refused: ")[::2] for line in log.splitlines() if "refused" in line}
     assert {("unshare", "EPERM"), ("clone", "EPERM"), ("clone3", "ENOSYS"), ("TIOCSTI", "EPERM")} <= refused
     assert {("keyctl", "EPERM"), ("x32 keyctl", "ENOSYS"), ("bpf", "EPERM"), ("io_uring", "EPERM")} <= refused
+    assert {("vsock", "EAFNOSUPPORT"), ("alg", "EAFNOSUPPORT"), ("none", "EAFNOSUPPORT")} <= refused
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import socket
 import struct
 
 import pytest
@@ -11,7 +12,11 @@ import pytest
 from headgate.adapters.process.bounds.seccomp import AARCH64, CLONE_NEWUSER, I386, NESTING, REFUSED, X86_64, program
 
 ALLOWED = "allowed"
-NAMES = {"clone": (56, 220, 120), "clone3": (435, 435, 435), "unshare": (272, 97, 310), "ioctl": (16, 29, 54)}
+NAMES = {
+    "clone": (56, 220, 120), "clone3": (435, 435, 435), "unshare": (272, 97, 310), "ioctl": (16, 29, 54),
+    "socket": (41, 198, 359), "socketpair": (53, 199, 360),
+}  # fmt: skip
+WITHIN_SOCKETCALL = {"socket", "socketpair"}
 MACHINE = {X86_64: "x86_64", AARCH64: "aarch64", I386: "x86_64"}
 
 
@@ -43,6 +48,7 @@ def test_what_is_listed_is_refused_and_nothing_else(architecture: object) -> Non
         listed = REFUSED if nesting else REFUSED | NESTING
         refused = {numbers[architecture.column] for numbers in listed.values()}  # type: ignore[attr-defined]  # the same
         refused |= set() if nesting else {435}
+        refused |= {NAMES[name][architecture.column] for name in ("socket", "socketpair")}  # type: ignore[attr-defined]
         found = {n for n in range(600) if verdict(text, architecture.audit, n) != ALLOWED}  # type: ignore[attr-defined]
         assert found == refused - {None}
 
@@ -63,6 +69,20 @@ def test_user_namespaces_and_typing_for_others_depend_on_arguments(architecture:
     assert verdict(text, audit, NAMES["ioctl"][column], 0, 0x5401) == ALLOWED
 
 
+@pytest.mark.parametrize("architecture", [X86_64, AARCH64, I386])
+def test_only_sockets_of_a_network_namespace_are_made(architecture: object) -> None:
+    text = program(nesting=False, machine=MACHINE[architecture])  # type: ignore[index]
+    nesting = program(nesting=True, machine=MACHINE[architecture])  # type: ignore[index]
+    audit, column = architecture.audit, architecture.column  # type: ignore[attr-defined]
+    for name in ("socket", "socketpair"):
+        made = {family for family in range(60) if verdict(text, audit, NAMES[name][column], family) == ALLOWED}
+        assert made == {socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK}
+        for family in (0, socket.AF_VSOCK, socket.AF_ALG, socket.AF_VSOCK | 1 << 40):  # the kernel reads 32 bits
+            assert verdict(text, audit, NAMES[name][column], family) == "EAFNOSUPPORT"
+        assert verdict(nesting, audit, NAMES[name][column], socket.AF_PACKET) == ALLOWED
+        assert verdict(nesting, audit, NAMES[name][column], socket.AF_VSOCK) == "EAFNOSUPPORT"
+
+
 def test_other_architectures_of_a_machine_are_refused() -> None:
     assert verdict(program(nesting=True, machine="x86_64"), X86_64.audit, 0x4000_0000 + 39) == "ENOSYS"
     assert verdict(program(nesting=True, machine="aarch64"), I386.audit, 20) == "ENOSYS"
@@ -77,6 +97,6 @@ def test_numbers_are_those_of_the_kernel() -> None:
     for name, numbers in {**REFUSED, **NESTING, **NAMES}.items():
         for architecture in (X86_64, AARCH64, I386):
             found = library.seccomp_syscall_resolve_name_arch(ctypes.c_uint32(architecture.audit), name.encode())
-            if found == -1:
-                continue  # newer than the library
+            if found == -1 or (architecture is I386 and name in WITHIN_SOCKETCALL):
+                continue  # newer than the library, or looked at through another one by it
             assert (found if found >= 0 else None) == numbers[architecture.column], name

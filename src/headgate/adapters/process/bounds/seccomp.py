@@ -13,6 +13,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 CLONE_NEWUSER = 0x1000_0000
+AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, AF_PACKET = 1, 2, 10, 16, 17
+FAMILIES = (AF_UNIX, AF_INET, AF_INET6, AF_NETLINK)
+"""Of sockets that jobs may make.  Others are of no network namespace (AF_VSOCK leads past it, to the host of a virtual
+machine), or large parts of the kernel that no build needs (AF_ALG, AF_TIPC and so on)."""
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
 """Both put characters into a terminal as if they had been typed."""
 X32_BIT = 0x4000_0000
@@ -52,6 +56,8 @@ REFUSED: dict[str, Numbers] = {
     "settimeofday": (164, 170, 79), "clock_settime": (227, 112, 264), "iopl": (172, None, 110),
     "ioperm": (173, None, 101), "quotactl": (179, 60, 131), "quotactl_fd": (443, 443, 443), "vhangup": (153, 58, 111),
     "open_by_handle_at": (304, 265, 342),
+    # what it is to do lies in memory, which a filter does not see; 32-bit programs have the calls themselves, too
+    "socketcall": (None, None, 102),
 }  # fmt: skip
 """Refused to every job, with EPERM."""
 
@@ -67,6 +73,8 @@ CLONE: Numbers = (56, 220, 120)
 CLONE3: Numbers = (435, 435, 435)
 UNSHARE: Numbers = (272, 97, 310)
 IOCTL: Numbers = (16, 29, 54)
+SOCKET: Numbers = (41, 198, 359)
+SOCKETPAIR: Numbers = (53, 199, 360)
 
 
 def known() -> bool:
@@ -120,6 +128,10 @@ def _calls(architecture: Architecture, nesting: bool) -> Iterator[bytes]:
         yield from _when(CLONE3, architecture, _refuse(errno.ENOSYS))  # its flags are in memory; C libraries use clone
         for numbers in (CLONE, UNSHARE):
             yield from _when(numbers, architecture, _load(_ARGUMENTS), *_if(_JUMP_BITS, CLONE_NEWUSER), _ALLOWED)
+    families = (*FAMILIES, AF_PACKET) if nesting else FAMILIES  # a container's own network may have packets
+    known = [piece for one in families for piece in (_instruction(_JUMP_EQUAL, one, yes=0, no=1), _ALLOWED)]
+    for numbers in (SOCKET, SOCKETPAIR):
+        yield from _when(numbers, architecture, _load(_ARGUMENTS), *known, _refuse(errno.EAFNOSUPPORT))
     typed = [piece for number in (TIOCSTI, TIOCLINUX) for piece in _if(_JUMP_EQUAL, number)]
     yield from _when(IOCTL, architecture, _load(_ARGUMENTS + 8), *typed, _ALLOWED)
     yield _ALLOWED
