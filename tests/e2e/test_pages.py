@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 from headgate.testing.repositories import run_git
 
 from .headgate import Headgate, wait_for
+from .test_by_hand import say
 
 SHOTS = os.environ.get("HEADGATE_SCREENSHOTS", "")
 """A directory to leave pictures of the pages in, for people to look at."""
@@ -59,3 +60,19 @@ def test_a_log_streams_while_it_is_written(headgate: Headgate, page: Page) -> No
     page.goto(headgate.url + "/t/example/builds")
     expect(page.locator("tbody tr").first).to_contain_text("unit")
     shoot(page, "builds")
+
+
+def test_what_is_held_is_on_its_page_and_on_that_of_the_build(headgate: Headgate, page: Page) -> None:
+    wait_for("the pipelines are known", lambda: headgate.get("/api/tenant/example/pipelines"))
+    words = ("autohold", "code/api", "unit", "--url", headgate.url, "--reason", "<b>why</b> does it break?")
+    assert say(headgate, *words)[0] == 0
+    commit = headgate.repositories.propose("code/api", "broken", {"BROKEN": "x\n"})
+    wait_for("it has failed", lambda: "Build failed" in headgate.repositories.note("code/api", commit))
+    page.goto(headgate.url + "/t/example/autoholds")
+    row = page.locator("tbody tr").first
+    for told in ("code/api", "unit", "1 of 1", "<b>why</b> does it break?", "until"):
+        expect(row).to_contain_text(told)
+    shoot(page, "autoholds")
+    row.locator("li a").click()
+    page.get_by_role("link", name="yes: what it used is kept").click()
+    expect(page.locator("h1")).to_have_text("Autoholds")

@@ -91,6 +91,10 @@ def test_a_held_build_is_seen_and_ended_by_nobody_who_may_not_and_outlives_its_e
         assert not [line for line in lines if line.startswith("SAW") and line != "SAW []"], log
         for url, method in ((ASK, "POST"), (f"{HOLDS}/{hold['id']}", "DELETE")):
             assert asked(headgate.url + url, WANTED, method=method) == 401
+        operator = {"Authorization": f"Bearer {(tmp_path / 'state/token').read_text().strip()}"}
+        of_another = f"{HOLDS.replace('example', 'other')}/{hold['id']}"
+        assert [asked(headgate.url + of_another, None, operator, method) for method in ("GET", "DELETE")] == [404, 404]
+        assert headgate.get("/api/tenant/other/autohold") == []
         assert [one["id"] for one in holds(arena)] == [hold["id"]] and treasure.exists()
 
         assert "nothing is held for it any more" in said(arena, "delete", hold["id"])

@@ -189,3 +189,21 @@ def test_a_disabled_pipeline_says_nothing() -> None:
     play.merges("B")
     play.passes("B")
     assert play.standings[play._key("B")].checks == ()
+
+
+def test_of_what_landed_nothing_more_is_said() -> None:
+    """Its landing is recorded at the same place, in the same commit."""
+    play = Play()
+    play.pipelines = {
+        "release": replace(play.pipeline, name="release", require={"git": {"check": {"gate": "success"}}})
+    }
+    play.approve("A", "B")
+    play.merges()
+    play.passes("A")
+    play.lands("A")
+    play.fails("B")
+    assert play.ended == {"A": "SUCCESS", "B": "FAILURE"}
+    assert [play.standings[play._key(name)].checks for name in ("A", "B")] == [
+        (),
+        (Checked("t", "gate", "B" * 40, "failure"),),
+    ]
