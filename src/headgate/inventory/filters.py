@@ -43,8 +43,10 @@ class Item(msgspec.Struct, frozen=True):
 
     def holds(self, object: Object) -> bool:
         value = object.properties.get(self.key)
-        if value is None:
-            return False
+        return value is not None and self.allows(value)
+
+    def allows(self, value: str) -> bool:
+        """Return whether a property with this value holds."""
         if self.order:
             found, bound = number(value), number(self.value)
             return found is not None and bound is not None and ORDERS[self.order](found, bound)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from headgate.inventory.filters import Filter, Item, Wanted
+from headgate.inventory.filters import ORDERS, Filter, Item, Wanted
 from headgate.inventory.model import Object
 
 PARTITIONS = ("a" * 32, "b" * 32)
 TYPES = {"runm.provider": False, "runm.image": True}
 PROJECTS = ("blue", "red")
 KEYS = ("arch", "zone/x", "arch.level", "..")
-VALUES = ("", "x", "xy", "x/y", ".", "..", "é", "a b%2F")
+VALUES = ("", "x", "xy", "x/y", ".", "..", "é", "a b%2F", "7", "10", "-1.5", "1e1")
 TAGS = ("fast", "fast/er", "~")
 NAMES = ("n", "na", "na/b", ".", "é", "N")
 
 properties = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), max_size=3)
 tags = st.lists(st.sampled_from(TAGS), unique=True, max_size=2).map(tuple)
-items = st.builds(Item, st.sampled_from(KEYS), st.sampled_from(VALUES), st.booleans())
+texts = st.builds(Item, st.sampled_from(KEYS), st.sampled_from(VALUES), st.booleans())
+numbers = st.sampled_from(("7", "9.5", "10", "-2"))
+items = texts | st.builds(Item, st.sampled_from(KEYS), numbers, st.just(False), st.sampled_from(sorted(ORDERS)))
 few = st.integers(0, 1) | st.just(0)
 
 

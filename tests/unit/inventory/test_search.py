@@ -16,7 +16,7 @@ from headgate.map.inventory.places import InventoryMap
 from headgate.services.inventory.draft import Create, Remove, Update
 from headgate.services.inventory.errors import Broad
 from headgate.services.inventory.inventory import Inventory
-from headgate.services.inventory.search import PORTION_MAX, PROBED_MAX, Bounds
+from headgate.services.inventory.search import PORTION_MAX, PROBED_MAX, VALUES_MAX, Bounds
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import OPS_MAX, Entry, Op, Put
@@ -130,6 +130,34 @@ async def test_pages_are_all_there_is_each_once(name: str) -> None:
             if not token:
                 break
         assert sorted(found) == sorted(one.uuid for one in map(number, range(500)) if FILTERS[name].matches(one))
+
+
+async def test_a_range_of_numbers_comes_in_their_order_as_long_as_they_are_few() -> None:
+    async with a_world() as world, running(inventory := Inventory(world.store, world.places, lambda: 1_000)):
+        texts = ["9", "10", "-2", "1e1", "064", "many", "64.5", "7"]
+        for number in range(40):
+            size = texts[number % len(texts)]
+            one = Object(PARTITIONS[0], TYPE, "blue", f"{number:032x}", f"n{number}", {"size": size}, ())
+            await inventory.apply(ADMIN, [Create(one)])
+        item = Item("size", "7.5", order=">=")
+        at_least = Filter((PARTITIONS[0],), (TYPE,), "blue", wanted=Wanted(require_items=(item,)))
+        found, token = list[str](), ""
+        while True:
+            page = await inventory.page(ADMIN, [at_least], limit=4, token=token)
+            found += [one.object.properties["size"] for one in page.objects]
+            if not found[4:]:  # what was found later is shown as it was when the first page was
+                await inventory.apply(ADMIN, [Remove(f"{38:032x}"), Update(f"{4:032x}", set_properties={"size": "1"})])
+                late = Object(PARTITIONS[0], TYPE, "blue", "f" * 32, "late", {"size": "8"}, ())
+                await inventory.apply(ADMIN, [Create(late)])
+            token = page.next_token
+            if not token:
+                break
+        assert found == ["9"] * 5 + ["10"] * 5 + ["1e1"] * 5 + ["064"] * 5 + ["64.5"] * 5
+        for number in range(100, 100 + VALUES_MAX):
+            one = Object(PARTITIONS[0], TYPE, "blue", f"{number:032x}", f"n{number}", {"size": f"{number}"}, ())
+            await inventory.apply(ADMIN, [Create(one)])
+        page = await inventory.page(ADMIN, [at_least], limit=1_000)
+        assert len(page.objects) == 24 + VALUES_MAX, "too many numbers to go through them, and all there is"
 
 
 async def test_the_shortest_list_is_gone_through() -> None:

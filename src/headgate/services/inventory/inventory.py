@@ -144,14 +144,14 @@ class Inventory:
         at = await Token.read(token, asked, self._seal) if token else None
         query = await self._questions.query(caller, any)
         moment = await self._search.moment(at.revision if at else None)
-        plan = Plan(at.plan) if at else await self._search.plan(query)
-        if len(plan.chosen) != len(query.conditions):
+        plan = Plan(at.plan, at.values) if at else await self._search.plan(query, moment)
+        if not len(plan.chosen) == len(plan.values) == len(query.conditions):
             raise Expired("partitions or types have changed since the page before; begin anew")
         if sorts:
-            begun = at or Token(moment.revision, plan.chosen, 0, "", 0, asked)
+            begun = at or Token(moment.revision, plan.chosen, 0, "", 0, asked, plan.values)
             return await self._sorted_page(query, plan, moment, sorts, begun, limit)
         part = await self._search.page(query, plan, moment, at.after if at else None, limit)
-        reached = Token(moment.revision, plan.chosen, *part.reached, 0, asked) if part.reached else None
+        reached = Token(moment.revision, plan.chosen, *part.reached, 0, asked, plan.values) if part.reached else None
         next_token = await reached.text(self._seal) if reached else ""
         page = Page(self._told(query, part.found), next_token, moment.revision, None, bounded=part.bounded)
         if not count:
@@ -169,7 +169,7 @@ class Inventory:
         """Return a page in an order that no index has.  Raise Broad, Invalid."""
         found = self._sorted(query, await self._search.every(query, plan, moment), sorts)
         part, told = found[at.told : at.told + limit], at.told + limit
-        more = Token(moment.revision, plan.chosen, 0, "", told, at.asked) if told < len(found) else None
+        more = Token(moment.revision, plan.chosen, 0, "", told, at.asked, plan.values) if told < len(found) else None
         return Page(self._told(query, part), await more.text(self._seal) if more else "", moment.revision, len(found))
 
     async def every(
@@ -180,7 +180,8 @@ class Inventory:
         Raise Broad when it takes too long, or for an order that no index has.
         """
         query = await self._questions.query(caller, any)
-        moment, plan = await self._search.moment(None), await self._search.plan(query)
+        moment = await self._search.moment(None)
+        plan = await self._search.plan(query, moment)
         left = limit or None
         if sorts:
             found = self._sorted(query, await self._search.every(query, plan, moment), sorts)

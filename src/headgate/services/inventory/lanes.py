@@ -109,23 +109,45 @@ def unions(query: Query, condition: Condition) -> list[tuple[Posting, ...]]:
     return [union for union in found if not any(one.kind != "tag" and one.key in secret for one in union)]
 
 
-def lanes(places: InventoryMap, query: Query, plan: Sequence[int]) -> list[Lane]:
+Values = Sequence[Sequence[str]]
+"""For each condition the values of a property among which its matches are, in order; none: it is not known."""
+
+
+def lanes(places: InventoryMap, query: Query, plan: Sequence[int], values: Values) -> list[Lane]:
     """Return those that hold all matches.  `plan` says for each condition which of its unions leads there; -1: none.
 
     A condition that no index leads to has all objects of its type looked at, once for all that need it.
     """
-    planned = list(zip(query.conditions, plan, strict=True))
-    whole = {_root(places, one) for one, chosen in planned if chosen < 0 and not direct(one)}
+    planned = list(zip(query.conditions, plan, values, strict=True))
+    whole = {_root(places, one) for one, chosen, _ in planned if chosen < 0 and not direct(one)}
     apart = {root for root in whole if not any(root.startswith(f"{other}/") for other in whole)}
     narrow: list[Lane] = []
-    for condition, chosen in planned:
+    for condition, chosen, among in planned:
         if any(f"{_root(places, condition)}/".startswith(f"{root}/") for root in apart):
             continue
         if direct(condition):
             narrow.append(_direct_lane(places, condition))
-        else:
-            narrow += [lane(places, condition, one) for one in unions(query, condition)[chosen]]
+            continue
+        union = unions(query, condition)[chosen]
+        if among:
+            union = tuple(Posting("item", union[0].key, value) for value in among)
+        narrow += [lane(places, condition, one) for one in union]
     return [*map(Lane, sorted(apart, key=lambda root: f"{root}/")), *dict.fromkeys(narrow)]
+
+
+def ranged(query: Query, condition: Condition, chosen: int) -> Posting | None:
+    """Return the list that a range of numbers leads to, where that is the one chosen."""
+    if chosen < 0:
+        return None
+    union = unions(query, condition)[chosen]
+    keys = {item.key for item in condition.filter.wanted.require_items if item.order}
+    return union[0] if len(union) == 1 and union[0].kind == "key" and union[0].key in keys else None
+
+
+def in_range(condition: Condition, key: str, value: str) -> bool:
+    """Return whether a value is in all ranges that are asked of a property."""
+    items = [item for item in condition.filter.wanted.require_items if item.order and item.key == key]
+    return all(item.allows(value) for item in items)
 
 
 def _root(places: InventoryMap, condition: Condition) -> str:

@@ -150,6 +150,8 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
     told: int
     asked: str
     """Digest of the question: a token goes with no other one."""
+    values: tuple[tuple[str, ...], ...] = ()
+    """As in the plan."""
 
     @property
     def after(self) -> Position:

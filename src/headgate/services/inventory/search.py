@@ -12,12 +12,25 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from headgate.inventory import numbers
 from headgate.inventory.filters import Posting
 from headgate.inventory.model import Object
 from headgate.map.inventory.places import InventoryMap
+from headgate.map.tree import unescape
 from headgate.services.inventory.errors import Broad
 from headgate.services.inventory.journal import Journal
-from headgate.services.inventory.lanes import Condition, Lane, Position, Query, direct, lane, lanes, unions
+from headgate.services.inventory.lanes import (
+    Condition,
+    Lane,
+    Position,
+    Query,
+    direct,
+    in_range,
+    lane,
+    lanes,
+    ranged,
+    unions,
+)
 from headgate.store.store import Store
 from headgate.store.types import Entry
 
@@ -30,6 +43,8 @@ PORTION_MAX = 2 * PIECE_MAX
 """Entries read between two looks of the loop at everybody else: so many of an index, and the objects they lead to."""
 PROBED_MAX = 100
 """Entries of a posting list that are read to tell which list is the shortest."""
+VALUES_MAX = 64
+"""Different values of a property that are looked through for those within a range; then the order is by number."""
 PROBES_MAX = 16
 """Lists that are compared so."""
 MOMENTS_MAX = 8
@@ -76,6 +91,8 @@ class Plan:
     """For each condition which union of its posting lists leads to its matches; -1: none does."""
 
     chosen: tuple[int, ...]
+    values: tuple[tuple[str, ...], ...]
+    """For each condition the numbers, in order, that its range was found to have, if they are few."""
     read: Mapping[str, Sequence[Entry]] = field(default_factory=dict)
     """The begin of lists that were compared, by directory and what they begin with."""
 
@@ -127,10 +144,33 @@ class Search:
         self._moments[revision] = moment
         return moment
 
-    async def plan(self, query: Query) -> Plan:
+    async def plan(self, query: Query, moment: Moment) -> Plan:
         """Return by which indexes matches are found: of posting lists by the shortest."""
         read: dict[str, Sequence[Entry]] = {}
-        return Plan(tuple([await self._chosen(query, one, read) for one in query.conditions]), read)
+        chosen = tuple([await self._chosen(query, one, read) for one in query.conditions])
+        ranges = [ranged(query, one, number) for one, number in zip(query.conditions, chosen, strict=True)]
+        values: list[tuple[str, ...]] = []
+        for condition, posting in zip(query.conditions, ranges, strict=True):
+            values.append(await self._values(condition, posting) if posting else ())
+        if any(values) and await self._journal.now() != moment.revision:
+            values = [()] * len(values)  # a value that was there at the moment may be gone
+        return Plan(chosen, tuple(values), read)
+
+    async def _values(self, condition: Condition, posting: Posting) -> tuple[str, ...]:
+        """Return the numbers within a range that objects have, in order; none, if there are too many of them."""
+        directory = lane(self._places, condition, posting).directory
+        found: list[str] = []
+        after, every = "", 0
+        while every < VALUES_MAX:
+            await self.turns.turn()
+            read = await self._store.scan(directory, after=after, limit=1)
+            if not read:
+                return tuple(sorted(found, key=lambda value: (numbers.number(value) or 0, value)))
+            component = read[0].path[len(directory) + 1 :].partition("/")[0]
+            value = unescape(component)
+            found += [value] if in_range(condition, posting.key, value) else []
+            after, every = f"{component}/~", every + 1  # behind the last object with this value
+        return ()
 
     async def page(self, query: Query, plan: Plan, moment: Moment, after: Position | None, limit: int) -> Part:
         """Return the next matches in order."""
@@ -153,14 +193,14 @@ class Search:
 
     def position(self, query: Query, plan: Plan, object: Object) -> Position | None:
         """Return where the object stands in the order; None, if it is not in it."""
-        return self._first(query, lanes(self._places, query, plan.chosen), object)
+        return self._first(query, lanes(self._places, query, plan.chosen, plan.values), object)
 
     # ---- going through lanes
 
     async def _part(
         self, query: Query, plan: Plan, moment: Moment, after: Position | None, limit: int, most: int
     ) -> Part:
-        going = lanes(self._places, query, plan.chosen)
+        going = lanes(self._places, query, plan.chosen, plan.values)
         budget = _Budget(most, asyncio.get_running_loop().time() + self._bounds.page_max_s)
         found: list[Found] = []
         reached: Position | None = None
