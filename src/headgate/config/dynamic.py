@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,8 @@ from headgate.config.reading.source import NO_EFFECT
 
 Texts = Mapping[str, Mapping[str, Mapping[str, str]]]
 """project -> branch -> path -> text"""
+NOT_IN_FORCE = "Not In Force"
+"""Name of errors about branches that are held back."""
 LAYOUTS_MAX = 50
 """Proposed layouts kept, by content."""
 FOLLOWED_MAX = 100
@@ -84,7 +86,10 @@ class Layouts:
     _told: frozenset[ConfigError]
     """What is wrong with the landed layout."""
     contents: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """project -> branch -> digest of the files the landed layout was made of (`config.branches.content_of`)."""
+    """project -> branch -> digest of the files of the branch (`config.branches.content_of`): those the landed layout
+    was made of, or, where they are held back, those in the place of which it has what was there before."""
+    refused: tuple[ConfigError, ...] = ()
+    """What is wrong with what is held back."""
     _known: dict[tuple[str, ...], _Proposal] = field(default_factory=dict)
 
     @classmethod
@@ -96,10 +101,18 @@ class Layouts:
         contents: Mapping[str, Mapping[str, str]] | None = None,
         *,
         before: Layouts | None = None,
+        refused: Branches | None = None,
     ) -> Layouts:
-        """`before`, when there is one, is what held until now: only what has changed is looked at."""
+        """`before`, when there is one, is what held until now: only what has changed is looked at.  `refused`: what
+        branches have that is held back."""
         landed = _following(before, tenant, branches) or build_layout(tenant, branches, cache.budgets)
-        return cls(tenant, branches, cache, landed, frozenset(landed.errors), contents or {})
+        told = frozenset(landed.errors)
+        return cls(tenant, branches, cache, landed, told, contents or {}, tuple(_refusals(landed, refused or {}, told)))
+
+    @property
+    def errors(self) -> tuple[ConfigError, ...]:
+        """All that is wrong, what is not in force for it first."""
+        return (*self.refused, *self.landed.errors)
 
     def content(self, project: str) -> Mapping[str, str]:
         """branch -> digest of the landed configuration files."""
@@ -188,6 +201,16 @@ class Layouts:
         for kind in STATIC:
             layout.singles[kind] = self.landed.singles[kind]
         return made
+
+
+def _refusals(landed: Layout, refused: Branches, told: Collection[ConfigError]) -> Iterator[ConfigError]:
+    """What is wrong with branches that are held back, after a word on each."""
+    places = [(project, branch) for project, found in refused.items() for branch in found]
+    for project, branch in places:
+        text = "what this branch has is not in force because of the errors told with this; what it had before is"
+        yield ConfigError(NOT_IN_FORCE, f"{text}, until it is mended", project, branch)
+    if places:
+        yield from (error for error in exchanged(landed, refused, keep=False).errors if error not in told)
 
 
 def _counts(source: TenantProject, branch: str) -> bool:

@@ -33,15 +33,12 @@ from headgate.map.records import (
     BranchCache,
     CacheEntry,
     ComponentRecord,
-    ConfigBranch,
-    ConfigRead,
     Empty,
     FleetSecret,
     Formats,
     LayoutRecord,
     ManagementResult,
     Proposed,
-    Raw,
     SemaphoreRecord,
     SystemConf,
     Troubles,
@@ -49,6 +46,7 @@ from headgate.map.records import (
     ZoneLabels,
 )
 from headgate.map.refs import ProjectRefs
+from headgate.map.texts import ConfigPlace
 from headgate.map.tree import Address, Dir, below, each, place
 
 ROOT = "/zuul"
@@ -117,43 +115,6 @@ class Components(Dir):
     merger = place(ComponentRecord, "Does git work.", by="merger", node="ephemeral sequence")
     scheduler = place(ComponentRecord, "Decides.", by="scheduler", node="ephemeral sequence")
     web = place(ComponentRecord, "Serves pages and the API.", by="web", node="ephemeral sequence")
-
-
-class ConfigFile(Dir):
-    """One file."""
-
-    text = place(Raw, "The text of one configuration file, unparsed.", by="scheduler", node="sharded", own=True)
-
-
-class ConfigFiles(Dir):
-    """Configuration files of one branch of one project."""
-
-    record = place(
-        ConfigBranch, "At which commit the files were read, and where they were looked for.", own=True, by="scheduler"
-    )
-    file = each(ConfigFile, key="file", bare=True, under="config/lock/<project>")
-
-
-class ConfigProject(Dir):
-    """Configuration of one project, by branch."""
-
-    read = place(ConfigRead, "How it was read, or that it could not be.", own=True, by="scheduler")
-    branch = each(ConfigFiles, key="branch", bare=True)
-
-
-class ConfigLock(Dir):
-    """One project."""
-
-    lock = place(
-        Empty, "Readers and writers of the cached configuration of one project.", by="scheduler", node="lock", own=True
-    )
-
-
-class ConfigPlace(Dir):
-    """Configuration as text, so that a layout can be built without asking mergers."""
-
-    cache = each(ConfigProject, key="project", doc="Texts by project, branch and file name.")
-    lock = each(ConfigLock, key="project", doc="Who reads or replaces those texts.")
 
 
 class ConnectionEvents(Dir):

@@ -169,6 +169,15 @@ class ZoneLabels(msgspec.Struct, frozen=True):
     labels: tuple[str, ...]
 
 
+class Held(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a branch has, and is not in force because of what is wrong with it."""
+
+    commit: str
+    digest: str
+    """Of its configuration files."""
+    since_ms: int
+
+
 class LayoutRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Which configuration a tenant runs with; another uuid is another configuration."""
 
@@ -179,6 +188,8 @@ class LayoutRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the latest reading of configuration it includes: the version of the ltime entry then."""
     branches: dict[str, dict[str, str]]
     """project -> branch -> digest of its configuration files."""
+    held: dict[str, dict[str, Held]] = {}
+    """project -> branch -> what was pushed there since; what `branches` says is in force until that is mended."""
 
 
 class Holder(msgspec.Struct, frozen=True):

@@ -21,7 +21,8 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """1"""
     kind: str
     """change-enqueued | item-reset | build-started | build-finished | change-landed | change-rejected | change-passed
-    | change-dequeued; report, with the members of QueueReport"""
+    | change-dequeued | configuration-held, of what was pushed to a branch and is not in force; report, with the
+    members of QueueReport"""
     id: str
     """The same for the same thing, however often it is told."""
     at_ms: int

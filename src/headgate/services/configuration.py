@@ -12,12 +12,15 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
+from headgate.config.assembly.linking import exchanged
 from headgate.config.branches import content_of, included
 from headgate.config.dynamic import Layouts
+from headgate.config.holding import held
 from headgate.config.layout import Layout
+from headgate.config.model import ConfigError
 from headgate.config.parse import ParseCache, ParsedBranch
 from headgate.config.tenants import Tenant, TenantProject
-from headgate.map.records import ConfigBranch, LayoutRecord
+from headgate.map.records import ConfigBranch, Held, LayoutRecord
 from headgate.map.tree import Undecodable, unescape
 from headgate.recipes import blob
 from headgate.recipes.codec import readable
@@ -34,6 +37,10 @@ class Taken(NamedTuple):
     content: str
     """Digest of what this tenant reads of it."""
     parsed: ParsedBranch
+    held: str = ""
+    """Digest of what the branch has, where that is not in force."""
+    refused: ParsedBranch | None = None
+    """That, as far as it is still kept."""
 
 
 class Configuration:
@@ -79,6 +86,32 @@ class Configuration:
             return ""
         return f"the pipeline {pipeline} was removed from the configuration of tenant {self.tenant.name}"
 
+    def unfit(self, fresh: Mapping[str, Mapping[str, str]]) -> frozenset[tuple[str, str]]:
+        """Return (project, branch) of those that are not to take effect as they are kept now, `fresh`: project ->
+        branch -> digest, each of a branch of which something else is in force.  None when nothing is in force."""
+        try:
+            if not self.current():
+                return frozenset()
+        except Exception as error:
+            log.error("tenant %s: nothing was in force that could be kept: %s", self.tenant.name, error)
+            return frozenset()
+        parsed: dict[str, dict[str, ParsedBranch]] = {}
+        for source in self.tenant.projects:
+            texts = recall(self._context, source.project) if fresh.get(source.project) else {}
+            for branch in fresh.get(source.project, {}):
+                read = of_interest(source, texts.get(branch, {}))
+                if included(source, branch):
+                    parsed.setdefault(source.project, {})[branch] = self._cache.parse(source, branch, read)
+        return held(self._layouts.landed, parsed)
+
+    def wrong_with(self, project: str, branch: str) -> tuple[ConfigError, ...]:
+        """Return what would be wrong if the branch took effect as it is kept now."""
+        source, landed = self.tenant.by_canonical[project], self._layouts.landed
+        read = of_interest(source, recall(self._context, project).get(branch, {}))
+        layout = exchanged(landed, {project: {branch: self._cache.parse(source, branch, read)}}, keep=False)
+        before = set(landed.errors)
+        return tuple(error for error in layout.errors if error not in before)
+
     def current(self) -> bool:
         """Takes up what the mirror shows.  True: `layouts` is what the record says; decide nothing before.  Raises
         Undecodable, or whatever stands in the way, until the texts move."""
@@ -108,32 +141,42 @@ class Configuration:
         found: dict[str, dict[str, Taken]] = {}
         for source in self.tenant.projects:
             wanted = record.branches.get(source.project, {})
-            branches = self._project(source, wanted)
+            branches = self._project(source, wanted, record.held.get(source.project, {}))
             if branches is None:
                 return False
             found[source.project] = branches
         self._taken = found
         parsed = {project: {b: t.parsed for b, t in branches.items()} for project, branches in found.items()}
         contents = {project: {b: t.content for b, t in branches.items()} for project, branches in found.items()}
-        self._layouts = Layouts.of(self.tenant, parsed, self._cache, contents, before=self._layouts)
-        for error in self._layouts.landed.errors:
+        refused = {p: {b: t.refused for b, t in had.items() if t.refused is not None} for p, had in found.items()}
+        self._layouts = Layouts.of(self.tenant, parsed, self._cache, contents, before=self._layouts, refused=refused)
+        for error in self._layouts.errors:
             log.warning("tenant %s: %s", self.tenant.name, error.render())
         return True
 
-    def _project(self, source: TenantProject, wanted: Mapping[str, str]) -> dict[str, Taken] | None:
-        """The branches that take part; None when the texts are not the ones that are `wanted`."""
+    def _project(
+        self, source: TenantProject, wanted: Mapping[str, str], apart: Mapping[str, Held]
+    ) -> dict[str, Taken] | None:
+        """The branches that take part; None when the texts are not the ones that are `wanted`.  Of a branch that is
+        held `apart` its own texts tell what is wrong with it, and are what changes there begin with."""
         had = self._taken.get(source.project, {})
         wanted = {branch: digest for branch, digest in wanted.items() if included(source, branch)}
-        if [(branch, taken.kept) for branch, taken in had.items()] == list(wanted.items()):
+        now = [(branch, digest, apart[branch].digest if branch in apart else "") for branch, digest in wanted.items()]
+        if [(branch, taken.kept, taken.held) for branch, taken in had.items()] == now:
             return had
         texts = recall(self._context, source.project)
         out: dict[str, Taken] = {}
-        for branch, digest in wanted.items():
-            files = texts.get(branch, {})
-            if content_of(files) != digest:
+        for branch, digest, new in now:
+            own = texts.get(branch, {})
+            files = own if content_of(own) == digest else former(self._context, source.project, digest)
+            if files is None:
                 return None
             read = of_interest(source, files)
-            out[branch] = Taken(digest, content_of(read), self._cache.parse(source, branch, read))
+            taken = Taken(digest, content_of(read), self._cache.parse(source, branch, read), new)
+            if new and content_of(own) == new:
+                own = of_interest(source, own)
+                taken = taken._replace(content=content_of(own), refused=self._cache.parse(source, branch, own))
+            out[branch] = taken
         return out
 
 
@@ -173,6 +216,18 @@ def recall(context: Context, project: str) -> dict[str, dict[str, str]]:
             with suppress(ValueError):
                 found.setdefault(unescape(parts[0]), {})[unescape(parts[1])] = blob.assemble(entry, entries).decode()
     return found
+
+
+def former(context: Context, project: str, digest: str) -> dict[str, str] | None:
+    """Return the texts with this digest that some branch of the project had: path -> text; None: they are not kept."""
+    place = context.map.config.former(project).content(digest)
+    entries, found = context.mirror.under(place.path), dict[str, str]()
+    for entry in entries:
+        name = entry.path.removeprefix(place.path + "/")
+        if "/" not in name:
+            with suppress(ValueError):
+                found[unescape(name)] = blob.assemble(entry, entries).decode()
+    return found if content_of(found) == digest else None
 
 
 def readers(tenants: Iterable[Tenant]) -> dict[str, list[TenantProject]]:

@@ -11,7 +11,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from headgate import __version__
-from headgate.config.dynamic import Layouts
+from headgate.config.dynamic import NOT_IN_FORCE, Layouts
 from headgate.config.tenants import Tenant
 from headgate.gate.change import Standing
 from headgate.gate.closing import Closing, closing_of
@@ -102,7 +102,7 @@ class Status:
             pipelines=tuple(
                 self._pipeline(tenant, name, running, waits, estimate) for name in configured.layouts.landed.pipelines
             ),
-            troubles=(*self._aside(tenant), *self._troubles(configured.tenant)),
+            troubles=(*self._held(configured, layout), *self._aside(tenant), *self._troubles(configured.tenant)),
         )
 
     def standings(self, tenant: str) -> Mapping[str, Standing]:
@@ -126,6 +126,17 @@ class Status:
                 for c in found.closings
             ),
         )
+
+    def _held(self, configured: Configured, layout: LayoutRecord | None) -> Iterator[TroubleShape]:
+        """Configuration that was pushed and is not in force."""
+        errors = configured.layouts.refused
+        for project, branches in layout.held.items() if layout is not None else ():
+            for branch, held in branches.items():
+                own = (e for e in errors if (e.project, e.branch) == (project, branch) and e.name != NOT_IN_FORCE)
+                why = next(own, None) or next((e for e in errors if e.name != NOT_IN_FORCE), None)
+                text = f"the configuration of {held.commit[:12]} is not in force, and what was there before is"
+                told = f"{text}: {why.path}:{why.line}: {why.text}" if why is not None else text
+                yield TroubleShape(f"{project} {branch}", told, held.since_ms)
 
     def _aside(self, tenant: str) -> list[TroubleShape]:
         """What was set aside of the tenant, or of nobody in particular."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from headgate.base.ids import fresh
 from headgate.base.tasks import run_until
@@ -25,7 +26,7 @@ from headgate.services.scheduler.tenant import TenantRunner
 from headgate.store.archive import parsed, restore, written
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
-from headgate.store.types import Put
+from headgate.store.types import Put, Snapshot
 from headgate.testing.loop import run_virtual
 
 TENANTS = """
@@ -202,6 +203,71 @@ def test_on_another_store_pushes_are_followed() -> None:
             await here.pushed("one", "zuul.yaml")
             found = await here.scheduler(TENANTS, "one")
             assert "fresh" in found["one"].layouts.landed.jobs
+
+    played(play)
+
+
+USED = "- job: {name: used, run: x}\n"
+
+
+def test_what_another_tenant_read_of_a_broken_push_takes_nothing_away_from_who_was_not_there() -> None:
+    """The texts that its layout is made of are kept until it is made of others."""
+
+    async def play(gate: Gate) -> None:
+        former = gate.context.map.config.former.path
+        gate.repositories.texts["git/shared"] = {"zuul.yaml": USED}
+        await gate.scheduler(TENANTS, "one", "two")
+        for torn in ("- job: [", "- job: ]["):
+            gate.repositories.texts["git/shared"] = {"zuul.yaml": torn}
+            for tenant in ("one", "two"):
+                await gate.pushed(tenant, "zuul.yaml")
+            found = await gate.scheduler(TENANTS, "two")
+            assert "used" in found["two"].layouts.landed.jobs and gate.context.mirror.under(former)
+            found = await gate.scheduler(TENANTS, "one")
+            assert "used" in found["one"].layouts.landed.jobs and found["one"].layouts.refused
+        gate.repositories.texts["git/shared"] = {"zuul.yaml": USED + "- job: {name: mended, run: x}\n"}
+        for tenant in ("one", "two"):
+            await gate.pushed(tenant, "zuul.yaml")
+        found = await gate.scheduler(TENANTS, "one", "two")
+        for one in found.values():
+            assert "mended" in one.layouts.landed.jobs and one.layouts.errors == ()
+        assert not gate.context.mirror.under(former)
+
+    played(play)
+
+
+class Observed(Store):
+    """After each commit it is looked what whoever begins then would have."""
+
+    def __init__(self, store: Store, look: Callable[[Mirror], None]) -> None:
+        super().__init__(store.backend)
+        self.look, self.commits = look, 0
+
+    async def commit(self, *asked: Any, **guards: Any) -> Any:
+        written = await super().commit(*asked, **guards)
+        mirror = Mirror(self, Map().path)
+        mirror._apply(Snapshot(tuple(await self.list(Map().path))))
+        self.look(mirror)
+        self.commits += 1
+        return written
+
+
+def test_what_it_was_is_in_force_wherever_who_reads_it_anew_dies() -> None:
+    async def play(gate: Gate) -> None:
+        tenant = parse_tenants(TENANTS, "tenants.yaml", {"local": Connection("local", "git")})["one"]
+
+        def look(mirror: Mirror) -> None:
+            found = Configuration(replace(gate.context, mirror=mirror), tenant, ParseCache()).layouts
+            assert "used" in found.landed.jobs
+
+        gate.repositories.texts["git/shared"] = {"zuul.yaml": USED}
+        await gate.scheduler(TENANTS, "one")
+        gate.repositories.texts["git/shared"] = {"zuul.yaml": "- job: ["}
+        await gate.pushed("one", "zuul.yaml")
+        store = Observed(gate.context.store, look)
+        observed = Gate(gate.repositories, replace(gate.context, store=store, _queues={}))
+        found = await observed.scheduler(TENANTS, "one")
+        assert store.commits > 5 and found["one"].layouts.refused
 
     played(play)
 

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from headgate import __version__
 from headgate.map.places import Map
-from headgate.map.records import ComponentRecord, Finished, Quarantined
+from headgate.map.records import ComponentRecord, Finished, LayoutRecord, Quarantined
 from headgate.map.tree import locate
 from headgate.ports.observer import Done
 from headgate.recipes.codec import decode, readable
@@ -123,7 +123,13 @@ class _Whole(Collector):
         yield _gauge(
             "headgate_quarantine", "What was set aside, by kind and tenant.", ("kind", "tenant"), self._aside()
         )
+        held = "Branches whose configuration is not in force because of what is wrong with it."
+        yield _gauge("headgate_configuration_held", held, ("tenant",), self._held())
         yield _gauge("headgate_messages_waiting", "Turns whose messages wait for a server.", ("to",), self._messages())
+
+    def _held(self) -> dict[tuple[str, ...], int]:
+        found = (readable(entry, LayoutRecord) for entry in self._mirror.under(self._map.layout.path))
+        return {(one.tenant,): sum(map(len, one.held.values())) for one in found if one is not None}
 
     def _aside(self) -> Counter[tuple[str, ...]]:
         entries = self._mirror.under(self._map.quarantine.records.path)

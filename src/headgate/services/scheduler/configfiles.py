@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from headgate.config.branches import content_of, included
 from headgate.config.tenants import TenantProject
 from headgate.gate.work import CatAnswer, CatRequest
-from headgate.map.records import ConfigBranch, ConfigRead
-from headgate.map.tree import Address
+from headgate.map.records import ConfigBranch, ConfigRead, LayoutRecord
+from headgate.map.tree import Address, escape
 from headgate.recipes import blob
 from headgate.recipes.codec import readable
 from headgate.recipes.lock import write_lock
@@ -57,6 +57,36 @@ class Reading(NamedTuple):
             for branch, commit in answer.branches.items()
             if any(included(source, branch) for source in self.sources)
         }
+
+
+class Former:
+    """Texts of a project that layouts are made of though its branches have others: see `services.configuration`."""
+
+    def __init__(self, context: Context, project: str) -> None:
+        self._mirror, self._map, self._project = context.mirror, context.map, project
+        self._place = context.map.config.former(project)
+
+    def kept(self, branch: str, digest: str) -> list[Op]:
+        """Return what keeps those of a branch that are to be replaced, where a layout is made of them."""
+        if digest not in self._named():
+            return []
+        below = self._map.config.cache(self._project).branch(branch).path + "/"
+        here = self._place.content(digest).path
+        entries = (entry for entry in self._mirror.under(below[:-1]) if entry.path.startswith(below))
+        pairs = [(f"{here}/{entry.path.removeprefix(below)}", entry.value) for entry in entries]
+        return [Put(path, value) for path, value in pairs if self._mirror.get(path) is None]
+
+    def unnamed(self) -> list[Op]:
+        """Return what takes away those that no layout is made of."""
+        named = {f"{self._place.path}/{escape(digest)}" for digest in self._named()}
+        entries = self._mirror.under(self._place.path)
+        depth = len(self._place.path.split("/"))
+        return [Delete(e.path) for e in entries if "/".join(e.path.split("/")[: depth + 1]) not in named]
+
+    def _named(self) -> set[str]:
+        """Digests of what any tenant's layout is made of."""
+        found = (readable(entry, LayoutRecord) for entry in self._mirror.under(self._map.layout.path))
+        return {d for record in found if record is not None for d in record.branches.get(self._project, {}).values()}
 
 
 class ConfigFiles:
@@ -135,6 +165,7 @@ class ConfigFiles:
         mirror, root = self._context.mirror, self._context.map.config.cache(reading.sources[0].project)
         stale = {entry.path for entry in mirror.under(root.path)} - {root.read.path}
         ops, checks, latest = list[Op](), list[At](), True
+        former, replaced = Former(self._context, reading.sources[0].project), list[Op]()
         for branch, (commit, files) in reading.wanted(answer).items():
             place = root.branch(branch)
             was = mirror.get(place.record.path)
@@ -143,6 +174,8 @@ class ConfigFiles:
                 latest = False  # what was brought here from another store, with its higher versions, is not later
                 stale = {path for path in stale if path != place.path and not path.startswith(place.path + "/")}
                 continue
+            if kept is not None and kept.digest != content_of(files):
+                replaced += former.kept(branch, kept.digest)
             for path, text in files.items():
                 wanted = [op for op in blob.ops(place.file(path).text.path, text.encode()) if isinstance(op, Put)]
                 stale -= {op.path for op in wanted}
@@ -151,11 +184,21 @@ class ConfigFiles:
             default = branch == next(iter(answer.branches))
             ops.append(place.record.put(ConfigBranch(commit, reading.paths, content_of(files), ltime, default)))
             checks.append(At(place.record.path, was.version if was else None))
-        return [*ops, *(Delete(path) for path in sorted(stale))], checks, latest
+        return [*replaced, *ops, *(Delete(path) for path in sorted(stale))], checks, latest
 
     def _has(self, op: Put) -> bool:
         entry = self._context.mirror.get(op.path)
         return entry is not None and entry.value == op.value
+
+    async def forget(self, session: Session, projects: Iterable[str]) -> None:
+        """What layouts were made of, and none is made of any more."""
+        for project in projects:
+            former = Former(self._context, project)
+            if not former.unnamed():
+                continue
+            path = self._context.map.config.lock(project).lock.path
+            async with write_lock(self._context.store, session, path).hold() as own:
+                await self._commit(former.unnamed(), [], [own])
 
     async def _commit(self, ops: list[Op], checks: list[At], guards: Sequence[At]) -> None:
         """`checks`, if any, are one for each of `ops`."""

@@ -33,6 +33,7 @@ from headgate.services.context import Context
 from headgate.services.orders import state_of
 from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries, said, transient
 from headgate.services.scheduler.configfiles import ConfigFiles, Reading
+from headgate.services.scheduler.inforce import expected, in_force, told
 from headgate.services.scheduler.turn import Piece, packed, together
 from headgate.store.store import Session
 from headgate.store.types import At, Delete, Entry, Op
@@ -84,8 +85,9 @@ class TenantRunner:
             await self._context.mirror.reached(entry.path, entry.version)
         had = self._named(entry)
         unread = [p for p, reading in self._readings.items() if p not in had or not self._files.has(reading)]
-        if unread or had.keys() != self._readings.keys():
-            await self._reconfigure(unread, session)
+        behind = dict.fromkeys([*unread, *self._behind()])
+        if behind or had.keys() != self._readings.keys():
+            await self._reconfigure(list(behind), session)
         await self._keep_current(session)
 
     async def _keep_current(self, session: Session) -> None:
@@ -112,12 +114,19 @@ class TenantRunner:
 
     def _behind(self) -> list[str]:
         """Projects of which other texts are kept than the layout record names."""
-        place = self._context.map.layout(self._tenant.name).record
-        named = self._named(self._context.mirror.get(place.path))
-        return [project for project in self._readings if named.get(project, {}) != self._kept(project)]
+        record = self._record()
+        had = {p: expected(record, p) if record is not None else {} for p in self._readings}
+        return [p for p in had if had[p] != {branch: one.digest for branch, one in kept(self._context, p).items()}]
 
-    def _kept(self, project: str) -> dict[str, str]:
-        return {branch: record.digest for branch, record in kept(self._context, project).items()}
+    def _record(self) -> LayoutRecord | None:
+        """What the layout is made of, as the mirror shows it; None where that cannot be read."""
+        entry = self._context.mirror.get(self._context.map.layout(self._tenant.name).record.path)
+        return readable(entry, LayoutRecord) if entry is not None else None
+
+    def _held(self, project: str) -> list[str]:
+        """Branches of which something else is in force."""
+        record = self._record()
+        return list(record.held.get(project, {})) if record is not None else []
 
     async def _loop(self, session: Session, management: At, trigger: At) -> None:
         events = self._events
@@ -233,7 +242,7 @@ class TenantRunner:
     async def _manage(self, waiting: Sequence[Waiting[Management]], session: Session, guard: At) -> None:
         ops: list[Op] = consumed(waiting)
         projects: dict[str, tuple[str, ...]] = {}
-        told: dict[str, str] = {}
+        answers: dict[str, str] = {}
         """Where somebody waits -> why it could not be done."""
         reread: dict[str, Sequence[str]] = {}
         """Where somebody waits -> projects."""
@@ -249,13 +258,15 @@ class TenantRunner:
                     if known:
                         ops += self._events.pipelines(name).management.stream.append(event.event)
                     elif result:
-                        told[result] = f"tenant {self._tenant.name} has no pipeline {name}"
+                        answers[result] = f"tenant {self._tenant.name} has no pipeline {name}"
         if projects:
             await self._reconfigure([project for project in projects if project in self._readings], session)
         await self._context.store.commit([], ops, guards=[guard])
         for path, read in reread.items():
-            told[path] = "; ".join(f"{p} cannot be read: {self._unread[p]}" for p in read if p in self._unread)
-        for path, why in told.items():
+            unread = [f"{p} cannot be read: {self._unread[p]}" for p in read if p in self._unread]
+            wrong = [f"{p} {branch} is not in force: see its errors" for p in read for branch in self._held(p)]
+            answers[path] = "; ".join([*unread, *wrong])
+        for path, why in answers.items():
             await tell(self._context, path, ManagementResult(not why, why))
         await self._context.mirror.gone(waiting[-1].entry)
 
@@ -276,16 +287,16 @@ class TenantRunner:
                     failed = CatAnswer(project, ok=False, error=f"it cannot be taken up: {said(error)}")
                     await self._take(project, failed, ltime, session, guard)
             await self._files.seen([guard])
-            record = LayoutRecord(
-                uuid=fresh(),
-                tenant=name,
-                at_ms=self._context.now_ms(),
-                ltime=ltime,
-                branches={project: self._kept(project) for project in self._readings},
-            )
-            (written,) = await store.commit([], [self._context.map.layout(name).record.put(record)], guards=[guard])
+            before = self._record()
+            now = in_force(self._context, self._configuration, before, self._readings)
+            record = LayoutRecord(fresh(), name, self._context.now_ms(), ltime, now.branches, now.held)
+            put = self._context.map.layout(name).record.put(record)
+            for commit in packed(told(self._context, self._configuration, before, now)):
+                await store.commit([], commit.ops, guards=[guard])
+            (written,) = await store.commit([], [put], guards=[guard])
         assert written is not None, "a put answers with its entry"
         await mirror.reached(written.path, written.version)
+        await self._files.forget(session, projects)
 
     async def _read(self, project: str, session: Session) -> CatAnswer:
         work = self._readings[project].work

@@ -24,8 +24,8 @@ CLOSINGS_MAX, CLOSED_MAX_S, WATCHED, TAKEN_UP_S = 12, 2.0, 0.7, 0.01
 """How often the gate is closed, and for how long at the most; with which chance it happens as something passes."""
 TAGGINGS_MAX, TAGS_MAX, TAGS_OFTEN = 4, 25, 0.2
 """How often tags are pushed, how many at once, and how often more than one."""
-MOVES_MAX, GONE = 6, 0.3
-"""How often the configuration is another one, and with which chance a pipeline is missing then."""
+MOVES_MAX, GONE, TORN = 6, 0.3, 0.2
+"""How often the configuration is another one, with which chance a pipeline is missing then, or it cannot be read."""
 LOOK_S, LOOKS_MAX = 0.1, 3_000
 DOUBTS_MAX, DOUBT_PAUSE_MAX_S, GIVEN_AGAIN = 10, 1.0, 0.8
 """How often approvals are taken back, how long apart, and with which chance they are given again."""
@@ -167,8 +167,8 @@ class Doubter:
 
 @dataclass(slots=True)
 class Mover:
-    """Removes pipelines and brings them back, renames queues, and gives projects other queues; at the end the gate is
-    there, and what is open is proposed once more."""
+    """Removes pipelines and brings them back, renames queues, gives projects other queues, and now and then pushes what
+    cannot be read; at the end the gate is there, and what is open is proposed once more."""
 
     world: World
     chance: random.Random
@@ -178,7 +178,10 @@ class Mover:
         names = sorted(name for name, tenant in self.kind.pipelines.items() if tenant == "t")
         for _ in range(self.chance.randrange(1, MOVES_MAX + 1)):
             await asyncio.sleep(self.chance.random() * PAUSE_MAX_S)
-            self._configures([name for name in names if self.chance.random() < GONE])
+            if self.chance.random() < TORN:
+                self.world.configure(f"- pipeline: {{name: [\n{self.world.config}", self.world.gone)
+            else:
+                self._configures([name for name in names if self.chance.random() < GONE])
         self._configures([name for name in names if name != "gate" and self.chance.random() < GONE])
         for _ in range(LOOKS_MAX):
             if self.world.seen.get(CONFIG) == self.world.heads[CONFIG]:

@@ -159,7 +159,7 @@ async def config_errors(state: State, request: HttpRequest, tenant: FromPath[str
     names = ("project", "branch", "severity", "name")
     found = [
         error
-        for error in _landed(state, tenant).errors
+        for error in site_of(state).tenant(tenant).layouts.errors
         if all(getattr(error, name) == query[name] for name in names if query.get(name))
     ]
     try:
@@ -181,7 +181,7 @@ async def config_errors(state: State, request: HttpRequest, tenant: FromPath[str
 @get("/api/tenant/{tenant:str}/tenant-status")
 async def tenant_status(state: State, tenant: FromPath[str]) -> dict[str, int]:
     """How many errors the configuration has."""
-    return {"config_error_count": len(_landed(state, tenant).errors)}
+    return {"config_error_count": len(site_of(state).tenant(tenant).layouts.errors)}
 
 
 @get("/api/tenant/{tenant:str}/labels")

@@ -1,0 +1,101 @@
+"""Which configuration of a tenant is put into effect, of what was read; and who is told of what is not."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from headgate.base.ids import derived
+from headgate.config.model import ConfigError
+from headgate.gate.change import HEADS, Change
+from headgate.gate.work import ReportRequest
+from headgate.map.records import Held, LayoutRecord
+from headgate.recipes.requests import Request
+from headgate.services.configuration import Configuration, kept
+from headgate.services.context import Context
+from headgate.services.notices.naming import notice
+from headgate.services.scheduler.turn import Piece
+
+log = logging.getLogger("headgate.tenant")
+
+NOTES_MAX = 20
+"""Branches that were held back in one reading, whose people are told by a note."""
+ERRORS_MAX, NOTE_MAX = 10, 20_000
+"""Errors in a note, and its characters."""
+
+
+class InForce(NamedTuple):
+    """What the next layout record is to say."""
+
+    branches: dict[str, dict[str, str]]
+    held: dict[str, dict[str, Held]]
+
+
+def in_force(
+    context: Context, configuration: Configuration, before: LayoutRecord | None, projects: Mapping[str, object]
+) -> InForce:
+    """Return what is to take effect of what is kept now, and what is held back because it is wrong."""
+    now = {project: kept(context, project) for project in projects}
+    branches = {project: {branch: one.digest for branch, one in found.items()} for project, found in now.items()}
+    if before is None:
+        return InForce(branches, {})
+    fresh = {p: dict(_fresh(found, before.branches.get(p, {}))) for p, found in branches.items()}
+    held: dict[str, dict[str, Held]] = {}
+    for project, branch in sorted(configuration.unfit(fresh)):
+        read, was = now[project][branch], before.held.get(project, {}).get(branch)
+        same = was is not None and was.digest == read.digest
+        own = was if was is not None and same else Held(read.commit, read.digest, context.now_ms())
+        held.setdefault(project, {})[branch] = own
+        branches[project][branch] = before.branches[project][branch]
+    return InForce(branches, held)
+
+
+def _fresh(now: Mapping[str, str], before: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    return ((branch, digest) for branch, digest in now.items() if before.get(branch, digest) != digest)
+
+
+def expected(record: LayoutRecord, project: str) -> dict[str, str]:
+    """Return branch -> digest of what is kept of the project as the record was made."""
+    held = {branch: one.digest for branch, one in record.held.get(project, {}).items()}
+    return {**record.branches.get(project, {}), **held}
+
+
+def told(context: Context, configuration: Configuration, before: LayoutRecord | None, now: InForce) -> list[Piece]:
+    """Say what is held back now, and what is in force again.  Return what tells others of it; told again, it is the
+    same."""
+    tenant, was = configuration.tenant, before.held if before is not None else {}
+    for project, branches in was.items():
+        for branch in branches:
+            if branch not in now.held.get(project, {}):
+                log.info("tenant %s: %s %s: what it has is in force again", tenant.name, project, branch)
+    pieces = list[Piece]()
+    fresh = [(p, b, one) for p, found in now.held.items() for b, one in found.items() if was.get(p, {}).get(b) != one]
+    for number, (project, branch, one) in enumerate(fresh):
+        text = "tenant %s: %s %s: what was pushed as %s is not in force, as it would take away what is there"
+        log.error(text, tenant.name, project, branch, one.commit[:12])
+        source = tenant.by_canonical.get(project)
+        if source is None or number >= NOTES_MAX:
+            continue
+        change = Change(source.connection, project, branch, commit=one.commit, ref=f"{HEADS}{branch}")
+        id = derived("held", tenant.name, project, branch, one.digest)
+        work = ReportRequest(change, f"tenant {tenant.name}", _note(configuration.wrong_with(project, branch)))
+        meta = {"tenant": tenant.name, "pipeline": "", "change": change.id, "project": project}
+        pieces.append(Piece(context.merges.submit(Request(id, meta=meta), msgspec.json.encode(work))))
+        said = notice("configuration-held", id, tenant.name, "", change, "", one.since_ms)
+        pieces.append(Piece(context.published(replace(said, message=work.note))))
+    return pieces
+
+
+def _note(errors: tuple[ConfigError, ...]) -> str:
+    """For whoever pushed it."""
+    shown = [error.render() for error in errors[:ERRORS_MAX]]
+    more = [f"There are {len(errors) - ERRORS_MAX} more errors."] if len(errors) > ERRORS_MAX else []
+    first = (
+        "The configuration of this branch is not in force: as it is, it would take away what is there. What the "
+        "branch had before stays in force until it is mended, be it by a push or by a change that lands."
+    )
+    return "\n\n".join([first, *shown, *more])[:NOTE_MAX]

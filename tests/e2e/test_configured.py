@@ -1,0 +1,53 @@
+"""Configuration pushed past the gate for real: what is broken changes nothing, and what is gone leaves nothing."""
+
+from __future__ import annotations
+
+from headgate.testing.repositories import run_git
+from tests.integration.conftest import PIPELINES
+
+from .headgate import Headgate, wait_for
+from .test_readiness import held, note
+
+TORN = PIPELINES.replace("name: gate\n    manager: dep", "name: [gate")
+RENAMED = PIPELINES.replace("name: gate\n", "name: integrate\n").replace("    gate:\n", "    integrate:\n")
+
+
+def pushed(headgate: Headgate, text: str) -> str:
+    """To the config project; the commit."""
+    work = headgate.repositories.work("config")
+    headgate.repositories.write("config", {"zuul.yaml": text})
+    run_git("commit", "-q", "-m", "Configure", at=work)
+    run_git("push", "-q", "origin", "HEAD:master", at=work)
+    return run_git("rev-parse", "HEAD", at=work)
+
+
+def not_in_force(headgate: Headgate) -> bool:
+    troubles = headgate.get("/api/tenant/example/status")["troubles"]
+    return any("is not in force" in trouble["text"] for trouble in troubles)
+
+
+def lands(headgate: Headgate, topic: str) -> None:
+    headgate.repositories.propose("code/lib", topic, {topic: "x\n"})
+    headgate.repositories.approve("code/lib", topic)
+    wait_for(f"{topic} lands", lambda: topic in run_git("ls-tree", "master", at=headgate.repositories.hub / "code/lib"))
+
+
+def test_a_torn_configuration_changes_nothing_and_a_renamed_pipeline_leaves_nothing(headgate: Headgate) -> None:
+    wait_for("something is in force", lambda: headgate.get("/api/tenant/example/status")["pipelines"])
+    commit = pushed(headgate, TORN)
+    wait_for("the status says so", lambda: not_in_force(headgate))
+    errors = headgate.get("/api/tenant/example/config-errors")
+    assert errors[0]["name"] == "Not In Force" and any(error["source_context"]["line"] for error in errors)
+    wait_for("who pushed it is told", lambda: "not in force" in headgate.repositories.note("config", commit))
+    headgate.kill()
+    headgate.start()
+    assert not_in_force(headgate)
+    lands(headgate, "one")
+    waits = held(headgate, "waits")
+    pushed(headgate, RENAMED)
+    note(headgate, waits, "Headgate (gate)", "The pipeline gate was removed")
+    wait_for("it is mended", lambda: not not_in_force(headgate))
+    assert headgate.get("/api/tenant/example/config-errors") == []
+    names = [pipeline["name"] for pipeline in headgate.get("/api/tenant/example/status")["pipelines"]]
+    assert names == ["check", "integrate"]
+    lands(headgate, "two")
