@@ -69,18 +69,20 @@ class Keys:
             raise Denied(404, {"application": f"there is no application {app!r}"})
         return Caller(frozenset(self._proved(header)))
 
-    def somebody(self, header: str) -> None:
-        """Raises Denied when nothing is proved."""
-        if not list(self._proved(header)):
+    def somebody(self, header: str) -> frozenset[str]:
+        """The principals that are proved.  Raises Denied when there are none."""
+        if not (found := frozenset(self._proved(header))):
             raise Denied(401, {"authorization": "a key of an application, or the operator's token, is needed"})
+        return found
 
     def _proved(self, header: str) -> Iterator[str]:
         for part in filter(None, (part.strip() for part in header.split(";"))):
             scheme, _, key = part.partition(" ")
-            if scheme.lower() == "bearer":
+            unknown = _hashed(key.strip()) not in self._app_of  # people enter a key where they enter tokens
+            if scheme.lower() == "bearer" and unknown:
                 yield from (f"app:{app}" for app in self._of_token(key.strip()))
                 continue
-            known = self._app_of.get(_hashed(key.strip())) if scheme.lower() == "application" else None
+            known = self._app_of.get(_hashed(key.strip())) if scheme.lower() in ("application", "bearer") else None
             if known is None:
                 raise _unknown("this is no key of any application: Authorization: Application KEY")
             if self._now_s() >= self._until.get(_hashed(key.strip()), math.inf):

@@ -16,6 +16,8 @@ from headgate.web.messages.queues import QUEUE_ROUTES
 from headgate.web.messages.routes import MESSAGE_ROUTES
 from headgate.web.messages.schedules import SCHEDULE_ROUTES
 from headgate.web.messages.state import REFUSALS, Site, answer, refused
+from headgate.web.routes.pages import page as document_page
+from headgate.web.routes.pages import static
 
 REQUEST_MAX_BYTES = 16_777_216
 
@@ -30,6 +32,12 @@ async def docs() -> str:
     return page()
 
 
+@get("/", include_in_schema=False)
+async def admin() -> Response[str]:
+    """Queues, lag and dead letters, for people."""
+    return document_page("messages", "Queues of messages")
+
+
 def create_app(board: MessageBoard, keys: Keys, stop: asyncio.Event) -> Litestar:
     """The board stays the caller's; it outlives the application.  Streams and waiting requests end at `stop`."""
     routes: list[Any] = [
@@ -39,6 +47,8 @@ def create_app(board: MessageBoard, keys: Keys, stop: asyncio.Event) -> Litestar
         *SCHEDULE_ROUTES,
         openapi,
         docs,
+        admin,
+        static,
     ]  # route handlers of several kinds
     return Litestar(
         routes,

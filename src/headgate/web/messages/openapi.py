@@ -80,6 +80,7 @@ def _application() -> dict[str, dict[str, Json]]:
                     _query("offset", TEXT, "From this name on."),
                     _query("details", YES, "With partitions, type, consistency, principles, created."),
                     _query("include_count", YES, "With the number of messages."),
+                    _query("kept", YES, "With messages and bytes that are kept, not due yet or expired ones included."),
                 ],
                 "responses": {"200": _answer("Queues by name.", queues=_messages("Queue"))},
             },
@@ -159,6 +160,12 @@ def _parts_of_queue() -> dict[str, dict[str, Json]]:
         },
         **_leases(),
         **_schedules(),
+        "/v1/{app}/{queue}/standing": {
+            "get": {
+                "summary": "What each partition keeps, and how far each group of workers over HTTP is.",
+                "responses": {"200": _answer("By partition.", partitions=_messages("Standing"))},
+            }
+        },
         "/v1/{app}/{queue}/{ids}": {
             "get": {
                 "summary": "Messages by id: `[PARTITION:]ID` with commas.",
@@ -225,6 +232,12 @@ def _leases() -> dict[str, dict[str, Json]]:
 
 def _server() -> dict[str, dict[str, Json]]:
     return {
+        "/v1": {
+            "get": {
+                "summary": "The applications that the key or token is of.",
+                "responses": {"200": _answer("By name.", applications={"type": "array", "items": TEXT})},
+            }
+        },
         "/__heartbeat__": {"get": {"summary": "Is it there?", "responses": {"200": {"description": "OK"}}}},
         "/metrics": {"get": {"summary": "For Prometheus.", "responses": {"200": {"description": "Figures."}}}},
     }

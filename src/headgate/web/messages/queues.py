@@ -9,13 +9,30 @@ from litestar import Response, delete, get, post, put
 from litestar.datastructures import State
 from litestar.params import FromPath
 
-from headgate.adapters.messages import queues
+from headgate.adapters.messages import queues, standing
 from headgate.adapters.messages.records import NoQueue, Queue
 from headgate.web.messages import parsing
 from headgate.web.messages.state import OK, Asked, Site, answer, now_ms, site_of
 from headgate.web.messages.streams import happenings
 
 LIST_MAX = 100_000
+
+
+@get("/v1")
+async def list_applications(state: State, request: Asked) -> Response[bytes]:
+    """Those that the caller is let in to."""
+    proved = site_of(state).keys.somebody(request.headers.get("authorization", ""))
+    return answer({**OK, "applications": sorted(one.removeprefix("app:") for one in proved)})
+
+
+@get("/v1/{app:str}/{queue:str}/standing")
+async def get_standing(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
+    """What each partition keeps, and how far groups of workers are."""
+    site = site_of(state)
+    site.caller(request, app).must_be(app)
+    of = await site.queue(app, queue)
+    found = await site.board.look(lambda database, now_ms: standing.standings(database, of, now_ms))
+    return answer({**OK, "partitions": found})
 
 
 @get("/v1/{app:str}")
@@ -28,7 +45,12 @@ async def list_queues(state: State, request: Asked, app: FromPath[str]) -> Respo
     limit = parsing.whole(query, "limit", 1, LIST_MAX, None)
     found = await site.board.queues(app, limit=limit, offset=query.get("offset", ""))
     details, count = parsing.truth(query, "details"), parsing.truth(query, "include_count")
-    return answer({**OK, "queues": [await _listed(site, app, queue, details, count) for queue in found]})
+    listed = [await _listed(site, app, queue, details, count) for queue in found]
+    if parsing.truth(query, "kept"):
+        kept = await site.board.look(lambda database, _: standing.totals(database, app))
+        for queue, shown in zip(found, listed, strict=True):
+            shown["messages"], shown["bytes"] = kept.get(queue.id, (0, 0))
+    return answer({**OK, "queues": listed})
 
 
 async def _listed(site: Site, app: FromPath[str], queue: Queue, details: bool, count: bool) -> dict[str, Any]:  # JSON
@@ -88,4 +110,4 @@ async def remove_queue(state: State, request: Asked, app: FromPath[str], queue: 
     return answer(OK)
 
 
-QUEUE_ROUTES = [list_queues, create_queue, change_queue, remove_queue]
+QUEUE_ROUTES = [list_applications, get_standing, list_queues, create_queue, change_queue, remove_queue]

@@ -51,6 +51,29 @@ SCHEMAS: Json = {
             "ttl": TTL,
         },
     },
+    "Standing": {
+        "type": "object",
+        "properties": {
+            "partition": PARTITION,
+            "messages": {"type": "integer", "description": "Processed or not, with those that are not due yet."},
+            "bytes": NUMBER,
+            "delayed": {"type": "integer", "description": "Not due yet, counted to 1000."},
+            "groups": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "group": TEXT,
+                        "worker": TEXT,
+                        "held": YES,
+                        "processed": TEXT,
+                        "waiting": {"type": "integer", "description": "Behind what is processed, counted to 1000."},
+                        "retrying": NUMBER,
+                    },
+                },
+            },
+        },
+    },
     "Delayed": {
         "type": "object",
         "properties": {

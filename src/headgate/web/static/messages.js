@@ -1,0 +1,87 @@
+import { bearing, el, main, nav, table, trouble } from "./page.js";
+nav("messages", "Queues of messages");
+const AGAIN_MS = 5000, MANY = 1000, LETTERS = "headgate_dead_letters", SHOWN = 200;
+const asked = new URLSearchParams(location.search);
+const app = asked.get("app") ?? "", queue = asked.get("queue") ?? "";
+const here = (found) => `?${new URLSearchParams(found)}`;
+const api = (...names) => `/v1/${names.map(encodeURIComponent).join("/")}`;
+const size = (bytes) => (bytes < 10_000 ? `${bytes} B` : bytes < 10_000_000 ? `${Math.round(bytes / 1000)} kB` : `${Math.round(bytes / 1e6)} MB`);
+const counted = (number) => (number ? `${number}${number >= MANY ? " or more" : ""}` : "");
+const lag = (number) => (number ? el("span", { class: "result busy" }, counted(number)) : el("span", { class: "result good" }, "none"));
+const moment = (seconds) => el("time", { datetime: new Date(seconds * 1000).toISOString() }, new Date(seconds * 1000).toLocaleString());
+const cut = (text) => el("code", {}, text.length > SHOWN ? `${text.slice(0, SHOWN)}…` : text);
+const body = el("div");
+
+async function change(method, url, headers = {}, data = undefined) {
+  const answer = await fetch(url, { method, headers: { ...bearing(), ...headers }, body: data });
+  const said = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Error(Object.values(said.error_msg ?? {}).join("; ") || `${url} answered ${answer.status}`);
+}
+
+async function had(url) {
+  const answer = await fetch(url, { headers: bearing() });
+  const said = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Error(answer.status === 401 ? "Log in with a key of an application, or the operator's token, to see queues." : Object.values(said.error_msg ?? {}).join("; "));
+  return said;
+}
+
+async function overview() {
+  const { applications } = await had("/v1");
+  const found = await Promise.all(applications.map(async (name) => {
+    const { queues } = await had(`${api(name)}?details=true&kept=true&limit=1000`);
+    const rows = queues.map((q) => [el("a", { href: here({ app: name, queue: q.queue_name }) }, q.queue_name === LETTERS ? "Dead letters" : q.queue_name),
+      String(q.partitions), String(q.messages), size(q.bytes), q.messages_max || q.bytes_max ? [q.messages_max ? `${q.messages_max} messages` : "", q.bytes_max ? size(q.bytes_max) : ""].filter(Boolean).join(", ") + ` a partition, then ${q.full}` : ""]);
+    return [el("h2", {}, name), table(["Queue", "Partitions", "Messages", "Size", "Bounds"], rows, "It has no queue yet.")];
+  }));
+  return found.length ? found.flat() : [el("p", { class: "note" }, "This token opens no application.")];
+}
+
+async function one() {
+  const [{ partitions }, { schedules }] = await Promise.all([had(`${api(app, queue)}/standing`), had(`${api(app, queue)}/schedules`)]);
+  const rows = partitions.flatMap((p) => (p.groups.length ? p.groups : [null]).map((g, n) => [n ? "" : String(p.partition), n ? "" : String(p.messages), n ? "" : size(p.bytes), n ? "" : counted(p.delayed),
+    g ? g.group : "", g ? [g.held ? el("span", { class: "result good" }, "held") : el("span", { class: "result mute" }, "free"), ` ${g.worker}`] : "", g ? lag(g.waiting) : "", g ? counted(g.retrying) : ""]));
+  const next = await Promise.all(partitions.slice(0, 20).map((p) => had(`${api(app, queue)}?order=descending&limit=5&partitions=${p.partition}`)));
+  const newest = next.flatMap((page) => page.messages).sort((a, b) => Number(b.timestamp) - Number(a.timestamp)).slice(0, 20);
+  return [el("h2", {}, "Partitions"), table(["Partition", "Messages", "Size", "Not due yet", "Group", "Worker", "Waiting", "Tried again"], rows, ""),
+    el("p", { class: "small" }, "Groups are of workers over HTTP. Workers with a store of their own are told of by ", el("code", {}, "headgate queue list"), "."),
+    ...(schedules.length ? [el("h2", {}, "Schedules"), table(["Schedule", "Fields", "Zone", "Next", "Message", "Trouble"],
+      schedules.map((s) => [s.name, el("code", {}, s.cron), s.zone, moment(Number(s.next_at)), cut(s.body), s.trouble ? el("span", { class: "result bad" }, s.trouble) : ""]), "")] : []),
+    el("h2", {}, "Newest messages"), table(["Posted", "Partition", "Message"], newest.map((m) => [moment(Number(m.timestamp)), String(m.partition), cut(m.body)]), "There is none.")];
+}
+
+function letter(message) {
+  const end = message.body.indexOf("\n");
+  try { return { id: message.message_id, ...JSON.parse(message.body.slice(0, end)), body: message.body.slice(end + 1) }; } catch { return null; }
+}
+
+// As `headgate queue replay`: posted once however often this is tried, then it is no dead letter any more.
+async function replay(dead, button) {
+  button.disabled = true;
+  try {
+    await change("POST", api(app, dead.queue), { "Idempotency-Key": `replay-${dead.id}`, "X-Partition": String(dead.partition), "Content-Type": "text/plain; charset=utf-8" }, dead.body);
+    await change("DELETE", `${api(app, LETTERS)}/1:${dead.id}`);
+    await draw();
+  } catch (error) { button.disabled = false; trouble(error); }
+}
+
+async function letters() {
+  const { messages } = await had(`${api(app, LETTERS)}?order=descending&limit=100`);
+  const rows = messages.map(letter).filter(Boolean).map((d) => {
+    const button = el("button", { type: "button", onclick: () => replay(d, button) }, "Replay");
+    return [button, moment(d.dead_ms / 1000), `${d.queue}:${d.partition}`, String(d.attempts), d.error.length > SHOWN ? `${d.error.slice(0, SHOWN)}…` : d.error, cut(d.body)];
+  });
+  return [el("p", { class: "small" }, "Messages that were given up. Replay posts one to its partition again, once."),
+    table(["", "Given up", "Partition", "Tries", "Why", "Message"], rows, "No message was given up.")];
+}
+
+async function draw() {
+  try {
+    body.replaceChildren(...await (!app || !queue ? overview() : queue === LETTERS ? letters() : one()));
+  } catch (error) { body.replaceChildren(el("p", { class: "note bad", role: "alert" }, error.message)); return false; }
+  return true;
+}
+
+async function again() { if (await draw()) setTimeout(again, AGAIN_MS); }
+main.append(el("h1", {}, !queue ? "Queues of messages" : queue === LETTERS ? `Dead letters of ${app}` : `${app}: ${queue}`),
+  ...(queue ? [el("p", {}, el("a", { href: location.pathname }, "All queues"))] : []), body);
+again();
