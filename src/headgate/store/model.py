@@ -79,13 +79,17 @@ def _size_bytes(path: str) -> int:
 def check_leased(ops: Sequence[Op], leased: Callable[[str], bool], above: Callable[[str], bool]) -> None:
     """What has a lease has nothing below it.  `leased`: is an entry with a lease here?  `above`: is something below?"""
     fresh = {op.path for op in ops if isinstance(op, Put) and op.lease is not None}
+    seen: set[str] = set()
     for op in ops:
         if isinstance(op, Delete):
             continue
         path = op.path if isinstance(op, Put) else f"{op.parent}/"
-        for up in ancestors(path):
+        up = path.rpartition("/")[0]
+        while up and up not in seen:  # what is above one that was seen was seen, too
+            seen.add(up)
             if up in fresh or leased(up):
                 raise ValueError(f"{up}: an entry with a lease has nothing below it; {path} would be")
+            up = up.rpartition("/")[0]
         if path in fresh and above(path):
             raise ValueError(f"{path}: an entry with a lease has nothing below it")
 

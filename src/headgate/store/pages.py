@@ -17,6 +17,9 @@ KEPT_MAX, KEPT_SIZE_MAX_BYTES = 10_000, 4_000
 PAGES_KIB = 8_000
 """Of the file, kept by SQLite for reading."""
 _COLUMNS = "select path, value, version, born, lease from entry"
+FORESEEN = 50
+"""Entries that are read with one question."""
+_SEVERAL = f"{_COLUMNS} where path in ({', '.join('?' * FORESEEN)})"
 
 
 class Pages(Watched):
@@ -38,6 +41,15 @@ class Pages(Watched):
         found = next(iter(self._read(f"{_COLUMNS} where path = ?", (path,))), None)
         self._keep(path, found)
         return found
+
+    def foresee(self, paths: Sequence[str]) -> None:
+        """Read what is about to be asked for, many at a time.  Raises Unavailable, Corrupt."""
+        missing = [path for path in paths if path not in self._kept]
+        for start in range(0, len(missing) - FORESEEN + 1, FORESEEN):
+            several = missing[start : start + FORESEEN]
+            found = {one.path: one for one in self._read(_SEVERAL, tuple(several))}
+            for path in several:
+                self._keep(path, found.get(path))
 
     def leased(self, path: str) -> bool:
         """As everywhere: those that were there at the start are gone."""

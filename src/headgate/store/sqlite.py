@@ -11,7 +11,7 @@ import fcntl
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -23,6 +23,7 @@ from headgate.store.leases import Leases
 from headgate.store.pages import Pages, entries
 from headgate.store.tree import Staged, Tree
 from headgate.store.types import (
+    Append,
     At,
     Change,
     Corrupt,
@@ -225,6 +226,8 @@ class SqliteBackend:
         staged = self.tree.stage()
         good: _Staged = []
         refused: _Refused = []
+        with suppress(StoreError):  # each commit is told that itself
+            self.tree.foresee([op.path for one in batch for op in one.ops if not isinstance(op, Append)])
         for waiting in batch:
             try:
                 good.append((waiting, staged.commit(waiting.checks, waiting.ops)))
@@ -236,12 +239,14 @@ class SqliteBackend:
         connection = self._connection
         connection.execute("begin immediate")
         try:
-            for path, entry in staged.entries.items():
-                if entry is None:
-                    connection.execute("delete from entry where path = ?", (path,))
-                else:
-                    row = (entry.path, entry.value, entry.version, entry.born, entry.lease)
-                    connection.execute("insert or replace into entry values (?, ?, ?, ?, ?)", row)
+            written = [entry for entry in staged.entries.values() if entry is not None]
+            connection.executemany(
+                "delete from entry where path = ?", ((path,) for path, one in staged.entries.items() if one is None)
+            )
+            connection.executemany(
+                "insert or replace into entry values (?, ?, ?, ?, ?)",
+                ((one.path, one.value, one.version, one.born, one.lease) for one in written),
+            )
             for appended in staged.appended.items():
                 connection.execute("insert or replace into appended values (?, ?)", appended)
             connection.execute("insert or replace into meta values ('revision', ?)", (staged.revision,))
