@@ -23,6 +23,7 @@ from tests.integration.conftest import PIPELINES, TENANTS
 from .headgate import SETTINGS, Headgate, wait_for
 from .test_told import free_port
 
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "serve-everything.md"
 SECRET = "0123456789abcdef0123456789abcdef"
 FRONT = """
 [messages]
@@ -145,8 +146,35 @@ def test_one_process_one_port_and_one_token_for_gate_queues_and_inventory(headga
     told = (headgate.root / "state" / "logs" / build / "told").read_text()
     assert told == f"{EVIL}|orders|api", "a message is text, and no template"
 
+    a_job_of_a_queue_holds_a_machine(headgate, ann, f"{address[1]}:{address[2]}")
     headgate.kill()
     headgate.start()
     assert ann("POST", "/v1/queuey/orders", '{"n": 2}')[0] == 201
     both = ann.answers(2)
     assert len({one["answers"]["id"] for one in both}) == len(both) == 2, "each has one answer, whoever was killed"
+
+
+def a_job_of_a_queue_holds_a_machine(headgate: Headgate, ann: Caller, inventory: str) -> None:
+    """As the page has it."""
+    where = {"Headgate-Partition": "site1"}
+    step = {"create": {"type": "runm.machine", "name": "b1", "tags": ["board"]}}
+    assert ann("POST", "/inventory/v1/objects/apply", {"steps": [step]}, **where)[0] == 200
+    program = headgate.root / "flash.py"
+    (code,) = re.findall(r"```python\n(# flash\.py\n.*?)```", PAGE.read_text(), re.DOTALL)
+    program.write_text(code)
+    key = (headgate.root / "state" / "messages.key").read_text().strip()
+    at = {"QUEUES": f"{headgate.url}/v1/queuey/", "KEY": key, "INVENTORY": inventory, "TOKEN": ann.token}
+    assert (
+        ann("POST", "/v1/queuey", "queue_name=flash", **{"Content-Type": "application/x-www-form-urlencoded"})[0] == 201
+    )
+    assert ann("POST", "/v1/queuey/flash", '{"image": "one"}')[0] == 201
+    said = headgate.root / "flash.log"
+    with open(said, "wb") as out:
+        worker = subprocess.Popen([sys.executable, str(program)], env={**os.environ, **at}, stdout=out, stderr=out)
+    try:
+        wait_for("it is flashed", lambda: "flashed one on b1" in said.read_text())
+        none = ((200, {}), (200, {"leases": []}))
+        wait_for("the lease is over", lambda: ann("GET", "/inventory/v1/leases", **where) in none)
+    finally:
+        worker.terminate()
+        assert worker.wait(30) == 0, said.read_text()

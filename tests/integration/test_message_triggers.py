@@ -29,6 +29,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.testing.gate import Gate, gate
 from headgate.testing.queues.crew import APP, KEY, serving
 from headgate.testing.repositories import Repositories
+from headgate.web.status import Status
 
 from .conftest import PIPELINES, TENANTS
 
@@ -161,6 +162,8 @@ async def test_a_server_that_is_away_is_waited_for_and_said_so(
                 ).projects:
                     await part.moved(part.moves)
         assert str(port) in place.decode(entry.value).projects["bus"].text
+        shown = Status(running.context, running.scheduler.tenants).of("example").troubles
+        assert [one.project for one in shown] == ["the connection bus"]
         async with serving(board, port):
             await post(client, "late")
             assert [one.result for one in await answers(client, 1)] == ["SUCCESS"]

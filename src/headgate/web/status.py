@@ -157,6 +157,16 @@ class Status:
             for project in tenant.projects:
                 if project.connection == connection and (trouble := known.get(project.project)) is not None:
                     yield TroubleShape(project.name, trouble.text, trouble.since_ms)
+        yield from self._troubles_of_sources(tenant)
+
+    def _troubles_of_sources(self, tenant: Tenant) -> Iterator[TroubleShape]:
+        """Of connections whose messages or objects start its pipelines."""
+        allowed = tenant.connections if tenant.allowed_triggers is None else tenant.allowed_triggers
+        for connection in sorted(name for name in allowed if tenant.driver(name) in ("queue", "inventory")):
+            entry = self.context.mirror.get(self.context.map.cache.connection(connection).troubles.path)
+            found = readable(entry, Troubles) if entry is not None else None
+            for name, trouble in found.projects.items() if found is not None else ():
+                yield TroubleShape(f"the connection {name}", trouble.text, trouble.since_ms)
 
     def _troubles_of_mergers(self) -> dict[str, Trouble]:
         found = self.context.members(self.context.map.components.merger.path).values()

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from headgate.config.model import TriggerFilter
 from headgate.gate.actions import Record
 from headgate.gate.change import Change, EventKind, Occasion, TriggerEvent
+from headgate.gate.refs import update
 from headgate.gate.work import Dequeue, MergeAnswer, RepoState
 from headgate.testing.plays import Play, PlayLayout
 
@@ -145,4 +146,6 @@ def test_a_message_is_taken_out_by_its_key() -> None:
         posted(play, change)
     play.act(Dequeue(first.key))
     assert ended(play) == [("1", "DEQUEUED")] and here(play) == ["2"]
-    assert first.key == "p@refs/heads/master#bus/1"
+    assert first.key == "p@refs/heads/master#bus/1" == update("", "p", "refs/heads/master#bus/1").key, (
+        "as people name it"
+    )

@@ -1,0 +1,97 @@
+"""What was begun and ended without a word frees its place; what people stopped starts nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from headgate.config.model import TriggerFilter
+from headgate.gate.change import EventKind, Occasion
+from headgate.map.occasions import Begun
+from headgate.map.orders import TenantState
+from headgate.ports.occasions import Lane, Seen
+from headgate.recipes.codec import encode
+from headgate.services.orders import ordered
+from headgate.services.scheduler.occasions import runner
+from headgate.store.memory import MemoryBackend
+from headgate.store.types import Put
+from headgate.testing.gate import gate
+from headgate.testing.repositories import Repositories
+
+from .conftest import TENANTS
+from .test_message_triggers import DEADLINE_S, repositories
+
+__all__ = ["repositories"]  # a fixture
+
+
+@dataclass(slots=True)
+class Lines:
+    """`ports.occasions.Watched` of one lane, whose numbers come one after the other."""
+
+    name: str = "bus"
+    of_a_lane_max: int = 10
+    numbers: int = 0
+    stirred: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def say(self, count: int) -> None:
+        self.numbers += count
+        self.stirred.set()
+
+    async def lanes(self, trigger: TriggerFilter) -> Sequence[Lane]:
+        return [Lane("orders", "1")]
+
+    async def start(self, trigger: TriggerFilter, lane: Lane) -> str:
+        return "0"
+
+    async def after(self, trigger: TriggerFilter, lane: Lane, position: str, limit: int) -> Sequence[Seen]:
+        new = range(int(position) + 1, self.numbers + 1)[:limit]
+        return [Seen(str(n), EventKind.POSTED, Occasion("bus", "orders", "1", str(n), f"line {n}")) for n in new]
+
+    async def stirs(self) -> AsyncIterator[Collection[Lane] | None]:
+        while True:
+            yield None
+            await self.stirred.wait()
+            self.stirred.clear()
+
+
+async def test_lost_places_are_free_again_and_what_is_stopped_starts_nothing(
+    tmp_path: Path, repositories: Repositories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "LOOK_S", 0.05)
+    lines = Lines()
+    async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS, watched={"bus": ("queue", lines)}) as running:
+        context, mirror = running.context, running.context.mirror
+        place = context.map.cache.connection("bus").occasions
+        lost = [Begun("example", "orders", "orders", "1", f"x{n}") for n in range(8)]
+        lost += [Begun("gone", "orders", "orders", "1", "y"), Begun("example", "none", "orders", "1", "z")]
+        await context.store.commit([], [Put(f"{place.begun.path}/{n}", encode(one)) for n, one in enumerate(lost)])
+        lines.say(3)
+        async with asyncio.timeout(DEADLINE_S):
+            await running.runner.begun(3)
+            while mirror.under(place.begun.path):
+                await mirror.moved(mirror.moves)
+
+            await ordered(context, "example", lambda now: TenantState(trigger_queue_paused=True))
+            lines.say(2)
+            await asyncio.sleep(0.2)
+            assert len(running.runner.ran) == 3, "it waits while people want it to"
+            await ordered(context, "example", lambda now: TenantState())
+            lines.say(1)
+            await running.runner.begun(6)
+
+            await ordered(context, "example", lambda now: TenantState(trigger_queue_discarding=True))
+            lines.say(2)
+            (taken,) = mirror.under(place.taken.path)
+            with mirror.part(place.taken.path) as part:
+                while place.taken.decode(mirror.get(taken.path).value).position != "8":  # type: ignore[union-attr]  # it is there
+                    await part.moved(part.moves)
+            await ordered(context, "example", lambda now: TenantState())
+            lines.say(1)
+            await running.runner.begun(7)
+        assert [spec.zuul["trigger"] for spec in running.runner.ran] == [{}] * 7
+        ran = [spec.change.occasion.id for spec in running.runner.ran if spec.change.occasion is not None]
+        assert ran == ["1", "2", "3", "4", "5", "6", "9"], "in order, each once, but for what was to be discarded"
