@@ -147,26 +147,23 @@ class Status:
         return shown
 
     def _troubles(self, tenant: Tenant) -> Iterator[TroubleShape]:
-        """Of the tenant's repositories: what is wrong with each, else why a merger cannot work on it."""
+        """Of the tenant's repositories: what is wrong with each, else why a merger cannot work on it; then of the
+        connections whose messages or objects start its pipelines."""
         mergers = self._troubles_of_mergers()
         for connection in sorted({project.connection for project in tenant.projects}):
-            place = self.context.map.cache.connection(connection).troubles
-            entry = self.context.mirror.get(place.path)
-            found = readable(entry, Troubles) if entry is not None else None
-            known = {**mergers, **(found.projects if found is not None else {})}
+            known = {**mergers, **self._troubled(connection)}
             for project in tenant.projects:
                 if project.connection == connection and (trouble := known.get(project.project)) is not None:
                     yield TroubleShape(project.name, trouble.text, trouble.since_ms)
-        yield from self._troubles_of_sources(tenant)
-
-    def _troubles_of_sources(self, tenant: Tenant) -> Iterator[TroubleShape]:
-        """Of connections whose messages or objects start its pipelines."""
         allowed = tenant.connections if tenant.allowed_triggers is None else tenant.allowed_triggers
         for connection in sorted(name for name in allowed if tenant.driver(name) in ("queue", "inventory")):
-            entry = self.context.mirror.get(self.context.map.cache.connection(connection).troubles.path)
-            found = readable(entry, Troubles) if entry is not None else None
-            for name, trouble in found.projects.items() if found is not None else ():
-                yield TroubleShape(f"the connection {name}", trouble.text, trouble.since_ms)
+            for trouble in self._troubled(connection).values():
+                yield TroubleShape(f"the connection {connection}", trouble.text, trouble.since_ms)
+
+    def _troubled(self, connection: str) -> Mapping[str, Trouble]:
+        entry = self.context.mirror.get(self.context.map.cache.connection(connection).troubles.path)
+        found = readable(entry, Troubles) if entry is not None else None
+        return found.projects if found is not None else {}
 
     def _troubles_of_mergers(self) -> dict[str, Trouble]:
         found = self.context.members(self.context.map.components.merger.path).values()
