@@ -168,7 +168,7 @@ class Executor(Dir):
 class LayoutPlace(Dir):
     """One tenant."""
 
-    record = place(LayoutRecord, "Which configuration is in effect.", by="scheduler", own=True)
+    record = place(LayoutRecord, "Which configuration is in effect.", by="scheduler", node="sharded", own=True)
 
 
 class Results(Dir):
@@ -295,7 +295,11 @@ class Pipeline(Dir):
     """One pipeline."""
 
     record = place(
-        PIPELINE.type, "Queues in order; written only by who holds the pipeline's lock.", by="scheduler", own=True
+        PIPELINE.type,
+        "Queues in order; written only by who holds the pipeline's lock.",
+        by="scheduler",
+        node="sharded",
+        own=True,
     )
     queue = each(QueuePlace, key="queue uuid", doc="Queues; items refer to none, queues to items.")
     item = each(ItemPlace, key="item uuid")

@@ -20,6 +20,7 @@ from headgate.config.layout import Layout
 from headgate.config.model import ConfigError
 from headgate.config.parse import ParseCache, ParsedBranch
 from headgate.config.tenants import Tenant, TenantProject
+from headgate.map.kept.layouts import layout_at
 from headgate.map.records import ConfigBranch, Held, LayoutRecord
 from headgate.map.tree import Undecodable, unescape
 from headgate.recipes import blob
@@ -71,8 +72,7 @@ class Configuration:
         try:
             self.current()
         except Undecodable:
-            if (entry := self._context.mirror.get(self._record.path)) is not None:
-                readable(entry, LayoutRecord)  # the log says so
+            pass  # the log says so
         except Exception as error:
             if error is not self._told:
                 self._told = error
@@ -125,7 +125,9 @@ class Configuration:
             if self._broken is not None:
                 raise self._broken
             return False
-        record = self._record.decode(entry.value)
+        record = layout_at(self._record, mirror)
+        if record is None:
+            raise Undecodable(self._record.path, "it is damaged")
         self._tried, self._broken = self._texts.moves, None
         try:
             if not self._take(record):

@@ -18,6 +18,7 @@ from headgate.gate.closing import Closing, closing_of
 from headgate.gate.graph import waiting_for
 from headgate.gate.model import Build, Item, Queue
 from headgate.gate.report import failing_reasons
+from headgate.map.kept.layouts import layout_at
 from headgate.map.kept.state import Loaded, load
 from headgate.map.records import LayoutRecord, SemaphoreRecord, Trouble, Troubles
 from headgate.map.tree import unescape
@@ -87,8 +88,7 @@ class Status:
         builds = (o.request for queue in self.context.zones() for o in queue.open(mirror))
         running = {request.id: request for request in builds if request.state == "running"}
         waits = awaited(self.context)
-        entry = mirror.get(self.context.map.layout(tenant).record.path)
-        layout = readable(entry, LayoutRecord) if entry is not None else None
+        layout = layout_at(self.context.map.layout(tenant).record, mirror)
         return StatusShape(
             zuul_version=__version__,
             state=self._standing(tenant, loaded=configured.loaded.is_set()),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from headgate.base.ids import derived
 from headgate.config.model import FrozenGraph, FrozenJob
 from headgate.gate.actions import Cancel, Land
 from headgate.gate.change import Change
@@ -19,7 +20,7 @@ from headgate.services.scheduler.turn import Piece, Turn, packed
 from headgate.store.memory import MemoryBackend
 from headgate.store.model import check_commit
 from headgate.store.store import Store
-from headgate.store.types import OPS_MAX, Entry, Put
+from headgate.store.types import OPS_MAX, Delete, Entry, Put
 
 PLACE = Map().tenant("a/b").pipeline("gate")
 
@@ -126,6 +127,25 @@ def test_what_moves_to_another_queue_is_in_one_of_them_wherever_a_turn_is_cut(th
         assert loaded.damaged == ()
         assert sorted(item.id for _, item in loaded.state.items()) == ["one", *["three"] * there, "two"]
     assert loaded.state == after
+
+
+def test_a_pipeline_of_more_queues_than_one_entry_can_name() -> None:
+    kept, before = dict[str, Entry](), State()
+    for count in (45_000, 44_999, 7):
+        after = State(queues=tuple(Queue(derived("queue", str(n)), "p", dynamic=True) for n in range(count)))
+        commits = packed(Piece([op]) for op in writes(PLACE, before, after))
+        for commit in commits:
+            check_commit(commit.checks, commit.ops)
+            for op in commit.ops:
+                if isinstance(op, Put):
+                    kept[op.path] = Entry(op.path, op.value, 1, 1)
+                else:
+                    assert isinstance(op, Delete)
+                    kept.pop(op.path, None)
+        loaded = load(PLACE, kept.values())
+        assert loaded.state == after and loaded.damaged == ()
+        assert garbage(PLACE, kept.values(), after) == [], "nothing is left of what it was"
+        before = after
 
 
 def test_what_is_no_longer_wanted_is_cancelled_however_much_it_is() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import string
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -39,6 +41,7 @@ TENANTS = """
 """
 WIDER = TENANTS.replace("[shared]", "[{shared: {extra-config-paths: [more.yaml]}}]")
 FEWER = TENANTS.replace("[shared, own]", "[shared]")
+LETTERS = string.ascii_letters + string.digits + "-_"
 PIPELINE = "- pipeline: {name: gate, manager: dependent}\n- job: {name: base, parent: null, run: x}\n"
 HEAD = "refs/heads/master"
 
@@ -52,6 +55,8 @@ class Repositories:
     )
     broken: set[str] = field(default_factory=set)
     asked: list[str] = field(default_factory=list)
+    branches: list[str] = field(default_factory=list)
+    """Of the shared project, besides."""
     slow: list[asyncio.Event] = field(default_factory=list)
     """The next readings of the shared project have what is there now, and answer then."""
 
@@ -63,7 +68,8 @@ class Repositories:
         texts = {path: text for path, text in self.texts[work.project].items() if path in work.paths}
         if work.project == "git/shared" and self.slow:
             await self.slow.pop(0).wait()
-        return CatAnswer(work.project, True, branches={"master": "c"}, files={"master": texts})
+        more = dict.fromkeys(self.branches if work.project == "git/shared" else [], "c")
+        return CatAnswer(work.project, True, branches={"master": "c", **more}, files={"master": texts})
 
     def read(self) -> list[str]:
         """Since this was last asked."""
@@ -268,6 +274,33 @@ def test_what_it_was_is_in_force_wherever_who_reads_it_anew_dies() -> None:
         observed = Gate(gate.repositories, replace(gate.context, store=store, _queues={}))
         found = await observed.scheduler(TENANTS, "one")
         assert store.commits > 5 and found["one"].layouts.refused
+
+    played(play)
+
+
+MANY = 6_300
+
+
+def test_a_layout_of_more_branches_than_one_entry_can_name_is_in_force_and_followed() -> None:
+    """Their names do not get smaller when they are packed."""
+
+    async def play(gate: Gate) -> None:
+        chance = random.Random(1)
+        gate.repositories.branches = ["".join(chance.choices(LETTERS, k=230)) for _ in range(MANY)]
+        path = gate.context.map.layout("one").record.path
+        await gate.scheduler(TENANTS, "one")
+        assert len(gate.context.mirror.under(path)) > 2, "it lies in pieces"
+        found = await gate.scheduler(TENANTS, "one")
+        assert len(found["one"].layouts.landed.branches["git/shared"]) == MANY + 1
+        gate.repositories.texts["git/shared"] = {"zuul.yaml": USED}
+        await gate.pushed("one", "zuul.yaml")
+        found = await gate.scheduler(TENANTS, "one")
+        assert "used" in found["one"].layouts.landed.jobs
+        gate.repositories.branches = []
+        await gate.pushed("one", "zuul.yaml")
+        found = await gate.scheduler(TENANTS, "one")
+        assert list(found["one"].layouts.landed.branches["git/shared"]) == ["master"]
+        assert len(gate.context.mirror.under(path)) == 1, "nothing is left of the pieces"
 
     played(play)
 

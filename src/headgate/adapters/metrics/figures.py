@@ -11,9 +11,10 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from headgate import __version__
+from headgate.map.kept.layouts import layout_at
 from headgate.map.places import Map
-from headgate.map.records import ComponentRecord, Finished, LayoutRecord, Quarantined
-from headgate.map.tree import locate
+from headgate.map.records import ComponentRecord, Finished, Quarantined
+from headgate.map.tree import locate, unescape
 from headgate.ports.observer import Done
 from headgate.recipes.codec import decode, readable
 from headgate.recipes.mirror import Mirror
@@ -128,7 +129,8 @@ class _Whole(Collector):
         yield _gauge("headgate_messages_waiting", "Turns whose messages wait for a server.", ("to",), self._messages())
 
     def _held(self) -> dict[tuple[str, ...], int]:
-        found = (readable(entry, LayoutRecord) for entry in self._mirror.under(self._map.layout.path))
+        tenants = (unescape(name) for name in self._mirror.names(self._map.layout.path))
+        found = (layout_at(self._map.layout(tenant).record, self._mirror) for tenant in tenants)
         return {(one.tenant,): sum(map(len, one.held.values())) for one in found if one is not None}
 
     def _aside(self) -> Counter[tuple[str, ...]]:

@@ -27,6 +27,8 @@ from headgate.store.types import Delete, Entry, Op, Put
 R = TypeVar("R")
 V = TypeVar("V", bound=msgspec.Struct)
 
+MANY = 5_000
+"""Queues that fit into one entry, whatever else the record of a pipeline has."""
 MISSING = "it is missing, though another record names it"
 
 
@@ -61,7 +63,7 @@ def writes(place: PipelinePlace, before: State, after: State) -> Writes:
     """What to write so that the records under `place` say `after` instead of `before`."""
     out = Writes()
     if (record := _changed(PIPELINE, before, after)) is not None:
-        out.pipeline.append(place.record.put(record))
+        _pipeline(place, before, record, out)
     old = {queue.id: queue for queue in before.queues}
     old_items = {item.id: item for _, item in before.items()}
     for queue in after.queues:
@@ -79,6 +81,17 @@ def writes(place: PipelinePlace, before: State, after: State) -> Writes:
     left = {queue.id for queue in after.queues}
     out.stale.extend(place.queue(id).record.delete() for id in old if id not in left)
     return out
+
+
+def _pipeline(place: PipelinePlace, before: State, record: Any, out: Writes) -> None:  # of the form PIPELINE
+    """Of very many queues it lies in pieces."""
+    *pieces, pointer = place.record.blob(record)
+    out.fresh.extend(pieces)
+    out.pipeline.append(pointer)
+    if len(before.queues) >= MANY:
+        kept = {place.record.path, *(op.path for op in pieces if isinstance(op, Put))}
+        old = blob.delete_ops(place.record.path, encode_plain(PIPELINE.record(before)))
+        out.stale.extend(op for op in old if isinstance(op, Delete) and op.path not in kept)
 
 
 def _changed(form: Form[V], before: V | None, after: V) -> Any:  # a record of the form
@@ -240,7 +253,7 @@ class _Loading:
     def state(self) -> State:
         record, queues, torn = PIPELINE.record(State()), list[Queue](), False
         try:
-            record = self._found.get(self._place.record) or record
+            record = self._found.blob(self._place.record, needed=False) or record
         except Undecodable as error:
             self.damaged.append(Damaged(error.path, error.why))
             torn = True

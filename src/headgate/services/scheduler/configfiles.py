@@ -9,8 +9,9 @@ from typing import NamedTuple
 from headgate.config.branches import content_of, included
 from headgate.config.tenants import TenantProject
 from headgate.gate.work import CatAnswer, CatRequest
-from headgate.map.records import ConfigBranch, ConfigRead, LayoutRecord
-from headgate.map.tree import Address, escape
+from headgate.map.kept.layouts import layout_at
+from headgate.map.records import ConfigBranch, ConfigRead
+from headgate.map.tree import Address, escape, unescape
 from headgate.recipes import blob
 from headgate.recipes.codec import readable
 from headgate.recipes.lock import write_lock
@@ -85,7 +86,8 @@ class Former:
 
     def _named(self) -> set[str]:
         """Digests of what any tenant's layout is made of."""
-        found = (readable(entry, LayoutRecord) for entry in self._mirror.under(self._map.layout.path))
+        tenants = (unescape(name) for name in self._mirror.names(self._map.layout.path))
+        found = (layout_at(self._map.layout(tenant).record, self._mirror) for tenant in tenants)
         return {d for record in found if record is not None for d in record.branches.get(self._project, {}).values()}
 
 

@@ -13,6 +13,7 @@ from headgate.gate.change import EventKind, TriggerEvent, whose
 from headgate.gate.enqueue import untaken
 from headgate.gate.triggers import triggers
 from headgate.gate.work import CatAnswer, ReportRequest
+from headgate.map.kept.layouts import layout_at, layout_ops
 from headgate.map.records import (
     Finished,
     ForPipeline,
@@ -23,7 +24,6 @@ from headgate.map.records import (
     Reread,
 )
 from headgate.map.tree import Undecodable
-from headgate.recipes.codec import readable
 from headgate.recipes.lock import lock, write_lock
 from headgate.recipes.requests import Request
 from headgate.recipes.stream import Reader, Waiting, consumed
@@ -36,7 +36,7 @@ from headgate.services.scheduler.configfiles import ConfigFiles, Reading
 from headgate.services.scheduler.inforce import expected, in_force, told
 from headgate.services.scheduler.turn import Piece, packed, together
 from headgate.store.store import Session
-from headgate.store.types import At, Delete, Entry, Op
+from headgate.store.types import At, Delete, Op
 
 log = logging.getLogger("headgate.tenant")
 
@@ -83,7 +83,8 @@ class TenantRunner:
         entry = await self._context.store.get(place.path)
         if entry is not None:
             await self._context.mirror.reached(entry.path, entry.version)
-        had = self._named(entry)
+        record = self._record()
+        had = record.branches if record is not None else {}
         unread = [p for p, reading in self._readings.items() if p not in had or not self._files.has(reading)]
         behind = dict.fromkeys([*unread, *self._behind()])
         if behind or had.keys() != self._readings.keys():
@@ -107,11 +108,6 @@ class TenantRunner:
             log.error("tenant %s: %s; its configuration is read anew", self._tenant.name, damaged)
             return False
 
-    def _named(self, entry: Entry | None) -> dict[str, dict[str, str]]:
-        """What a layout record names; of one that is damaged nothing."""
-        record = readable(entry, LayoutRecord) if entry is not None else None
-        return record.branches if record is not None else {}
-
     def _behind(self) -> list[str]:
         """Projects of which other texts are kept than the layout record names."""
         record = self._record()
@@ -120,8 +116,7 @@ class TenantRunner:
 
     def _record(self) -> LayoutRecord | None:
         """What the layout is made of, as the mirror shows it; None where that cannot be read."""
-        entry = self._context.mirror.get(self._context.map.layout(self._tenant.name).record.path)
-        return readable(entry, LayoutRecord) if entry is not None else None
+        return layout_at(self._context.map.layout(self._tenant.name).record, self._context.mirror)
 
     def _held(self, project: str) -> list[str]:
         """Branches of which something else is in force."""
@@ -290,10 +285,12 @@ class TenantRunner:
             before = self._record()
             now = in_force(self._context, self._configuration, before, self._readings)
             record = LayoutRecord(fresh(), name, self._context.now_ms(), ltime, now.branches, now.held)
-            put = self._context.map.layout(name).record.put(record)
+            pieces, pointer, stale = layout_ops(self._context.map.layout(name).record, record, mirror)
             for commit in packed(told(self._context, self._configuration, before, now)):
                 await store.commit([], commit.ops, guards=[guard])
-            (written,) = await store.commit([], [put], guards=[guard])
+            for piece in pieces:
+                await store.commit([], [piece], guards=[guard])
+            (written, *_) = await store.commit([], [pointer, *stale], guards=[guard])
         assert written is not None, "a put answers with its entry"
         await mirror.reached(written.path, written.version)
         await self._files.forget(session, projects)

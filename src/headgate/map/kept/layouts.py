@@ -1,0 +1,30 @@
+"""The layout record, which names every branch and may be too large for one entry: pieces, and a pointer to them."""
+
+from __future__ import annotations
+
+from headgate.map.records import LayoutRecord
+from headgate.map.tree import Address
+from headgate.recipes import blob
+from headgate.recipes.codec import decode, readable
+from headgate.recipes.mirror import Mirror
+from headgate.store.types import Delete, Op, Put
+
+
+def layout_at(place: Address[LayoutRecord], mirror: Mirror) -> LayoutRecord | None:
+    """Return the record as the mirror shows it; None where there is none, or it is damaged: the log says so."""
+    entry = mirror.get(place.path)
+    if entry is None:
+        return None
+    try:
+        return decode(blob.assemble(entry, mirror.under(place.path)), LayoutRecord)
+    except ValueError:
+        return readable(entry, LayoutRecord)
+
+
+def layout_ops(place: Address[LayoutRecord], record: LayoutRecord, mirror: Mirror) -> tuple[list[Op], Op, list[Op]]:
+    """Return what writes it: its pieces, each in a commit of its own; what switches to them; and what takes away those
+    of the record before."""
+    *pieces, pointer = place.blob(record)
+    kept = {place.path, *(op.path for op in pieces if isinstance(op, Put))}
+    stale: list[Op] = [Delete(entry.path) for entry in mirror.under(place.path) if entry.path not in kept]
+    return pieces, pointer, stale
