@@ -237,7 +237,7 @@ async def test_new_queues_join_by_themselves_and_those_gone_leave(hands: Crew) -
     await hands.source.create("late", 2)
     await hands.post("late", "x", partition=2)
     await hands.until("the new queue is processed", log.has(1))
-    await hands.source._ask("DELETE", "/late")
+    await hands.source.ask("DELETE", "/late")
     await hands.until("its partitions are gone", lambda: not worker.sharing or not worker.sharing.owned())
     await hands.source.create("late", 2)
     await hands.post("late", "y", partition=2)
@@ -926,3 +926,36 @@ def test_in_a_store_that_is_shared_with_a_gate_the_namespace_is_a_path_of_it(tmp
     (tmp_path / "worker.conf").write_text("[store]\nurl = zookeeper://zk1:2181/headgate\n")
     file = read_worker_file(tmp_path / "worker.conf", {})
     assert (file.store_url, file.app.path) == ("zookeeper://zk1:2181/headgate", f"{ROOT}/queuey")
+
+
+async def test_each_group_gets_every_message_and_has_dead_letters_of_its_own(hands: Crew, tmp_path: Path) -> None:
+    seen: dict[str, list[str]] = defaultdict(list)
+    (tmp_path / "worker.conf").write_text("[qdo-worker]\napp = sync\ngroup = billing\n")
+    file = read_worker_file(tmp_path / "worker.conf", {})
+    others = Crew(hands.source, hands.backend, app=file.app, stops=hands.stops)
+    assert others.app.path != hands.app.path
+
+    def job(name: str) -> Callable[[Message, Any], None]:
+        def run(message: Message, context: Any) -> None:
+            if message.body == "bad":
+                raise Reject("bad")
+            seen[name].append(message.body)
+
+        return run
+
+    await hands.source.create("q")
+    await hands.post("q", "1", "bad", "2")
+    hands.start(job("all"))
+    await hands.until("the first group has them", lambda: seen["all"] == ["1", "2"])
+    late = others.start(job("billing"))
+    late.desk.group = file.group
+    await hands.until("so has the other, from the start", lambda: seen["billing"] == ["1", "2"])
+    await hands.post("q", "3")
+    await hands.until("both go on", lambda: seen["all"][2:] == seen["billing"][2:] == ["3"])
+
+    buried: list[Message] = []
+    async with asyncio.timeout(20):
+        while len(buried) < 2:
+            await asyncio.sleep(0.01)
+            buried = list(await hands.source.read(Lane(DEAD_LETTERS), START, 10))
+    assert [dead_letter(one.body)[1] for one in buried] == ["bad", "bad"]

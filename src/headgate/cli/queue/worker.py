@@ -111,7 +111,7 @@ async def worker_of(file: WorkerFile) -> AsyncIterator[QueueWorker]:
         stack.push_async_callback(backend.close)
         context = await stack.enter_async_context(_context(file))
         desk = Desk(source, routes, caller, context, lambda: int(time.time() * 1000), pace=file.pace)
-        desk.failure = _failure(file)
+        desk.failure, desk.group = _failure(file), file.group
         desk.client = BlockingClient(source, asyncio.get_running_loop())
         host = "-".join(filter(None, (socket.getfqdn(), str(os.getpid()), file.name)))
         yield QueueWorker(desk, Store(backend), file.app, host, file.choice, ttl_s=file.session_s)

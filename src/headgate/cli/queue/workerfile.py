@@ -46,6 +46,8 @@ class WorkerFile:
     urls: tuple[str, ...] = ("http://127.0.0.1:5000/v1/queuey/",)
     key: str = ""
     app_name: str = "queuey"
+    group: str = ""
+    """Empty: those that name none."""
     root: str = ROOT
     """Of the tree in the store."""
     store_url: str = ""
@@ -71,7 +73,8 @@ class WorkerFile:
 
     @property
     def app(self) -> Application:
-        return QueueMap(self.root).app(self.app_name)
+        """In the store a group is as an application of its own."""
+        return QueueMap(self.root).app(f"{self.app_name}@{self.group}" if self.group else self.app_name)
 
     def routes(self) -> Routes:
         """Raises UserError when a hook cannot be had."""
@@ -131,6 +134,7 @@ def _file(ini: IniFile, get: _Values) -> WorkerFile:
         urls,
         get.text("queuey", "app_key"),
         get.text(WORKER, "app") or urlsplit(urls[0]).path.strip("/").rpartition("/")[2],
+        get.text(WORKER, "group"),
         root,
         _placed(ini.path, store or OPTIONS["store"]["url"].default),
         job=get.text(WORKER, "job"),

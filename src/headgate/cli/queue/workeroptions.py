@@ -46,6 +46,11 @@ OPTIONS: dict[str, dict[str, WorkerOption]] = {
         ),
         "name": WorkerOption("text", "", "Shown behind the name of the host and the number of the process."),
         "app": WorkerOption("name", "", "The application. Default: the last part of the path of `connection`."),
+        "group": WorkerOption(
+            "name",
+            "",
+            "A group of workers with progress of its own: each group gets every message. Default: one for all.",
+        ),
         "namespace": WorkerOption("path", ROOT, "Below it everything is kept in the store."),
         "concurrency": WorkerOption("whole", "100", "Jobs at once.", 1, 10_000),
         "threads": WorkerOption(

@@ -51,6 +51,8 @@ class Desk:
     failure: Failure | None = None
     client: Any = None  # what failure hooks post with
     worker: str = ""
+    group: str = ""
+    """Of workers with progress of its own; each has its own dead letters."""
     pace: Pace = field(default_factory=Pace)
     figures: Figures = field(default_factory=Figures)
     chance: random.Random = field(default_factory=random.Random)
@@ -74,7 +76,7 @@ class Desk:
             unsure=tally.recorded - tally.begun,
         )
         body = letter_of(head, message.body)
-        key = f"dead-{lane}-{message.message_id}"
+        key = f"dead-{f'{self.group}-' if self.group else ''}{lane}-{message.message_id}"
         try:
             await self._post(Letter(DEAD_LETTERS, body, key, 1, DEAD_TTL_S))
         except PostedAlready:

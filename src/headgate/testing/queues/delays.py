@@ -93,6 +93,9 @@ class DelaySimulation:
         for lane in LANES:
             self._read(servers[0], lane)
             self._judge(lane)
+        counted = "select sum(messages), sum(bytes) from kept", "select count(*), sum(octet_length(body)) from message"
+        kept, there = (servers[0].execute(sql)[0] for sql in counted)
+        _must(kept == there, f"{kept} messages and bytes are counted, and {there} are there")
         for server in servers:
             server.close()
 
