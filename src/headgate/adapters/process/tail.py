@@ -8,18 +8,30 @@ from pathlib import Path
 
 CHUNK_SIZE_BYTES = 65_536
 LOOK_INTERVAL_S = 0.1
+QUICK_MAX = 20
+"""So many follow files of this process and look that often; when they are more, each looks less often."""
 
 
-async def follow(path: Path, finished: Callable[[], bool], offset: int = 0) -> AsyncIterator[bytes]:
-    """The bytes from `offset` on, as they are written, until `finished` and all of them are read."""
-    while True:
-        last = finished()
-        while chunk := await asyncio.to_thread(_read, path, offset):
-            offset += len(chunk)
-            yield chunk
-        if last:
-            return
-        await asyncio.sleep(LOOK_INTERVAL_S)
+class Following:
+    """Those who follow files in one process: together they take no more of it than a few would."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    async def follow(self, path: Path, finished: Callable[[], bool], offset: int = 0) -> AsyncIterator[bytes]:
+        """The bytes from `offset` on, as they are written, until `finished` and all of them are read."""
+        self._count += 1
+        try:
+            while True:
+                last = finished()
+                while chunk := await asyncio.to_thread(_read, path, offset):
+                    offset += len(chunk)
+                    yield chunk
+                if last:
+                    return
+                await asyncio.sleep(LOOK_INTERVAL_S * max(1.0, self._count / QUICK_MAX))
+        finally:
+            self._count -= 1
 
 
 def _read(path: Path, offset: int) -> bytes:
@@ -29,3 +41,7 @@ def _read(path: Path, offset: int) -> bytes:
             return file.read(CHUNK_SIZE_BYTES)
     except FileNotFoundError:
         return b""
+
+
+follow = Following().follow
+"""Of this process."""

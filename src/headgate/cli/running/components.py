@@ -64,6 +64,7 @@ from headgate.store.store import Session, Store
 from headgate.web.access import Access, Realm, Rules
 from headgate.web.app import create_app
 from headgate.web.peers.fleet import Fleet
+from headgate.web.peers.turns import SHARE_ALONE, SHARE_BESIDE, Paced, Turns
 from headgate.web.process import Logs, create_process_app
 from headgate.web.remote import RemoteLogs
 from headgate.web.serve import serve
@@ -328,7 +329,8 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     root = urlsplit(settings.get("web", "root")).hostname
     names = [root] if root else []
     served = process.inventory if process.serves_inventory else None
-    app, works = await front(create_app(site), settings, served, process.stack, process.stop)
+    turns = Turns(SHARE_ALONE if process.scheduler is None else SHARE_BESIDE)
+    app, works = await front(Paced(create_app(site), turns), settings, served, process.stack, process.stop)
     tls, process.servers = tls_of(settings), [*process.servers, *works]
     process.servers.append(serve(app, host, port, process.stop, bound, tls=tls, names=names, shared=True))
     process.join(member, _forever)

@@ -1,0 +1,134 @@
+"""Requests have a share of the process's time, and take turns in it: the rest is for whoever lands changes there.
+
+What a request costs is measured, not guessed.  As long as all of them together stay within their share nobody waits.
+Beyond it they wait in lines, one for each peer and kind of question, and the lines are served in turn: so whoever asks
+the dearest question again and again waits for themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any
+
+from headgate.web.peers.door import peer_of
+from headgate.web.peers.requests import App, Message, Receive, Send
+
+SHARE_BESIDE, SHARE_ALONE = 0.25, 0.9
+"""Of the processor's time: beside a gate in the same process, and where there is none."""
+BURST_S = 0.5
+"""Spent at once by those who have spent nothing for long."""
+WAITING_MAX = 100
+"""Requests of one peer that wait; more are refused."""
+EXEMPT = ("/health", "/static/")
+"""What is asked by whoever watches the process, and costs next to nothing."""
+BUSY = b'{"detail": "too many questions wait to be answered; ask again later"}'
+
+
+class Turns:
+    """Who may begin."""
+
+    def __init__(self, share: float, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._share, self._now_s = share, now_s
+        self._even_s = now_s() - BURST_S
+        """When what was spent is paid for."""
+        self._lines: dict[tuple[str, str], deque[asyncio.Future[None]]] = {}
+        """(peer, kind) -> those that wait, the line that is served next first."""
+        self._counts: dict[str, int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def spent(self, seconds: float) -> None:
+        """Count what a request cost."""
+        self._even_s = max(self._even_s, self._now_s() - BURST_S) + seconds / self._share
+
+    async def begin(self, peer: str, kind: str) -> bool:
+        """Wait for a turn; False: too many of this peer wait already."""
+        if not self._lines and self._now_s() >= self._even_s:
+            return True
+        if self._counts.get(peer, 0) >= WAITING_MAX:
+            return False
+        turn = asyncio.get_running_loop().create_future()
+        self._lines.setdefault((peer, kind), deque()).append(turn)
+        self._counts[peer] = self._counts.get(peer, 0) + 1
+        self._later()
+        try:
+            await turn
+        finally:
+            self._counts[peer] -= 1
+            if not self._counts[peer]:
+                del self._counts[peer]
+        return True
+
+    def _later(self) -> None:
+        if self._timer is None and self._lines:
+            wait_s = max(0.0, self._even_s - self._now_s())
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._next)
+
+    def _next(self) -> None:
+        """Let one begin; what it costs is known before the next one."""
+        self._timer = None
+        while self._lines and self._now_s() >= self._even_s:
+            line = next(iter(self._lines))
+            waiting = self._lines.pop(line)
+            turn = waiting.popleft()
+            if waiting:
+                self._lines[line] = waiting  # behind the others
+            if not turn.done():  # else whoever waited is gone
+                turn.set_result(None)
+                break
+        self._later()
+
+
+class Paced:
+    """An application whose requests take turns."""
+
+    def __init__(self, app: App, turns: Turns) -> None:
+        self._app, self._turns = app, turns
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if scope["type"] != "http" or path.startswith(EXEMPT):
+            await self._app(scope, receive, send)
+            return
+        host = (scope.get("client") or ("", 0))[0]
+        if not await self._turns.begin(peer_of(host), _kind(path)):
+            headers = [(b"content-type", b"application/json"), (b"retry-after", b"5")]
+            await send({"type": "http.response.start", "status": 503, "headers": headers})
+            await send({"type": "http.response.body", "body": BUSY})
+            return
+        await _Measured(self._app(scope, receive, send), self._turns.spent)
+
+
+class _Measured:
+    """Runs a coroutine, and tells of each of its steps what it took of the processor."""
+
+    def __init__(self, work: Any, spent: Callable[[float], None]) -> None:  # Any: ASGI says Awaitable
+        self._work: Coroutine[Any, Any, None] = work
+        self._spent = spent
+
+    def __await__(self) -> Generator[Any, None, None]:
+        thrown: BaseException | None = None
+        while True:
+            began = time.thread_time()
+            try:
+                waits = self._work.send(None) if thrown is None else self._work.throw(thrown)
+            except StopIteration:
+                return
+            finally:
+                self._spent(time.thread_time() - began)
+            thrown = None
+            try:
+                yield waits
+            except GeneratorExit:
+                self._work.close()
+                raise
+            except BaseException as error:  # a cancellation, say: it is the coroutine's to answer
+                thrown = error
+
+
+def _kind(path: str) -> str:
+    """What sort of thing is asked, whatever it is asked of."""
+    words = path.split("/")
+    return words[4] if words[1:3] == ["api", "tenant"] and len(words) > 4 else "/".join(words[1:3])

@@ -1,0 +1,123 @@
+"""Whoever only reads the pages, however much and however dear, takes no more than a share of what the gate runs on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.headgate import wait_for
+
+from .arena import ATTACKER, Arena
+from .test_peers import UPGRADE, Peer
+
+JOBS, ASKERS, READERS = 600, 60, 100
+NIGHTLY = """
+- pipeline: {name: nightly, manager: independent, trigger: {local: [{event: ref-updated, ref: ^refs/tags/n}]}}
+"""
+DEAR = "/api/tenant/example/pipeline/nightly/project/code/api/branch/master/freeze-jobs"
+TALKS = """#!/bin/sh
+while :; do echo more; sleep 0.05; done
+"""
+
+
+def many_jobs() -> str:
+    """A project with hundreds of jobs, each the child of another."""
+    jobs = "".join(
+        f"- job: {{name: j{n}, parent: {f'j{n - 1}' if n % 20 else 'base'}, run: jobs/unit, vars: {{v{n}: {n}}}}}\n"
+        for n in range(JOBS)
+    )
+    names = ", ".join(f"j{n}" for n in range(JOBS))
+    return f"{NIGHTLY}{jobs}- project: {{name: {ATTACKER}, nightly: {{jobs: [{names}]}}}}\n"
+
+
+@contextlib.contextmanager
+def asking(peer: Peer, path: str) -> Iterator[None]:
+    """Many at once ask the same again and again."""
+    stop, request = threading.Event(), f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+
+    def ask() -> None:
+        while not stop.is_set():
+            with contextlib.suppress(ConnectionError), peer.connected() as there:
+                there.settimeout(0.2)
+                there.sendall(request)
+                answer = b"?"
+                while answer and not stop.is_set():
+                    with contextlib.suppress(TimeoutError):
+                        answer = there.recv(65_536)
+
+    threads = [threading.Thread(target=ask, daemon=True) for _ in range(ASKERS)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_dear_questions_without_number_keep_nobody_waiting(tmp_path: Path) -> None:
+    """What a project of hundreds of jobs runs takes a fifth of a second to say, and anybody may ask."""
+    with Arena(tmp_path, config=many_jobs()) as arena:
+        peer = Peer(arena)
+        wait_for("the pipelines are known", lambda: arena.headgate.get("/api/tenant/example/pipelines"))
+        assert peer.status("GET", DEAR) == 200
+        usual = arena.neighbours_land()
+        with asking(peer, DEAR):
+            time.sleep(1)
+            assert arena.neighbours_land() < 4 * usual + 10
+            began = time.monotonic()
+            assert peer.status("GET", "/api/tenant/example/status") == 200
+            assert time.monotonic() - began < 10, "other questions have their turn"
+            assert peer.status("GET", "/health/live") == 200
+
+
+def running(arena: Arena) -> str:
+    """The id of the attacker's build, once it is under way."""
+
+    def found() -> list[Any]:  # JSON
+        jobs = [job for item in arena.headgate.items("check") for job in item["jobs"]]
+        return [job["uuid"] for job in jobs if job["name"] == "attack" and job["uuid"]]
+
+    (build,) = wait_for("it is under way", found)
+    return str(build)
+
+
+def test_readers_of_a_log_without_number_keep_nobody_waiting(tmp_path: Path) -> None:
+    """The more of them there are, the less often each is told what is new."""
+    with Arena(tmp_path) as arena, contextlib.ExitStack() as stack:
+        peer = Peer(arena)
+        arena.attack("talks", TALKS)
+        wanted = json.dumps({"uuid": running(arena), "logfile": "console.log"}).encode()
+        frame = b"\x81" + bytes([0x80 | len(wanted)]) + bytes(4) + wanted
+        readers: list[socket.socket] = []
+        for _ in range(READERS):
+            there = stack.enter_context(peer.connected())
+            there.sendall(UPGRADE.format(path="/api/tenant/example/console-stream").encode())
+            assert b" 101 " in there.recv(4_096)
+            there.sendall(frame)
+            there.setblocking(False)
+            readers.append(there)
+        time.sleep(2)
+        told(readers)
+        began, messages = time.monotonic(), 0
+        while time.monotonic() - began < 3:
+            time.sleep(0.05)
+            messages += told(readers)
+        assert 0 < messages < READERS * 10, "each looked at most three times a second, and usually ten times"
+        arena.neighbours_land()
+
+
+def told(readers: list[socket.socket]) -> int:
+    """How many of them have something to read, which is read."""
+    found = 0
+    for one in readers:
+        with contextlib.suppress(BlockingIOError):
+            found += bool(one.recv(65_536))
+    return found

@@ -1,0 +1,107 @@
+"""Requests take turns in their share of the time: nobody's questions are answered before all of another's."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from headgate.web.peers.turns import BURST_S, WAITING_MAX, Paced, Turns
+
+COST_S = 0.02
+
+
+class Served:
+    """An application that spends the processor's time, and its answers."""
+
+    def __init__(self, share: float = 0.5, cost_s: float = COST_S) -> None:
+        self.turns = Turns(share)
+        self.paced, self.order, self._cost_s = Paced(self._app, self.turns), list[tuple[str, str]](), cost_s
+
+    async def _app(self, scope: Any, receive: Any, send: Any) -> None:  # ASGI
+        began = time.thread_time()
+        while time.thread_time() - began < self._cost_s:
+            pass
+        self.order.append((scope["client"][0], scope["path"]))
+        await asyncio.sleep(0)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def ask(self, peer: str, path: str = "/api/tenant/x/jobs") -> int:
+        said: list[int] = []
+
+        async def send(message: Any) -> None:
+            said.append(message.get("status", 0))
+
+        await self.paced({"type": "http", "path": path, "client": (peer, 1)}, _nothing, send)
+        return said[0]
+
+
+async def _nothing() -> Any:
+    return {"type": "http.request"}
+
+
+def test_within_their_share_nobody_waits() -> None:
+    turns = Turns(0.5)
+    turns.spent(0.9 * 0.5 * BURST_S)
+    with pytest.raises(StopIteration, match="True"):
+        turns.begin("10.0.0.1", "jobs").send(None)
+
+
+async def test_whoever_asks_much_waits_for_themselves() -> None:
+    served = Served()
+    served.turns.spent(BURST_S)
+    many = [asyncio.ensure_future(served.ask("10.0.0.1")) for _ in range(20)]
+    await asyncio.sleep(0)
+    one = asyncio.ensure_future(served.ask("10.0.0.2"))
+    other = asyncio.ensure_future(served.ask("10.0.0.1", "/api/tenant/x/status"))
+    await asyncio.gather(one, other)
+    first = served.order[:4]
+    assert ("10.0.0.2", "/api/tenant/x/jobs") in first and ("10.0.0.1", "/api/tenant/x/status") in first
+    assert await asyncio.gather(*many) == [200] * 20
+
+
+async def test_the_rest_of_the_time_is_for_others() -> None:
+    served, share = Served(share=0.25), 0.25
+    served.turns.spent(BURST_S * share)
+    began, spent = time.monotonic(), time.thread_time()
+    await asyncio.gather(*(served.ask(f"10.0.0.{n}") for n in range(10)))
+    assert time.thread_time() - spent >= 10 * COST_S
+    assert time.monotonic() - began >= 9 * COST_S / share
+
+
+async def test_more_than_a_peer_may_have_waiting_is_refused_and_who_goes_away_leaves_nothing() -> None:
+    served = Served()
+    served.turns.spent(BURST_S + 10)
+    waiting = [asyncio.ensure_future(served.ask("10.0.0.1")) for _ in range(WAITING_MAX)]
+    await asyncio.sleep(0)
+    assert await served.ask("10.0.0.1") == 503
+    assert await served.ask("10.0.0.1", "/health/live") == 200, "who watches the process is answered"
+    for one in waiting[1:]:
+        one.cancel()
+    await asyncio.gather(*waiting[1:], return_exceptions=True)
+    again = asyncio.ensure_future(served.ask("10.0.0.1"))
+    await asyncio.sleep(0)
+    assert not again.done(), "it waits: there is room"
+    for one in (waiting[0], again):
+        one.cancel()
+
+
+async def test_an_error_and_a_cancellation_reach_the_application() -> None:
+    reached: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:  # ASGI
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            reached.append("cancelled")
+            raise ValueError("its own") from None
+
+    paced = Paced(app, Turns(0.5))
+    task = asyncio.ensure_future(paced({"type": "http", "path": "/x", "client": None}, _nothing, _nothing))  # type: ignore[arg-type]
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(ValueError, match="its own"):
+        await task
+    assert reached == ["cancelled"]
