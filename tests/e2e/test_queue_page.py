@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from headgate.cli.queue.workerfile import read_worker_file
+from headgate.cli.settings import read
 from headgate.testing.queues.postgres import postgres
 from headgate.testing.servers.zookeeper import zookeeper
 
@@ -126,6 +127,13 @@ def test_several_workers_share_what_they_find_in_zookeeper(tmp_path: Path) -> No
         finally:
             worker.terminate()
             worker.communicate(timeout=30)
+
+
+def test_two_keys_are_good_and_one_of_them_for_a_time(tmp_path: Path) -> None:
+    (tmp_path / "headgate.conf").write_text(block("# in headgate.conf\n[application_keys]"))
+    settings = read(tmp_path / "headgate.conf", {})
+    assert settings.application_keys == {"sync": ["OLD-KEY", "NEW-KEY"]}
+    assert list(settings.application_keys_until) == ["OLD-KEY"]
 
 
 def test_what_a_gate_and_its_pipelines_are_told(tmp_path: Path) -> None:
