@@ -80,7 +80,8 @@ def _item(item: ItemShape) -> tuple[Text, Text, Text]:
     ref = item.refs[0]
     style = "red" if item.failing_reasons else "" if item.active and item.live else "dim"
     chain = "  └ " if item.item_ahead else "  ● "
-    name = Text(f"{chain}{ref.project} {ref.id or ref.ref}", style=style)
+    more = f" and {len(item.refs) - 1} more" if len(item.refs) > 1 else ""
+    name = Text(f"{chain}{ref.project} {ref.id or ref.ref}{more}", style=style)
     brief = len(item.jobs) > NAMED_MAX
     phase = Text(item.phase if item.live else "needed by the change below", style="dim")
     jobs = Text(" ").join(_job(job, brief) for job in item.jobs) if item.jobs else phase

@@ -45,6 +45,34 @@ async def test_recording_twice_keeps_one(history: SqlHistory) -> None:
     assert [build.uuid for build in buildset.builds or ()] == ["b1"]
 
 
+async def test_a_circle_is_found_by_each_of_its_changes(history: SqlHistory) -> None:
+    first = ENDED.change
+    second = replace(first, project="git.example/lib", topic="t2", commit="b" * 40, owner="bo <b@x>", ref="refs/for/x")
+    circle = replace(ENDED, others=(second,))
+    alone = replace(ENDED, buildset="bs2", change=second, builds=(), ended_ms=5_000)
+    for told in (alone, circle, circle):
+        await history.record(told)
+
+    async def found(**equal: str) -> list[str]:
+        asked = Question({name: (value,) for name, value in equal.items()})
+        return [one.uuid for one in await history.buildsets("acme", asked)]
+
+    assert await found(change="t2", project="git.example/lib") == ["bs1", "bs2"]
+    assert await found(change="t1", project="git.example/app") == ["bs1"]
+    assert await found(change="t2", project="git.example/app") == [], "what is asked is asked of one change"
+    assert await found(change="t2", result="FAILURE") == []
+    whole = await history.buildset("acme", "bs1")
+    assert whole is not None and [(ref.project, ref.change, ref.patchset) for ref in whole.refs] == [
+        ("git.example/app", "t1", "a" * 40),
+        ("git.example/lib", "t2", "b" * 40),
+    ]
+    assert whole.refs[1].author == "bo <b@x>" and whole.builds is not None
+    (build,) = await history.builds("acme", Question({"change": ("t2",)}))
+    assert (build.uuid, build.buildset.refs) == ("b1", whole.refs) and build.ref == whole.refs[0]
+    await history.record(replace(circle, others=()))
+    assert await found(change="t2") == ["bs2"]
+
+
 async def test_what_was_done_by_hand_is_kept_with_its_end(history: SqlHistory) -> None:
     asked = HandAction(
         id="1",

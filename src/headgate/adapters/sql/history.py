@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 import msgspec
 import sqlalchemy as sa
 
-from headgate.adapters.sql.schema import BUILDS, BUILDSETS, HAND_ACTIONS, TooNew, bring_up, fitting, storable
+from headgate.adapters.sql.schema import BUILDS, BUILDSETS, HAND_ACTIONS, REFS, TooNew, bring_up, fitting, storable
 from headgate.adapters.sql.summaries import cost_of, health_of, job_health, reset_costs
 from headgate.base.private import private_file
+from headgate.gate.change import Change
 from headgate.map.records import Finished, FinishedBuild, HandAction
 from headgate.ports.history import (
     LIMIT_MAX,
@@ -38,8 +39,9 @@ log = logging.getLogger("headgate.history")
 T = TypeVar("T")
 Row = Mapping[str, Any]  # columns are of several types
 
+_OF_REF = ("project", "branch", "change", "patchset", "ref", "newrev")
 _OF_BUILDSET: Mapping[str, sa.ColumnElement[Any]] = {  # columns are of several types
-    **{name: BUILDSETS.c[name] for name in ("project", "pipeline", "branch", "change", "patchset", "ref", "newrev")},
+    **{name: BUILDSETS.c[name] for name in ("pipeline", *_OF_REF)},
     "queue_item_uuid": BUILDSETS.c.item,
     "uuid": BUILDSETS.c.uuid,
     "result": BUILDSETS.c.result,
@@ -116,7 +118,18 @@ class SqlHistory:
     async def builds(self, tenant: str, question: Question) -> list[PastBuild]:
         query = _asked(sa.select(BUILDS, *_named()).select_from(_BOTH), tenant, question, _OF_BUILD)
         query = query.order_by(BUILDSETS.c.ended_ms.desc(), BUILDSETS.c.uuid, BUILDS.c.start_ms, BUILDS.c.uuid)
-        return [_build(row) for row in await self._rows(query)]
+        rows = await self._rows(query)
+        others = await self._others(rows)
+        return [_build(row, others.get(row["set_uuid"], ())) for row in rows]
+
+    async def _others(self, rows: Sequence[Row]) -> dict[str, tuple[PastRef, ...]]:
+        """Return, by buildset, the rest of the circles that were tested as one."""
+        uuids = {row["set_uuid"] for row in rows}
+        query = sa.select(REFS).where(REFS.c.buildset.in_(uuids)).order_by(REFS.c.buildset, REFS.c.number)
+        found: dict[str, tuple[PastRef, ...]] = {}
+        for row in await self._rows(query) if uuids else ():
+            found[row["buildset"]] = (*found.get(row["buildset"], ()), _ref(row, ""))
+        return found
 
     async def build(self, tenant: str, uuid: str) -> PastBuild | None:
         found = await self.builds(tenant, Question({"uuid": (uuid,)}, limit=1))
@@ -130,7 +143,9 @@ class SqlHistory:
             sa.select(*_named(), first.label("first_ms"), last.label("last_ms")), tenant, question, _OF_BUILDSET
         )
         query = query.order_by(BUILDSETS.c.ended_ms.desc(), BUILDSETS.c.uuid)
-        return [_buildset(row) for row in await self._rows(query)]
+        rows = await self._rows(query)
+        others = await self._others(rows)
+        return [_buildset(row, others.get(row["set_uuid"], ())) for row in rows]
 
     async def buildset(self, tenant: str, uuid: str) -> PastBuildset | None:
         found = await self.buildsets(tenant, Question({"uuid": (uuid,)}, limit=1))
@@ -138,7 +153,8 @@ class SqlHistory:
             return None
         query = sa.select(BUILDS, *_named()).select_from(_BOTH).where(BUILDSETS.c.uuid == uuid)
         rows = await self._rows(query.order_by(BUILDS.c.start_ms, BUILDS.c.uuid))
-        return msgspec.structs.replace(found[0], builds=tuple(_build(row) for row in rows))
+        builds = tuple(_build(row, found[0].refs[1:]) for row in rows)
+        return msgspec.structs.replace(found[0], builds=builds)
 
     async def job_health(self, tenant: str, question: Question, since_ms: int) -> list[JobHealth]:
         query = sa.select(BUILDS.c.uuid).select_from(_BOTH).where(BUILDSETS.c.ended_ms >= since_ms)
@@ -203,13 +219,25 @@ def _asked(
 ) -> sa.Select[Any]:  # rows of several shapes
     """A name that rows of this kind do not have makes no difference."""
     query = query.where(BUILDSETS.c.tenant == tenant)
+    of_ref = {name: values for name, values in question.equal.items() if name in _OF_REF}
+    if of_ref:
+        query = query.where(sa.or_(_same(BUILDSETS, of_ref), _in_circle(of_ref)))
     for name, values in question.equal.items():
-        if name in columns:
+        if name in columns and name not in of_ref:
             query = query.where(columns[name].in_([storable(value) for value in values]))
     for name, values in question.unequal.items():
         if name in columns:
             query = query.where(columns[name].not_in([storable(value) for value in values]))
     return query.limit(min(question.limit, LIMIT_MAX)).offset(question.skip)
+
+
+def _same(table: sa.Table, wanted: Mapping[str, Sequence[str | bool]]) -> sa.ColumnElement[bool]:
+    return sa.and_(*(table.c[name].in_([storable(value) for value in values]) for name, values in wanted.items()))
+
+
+def _in_circle(wanted: Mapping[str, Sequence[str | bool]]) -> sa.ColumnElement[bool]:
+    """One of the further changes of a circle is wanted."""
+    return sa.exists().where(REFS.c.buildset == BUILDSETS.c.uuid, _same(REFS, wanted))
 
 
 def _write(connection: sa.Connection, finished: Finished) -> None:
@@ -225,6 +253,10 @@ def _write(connection: sa.Connection, finished: Finished) -> None:
 
 def _write_buildset(connection: sa.Connection, finished: Finished) -> None:
     change = finished.change
+    connection.execute(sa.delete(REFS).where(REFS.c.buildset == finished.buildset))
+    for number, other in enumerate(finished.others, 1):
+        row = fitting(REFS, buildset=finished.buildset, number=number, **_ref_row(other))
+        connection.execute(sa.insert(REFS), row)
     connection.execute(
         sa.insert(BUILDSETS),
         fitting(
@@ -232,14 +264,7 @@ def _write_buildset(connection: sa.Connection, finished: Finished) -> None:
             uuid=finished.buildset,
             tenant=finished.tenant,
             pipeline=finished.pipeline,
-            project=change.project,
-            branch=change.branch or None,
-            change=change.topic or None,
-            patchset=change.commit if change.is_change else None,
-            ref=change.ref,
-            newrev=change.commit,
-            oldrev=change.old_commit or None,
-            ref_url=change.url,
+            **_ref_row(change),
             item=finished.item,
             event_id=finished.event,
             result=finished.result or None,
@@ -248,11 +273,24 @@ def _write_buildset(connection: sa.Connection, finished: Finished) -> None:
             ended_ms=finished.ended_ms,
             final=finished.final,
             tree=finished.tree or None,
-            author=change.owner or None,
             proposers=list(finished.proposers),
             approvers=list(finished.approvers),
         ),
     )
+
+
+def _ref_row(change: Change) -> dict[str, str | None]:
+    return {
+        "project": change.project,
+        "branch": change.branch or None,
+        "change": change.topic or None,
+        "patchset": change.commit if change.is_change else None,
+        "ref": change.ref,
+        "newrev": change.commit,
+        "oldrev": change.old_commit or None,
+        "ref_url": change.url,
+        "author": change.owner or None,
+    }
 
 
 def _write_build(connection: sa.Connection, buildset: str, build: FinishedBuild) -> None:
@@ -277,18 +315,17 @@ def _keep(connection: sa.Connection, action: HandAction) -> None:
     connection.execute(sa.insert(HAND_ACTIONS), fitting(HAND_ACTIONS, **(nothing | row)))
 
 
-def _ref(row: Row) -> PastRef:
-    names = ("project", "branch", "change", "patchset", "ref", "newrev", "oldrev")
+def _ref(row: Row, prefix: str = "set_") -> PastRef:
     return PastRef(
-        **{name: row[f"set_{name}"] for name in names},
-        ref_url=row["set_ref_url"] or "",
-        author=row["set_author"] or "",
-        proposers=_known(row["set_proposers"], tuple[str, ...]),
-        approvers=_known(row["set_approvers"], tuple[str, ...]),
+        **{name: row[f"{prefix}{name}"] for name in (*_OF_REF, "oldrev")},
+        ref_url=row[f"{prefix}ref_url"] or "",
+        author=row[f"{prefix}author"] or "",
+        proposers=_known(row.get(f"{prefix}proposers"), tuple[str, ...]),
+        approvers=_known(row.get(f"{prefix}approvers"), tuple[str, ...]),
     )
 
 
-def _build(row: Row) -> PastBuild:
+def _build(row: Row, others: tuple[PastRef, ...]) -> PastBuild:
     ref = _ref(row)
     return PastBuild(
         id=row["uuid"],
@@ -311,7 +348,7 @@ def _build(row: Row) -> PastBuild:
         event_id=row["set_event_id"],
         event_timestamp=time_text(row["set_enqueued_ms"]),
         queue_item_uuid=row["set_item"],
-        buildset=InBuildset(row["set_uuid"], (ref,)),
+        buildset=InBuildset(row["set_uuid"], (ref, *others)),
     )
 
 
@@ -320,7 +357,7 @@ def _known(value: object, form: type[tuple[T, ...]]) -> tuple[T, ...]:
     return msgspec.convert(value, form) if value else ()
 
 
-def _buildset(row: Row) -> PastBuildset:
+def _buildset(row: Row, others: tuple[PastRef, ...]) -> PastBuildset:
     return PastBuildset(
         id=row["set_uuid"],
         uuid=row["set_uuid"],
@@ -332,6 +369,6 @@ def _buildset(row: Row) -> PastBuildset:
         queue_item_uuid=row["set_item"],
         first_build_start_time=time_text(row["first_ms"]),
         last_build_end_time=time_text(row["last_ms"] or row["set_ended_ms"]) if row["set_result"] else None,
-        refs=(_ref(row),),
+        refs=(_ref(row), *others),
         final=row["set_final"] is not False,
     )

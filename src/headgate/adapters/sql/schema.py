@@ -35,6 +35,22 @@ BUILDSETS = sa.Table(
     sa.Column("proposers", sa.JSON),
     sa.Column("approvers", sa.JSON),
 )
+REFS = sa.Table(
+    "buildset_ref",
+    META,
+    sa.Column("buildset", sa.String(64), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("project", sa.String(255)),
+    sa.Column("branch", sa.String(255)),
+    sa.Column("change", sa.String(255)),
+    sa.Column("patchset", sa.String(64)),
+    sa.Column("ref", sa.String(255)),
+    sa.Column("newrev", sa.String(64)),
+    sa.Column("oldrev", sa.String(64)),
+    sa.Column("ref_url", sa.Text),
+    sa.Column("author", sa.Text),
+)
+"""The rest of a circle of changes; the first is in the row of the buildset."""
 BUILDS = sa.Table(
     "build",
     META,

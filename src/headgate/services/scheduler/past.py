@@ -104,7 +104,8 @@ class Past:
 
     def _is_of(self, one: Finished, change: Change) -> bool:
         here = (one.tenant, one.pipeline) == (self._tenant, self._pipeline) and one.result not in ("", "DEQUEUED")
-        return here and (one.change.key, one.change.commit) == (change.key, change.commit)
+        same = ((of.key, of.commit) == (change.key, change.commit) for of in (one.change, *one.others))
+        return here and any(same)
 
     async def _recorded(self, change: Change) -> list[_Ended]:
         history = self._context.history

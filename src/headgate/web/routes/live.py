@@ -116,7 +116,7 @@ async def status_change(state: State, tenant: FromPath[str], id: FromPath[str]) 
     site = site_of(state)
     whole = timed((await site.shot(tenant)).status, site.context.now_ms())
     items = (i for p in whole.pipelines for q in p.change_queues for head in q.heads for i in head)
-    return [item for item in items if id in (item.refs[0].id, item.refs[0].topic)]
+    return [item for item in items if any(id in (ref.id, ref.topic) for ref in item.refs)]
 
 
 @get("/api/tenant/{tenant:str}/events", raises=[])

@@ -76,7 +76,7 @@ function fillItem(node, { item, shown, apart }) {
   button.setAttribute("aria-expanded", String(shown));
   button.title = `${ref.project_canonical} ${ref.ref}`;
   set(subject, ref.subject || ref.ref);
-  set(small, `${ref.project} · ${ref.id || ref.ref} · ${ref.branch}${item.live ? "" : " · needed by the change below"}${item.phase ? ` · ${item.phase}` : ""}${apart ? " · tested without what fails above" : ""}`);
+  set(small, `${ref.project} · ${ref.id || ref.ref} · ${ref.branch}${item.refs.length > 1 ? ` · as one with ${item.refs.slice(1).map((r) => r.id || r.ref).join(", ")}` : ""}${item.live ? "" : " · needed by the change below"}${item.phase ? ` · ${item.phase}` : ""}${apart ? " · tested without what fails above" : ""}`);
   dots.setAttribute("aria-label", item.jobs.length ? `${done} of ${item.jobs.length} jobs done${bad ? `, ${bad} failed` : ""}` : "");
   dots.setAttribute("role", "img");
   sync(dots, item.jobs.map((job) => [job.name, () => el("i"), (dot, j) => { as(dot, j.result ? look(j.result) : j.running ? "busy" : "idle"); dot.title = `${j.name}: ${j.result ?? (j.running ? "running" : "waiting")}`; }, job]));
@@ -122,8 +122,8 @@ function fillPipeline(node, pipeline) {
 }
 
 function fits(item) {
-  const wanted = filter.value.trim().toLowerCase(), ref = item.refs[0];
-  return !wanted || [ref.project, ref.id, ref.subject, ref.branch, ref.owner].join(" ").toLowerCase().includes(wanted);
+  const wanted = filter.value.trim().toLowerCase(), said = item.refs.flatMap((ref) => [ref.project, ref.id, ref.subject, ref.branch, ref.owner]);
+  return !wanted || said.join(" ").toLowerCase().includes(wanted);
 }
 
 // What people let stand still.
