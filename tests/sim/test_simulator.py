@@ -22,7 +22,6 @@ from headgate.services import merger
 from headgate.services.configuration import Configuration
 from headgate.services.scheduler import pipeline, refs, turn
 from headgate.services.scheduler.semaphores import Semaphores
-from headgate.services.scheduler.tenant import TenantRunner
 from headgate.store.store import Store
 from headgate.store.types import Snapshot, Unavailable
 from headgate.testing.sim.kinds import CHECKED_EVERY, SERVED_EVERY, SEVERAL_EVERY, TAGGED_EVERY, TOLD_EVERY
@@ -259,17 +258,6 @@ def semaphores_are_never_given_up(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Semaphores, "holding", hoarding)
 
 
-def a_push_is_followed_only_by_the_tenant_that_reads_it(patch: pytest.MonkeyPatch) -> None:
-    real = TenantRunner._configuration_in
-
-    def alone(self: TenantRunner, event: Any) -> Any:
-        change = event.change
-        landed = self._configuration.layouts.landed
-        return real(self, event) if landed.touches_config(change.project, change.files, change.branch) else None
-
-    patch.setattr(TenantRunner, "_configuration_in", alone)
-
-
 def what_runs_after_a_landing_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     real = pipeline.load
 
@@ -338,7 +326,6 @@ MUTANTS: tuple[Mutant, ...] = (
     semaphores_are_written_blindly,
     what_is_told_of_refs_is_not_kept,
     unknown_outcomes_are_repeated,
-    a_push_is_followed_only_by_the_tenant_that_reads_it,
 )
 
 AMONG = {
@@ -357,7 +344,6 @@ AMONG = {
     what_ran_beside_a_lost_build_goes_on: range(45, 700, SERVED_EVERY),
     a_lost_pause_is_forgotten: range(0, 800, SERVED_EVERY),
     what_runs_after_a_landing_is_forgotten: range(1, 300, TOLD_EVERY),
-    a_push_is_followed_only_by_the_tenant_that_reads_it: range(138, 850, 2 * CHECKED_EVERY),
 }
 """Seeds of worlds that have what it takes, where most have not."""
 
