@@ -16,6 +16,7 @@ from urllib.request import Request, urlopen
 
 import jwt
 import pytest
+from playwright.sync_api import expect, sync_playwright
 
 from headgate.testing.repositories import Repositories
 from tests.integration.conftest import PIPELINES, TENANTS
@@ -128,6 +129,14 @@ def test_one_process_one_port_and_one_token_for_gate_queues_and_inventory(headga
     assert "Headgate" in urlopen(f"{headgate.url}/", timeout=10).read().decode()
     for place in ("/inventory", "/inventory/static/inventory.js"):
         assert "nventory" in urlopen(f"{headgate.url}{place}", timeout=10).read().decode()
+    with sync_playwright() as playwright:
+        page = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"]).new_page()
+        page.goto(f"{headgate.url}/tenants")
+        page.get_by_role("link", name="Message queues").click()
+        expect(page.locator("main")).to_contain_text("Log in")
+        page.goto(f"{headgate.url}/tenants")
+        page.get_by_role("link", name="Inventory").click()
+        expect(page.locator("main")).to_contain_text("Say in which partition")
     address = re.search(r"gRPC is at (\S+):(\d+)", headgate.log.read_text())
     assert address is not None
     at = {"RUNM_HOST": address[1], "RUNM_PORT": address[2], "RUNM_USER": "ann", "RUNM_PROJECT": "lab"}
