@@ -15,7 +15,7 @@ _NAMESPACE = uuid.UUID("6f0c4d3e-0d5b-5a0e-9b39-1f1c8a7d2f10")
 
 
 def fresh() -> str:
-    """A random id, 32 hex digits."""
+    """Return a random id, 32 hex digits."""
     return f"{_BITS.get()(128) & ~_SET | _VERSION_4:032x}"
 
 
@@ -30,5 +30,5 @@ def drawn_from(bits: Callable[[int], int]) -> Iterator[None]:
 
 
 def derived(*parts: str) -> str:
-    """The id of these parts: the same on every machine, 32 hex digits."""
+    """Return the id of these parts: the same on every machine, 32 hex digits."""
     return uuid.uuid5(_NAMESPACE, "\x00".join(parts)).hex

@@ -37,7 +37,7 @@ class _Heard:
 
 
 async def spoken(process: asyncio.subprocess.Process, told: bytes, out_max_bytes: int) -> tuple[bytes, bytes]:
-    """What it prints and what it complains, once it has ended.  Raises TooMuch."""
+    """Return what it prints and what it complains, once it has ended.  Raises TooMuch."""
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
     heard = _Heard()
     works = heard.all(process.stdout, out_max_bytes), heard.ends(process.stderr), _feed(process.stdin, told)

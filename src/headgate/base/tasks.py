@@ -31,7 +31,7 @@ async def run_until(stop: asyncio.Event, *works: Coroutine[Any, Any, None]) -> N
 
 
 async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """What `work` answers; None when `stop` was set first: then it was cancelled and has ended."""
+    """Return what `work` answers; None when `stop` was set first: then it was cancelled and has ended."""
     task, stopper = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait({task, stopper}, return_when=asyncio.FIRST_COMPLETED)
@@ -41,7 +41,8 @@ async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
 
 
 async def once(work: Coroutine[Any, Any, T]) -> T:
-    """What `work` answers.  However often the caller is cancelled, `work` is cancelled once, and has ended then."""
+    """Return what `work` answers.  However often the caller is cancelled, `work` is cancelled once, and has ended
+    then."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
@@ -58,7 +59,7 @@ async def end(*tasks: asyncio.Future[Any]) -> list[BaseException]:
 
 
 async def whole(work: Coroutine[Any, Any, T]) -> T:
-    """What `work` answers, which is never cancelled, as what a thread does cannot be: who is, waits for its end."""
+    """Return what `work` answers.  It is not cancelled, as a thread cannot be: a cancelled caller waits for its end."""
     running = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(running)

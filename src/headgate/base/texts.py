@@ -14,14 +14,14 @@ _UNSEEN = re.compile(
 
 
 def visible(text: str) -> str:
-    """Lines of text: nothing in them moves a cursor, colours, hides or turns what is written."""
+    """Return lines of text: nothing in them moves a cursor, colours, hides or turns what is written."""
     if text.isprintable():
         return text
     return _UNSEEN.sub(_escaped, _SEQUENCE.sub("", text))
 
 
 def line(text: str, size_max: int = 2_000) -> str:
-    """One line, as `visible`, whatever is in it; cut when it is longer than `size_max` characters."""
+    """Return one line, as `visible`, whatever is in it; cut when it is longer than `size_max` characters."""
     if len(text) > size_max:
         text = f"{text[:size_max]}…"
     return visible(text).replace("\n", "\\n")

@@ -121,7 +121,7 @@ Next = tuple[bool, int, str, Backlog]
 
 
 def line(backlogs: Sequence[Backlog]) -> Iterator[Open]:
-    """What nobody holds in any of them: the most urgent first; of those each tenant's in turn, and of those each
+    """Yield what nobody holds in any of them: the most urgent first; of those each tenant's in turn, and of those each
     project's; of these those that hold semaphores, and the oldest first."""
     shares = sorted({share for backlog in backlogs for share in backlog.lines})
     taken: Counter[Share] = sum((backlog.taken for backlog in backlogs), Counter())

@@ -32,7 +32,7 @@ class Pointer(msgspec.Struct, frozen=True, tag="blob"):
 
 
 def ops(path: str, plain: bytes) -> list[Op]:
-    """What writes the value, pieces first; they may be in earlier commits than the last one, the pointer."""
+    """Return what writes the value, pieces first; they may be in earlier commits than the last one, the pointer."""
     value = pack(plain)
     if len(value) <= INLINE_MAX_BYTES:
         return [Put(path, value)]
@@ -43,14 +43,14 @@ def ops(path: str, plain: bytes) -> list[Op]:
 
 
 def delete_ops(path: str, plain: bytes) -> list[Op]:
-    """What removes a value that was `plain`."""
+    """Return what removes a value that was `plain`."""
     value = pack(plain)
     pieces = _pieces(path, _pointer(value)) if len(value) > INLINE_MAX_BYTES else []
     return [Delete(path), *(Delete(piece) for piece in pieces)]
 
 
 def assemble(entry: Entry, entries: Iterable[Entry]) -> bytes:
-    """The value at `entry`, its pieces among `entries`.  Raises ValueError when one is missing."""
+    """Return the value at `entry`, its pieces among `entries`.  Raises ValueError when one is missing."""
     pointer = _read_pointer(entry.value)
     if pointer is None:
         return unpack(entry.value)
@@ -80,13 +80,14 @@ async def write(store: Store, path: str, plain: bytes, *, guards: Sequence[At] =
 
 
 async def read(store: Store, path: str) -> bytes | None:
-    """One request when the value is small, two when it has pieces."""
+    """Read the value: one request when it is small, two when it has pieces."""
     found = await taken(store, path)
     return None if found is None else found[0]
 
 
 async def taken(store: Store, path: str) -> tuple[bytes, list[Op]] | None:
-    """The value, and what removes it, for the reader's own commit.  Raises ValueError when a piece is missing."""
+    """Return the value, and what removes it, for the reader's own commit.  Raises ValueError when a piece is
+    missing."""
     entry = await store.get(path)
     if entry is None:
         return None

@@ -85,7 +85,7 @@ def decode(value: bytes, type: type[R]) -> R:
 
 
 def readable(entry: Entry, type: type[R]) -> R | None:
-    """The record; None for one that is damaged: it is left alone, the rest goes on, and the log says so once."""
+    """Return the record; None for one that is damaged: it is left alone, the rest goes on, and the log says so once."""
     try:
         return decode(entry.value, type)
     except ValueError as error:

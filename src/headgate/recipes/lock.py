@@ -65,7 +65,7 @@ class Line:
 
     @asynccontextmanager
     async def try_hold(self) -> AsyncIterator[At | None]:
-        """The guard, or None when somebody is ahead."""
+        """Provide the guard, or None when somebody is ahead."""
         me = await self._join()
         try:
             line = await self.store.list(self.path)
@@ -138,7 +138,7 @@ class Line:
 
 
 def lock(store: Store, session: Session, path: str) -> Line:
-    """One holder at a time, in order of arrival.  An election is this, held for a term."""
+    """Return a lock with one holder at a time, in order of arrival.  An election is this, held for a term."""
     return Line(store, session, path)
 
 

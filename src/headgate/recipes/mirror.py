@@ -52,7 +52,7 @@ class Part:
                 sleeper.set_result(None)
 
     def changed(self) -> set[str] | None:
-        """The paths that changed since this was last asked; None: any may have."""
+        """Return the paths that changed since this was last asked; None: any may have."""
         found, self._changed = self._changed, set()
         return found
 
@@ -125,7 +125,8 @@ class Mirror:
         return await self._all.moved(since)
 
     def part(self, *prefixes: str) -> Part:
-        """What moves at and under these, none of which is under another; left (`with`) when no longer looked at."""
+        """Return what moves at and under these, none of which is under another; left (`with`) when no longer looked
+        at."""
         return Part(prefixes, self._parts)
 
     async def gone(self, path: str) -> None:
@@ -146,11 +147,11 @@ class Mirror:
         return self._tree.entries.get(path)
 
     def under(self, prefix: str) -> Sequence[Entry]:
-        """The subtree, oldest born first."""
+        """Return the subtree, oldest born first."""
         return self._tree.under(prefix)
 
     def names(self, directory: str) -> list[str]:
-        """What is directly below it, by name; costs what is named, not what is below that."""
+        """Return what is directly below it, by name; costs what is named, not what is below that."""
         return self._tree.names(directory)
 
     def _apply(self, change: Change) -> None:

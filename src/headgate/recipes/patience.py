@@ -16,8 +16,8 @@ WAIT_MAX_S = 2.0
 
 
 async def answered(session: Session, ask: Callable[[], Awaitable[T]]) -> T:
-    """What `ask` answers, asked again after a growing wait while the store is out of reach.  `ask` must be safe to
-    repeat: a read, or a commit whose checks fail once it took effect.  Raises SessionLost when the session ends."""
+    """Return what `ask` answers, asked again after a growing wait while the store is out of reach.  `ask` must be safe
+    to repeat: a read, or a commit whose checks fail once it took effect.  Raises SessionLost when the session ends."""
     wait_s = WAIT_FIRST_S
     while True:
         session.check()

@@ -169,12 +169,12 @@ class Requests:
     # --- the worker
 
     def open(self, mirror: Mirror) -> list[Open]:
-        """Every request that can be read, oldest first."""
+        """Return every request that can be read, oldest first."""
         found = (self._open(entry, mirror) for entry in mirror.under(self.places.requests))
         return [one for one in found if one is not None]
 
     async def listed(self, id: str = "") -> list[Open]:
-        """Every request, or that one, as the store has it, which may know more than a mirror."""
+        """Return every request, or that one, as the store has it, which may know more than a mirror."""
         places = self.places
         entries = await self.store.list(self._of(places.requests, id) if id else places.requests)
         locks = {entry.path for entry in await self.store.list(self._of(places.locks, id) if id else places.locks)}
@@ -205,7 +205,8 @@ class Requests:
         }
 
     async def claim(self, found: Open, session: Session, owner: Owner = NOBODY) -> Claim | None:
-        """One commit; None when somebody else was quicker.  One whose worker was lost while paused stays `paused`."""
+        """Claim it in one commit; return None when somebody else was quicker.  One whose worker was lost while paused
+        stays `paused`."""
         state = "paused" if found.request.state == "paused" else "running"
         request = replace(found.request, state=state, owner=owner)
         path, lock = found.entry.path, self._of(found.places.locks, request.id)
@@ -242,11 +243,11 @@ class Requests:
 
     @staticmethod
     def result_path(claim: Claim) -> str:
-        """Where `complete` puts the result; `pause` puts its own beside it."""
+        """Return where `complete` puts the result; `pause` puts its own beside it."""
         return f"{claim.places.result_data}/{claim.request.id}"
 
     async def complete(self, claim: Claim, answer: Sequence[Op], result: bytes | None = None) -> bool:
-        """The answer, and the end of the request, in one commit.  False: nobody wants the answer any more.
+        """Return the answer, and the end of the request, in one commit.  False: nobody wants the answer any more.
 
         `result` is for who waits, or for who takes up the answer: see `result_path`."""
         id, path, checks, laid = claim.request.id, claim.seen.path, list[At](), list[str]()
@@ -292,8 +293,8 @@ class Requests:
         return pointer, [piece.path for piece in pieces if isinstance(piece, Put)]
 
     async def pause(self, claim: Claim, word: Sequence[Op], result: bytes | None = None, at: str = "") -> str:
-        """The word that it waits, the result so far at a path of its own, and its being paused, in one commit; what is
-        wanted.  When that is something else than `run` already, the word was not given."""
+        """Return the word that it waits, the result so far at a path of its own, and its being paused, in one commit;
+        what is wanted.  When that is something else than `run` already, the word was not given."""
         path, asked = claim.seen.path, False
         word = word if result is None else [(await self._laid(claim, at, result))[0], *word]
         for _ in range(COMPLETE_ATTEMPTS_MAX):

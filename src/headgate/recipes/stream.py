@@ -55,7 +55,7 @@ class Stream(msgspec.Struct, Generic[E], frozen=True):
         return [Put(f"{self.data}/{name}", encode(event)), Append(self.queue, encode(StreamEntry(name)))]
 
     def waiting(self, mirror: Mirror, *, limit: int) -> list[Waiting[E]]:
-        """The oldest events, at most `limit`, without those that cannot be read."""
+        """Return the oldest events, at most `limit`, without those that cannot be read."""
         found = (self.one(entry, mirror) for entry in mirror.under(self.queue))
         return list(islice((waiting for waiting in found if waiting is not None), limit))
 
@@ -85,7 +85,7 @@ class Reader(Generic[E]):
         self._known: dict[str, Waiting[E]] = {}
 
     def waiting(self, limit: int) -> list[Waiting[E]]:
-        """The next ones, at most `limit`, without those that cannot be read."""
+        """Return the next ones, at most `limit`, without those that cannot be read."""
         entries = self._mirror.under(self.stream.queue)[:LOOKED_AT_MAX]
         if len(self._known) > 2 * len(entries) + limit:
             paths = {entry.path for entry in entries}

@@ -41,7 +41,7 @@ class Tail(msgspec.Struct, frozen=True):
 
 
 def written(entries: Iterable[Entry], source: str) -> Iterator[bytes]:
-    """The lines of the file."""
+    """Yield the lines of the file."""
     yield msgspec.json.encode(Head(FORMAT, source)) + b"\n"
     count = 0
     for entry in entries:
@@ -59,7 +59,7 @@ def _line(entry: Entry) -> Line:
 
 
 def parsed(lines: Iterable[bytes], name: str) -> list[Line]:
-    """What the file of this name holds.  Raises StoreError with the line that is wrong."""
+    """Return what the file of this name holds.  Raises StoreError with the line that is wrong."""
     found: list[Line] = []
     tail: Tail | None = None
     number = 0
@@ -89,8 +89,8 @@ def _check_head(head: Head, name: str) -> None:
 
 
 def commits(lines: Iterable[Line], numbered: Callable[[str], bool]) -> Iterator[list[Op]]:
-    """What to commit one after the other, so that the order of births stays as it was.  `numbered`: is this path a
-    child with a number?"""
+    """Yield what to commit one after the other, so that the order of births stays as it was.  `numbered`: is this path
+    a child with a number?"""
     for _, together in groupby(lines, key=lambda line: line.at):
         ops: list[Op] = []
         for line in together:

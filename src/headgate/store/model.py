@@ -96,7 +96,7 @@ def check_leased(ops: Sequence[Op], leased: Callable[[str], bool], above: Callab
 
 @lru_cache(maxsize=10_000)
 def ancestors(path: str) -> tuple[str, ...]:
-    """The places above, nearest first, without the root."""
+    """Return the places above, nearest first, without the root."""
     found = []
     while path := path.rpartition("/")[0]:
         found.append(path)
@@ -108,7 +108,7 @@ def inside(path: str, prefix: str) -> bool:
 
 
 def order(entry: Entry) -> tuple[int, str]:
-    """How entries are listed."""
+    """Return how entries are listed."""
     return entry.born, entry.path
 
 
@@ -122,7 +122,7 @@ class Model:
     """Parent -> how many children were ever appended to it."""
 
     def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> tuple[Model, tuple[Entry | None, ...]]:
-        """The model after the commit and an entry per op; raises Conflict and changes nothing."""
+        """Return the model after the commit and an entry per op; raises Conflict and changes nothing."""
         check_commit(checks, ops)
         for check in checks:
             entry = self.entries.get(check.path)
@@ -163,5 +163,5 @@ class Model:
         return replace(self, revision=self.revision + 1, entries=rest)
 
     def under(self, prefix: str) -> tuple[Entry, ...]:
-        """The subtree at `prefix`, oldest born first."""
+        """Return the subtree at `prefix`, oldest born first."""
         return tuple(sorted((e for p, e in self.entries.items() if inside(p, prefix)), key=order))

@@ -61,7 +61,7 @@ class Pages(Watched):
         return tuple(sorted(below if own is None else [*below, own], key=order))
 
     def scan(self, directory: str, begins: str, after: str, limit: int) -> Sequence[Entry]:
-        """The first entries below `directory`, by path, whose path in it begins so and comes after."""
+        """Return the first entries below `directory`, by path, whose path in it begins so and comes after."""
         base = f"{directory}/"
         least, start = (">", after) if after >= begins else (">=", begins)
         found = self._read(f"{_COLUMNS} where path {least} ? order by path limit ?", (base + start, limit))

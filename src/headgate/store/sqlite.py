@@ -302,7 +302,7 @@ class SqliteReader:
         raise StoreError(f"{self.path} was opened to read only")
 
     async def watch(self, prefix: str) -> AsyncIterator[Change]:
-        """A snapshot whenever the file has changed: SQLite tells other processes no more than that."""
+        """Yield a snapshot whenever the file has changed: SQLite tells other processes no more than that."""
         seen = None
         while True:
             (version,) = next(self._connection.execute("pragma data_version"))

@@ -124,7 +124,7 @@ class Store:
         return await self.backend.list(prefix)
 
     async def get_many(self, paths: Sequence[str]) -> Sequence[Entry | None]:
-        """One per path.  They may be of different moments; others come between portions of a long list."""
+        """Return one entry per path.  They may be of different moments; others come between portions of a long list."""
         if not isinstance(self.backend, Wide):
             return await asyncio.gather(*(self.get(path) for path in paths))
         found: list[Entry | None] = []
@@ -138,7 +138,8 @@ class Store:
         return found
 
     async def scan(self, directory: str, *, begins: str = "", after: str = "", limit: int) -> Sequence[Entry]:
-        """The first `limit` entries below `directory`, by path: those whose path in it begins so and comes after."""
+        """Return the first `limit` entries below `directory`, by path: those whose path in it begins so and comes
+        after."""
         if isinstance(self.backend, Wide):
             self.counts.reads += 1
             return await self.backend.scan(directory, begins=begins, after=after, limit=limit)
@@ -150,7 +151,8 @@ class Store:
     async def commit(
         self, checks: Sequence[At], ops: Sequence[Op], *, guards: Sequence[At] = ()
     ) -> Sequence[Entry | None]:
-        """All or nothing.  Raises Conflict, or GuardLost when a guard no longer holds; Unavailable: outcome unknown."""
+        """Commit all or nothing.  Raises Conflict, or GuardLost when a guard no longer holds; Unavailable: outcome
+        unknown."""
         every = [*guards, *checks]
         self.counts.commits += 1
         self.counts.ops += len(ops)
@@ -190,7 +192,8 @@ class Store:
 
     @asynccontextmanager
     async def session(self, name: str, *, ttl_s: float | None = None) -> AsyncIterator[Session]:
-        """A lease for as long as the block runs; when it is lost the block is cancelled and SessionLost raised."""
+        """Provide a lease for as long as the block runs; when it is lost the block is cancelled and SessionLost
+        raised."""
         ttl_s = ttl_s or self._ttl_s
         session = Session(await self.backend.grant(ttl_s), name)
         body = asyncio.current_task()

@@ -121,7 +121,7 @@ class Watcher:
 
     @property
     def waits(self) -> bool:
-        """Nothing is there to take."""
+        """Return whether nothing is there to take."""
         return not (self._changes or self.whole)
 
     async def some(self) -> None:
@@ -155,7 +155,7 @@ class Watched(ABC):
 
     @abstractmethod
     def under(self, prefix: str) -> tuple[Entry, ...]:
-        """The subtree at `prefix`, oldest born first; costs what it holds, not what the tree holds."""
+        """Return the subtree at `prefix`, oldest born first; costs what it holds, not what the tree holds."""
 
     async def settled(self) -> None:
         """Until what can be read is what watchers were told."""
@@ -242,7 +242,7 @@ class Tree(Watched):
         return tuple(found)
 
     def names(self, directory: str) -> list[str]:
-        """The names of what is directly below `directory`, be it an entry or above one; in order."""
+        """Return the names of what is directly below `directory`, be it an entry or above one; in order."""
         base, paths, found = f"{directory}/", self._paths, dict[str, None]()
         at = bisect_left(paths, base)
         while at < len(paths) and paths[at].startswith(base):
@@ -252,7 +252,7 @@ class Tree(Watched):
         return sorted(found)
 
     def scan(self, directory: str, begins: str, after: str, limit: int) -> list[Entry]:
-        """The first entries below `directory`, by path, whose path in it begins so and comes after."""
+        """Return the first entries below `directory`, by path, whose path in it begins so and comes after."""
         base = f"{directory}/"
         start = bisect_right(self._paths, base + after) if after >= begins else bisect_left(self._paths, base + begins)
         found: list[Entry] = []

@@ -122,20 +122,21 @@ class Backend(Protocol):
 
     async def get(self, path: str) -> Entry | None: ...
     async def list(self, prefix: str) -> Sequence[Entry]:
-        """The subtree at `prefix` as of one moment, oldest born first; those of one commit by path."""
+        """Return the subtree at `prefix` as of one moment, oldest born first; those of one commit by path."""
         ...
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
-        """All of it, durably, or `Conflict`.  One op per path, one lease.  Answers an entry per op, None for Delete."""
+        """Commit all of it, durably, or raise `Conflict`.  One op per path, one lease.  Answers an entry per op, None
+        for Delete."""
         ...
 
     def watch(self, prefix: str) -> AsyncIterator[Change]:
-        """A Snapshot, then changes in commit order, each commit's without a pause between them; what was soon written
-        over may be left out.  After a gap a Snapshot again.  Ends with Unavailable, never silently."""
+        """Return a Snapshot, then changes in commit order, each commit's without a pause between them; what was soon
+        written over may be left out.  After a gap a Snapshot again.  Ends with Unavailable, never silently."""
         ...
 
     async def grant(self, ttl_s: float) -> Lease:
-        """A lease that ends no sooner than `ttl_s` after it was last kept alive."""
+        """Return a lease that ends no sooner than `ttl_s` after it was last kept alive."""
         ...
 
     async def keep_alive(self, lease: Lease) -> None:
@@ -151,7 +152,7 @@ class Wide(Protocol):
     """What a backend may offer beyond: several entries in one request.  `Store` does without where it does not."""
 
     async def get_many(self, paths: Sequence[str]) -> Sequence[Entry | None]:
-        """One per path, at most OPS_MAX."""
+        """Return one entry per path, at most OPS_MAX."""
         ...
 
     async def scan(self, directory: str, *, begins: str, after: str, limit: int) -> Sequence[Entry]:

@@ -39,7 +39,7 @@ DEADLINE_S = 20.0
 
 
 async def first(watch: AsyncIterator[Change], count: int) -> list[Change]:
-    """The next `count` changes of a watch."""
+    """Return the next `count` changes of a watch."""
     async with asyncio.timeout(DEADLINE_S):
         return [await anext(watch) for _ in range(count)]
 

@@ -112,7 +112,7 @@ def _value(random: Random, depth: int) -> Any:
 
 
 def load(files: dict[str, str]) -> int:
-    """What a running gate does with a configuration: as it landed, as it is proposed.  The number of errors."""
+    """Return what a running gate does with a configuration: as it landed, as it is proposed.  The number of errors."""
     acme = parse_tenant_file(TENANTS, "tenants.yaml", CONNECTIONS).tenants["acme"]
     cache = ParseCache()
     texts = _texts(acme, {"ops@master": SOUND, **files})

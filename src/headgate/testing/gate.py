@@ -130,10 +130,10 @@ async def gate(
     read: Callable[[], str] | None = None,
     watched: Mapping[str, tuple[str, Watched]] | None = None,
 ) -> AsyncIterator[Gate]:
-    """Every component at work on the repositories below `hub`, under the connection name `local`.  What happens is
-    posted to `poster`; `reporting`: connections that pipelines report to, their drivers, and who takes it; `recording`:
-    what keeps the history, by default in memory; `read`: reads the tenant file again; `watched`: connections whose
-    messages or objects start pipelines, and their drivers."""
+    """Provide every component at work on the repositories below `hub`, under the connection name `local`.  What happens
+    is posted to `poster`; `reporting`: connections that pipelines report to, their drivers, and who takes it;
+    `recording`: what keeps the history, by default in memory; `read`: reads the tenant file again; `watched`:
+    connections whose messages or objects start pipelines, and their drivers."""
     store = Store(backend)
     context = Context(store, Mirror(store, "/zuul"), lambda: int(time.time() * 1000))
     at = {"local": GitConnection("local", str(hub), "git.example")}

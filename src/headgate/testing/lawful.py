@@ -52,7 +52,7 @@ class _Branch:
         return self.keyed
 
     def find(self, parts: Sequence[str], at: int) -> _Law | None:
-        """The law of the deepest place there is for a path."""
+        """Return the law of the deepest place there is for a path."""
         if at < len(parts):
             for branch in (self.named.get(parts[at]), self.keyed):
                 found = branch.find(parts, at + 1) if branch is not None else None

@@ -118,8 +118,8 @@ def run_virtual(main: Coroutine[Any, Any, T]) -> T:
 
 
 def tidily(runs: Iterable[Callable[[], T]]) -> Iterator[T]:
-    """What they return.  Nothing looks for garbage during a run, which takes a sixth of its time, but after each, and
-    then among what is new: nothing else may hold on to what a run was made of."""
+    """Yield what they return.  Nothing looks for garbage during a run, which takes a sixth of its time, but after each,
+    and then among what is new: nothing else may hold on to what a run was made of."""
     was = gc.isenabled()
     gc.disable()
     try:

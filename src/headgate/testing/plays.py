@@ -334,7 +334,7 @@ class Play:
 
     @property
     def queue(self) -> list[str]:
-        """The changes, head first; those of one item joined by `+`."""
+        """Return the changes, head first; those of one item joined by `+`."""
         return ["+".join(change.topic for change in item.changes) for _, item in self.state.items()]
 
     @property
@@ -350,13 +350,13 @@ class Play:
         return [action.work.change.topic for action in self.landing.values()]
 
     def beneath(self, name: str) -> list[str]:
-        """The changes `name` is tested on, furthest first."""
+        """Return the changes `name` is tested on, furthest first."""
         item = self.item(name)
         assert item.buildset is not None and item.buildset.state is not None, f"{name} has not merged"
         return [self._topic(i.commit) for i in item.buildset.state.chain if i.item != item.id]
 
     def item(self, name: str) -> Item:
-        """The one that holds the change."""
+        """Return the one that holds the change."""
         return next(i for _, i in self.state.items() if i.live and any(one.topic == name for one in i.changes))
 
     def _take(self, action: Action) -> None:

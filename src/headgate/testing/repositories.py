@@ -62,7 +62,7 @@ class Repositories:
     def propose(
         self, name: str, topic: str, files: Mapping[str, str], message: str = "", branch: str = "master"
     ) -> str:
-        """A change on the current head of the branch, pushed to refs/for; its commit."""
+        """Return a change on the current head of the branch, pushed to refs/for; its commit."""
         work = self.work(name)
         run_git("fetch", "-q", "origin", at=work)
         run_git("checkout", "-q", "--detach", f"origin/{branch}", at=work)
@@ -83,7 +83,7 @@ class Repositories:
         return run_git("rev-parse", f"refs/heads/{branch}", at=self.hub / name)
 
     def note(self, name: str, commit: str) -> str:
-        """What Headgate wrote on the commit; empty when nothing."""
+        """Return what Headgate wrote on the commit; empty when nothing."""
         try:
             return run_git("notes", "--ref=headgate", "show", commit, at=self.hub / name)
         except RuntimeError:

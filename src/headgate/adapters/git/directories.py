@@ -88,6 +88,6 @@ def _files(tree: Path, dest: Path, names: Collection[str]) -> None:
 
 
 async def head(tree: Path) -> str:
-    """The commit that is checked out.  Raises GitError."""
+    """Return the commit that is checked out.  Raises GitError."""
     _, commit = await git("rev-parse", "--verify", "HEAD", at=tree)
     return commit.strip()

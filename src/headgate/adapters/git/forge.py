@@ -59,7 +59,8 @@ class GitForge:
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
-        """Each project is looked at when it stirs; a sighting is stored before its project is looked at again."""
+        """Yield what is seen.  Each project is looked at when it stirs; a sighting is stored before its project is
+        looked at again."""
         looking = _Looking(self._connection, self._engine, Names(self._projects.values()), known, heads, refs)
         followed = {project: _Followed(project) for project in self._projects}
         looking.unseen = set(followed)
@@ -126,7 +127,7 @@ class _Followed:
     """Monotonic seconds, while it cannot be read."""
 
     def went(self, error: Exception) -> float:
-        """Seconds to wait; said once."""
+        """Say once that it cannot be read; return the seconds to wait."""
         if not self.away_since:
             self.away_since = time.monotonic()
             log.error("%s cannot be read; it is waited for: %s", self.project, error)
@@ -138,7 +139,8 @@ class _Followed:
         return longest * random.uniform(0.5, 1.0)
 
     def came(self, *, late: bool, more: bool) -> float | None:
-        """Seconds until it must be looked at again whatever happens: something moved meanwhile, or there is more."""
+        """Return seconds until it must be looked at again whatever happens: something moved meanwhile, or there is
+        more."""
         if self.away_since:
             log.info("%s can be read again, after %.0f s", self.project, time.monotonic() - self.away_since)
             self.away_since, self.failures = 0.0, 0

@@ -123,7 +123,7 @@ class MirrorRepository:
         self._opened.close()
 
     def has(self, commit: str) -> bool:
-        """An object of this name, be it no commit or damaged."""
+        """Return an object of this name, be it no commit or damaged."""
         if commit in self._here:
             return True
         found = self.repository.odb.exists(commit)
@@ -216,7 +216,7 @@ class MirrorRepository:
         return await asyncio.to_thread(lambda: texts(self.repository, self.tree(commit), paths))
 
     def write(self, tree: str, parents: tuple[str, ...], at_s: int, like: bytes | Original) -> str:
-        """A commit with this message, or one with message and author of another; its id."""
+        """Return a commit with this message, or one with message and author of another; its id."""
         kept = like if isinstance(like, Original) else Original(signature(at_s, self._who), b"", like)
         return str(
             self.repository.write(pygit2.enums.ObjectType.COMMIT, commit_bytes(tree, parents, kept, at_s, self._who))
@@ -228,7 +228,7 @@ class MirrorRepository:
     # --- merging
 
     async def merge(self, head: str, item: MergeItem) -> str:
-        """The commit after `item` was merged onto `head`.  Raises Conflict, GitError."""
+        """Return the commit after `item` was merged onto `head`.  Raises Conflict, GitError."""
         key = (head, hashlib.sha256(msgspec.json.encode(replace(item, item=""))).digest())
         known = self._merged.get(key)
         if known is not None and self.has(known):

@@ -29,14 +29,14 @@ def landed_line(branch: str, commit: str) -> str:
 
 
 def landed_as(note: str, branch: str) -> str:
-    """The commit the change landed on the branch as; empty: the note does not say that it did."""
+    """Return the commit the change landed on the branch as; empty: the note does not say that it did."""
     return next((commit for on, commit in reversed(_LANDED.findall(note)) if on == branch), "")
 
 
 async def annotate(
     mirror: MirrorRepository, commit: str, pipeline: str, text: str, notes: str, landed: str = ""
 ) -> str:
-    """The notes at `notes` (empty: there are none), with this section of this commit's note, which ends with the
+    """Return the notes at `notes` (empty: there are none), with this section of this commit's note, which ends with the
     line `landed`; `notes` if nothing changed.  Raises GitError, OSError."""
     await _bring(mirror, notes)
     said = _OURS.sub("  ", text.strip())  # whoever proposes a change has a say in its report

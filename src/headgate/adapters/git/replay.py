@@ -14,8 +14,8 @@ class Lost(Exception):
 
 
 async def replay(mirror: MirrorRepository, state: RepoState, project: str, branch: str) -> tuple[str, str]:
-    """The commit before the item that the chain ends with, if that is of this project and branch, else before the last
-    one that is; and after it.  Raises Lost, Conflict, GitError."""
+    """Return the commit before the item that the chain ends with, if that is of this project and branch, else before
+    the last one that is; and after it.  Raises Lost, Conflict, GitError."""
     head = state.heads[project].get(f"refs/heads/{branch}")
     if head is None:
         raise Impossible(("merge",), 1, f"{project} has no branch {branch}")
@@ -41,7 +41,7 @@ async def _after(mirror: MirrorRepository, head: str, item: MergeItem, gone: boo
 
 
 async def expected(mirror: MirrorRepository, state: RepoState, project: str, ref: str, commit: str, head: str) -> str:
-    """Where the branch `ref`, now at `head`, must be for `commit` to be landed: the commit it was tested on.
+    """Return where the branch `ref`, now at `head`, must be for `commit` to be landed: the commit it was tested on.
 
     Empty: it is not where it was.  Raises Impossible when `commit` cannot be had.
     """

@@ -34,7 +34,7 @@ class Authenticator:
     skew_s: float = 0.0
 
     def read(self, token: str) -> dict[str, Any]:  # JSON
-        """Its claims.  Raises BadToken."""
+        """Return its claims.  Raises BadToken."""
         try:
             key = self.keys.get(str(jwt.get_unverified_header(token).get("kid", "")), self.keys.get(""))
             if key is None:
@@ -58,7 +58,7 @@ class Authenticator:
 
 
 def read(token: str, among: Sequence[Authenticator]) -> tuple[Authenticator, dict[str, Any]]:  # JSON
-    """The one that answers for the token, by its issuer, and the claims.  Raises BadToken."""
+    """Return the one that answers for the token, by its issuer, and the claims.  Raises BadToken."""
     try:
         claims = jwt.decode(token, options={"verify_signature": False})
     except jwt.PyJWTError as error:

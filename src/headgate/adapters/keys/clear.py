@@ -19,7 +19,7 @@ class Clear(dict[str, Any]):
 
     @property
     def texts(self) -> Iterator[str]:
-        """Everything in it that nobody should read."""
+        """Return everything in it that nobody should read."""
         return _texts(dict(self))
 
 

@@ -51,14 +51,14 @@ class KeyStore:
         return (known or await self._add(connection, project, only_first=True))[0].public
 
     async def rotate(self, connection: str, project: str, besides: Sequence[Op] = ()) -> tuple[KeyPair, ...]:
-        """All pairs, newest first: a new one is made, and older ones still open what they encrypted.  `besides` is
+        """Make a new pair and return all, newest first; older ones still open what they encrypted.  `besides` is
         written with it.  Raises SecretError without a password."""
         return await self._add(connection, project, only_first=False, besides=besides)
 
     async def retire(
         self, connection: str, project: str, version: int, besides: Sequence[Op] = ()
     ) -> tuple[KeyPair, ...]:
-        """Those that are left: what this one encrypted is opened no more.  Raises SecretError."""
+        """Return those that are left: what this one encrypted is opened no more.  Raises SecretError."""
         place = self._place(connection, project)
 
         async def body(txn: Txn) -> tuple[KeyPair, ...]:

@@ -31,7 +31,7 @@ def _padding() -> padding.OAEP:
 
 
 def generate(password: str) -> tuple[str, str]:
-    """A new pair as PEM: public, and private encrypted with the password.  Takes a second or so."""
+    """Return a new pair as PEM: public, and private encrypted with the password.  Takes a second or so."""
     key = rsa.generate_private_key(public_exponent=65_537, key_size=KEY_SIZE_BITS)
     return public_pem(key), private_pem(key, password)
 
@@ -47,8 +47,8 @@ def private_pem(key: RSAPrivateKey, password: str) -> str:
 
 
 def load_private(pem: str, password: str, *, checked: bool = False) -> RSAPrivateKey:
-    """Whether its primes are primes takes most of the time; one that comes from the store was `checked` when it came
-    there.  Raises BadKey."""
+    """Read the key.  Whether its primes are primes takes most of the time; one that comes from the store was `checked`
+    when it came there.  Raises BadKey."""
     try:
         key = serialization.load_pem_private_key(
             pem.encode(), password.encode(), unsafe_skip_rsa_key_validation=checked
@@ -92,7 +92,7 @@ def decrypt(keys: Sequence[RSAPrivateKey], pieces: Sequence[str]) -> bytes:
 
 
 def fitting(keys: Sequence[RSAPrivateKey], pieces: Sequence[str]) -> tuple[int, bytes]:
-    """Which key fits first, and what it opens.  Raises Unopenable."""
+    """Return which key fits first, and what it opens.  Raises Unopenable."""
     try:
         parts = [base64.b64decode("".join(piece.split()), validate=True) for piece in pieces]
     except binascii.Error as error:

@@ -23,7 +23,7 @@ class MachineLoad:
     """Why there is no space for another build; empty when there is."""
 
     def refuses(self, running: int) -> str:
-        """A machine that runs no build of ours takes one whatever its load: the load is not ours to wait for."""
+        """Return why no further build is taken.  A machine that runs none of ours takes one whatever its load is."""
         average, most = os.getloadavg()[0], self.load_multiplier * (os.cpu_count() or 1)
         if running and average > most:
             return f"the load average is {average:.1f}, above {most:.1f}"

@@ -53,7 +53,7 @@ class Machines:
 
     @asynccontextmanager
     async def take(self, *nodesets: Nodeset) -> AsyncIterator[Taken]:
-        """The first of the nodesets that the machines can serve at all; all its nodes or none.  Waits for them.
+        """Provide the first of the nodesets that the machines can serve at all; all its nodes or none.  Waits for them.
         Raises NoNode."""
         if not self._all:
             names = [name for name, _ in _wanted(nodesets[0])]
@@ -113,7 +113,7 @@ def read_machines(path: Path) -> tuple[Machine, ...]:
 
 
 def read_variables(path: Path) -> dict[str, Any]:
-    """The site's variables: a mapping.  Raises UserError."""
+    """Return the site's variables: a mapping.  Raises UserError."""
     found = read_yaml(path) or {}
     if not isinstance(found, dict):
         raise UserError(f"{path}: expected variables, NAME: VALUE")
@@ -121,7 +121,7 @@ def read_variables(path: Path) -> dict[str, Any]:
 
 
 def read_yaml(path: Path) -> Any:
-    """Whatever it holds.  Raises UserError."""
+    """Return whatever it holds.  Raises UserError."""
     try:
         return yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError) as error:

@@ -156,7 +156,7 @@ def _host(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def targets(hosts: Hosts) -> Iterator[Target]:
-    """Where Ansible reaches them."""
+    """Yield where Ansible reaches them."""
     for name, found in hosts.items():
         if found.get("ansible_connection") != "local":
             port = str(found.get("ansible_port") or _PORTS.get(str(found.get("ansible_connection")), 22))

@@ -49,7 +49,7 @@ class Early:
         self._armed, self._ansible = counts, ansible
 
     def sift(self, lines: list[bytes]) -> list[bytes]:
-        """The lines for people, in which signs were looked for."""
+        """Return the lines for people, in which signs were looked for."""
         if self._ansible and (token := self.token.encode()) in lines:
             lines = [line for line in lines if line != token]
             self._sign("a task failed")

@@ -107,7 +107,7 @@ class Keeper:
             control.close()
 
     async def program(self, spaces: Spaces, command: Confined | Sequence[str], stdin: str = "") -> str:
-        """What a short program says that is no job's.  Raises OSError with its complaint, unless it succeeds."""
+        """Return what a short program says that is no job's.  Raises OSError with its complaint, unless it succeeds."""
         confined = command if isinstance(command, Confined) else Confined(list(command))
         inputs = _texts(confined.inputs)
         done = await self.errand(spaces, do="program", command=confined.command, stdin=stdin, inputs=inputs)

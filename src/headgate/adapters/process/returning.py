@@ -47,7 +47,7 @@ class ReturnError(Exception):
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What was returned; nothing when nothing was.  Raises ReturnError."""
+    """Return what was returned; nothing when nothing was.  Raises ReturnError."""
     try:
         with Directory.at(path.parent) as work:
             text = work.read(path.name, SIZE_MAX_BYTES)

@@ -19,7 +19,7 @@ class Following:
         self._count = 0
 
     async def follow(self, path: Path, finished: Callable[[], bool], offset: int = 0) -> AsyncIterator[bytes]:
-        """The bytes from `offset` on, as they are written, until `finished` and all of them are read."""
+        """Yield the bytes from `offset` on, as they are written, until `finished` and all of them are read."""
         self._count += 1
         try:
             while True:

@@ -28,7 +28,7 @@ from headgate.gate.work import BuildSpec, MergeItem, RepoState
 
 
 def project(name: str, scheme: str = "golang") -> dict[str, Any]:
-    """How a project is described; `name` is canonical, `scheme` says where it lies (`host/org/app`, `app`, or
+    """Return how a project is described; `name` is canonical, `scheme` says where it lies (`host/org/app`, `app`, or
     `host/org/org%2Fapp`).  JSON."""
     host, _, rest = name.partition("/")
     places = {"flat": rest.rpartition("/")[2], "unique": f"{name.rpartition('/')[0]}/{quote(rest, safe='')}"}
@@ -44,7 +44,7 @@ def project(name: str, scheme: str = "golang") -> dict[str, Any]:
 def zuul(
     spec: BuildSpec, state: RepoState, projects: Mapping[str, Mapping[str, Any]], places: Mapping[str, str]
 ) -> dict[str, Any]:
-    """All of it: what the gate said, and what only the executor knows.  JSON."""
+    """Return all of it: what the gate said, and what only the executor knows.  JSON."""
     job = spec.job
     of_change = project(spec.change.project, job.workspace_scheme)
     own = {key: spec.zuul[key] for key in _REF if key in spec.zuul} | {"project": of_change}
@@ -117,7 +117,7 @@ INCLUDED = Budgets(INCLUDED_SIZE_MAX_BYTES, values_max=100_000, written_max_byte
 
 
 def included(path: Path) -> dict[str, Any]:
-    """A file of variables, YAML or JSON.  Raises ValueError, OSError."""
+    """Return a file of variables, YAML or JSON.  Raises ValueError, OSError."""
     if path.stat().st_size > INCLUDED_SIZE_MAX_BYTES:
         raise ValueError(f"it is larger than {INCLUDED_SIZE_MAX_BYTES // 1_000} kB")
     try:
@@ -141,7 +141,7 @@ def included(path: Path) -> dict[str, Any]:
 
 
 def phase(phase: str, index: int, book: Any, outcome: str | None, *, will_retry: bool) -> dict[str, Any]:
-    """What a playbook is told of where it stands; after the run also how that went.  JSON."""
+    """Return what a playbook is told of where it stands; after the run also how that went.  JSON."""
     said = {
         "zuul_execution_phase": phase,
         "zuul_execution_phase_index": str(index),
@@ -155,7 +155,7 @@ def phase(phase: str, index: int, book: Any, outcome: str | None, *, will_retry:
 
 
 def environment(spec: BuildSpec, work: Path, context: Context, said: Mapping[str, Any]) -> dict[str, str]:
-    """Nothing of ours but what a job needs."""
+    """Return nothing of ours but what a job needs."""
     return {
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
         "HOME": str(context.home),

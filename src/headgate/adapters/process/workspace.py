@@ -107,7 +107,8 @@ class Workspace:
         return self.work / "src"
 
     def home(self) -> Path:
-        """Where executables are started: the repository of the change, unless a job has put something else there."""
+        """Return where executables are started: the repository of the change, unless a job has put something else
+        there."""
         place = self._place(self.spec.change.project)
         with Directory.at(self.work) as work:
             there = work.is_directory(*place.relative_to(self.work).parts)
@@ -236,8 +237,8 @@ class Workspace:
             raise Unusable(f"{where} a file {file.name} that cannot be included: {error}") from error
 
     async def stage(self, book: Playbook) -> Stage:
-        """What a playbook is run with: its file, as landed when it is trusted and as proposed when not, and what is its
-        own.  Raises Unusable, CheckoutError, OSError."""
+        """Return what a playbook is run with: its file, as landed when it is trusted and as proposed when not, and what
+        is its own.  Raises Unusable, CheckoutError, OSError."""
         tree = await self._tree(book.project, book.branch, book.trusted)
         path = tree / book.path
         if not path.is_file() or not path.resolve().is_relative_to(tree.resolve()):
@@ -254,7 +255,7 @@ class Workspace:
         return Stage(book, path, tuple(roles), self._contexts.of(book), own, said, tuple(trees))
 
     def aside(self, path: Path) -> Stage:
-        """A playbook of ours, which is run without any rights."""
+        """Return a playbook of ours, which is run without any rights."""
         book = Playbook("", "", "", path.name)
         return Stage(book, path, (), self._contexts.of(book), *self._own(), ())
 
@@ -288,15 +289,15 @@ class Workspace:
         return dest
 
     def variables(self, stage: Stage | None = None, clear: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """What executables are told, the strongest value of each; `clear` are secrets, and nothing that a job says is
-        above those of a trusted one.  JSON."""
+        """Return what executables are told, the strongest value of each; `clear` are secrets, and nothing that a job
+        says is above those of a trusted one.  JSON."""
         extra = self.spec.job.extra_vars
         above = {} if stage and stage.book.trusted else extra
         weak = {**JobVariables(self.spec, self.included).everywhere, **extra}
         return {**weak, **(clear or {}), **above, **self.site, "zuul": self.zuul(stage)}
 
     def zuul(self, stage: Stage | None = None) -> dict[str, Any]:
-        """The `zuul` variable.  JSON."""
+        """Return the `zuul` variable.  JSON."""
         places = {
             "hostname": self.hostname,
             "src_root": str(self.src),
@@ -319,11 +320,11 @@ class Workspace:
         self._contexts.forget()
 
     def writable(self, stage: Stage) -> Sequence[Path]:
-        """Where a playbook may write."""
+        """Return where a playbook may write."""
         return self.work, *stage.context.writable, stage.said
 
     def readable(self, stage: Stage) -> Sequence[Path]:
-        """What it must be able to read: its own files, its code, and objects that are shared."""
+        """Return what it must be able to read: its own files, its code, and objects that are shared."""
         trees = (*(self._place(name) for name in self.projects), *stage.trees)
         shared = [place for tree in trees for place in self._shared.get(tree, ())]
         return list(dict.fromkeys((stage.own, *stage.trees, self.logs, *shared)))

@@ -78,7 +78,7 @@ class MailReporter:
         await asyncio.to_thread(self._send, message, to)
 
     def message(self, posting: Posting) -> tuple[EmailMessage, tuple[str, ...]]:
-        """The mail, and who it is for.  Raises ReportRefused."""
+        """Return the mail, and who it is for.  Raises ReportRefused."""
         report, options = posting.report, posting.options
         sender, to = options.get("from", "").strip() or self._server.sender, self._recipients(options)
         if not _ADDRESS.fullmatch(parseaddr(sender)[1]):

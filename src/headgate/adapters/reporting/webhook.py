@@ -42,7 +42,8 @@ class Webhook:
 
 
 def signature(secret: str, at_s: int, body: bytes) -> str:
-    """What the header `X-Headgate-Signature` says: of the time and the body, so that neither can be another's."""
+    """Return what the header `X-Headgate-Signature` says: of the time and the body, so that neither can be
+    another's."""
     return "sha256=" + hmac.new(secret.encode(), str(at_s).encode() + b"." + body, hashlib.sha256).hexdigest()
 
 

@@ -28,7 +28,7 @@ WORDS = {
 
 
 def title(report: QueueReport, pattern: str = "") -> str:
-    """One line; `pattern` as a pipeline writes it, with names of members in braces."""
+    """Return one line; `pattern` as a pipeline writes it, with names of members in braces."""
     text = _NAME.sub(lambda found: _named(found, report), pattern) if pattern else _usual(report)
     return line(text.replace("\r", " ").replace("\n", " ").strip(), TITLE_MAX)
 
@@ -61,14 +61,14 @@ def _named(found: re.Match[str], report: QueueReport) -> str:
 
 
 def page(report: QueueReport) -> str:
-    """The address of the buildset's page; empty: it has none."""
+    """Return the address of the buildset's page; empty: it has none."""
     if not (report.root and report.buildset):
         return report.url
     return f"{report.root}/t/{quote(report.tenant, safe='')}/buildset/{report.buildset}"
 
 
 def summary(report: QueueReport) -> str:
-    """A few lines: what became of it, which jobs failed, where to look."""
+    """Return a few lines: what became of it, which jobs failed, where to look."""
     bad = [build for build in report.builds if build.result not in ("", "SUCCESS", "SKIPPED") and build.voting]
     lines = [_of_build(build) for build in bad[:SHOWN_MAX]]
     if len(bad) > SHOWN_MAX:

@@ -47,7 +47,7 @@ class Strange(Exception):
 
 
 def shown(name: str) -> str:
-    """A name that a job chose, for people."""
+    """Return a name that a job chose, for people."""
     return line(name, NAME_SHOWN_MAX)
 
 
@@ -73,7 +73,7 @@ class Directory:
 
     @contextmanager
     def below(self, *names: str) -> Iterator[Directory]:
-        """Each of `names` a directory in the one before.  Raises Strange, FileNotFoundError, OSError."""
+        """Provide each of `names` a directory in the one before.  Raises Strange, FileNotFoundError, OSError."""
         here = Directory(os.dup(self.fd), self.name)
         try:
             for name in names:
@@ -112,7 +112,7 @@ class Directory:
 
     @contextmanager
     def held(self, name: str) -> Iterator[int]:
-        """A descriptor of what has this name, which opens nothing.  Raises OSError."""
+        """Provide a descriptor of what has this name, which opens nothing.  Raises OSError."""
         fd = os.open(_single(name), _HOLD, dir_fd=self.fd)
         try:
             yield fd
@@ -121,7 +121,7 @@ class Directory:
 
     @contextmanager
     def reading(self, name: str) -> Iterator[BinaryIO]:
-        """The regular file of this name.  Raises Strange, OSError."""
+        """Provide the regular file of this name.  Raises Strange, OSError."""
         with self.held(name) as held:
             mode = os.fstat(held).st_mode
             if not stat.S_ISREG(mode):
@@ -130,7 +130,7 @@ class Directory:
                 yield file
 
     def read(self, name: str, size_max_bytes: int) -> bytes | None:
-        """The regular file of this name, at most `size_max_bytes` and one more; None: there is none.
+        """Return the regular file of this name, at most `size_max_bytes` and one more; None: there is none.
 
         Raises Strange, OSError."""
         try:
@@ -254,7 +254,7 @@ class Directory:
 
 
 def again(held: int) -> str:
-    """A path to what a descriptor holds, and to nothing else."""
+    """Return a path to what a descriptor holds, and to nothing else."""
     return f"/proc/self/fd/{held}"
 
 

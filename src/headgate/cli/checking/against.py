@@ -132,7 +132,7 @@ async def asked(tenants: Mapping[str, Loaded], only: Only, server: Server, say: 
 
 
 async def compared(tenants: Mapping[str, Loaded], only: Only, server: Server, say: Callable[[int, int], None]) -> Held:
-    """Every graph of every tenant on every branch that is read here, as far as the server has the branch, too.
+    """Compare every graph of every tenant on every branch that is read here, as far as the server has the branch, too.
 
     `say` is told how many of how many are done.  Raises UserError.
     """

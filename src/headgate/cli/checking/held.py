@@ -66,7 +66,8 @@ def as_json(held: Held) -> dict[str, Any]:
 
 
 def as_text(held: Held, url: str, limit: int) -> Iterator[str]:
-    """Each difference once, with the graphs that have it; what was not compared; then the sentence that counts."""
+    """Yield each difference once, with the graphs that have it; what was not compared; then the sentence that
+    counts."""
     where: dict[tuple[str, str, str], list[str]] = {}
     for one in held.graphs:
         graph = f"{one.place.pipeline} of {one.place.project.name}@{one.place.branch}"

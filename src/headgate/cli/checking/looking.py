@@ -90,7 +90,7 @@ def told(
 
 
 def new(before: Sequence[Finding], after: Sequence[Finding]) -> list[Finding]:
-    """Those of `after` that were not there, wherever they have moved to in their file."""
+    """Return those of `after` that were not there, wherever they have moved to in their file."""
     known = {_identity(one) for one in before}
     return [one for one in after if _identity(one) not in known]
 

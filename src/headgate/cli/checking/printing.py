@@ -24,7 +24,7 @@ FOLLOWING_MAX = 3
 
 
 def as_text(name: str, told: Told, limit: int) -> Iterator[str]:
-    """One block a cause, at most `limit` of them (0: all), then what the tenant comes to."""
+    """Yield one block a cause, at most `limit` of them (0: all), then what the tenant comes to."""
     shown = told.causes[:limit] if limit else told.causes
     for cause in shown:
         more = [*_elsewhere(told, cause.error), *notes(cause)]
@@ -77,7 +77,7 @@ def _graphs(graphs: Sequence[Graph]) -> str:
 
 
 def as_json(told: Told) -> dict[str, Any]:
-    """Every error, those with one cause beside each other; and counts."""
+    """Return every error, those with one cause beside each other; and counts."""
     errors: list[dict[str, Any]] = []
     for cause in told.causes:
         first = len(errors)
@@ -88,7 +88,7 @@ def as_json(told: Told) -> dict[str, Any]:
 
 
 def located(told: Told, error: ConfigError) -> dict[str, Any]:
-    """The error, to the column.  JSON."""
+    """Return the error, to the column.  JSON."""
     extent = told.extent(error)
     whole = {**error_as_json(error), "column": 0, "end_line": 0, "end_column": 0}
     if error.line:
@@ -97,5 +97,5 @@ def located(told: Told, error: ConfigError) -> dict[str, Any]:
 
 
 def failures(told: Told, severity: str) -> int:
-    """How many errors are at least that bad."""
+    """Return how many errors are at least that bad."""
     return sum(severity == "warning" or error.severity == "error" for error in told.errors)

@@ -17,7 +17,8 @@ SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def log(tenants: Mapping[str, Told]) -> dict[str, Any]:
-    """One run; a result each cause, with its consequences as related places.  A path is that in its repository."""
+    """Return one run; a result each cause, with its consequences as related places.  A path is that in its
+    repository."""
     results = [_result(tenant, told, cause) for tenant, told in tenants.items() for cause in told.causes]
     names = list(dict.fromkeys(result["ruleId"] for result in results))
     rules = [{"id": name, "shortDescription": {"text": _when(name)}} for name in names]

@@ -29,7 +29,7 @@ def trees(loaded: Loaded, root: Path) -> dict[str, Path]:
 
 
 def earlier(loaded: Loaded, since: str, at: Trees) -> Loaded:
-    """The tenant as it was at the revision, or is in the directory, `since`.  Raises UserError."""
+    """Return the tenant as it was at the revision, or is in the directory, `since`.  Raises UserError."""
     directory = Path(since)
     found = dict(_directory(loaded, directory) if directory.is_dir() else _revision(loaded, since, at))
     if not found:

@@ -161,7 +161,7 @@ class Desk:
     # --- what is meant
 
     def hover(self, path: Path, line: int, column: int) -> str:
-        """What the word there stands for, as Markdown; empty when it says nothing."""
+        """Return what the word there stands for, as Markdown; empty when it says nothing."""
         file = self.file(path)
         for tenant in self._tenants.values() if file is not None else ():
             assert file is not None, "only then there are tenants to look at"
@@ -174,7 +174,7 @@ class Desk:
         return ""
 
     def definition(self, path: Path, line: int, column: int) -> list[Location]:
-        """Where what the word stands for is defined, as far as that is on this machine."""
+        """Return where what the word stands for is defined, as far as that is on this machine."""
         file, found = self.file(path), dict[Location, None]()
         for tenant in self._tenants.values() if file is not None else ():
             assert file is not None, "only then there are tenants to look at"

@@ -60,7 +60,7 @@ class Pages:
         self._answer(path, None, "DELETE")
 
     def tenant(self, named: str | None) -> str:
-        """The one that is named, else the only one.  Raises UserError."""
+        """Return the one that is named, else the only one.  Raises UserError."""
         if named is not None:
             return named
         names = [found["name"] for found in self.get("/api/tenants")]
@@ -71,7 +71,7 @@ class Pages:
         return str(names[0])
 
     def of(self, tenant: str | None) -> str:
-        """The path of what the API says of a tenant."""
+        """Return the path of what the API says of a tenant."""
         return f"/api/tenant/{quote(self.tenant(tenant), safe='')}"
 
     def _json(self, path: str, body: dict[str, Any] | None) -> Any:  # JSON
@@ -192,7 +192,7 @@ def _trusting(base: str, settings: Settings) -> ssl.SSLContext | None:
 
 
 def known_trust(config: str | None = None) -> ssl.SSLContext | None:
-    """What the settings that are found say of other servers than the pages; None when they say nothing.  Raises
+    """Return what the settings that are found say of other servers than the pages; None when they say nothing.  Raises
     UserError."""
     settings = _settings(config, "any")
     return trusting(*authorities(settings)) if settings else None

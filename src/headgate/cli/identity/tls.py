@@ -28,13 +28,13 @@ def scheme(tls: Tls | None) -> str:
 
 
 def authorities(settings: Settings) -> tuple[Path, ...]:
-    """Those that clients believe besides the system's."""
+    """Return those that clients believe besides the system's."""
     return (settings.place("tls", "ca", ""),) if settings.get("tls", "ca") else ()
 
 
 def as_client(settings: Settings) -> ssl.SSLContext | bool:
-    """How the web looks at executors: their authority is the system's, `[tls] ca`, or they show our own certificate; it
-    shows them ours.  True without TLS.  Raises UserError."""
+    """Return how the web looks at executors: their authority is the system's, `[tls] ca`, or they show our own
+    certificate; it shows them ours.  True without TLS.  Raises UserError."""
     tls = tls_of(settings)
     if tls is None:
         return True

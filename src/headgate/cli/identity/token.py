@@ -30,13 +30,14 @@ class TokenFile:
     """Headgate makes it; else somebody wrote it, who may let a group read it."""
 
     def made(self) -> str:
-        """What is in it, for a server; when there is none it is made.  Raises UserError."""
+        """Return what is in it, for a server; when there is none it is made.  Raises UserError."""
         if self.ours and not self._exists():
             self._make()
         return self._read(strictly=True)
 
     def read(self) -> str:
-        """What is in it, for a command; empty when there is none, or it is not for this user.  Raises UserError."""
+        """Return what is in it, for a command; empty when there is none, or it is not for this user.  Raises
+        UserError."""
         try:
             if not self._exists():
                 return ""

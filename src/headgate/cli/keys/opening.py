@@ -15,7 +15,7 @@ from headgate.ports.secrets import SecretError
 
 
 def unopenable(settings: Settings, layout: Layout) -> list[ConfigError]:
-    """An error for each secret that they do not; none when no keys are kept.  Raises UserError."""
+    """Return an error for each secret that they do not; none when no keys are kept.  Raises UserError."""
     url = settings.store_url
     file = url.removeprefix("sqlite:///")
     if not settings.get("keystore", "password") or url == "memory:" or (file != url and not Path(file).exists()):

@@ -41,7 +41,7 @@ def _host(name: str, options: Mapping[str, str]) -> str:
 
 
 def assumed(tenant_file: str, known: Mapping[str, Connection], *, given: bool) -> dict[str, Connection]:
-    """Those known, and every one that the tenant file names.
+    """Return those known, and every one that the tenant file names.
 
     Nobody has said what a name that is assumed stands for: a driver of that name, or any.  When no connections were
     `given`, pipelines may also report to what is named as a driver is (`smtp`)."""

@@ -21,7 +21,7 @@ Detail = tuple[str, str]
 
 
 def as_json(changes: Sequence[Changed]) -> list[dict[str, Any]]:
-    """One element a graph that is not the same."""
+    """Return one element a graph that is not the same."""
     return [
         {
             "pipeline": place.pipeline,
@@ -44,7 +44,7 @@ def as_json(changes: Sequence[Changed]) -> list[dict[str, Any]]:
 
 
 def as_text(changes: Sequence[Changed]) -> Iterator[str]:
-    """What changes, each thing once, with all the places where it does."""
+    """Yield what changes, each thing once, with all the places where it does."""
     blocks: dict[tuple[str, str, tuple[Detail, ...]], tuple[dict[str, None], dict[Place, None]]] = {}
     for place, found in changes:
         for mark, name, details in _told(found):
@@ -106,7 +106,7 @@ def _details(d: Difference) -> Iterator[Detail]:
 
 
 def spoken(path: str) -> str:
-    """An attribute as people write it."""
+    """Return an attribute as people write it."""
     key, dot, inner = path.partition(".")
     return f"{_SPOKEN.get(key, key.replace('_', '-'))}{dot}{inner}"
 
@@ -121,7 +121,7 @@ _SPOKEN = {
 
 
 def short(key: str, value: Any) -> str:  # JSON
-    """An attribute in the fewest words."""
+    """Return an attribute in the fewest words."""
     if isinstance(value, list):
         return ", ".join(short(key, one) for one in value)
     if not isinstance(value, dict):

@@ -29,7 +29,7 @@ class Place(NamedTuple):
 
 
 def places(loaded: Loaded, pipeline: str | None, project: str | None, branch: str | None) -> list[Place]:
-    """Every project in every pipeline, as far as wanted, in the order of the tenant file.  Raises UserError."""
+    """Return every project in every pipeline, as far as wanted, in the order of the tenant file.  Raises UserError."""
     layout, name = loaded.layout, loaded.tenant.name
     if pipeline is not None and pipeline not in layout.pipelines:
         raise UserError(f"tenant {name} has no pipeline {pipeline!r}{nearest(pipeline, layout.pipelines)}")
@@ -65,7 +65,7 @@ def frozen(loaded: Loaded, place: Place, files: tuple[str, ...] | None) -> Froze
 
 
 def described(loaded: Loaded, place: Place, files: tuple[str, ...] | None) -> dict[str, Any] | None:
-    """One element of `headgate freeze --json`; None when the project takes no part in the pipeline."""
+    """Return one element of `headgate freeze --json`; None when the project takes no part in the pipeline."""
     graph = frozen(loaded, place, files)
     if not graph.in_pipeline and not graph.errors:
         return None
@@ -86,7 +86,7 @@ def _jobs(loaded: Loaded, place: Place, graph: FrozenGraph, files: tuple[str, ..
 
 
 def encoded(loaded: Loaded, wanted: Sequence[Place], files: tuple[str, ...] | None) -> tuple[list[bytes], bool]:
-    """The graphs as JSON, in order; and whether any of them has errors."""
+    """Return the graphs as JSON, in order; and whether any of them has errors."""
 
     def one(place: Place) -> tuple[bytes, bool] | None:
         found = described(loaded, place, files)
@@ -99,7 +99,8 @@ def encoded(loaded: Loaded, wanted: Sequence[Place], files: tuple[str, ...] | No
 
 
 def proposal(loaded: Loaded, directory: Path, branch: str | None) -> dict[str, Files]:
-    """The files of the projects found below `directory`, for `branch` or their default branches.  Raises UserError.
+    """Return the files of the projects found below `directory`, for `branch` or their default branches.  Raises
+    UserError.
 
     A repository there stands for the whole project; files of a plain directory are laid over those that are
     there, and an empty file takes away what it lies on.
@@ -134,7 +135,7 @@ class Changed(NamedTuple):
 
 
 def changed(old: Loaded, new: Loaded, pairs: Sequence[Place], files: tuple[str, ...] | None) -> Iterator[Changed]:
-    """The graphs that are not the same in both."""
+    """Yield the graphs that are not the same in both."""
 
     def one(place: Place) -> GraphDifference:
         return compare.graphs(frozen(old, place, files), frozen(new, place, files))

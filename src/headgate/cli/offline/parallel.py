@@ -21,7 +21,8 @@ PROCESSES_MAX = 16
 
 
 def spread(work: Callable[[T], R], things: Sequence[T]) -> list[R]:
-    """What `work` makes of each, in order.  It sees this process's memory as it was and changes nothing in it."""
+    """Return what `work` makes of each, in order.  It sees this process's memory as it was and changes nothing in
+    it."""
     count = min(PROCESSES_MAX, os.cpu_count() or 1, len(things) // WORTH_A_PROCESS)
     if count < 2 or "fork" not in multiprocessing.get_all_start_methods():
         return [work(thing) for thing in things]

@@ -61,7 +61,7 @@ class Loaded:
         return (*self.unread, *self.layout.errors)
 
     def with_files(self, proposed: Mapping[str, Files]) -> Loaded:
-        """The same tenant with other files on the branches named."""
+        """Return the same tenant with other files on the branches named."""
         files = {**self.files, **{name: {**self.files.get(name, {}), **found} for name, found in proposed.items()}}
         source, most = self.layout.source, self.layout.budgets
         again = {name: parse_branches(source(name), found, most) for name, found in proposed.items()}
@@ -105,14 +105,14 @@ class Given:
             gc.enable()
 
     def tenants(self) -> dict[str, Loaded]:
-        """The tenants that can be loaded.  Raises ConfigErrors when there is none, UserError."""
+        """Return the tenants that can be loaded.  Raises ConfigErrors when there is none, UserError."""
         found = self.load()
         if not found.tenants:
             raise ConfigErrors(tuple(error for one in found.refused.values() for error in one.errors))
         return found.tenants
 
     def tenant_file(self) -> tuple[Path, str]:
-        """Where it is, and its text."""
+        """Return where it is, and its text."""
         if self.tenant_config is not None:
             return self.tenant_config, _text(self.tenant_config)
         settings = read_settings(find(self.config))
@@ -165,7 +165,7 @@ class Given:
 
 
 def given(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that say where to read from."""
+    """Return the options that say where to read from."""
     file = click.Path(path_type=Path, exists=True, dir_okay=False)
     options = [
         click.option("--config", metavar="FILE", help="The settings file; with --repos only its connections count."),

@@ -34,7 +34,7 @@ def error_as_json(error: ConfigError) -> dict[str, object]:
 
 
 def counts(found: Loaded | Refused) -> dict[str, int]:
-    """How much there is of what; `errors` are those that are no mere warnings."""
+    """Return how much there is of what; `errors` are those that are no mere warnings."""
     errors = sum(error.severity == "error" for error in found.errors)
     if isinstance(found, Refused):
         return {**dict.fromkeys(_COUNTED, 0), "errors": errors}
@@ -73,7 +73,7 @@ def remind(loaded: Loaded) -> None:
 
 
 def as_text(errors: Iterable[ConfigError]) -> Iterator[str]:
-    """One block an error; the same one on several branches of a project is shown once."""
+    """Yield one block an error; the same one on several branches of a project is shown once."""
     alike: dict[tuple[str, ...], list[ConfigError]] = {}
     for error in errors:
         key = (error.project, error.path, str(error.line), error.name, error.text, error.snippet)
@@ -100,7 +100,8 @@ def place(error: ConfigError) -> str:
 
 
 def block(error: ConfigError, notes: Sequence[tuple[str, str]] = (), extent: Extent | None = None) -> str:
-    """An error, the lines it is in, what may help, and `notes`, each with its kind; all of one are indented alike."""
+    """Return an error, the lines it is in, what may help, and `notes`, each with its kind; all of one are indented
+    alike."""
     return "\n".join(_rows(error, notes, extent))
 
 

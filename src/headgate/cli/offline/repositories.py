@@ -19,7 +19,7 @@ class Unreadable(Exception):
 
 
 def place_of(root: Path, connection: str, hostname: str, project: str) -> Path:
-    """Where the project (by its short name) lies below `root`.  Raises Unreadable."""
+    """Return where the project (by its short name) lies below `root`.  Raises Unreadable."""
     names = [f"{above}{project}{end}" for above in (f"{connection}/", f"{hostname}/", "") for end in ("", ".git")]
     found = next((place for name in names if (place := root / name).is_dir()), None)
     if found is None:
@@ -30,7 +30,7 @@ def place_of(root: Path, connection: str, hostname: str, project: str) -> Path:
 
 
 def read(place: Path, paths: tuple[str, ...], branch: str = "") -> Files:
-    """The files named by `paths` (directories end in a slash) of every branch, or of just `branch`.
+    """Return the files named by `paths` (directories end in a slash) of every branch, or of just `branch`.
 
     The branch checked out in a work tree is read from the files as they are now, the others as committed; branches
     of the remote `origin` count as well, and its default branch is the first; else the one checked out is.  A plain
@@ -95,7 +95,7 @@ def _files(root: Path, path: str) -> Iterator[tuple[str, str]]:
 
 
 def at_revision(place: Path, paths: tuple[str, ...], revision: str) -> tuple[str, dict[str, str]] | None:
-    """The branch that is checked out, and the files named by `paths` as they were at the revision.
+    """Return the branch that is checked out, and the files named by `paths` as they were at the revision.
 
     None: it is no repository, or has no such revision.  Raises Unreadable.
     """
@@ -113,7 +113,7 @@ def at_revision(place: Path, paths: tuple[str, ...], revision: str) -> tuple[str
 
 
 def checked_out(place: Path) -> str:
-    """The branch of a work tree; empty when it is none, or when a commit was checked out."""
+    """Return the branch of a work tree; empty when it is none, or when a commit was checked out."""
     try:
         return (
             _target(pygit2.Repository(str(place)), "HEAD").removeprefix("refs/heads/") if is_repository(place) else ""

@@ -114,7 +114,7 @@ class Process:
 
     @property
     def inventory(self) -> Inventory:
-        """The one in the store, which this process follows from now on."""
+        """Return the one in the store, which this process follows from now on."""
         if self._inventory is None:
             from headgate.cli.inventory.faces import followed, make_inventory  # large, and for few
 

@@ -13,7 +13,7 @@ LOG_MODES = {"owner": DIRECTORY, "group": 0o750, "all": 0o755}
 
 
 def writable(settings: Settings, section: str, option: str, default: str, mode: int = DIRECTORY) -> Path:
-    """The directory, made if need be, for those that `mode` lets in.
+    """Return the directory, made if need be, for those that `mode` lets in.
 
     Raises UserError when nothing can be put there."""
     path = settings.place(section, option, default)

@@ -21,7 +21,7 @@ EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - nothing is bound to them
 
 
 def fleet(settings: Settings, context: Context) -> Callable[[], Collection[str]]:
-    """Names and addresses, as they are whenever it is asked."""
+    """Return names and addresses, as they are whenever it is asked."""
     known = named(settings)
 
     def now() -> Collection[str]:
@@ -31,7 +31,7 @@ def fleet(settings: Settings, context: Context) -> Callable[[], Collection[str]]
 
 
 def named(settings: Settings) -> frozenset[str]:
-    """Those that the settings name."""
+    """Return those that the settings name."""
     return frozenset(_named(settings))
 
 

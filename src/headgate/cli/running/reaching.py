@@ -33,8 +33,8 @@ class _Away:
 
 
 async def reached(settings: Settings, ports: Sequence[tuple[str, int]]) -> Backend:
-    """The store, once it can be reached; until then health is served at `ports` (host, port), and `/metrics` is empty.
-    Raises UserError."""
+    """Return the store, once it can be reached; until then health is served at `ports` (host, port), and `/metrics` is
+    empty. Raises UserError."""
     try:
         return await open_store(settings)
     except StoreAway as error:

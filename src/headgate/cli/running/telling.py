@@ -90,7 +90,7 @@ async def _posts(at: Mapping[str, str], settings: Settings, stack: AsyncExitStac
 
 
 async def watching(settings: Settings, stack: AsyncExitStack, objects: Callable[[], Inventory]) -> dict[str, Watched]:
-    """The connections of the settings whose messages or objects start pipelines, by name.  Raises UserError."""
+    """Return the connections of the settings whose messages or objects start pipelines, by name.  Raises UserError."""
     found: dict[str, Watched] = {}
     for name, said in settings.connections.items():
         if driver_of(said) == "queue":

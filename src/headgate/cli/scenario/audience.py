@@ -30,7 +30,7 @@ APP, KEY = "demo", "demo"
 
 @asynccontextmanager
 async def audience(directory: Path, say: Callable[[str], None]) -> AsyncIterator[str]:
-    """The URL to publish to."""
+    """Provide the URL to publish to."""
     board = await MessageBoard.open(f"sqlite:///{directory / 'messages.sqlite'}")
     heard, stop, bound = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop().create_future()
     app = create_app(board, Keys({APP: [KEY]}), stop)

@@ -96,7 +96,7 @@ class Play:
         self._say(f"{change.outcome}: {change.project} {change.topic}")
 
     def heads_pass(self) -> bool:
-        """The tests of the head of every branch, run here and now."""
+        """Return the tests of the head of every branch, run here and now."""
         checkout = self.repositories.root / "heads"
         for name in ("core", "api", "app"):
             clone = ["git", "clone", "-q", str(self.repositories.hub / name), str(checkout / name)]

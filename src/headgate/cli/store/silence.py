@@ -22,7 +22,7 @@ SILENCE_S = 1.5
 
 
 def told(url: str) -> str:
-    """The kind of the store and its hosts, without what is secret."""
+    """Return the kind of the store and its hosts, without what is secret."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 

@@ -39,7 +39,7 @@ class GivenSecrets:
 
 
 def given_secrets(job: FrozenJob, path: Path | None) -> GivenSecrets:
-    """What the job's playbooks read.  Raises UserError for what is missing, and for what nobody reads."""
+    """Return what the job's playbooks read.  Raises UserError for what is missing, and for what nobody reads."""
     said = _read(path) if path is not None else {}
     wanted = {s.name: s for book in (*job.pre_run, *job.run, *job.post_run) for s in book.secrets if s.oidc is None}
     if unknown := [name for name in said if name not in wanted]:

@@ -29,7 +29,7 @@ class Tree(NamedTuple):
 async def trees(
     given: Sequence[str], loaded: Loaded, at: Mapping[str, GitConnection], branch: str | None
 ) -> list[Tree]:
-    """Each of `given` is DIR or PROJECT=DIR.  Raises UserError, GitError."""
+    """Return the work trees; each of `given` is DIR or PROJECT=DIR.  Raises UserError, GitError."""
     found = []
     for text in given:
         name, _, place = text.rpartition("=")
@@ -80,7 +80,8 @@ def _plain(url: str) -> str:
 
 
 def laid_over(loaded: Loaded, found: Sequence[Tree]) -> Loaded:
-    """The tenant as it would be with the configuration of the trees.  Raises ConfigErrors for what they break."""
+    """Return the tenant as it would be with the configuration of the trees.  Raises ConfigErrors for what they
+    break."""
     files = {
         tree.source.project: {tree.branch: on_disk(tree.path, tree.source.config_paths)}
         for tree in found

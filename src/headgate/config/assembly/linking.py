@@ -57,7 +57,7 @@ class Findings:
 
 
 def exchanged(layout: Layout, branches: Branches, gone: Collection[Place] = (), *, keep: bool) -> Layout:
-    """The layout with `branches` in place of what it has of them and without those `gone`, all else as it is.
+    """Return the layout with `branches` in place of what it has of them and without those `gone`, all else as it is.
 
     `keep` it ready for others to be made from it; `layout` must be so.
     """

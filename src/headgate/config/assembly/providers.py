@@ -33,7 +33,7 @@ class Part(NamedTuple):
 
 
 def attached(stanza: Stanza, key: str) -> Iterator[Part]:
-    """What the stanza itself attaches under `key`."""
+    """Yield what the stanza itself attaches under `key`."""
     for said, line in entries(stanza.body.get(key), stanza.body.at(key)):
         if isinstance(said, str):
             yield Part(stanza, said, Table(line), line)
@@ -42,7 +42,7 @@ def attached(stanza: Stanza, key: str) -> Iterator[Part]:
 
 
 def misfits(path: Sequence[Stanza], known: Known, driver: Callable[[str], str]) -> Iterator[ConfigError]:
-    """What is wrong with the first of `path`, given those that it inherits from, nearest first."""
+    """Yield what is wrong with the first of `path`, given those that it inherits from, nearest first."""
     yield from _connections(path)
     yield from _words(path, driver)
     for key, kind in PARTS.items():

@@ -51,7 +51,7 @@ class Cause(NamedTuple):
 
     @property
     def weight(self) -> int:
-        """How much is wrong because of it."""
+        """Return how much is wrong because of it."""
         return len(self.also) + len(self.follow) + len(self.graphs)
 
     @property
@@ -75,7 +75,7 @@ def causes(found: Iterable[Finding], lost: Mapping[str, ConfigError]) -> list[Ca
 
 
 def missed(error: ConfigError, known: Collection[str] = ()) -> str:
-    """What the error says is not there, as `kind name`; empty when it is about something else.
+    """Return what the error says is not there, as `kind name`; empty when it is about something else.
 
     Of a dependency that is not run, what it depends on, if that is among those `known` to be missing.
     """

@@ -40,7 +40,7 @@ class Finding(NamedTuple):
 
 
 def graphs(layout: Layout, projects: Collection[str] | None = None) -> Iterator[Graph]:
-    """Every project (or those) in every pipeline, on every branch whose configuration is read."""
+    """Yield every project (or those) in every pipeline, on every branch whose configuration is read."""
     for source in layout.tenant.projects:
         if projects is not None and source.project not in projects:
             continue
@@ -49,13 +49,13 @@ def graphs(layout: Layout, projects: Collection[str] | None = None) -> Iterator[
 
 
 def frozen(layout: Layout, graph: Graph) -> list[Finding]:
-    """What ends the graph."""
+    """Return what ends the graph."""
     found = layout.freeze(graph.pipeline, graph.project, graph.branch)
     return [Finding(error, (graph,)) for error in found.errors]
 
 
 def standing(layout: Layout, pipelines: Collection[str] | None) -> Iterator[Finding]:
-    """What is wrong with what no graph shows: names that stand for nothing, and jobs that nobody attaches.
+    """Yield what is wrong with what no graph shows: names that stand for nothing, and jobs that nobody attaches.
 
     `pipelines` are those of all tenants; None when they are not known.
     """

@@ -26,7 +26,7 @@ def reached(old: Layout, new: Layout) -> frozenset[str]:
 
 
 def referring(layout: Layout, *keys: Key) -> frozenset[Key]:
-    """Everything that refers to any of the keys, directly or not; and they themselves."""
+    """Return everything that refers to any of the keys, directly or not; and they themselves."""
     reach = _Reach(layout, layout)
     for key in keys:
         reach.follow(key)

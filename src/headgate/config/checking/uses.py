@@ -53,7 +53,7 @@ class Uses(NamedTuple):
 
 
 def uses(layout: Layout, job: str) -> Uses:
-    """The layout keeps its index."""
+    """Return who uses what; the layout keeps the index."""
     stanzas = [stanza for variants in layout.jobs.values() for stanza in variants]
     sections = [s for of in (layout.projects, layout.templates) for found in of.values() for s in found]
     attached = [

@@ -194,7 +194,8 @@ class _Freezer:
 def mixed(
     layout: Layout, name: str, variants: list[Stanza], variables: dict[str, Any], attached: list[Entry]
 ) -> Iterator[tuple[Mix, Stanza | Entry | None]]:
-    """The job after each step: a variant, the `variables` of its project (None), what attaches it.  Raises Refused."""
+    """Yield the job after each step: a variant, the `variables` of its project (None), what attaches it.  Raises
+    Refused."""
     if not variants:
         return
     mix = Mix(name, layout)

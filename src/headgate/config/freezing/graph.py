@@ -33,7 +33,7 @@ class Room:
         self._jobs = self._edges = self._length_bytes = 0
 
     def over(self, candidate: Candidate) -> str:
-        """Which bound is passed with one more; empty: none.  Jobs that may be left out still are not counted."""
+        """Return which bound is passed with one more; empty: none.  Jobs that may be left out still are not counted."""
         most, job = self._budgets, candidate.job
         self._jobs += not candidate.optional
         self._edges += len(job.dependencies)

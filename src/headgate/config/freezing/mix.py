@@ -220,7 +220,7 @@ class Mix:
         return bool(self._books.run)
 
     def listed(self, key: str) -> list[Any]:
-        """The value so far of files, irrelevant-files …"""
+        """Return the value so far of files, irrelevant-files …"""
         return list(self._values.get(key, []))
 
     def value(self, key: str, default: Any) -> Any:

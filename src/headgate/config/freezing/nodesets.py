@@ -33,7 +33,7 @@ def flattened(layout: Layout, given: str | Table, named: set[str] | None = None)
 
 
 def unusable(nodeset: Nodeset) -> str:
-    """Which name would mean another host to an inventory; empty: none."""
+    """Return which name would mean another host to an inventory; empty: none."""
     nodes = (misread(name, "node") for node in nodeset.nodes for name in node.name)
     return next(filter(None, (*nodes, *(misread(group.name, "group") for group in nodeset.groups))), "")
 

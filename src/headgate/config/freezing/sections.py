@@ -55,7 +55,7 @@ def is_dropped(layout: Layout, pipeline: str, section: Table) -> bool:
 
 
 def project_vars(layout: Layout, project: str, target: Target) -> dict[str, Any]:
-    """Each template beneath the stanza that uses it, each stanza over the ones before."""
+    """Return each template beneath the stanza that uses it, each stanza over the ones before."""
     found: dict[str, Any] = {}
     for stanza, templates in applying(layout, project, target):
         for one in (*templates, stanza):
@@ -64,7 +64,7 @@ def project_vars(layout: Layout, project: str, target: Target) -> dict[str, Any]
 
 
 def missing_templates(layout: Layout, project: str) -> Iterator[ConfigError]:
-    """Whatever the branch: until it is mended, nothing of the project can be frozen."""
+    """Yield what is missing, whatever the branch: until it is mended, nothing of the project can be frozen."""
     for stanza in layout.stanzas(project):
         for name, line in entries(stanza.body.get("templates"), stanza.body.at("templates")):
             if name not in layout.templates:
@@ -87,12 +87,12 @@ def _same_place(one: Stanza, other: Stanza) -> bool:
 
 
 def fail_fast(found: list[Section]) -> bool:
-    """The first that says."""
+    """Return the first that says."""
     return next((bool(s.body["fail-fast"]) for s in found if "fail-fast" in s.body), False)
 
 
 def parameters(found: list[Section]) -> tuple[Parameter, ...]:
-    """The first that says."""
+    """Return the first that says."""
     said: Any = next((s.body["parameters"] for s in found if s.body.get("parameters")), [])
     return tuple(
         Parameter(

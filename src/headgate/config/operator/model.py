@@ -60,7 +60,7 @@ class TenantProject(msgspec.Struct, frozen=True, omit_defaults=True):
         return (*STANDARD_PATHS, *self.extra_config_paths) if self.loads else ()
 
     def is_dynamic(self, branch: str) -> bool:
-        """Its configuration is not read from here, but changes on it always propose theirs."""
+        """Return whether its configuration is not read from here, but changes on it always propose theirs."""
         return any_whole(self.always_dynamic_branches, branch)
 
     def configures(self, other: TenantProject) -> bool:

@@ -128,7 +128,7 @@ def many(check: Check) -> Check:
 
 
 def listed(check: Check) -> Check:
-    """A list; one alone does not do."""
+    """Return a list; one alone does not do."""
     inner = many(check)
 
     def schema() -> Schema:
@@ -185,7 +185,7 @@ def either(*checks: Check) -> Check:
 
 
 def inner(keys: Keys, what: str) -> Check:
-    """A mapping with these keys."""
+    """Return a mapping with these keys."""
 
     def see(value: Any, spot: Spot) -> None:
         table(value, keys, what, spot.warnings, spot.line)
@@ -235,12 +235,12 @@ def table(stanza: Any, keys: Keys, what: str, warnings: list[Wrong], line: int =
 
 
 def idle(what: str, why: str, line: int) -> Wrong:
-    """A warning of what is accepted and does nothing."""
+    """Return a warning of what is accepted and does nothing."""
     return Wrong(f"{what} has no effect here: {why}", line, NO_EFFECT, "warning")
 
 
 def object_schema(keys: Keys) -> Schema:
-    """A mapping with these keys and no others."""
+    """Return a mapping with these keys and no others."""
     required = [name for name, key in keys.items() if key.required]
     return {
         "type": "object",

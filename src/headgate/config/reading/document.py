@@ -68,18 +68,18 @@ class Rows(list[Any]):
 
 
 def row_lines(value: Any, line: int) -> list[int]:
-    """The line of each element of a list, or of the one value that stands for a list."""
+    """Return the line of each element of a list, or of the one value that stands for a list."""
     return value.lines if isinstance(value, Rows) else [line]
 
 
 def load(text: str, budgets: Budgets = DEFAULTS) -> Any:
-    """The document as JSON with Tables and Rows; None when empty.  Raises Wrong."""
+    """Return the document as JSON with Tables and Rows; None when empty.  Raises Wrong."""
     node = composed(text, budgets)
     return None if node is None else _Reader().value(node)
 
 
 def composed(text: str, budgets: Budgets) -> yaml.Node | None:
-    """The nodes of a document that keeps to the budgets; None when it is empty.  Raises Wrong."""
+    """Return the nodes of a document that keeps to the budgets; None when it is empty.  Raises Wrong."""
     if why := unreadable(text):
         raise Wrong(why, 1)
     if (length_bytes := len(text.encode(errors="replace"))) > budgets.file_max_bytes:

@@ -42,7 +42,8 @@ class Spelled(NamedTuple):
 
 @lru_cache(maxsize=64)
 def spelled(text: str) -> tuple[Spelled, ...]:
-    """Every scalar in the order of the file; nothing of what is no YAML.  What aliases stand for is told once."""
+    """Return every scalar in the order of the file; nothing of what is no YAML.  What aliases stand for is told
+    once."""
     try:
         root = composed(text, DEFAULTS)
     except Wrong:
@@ -73,7 +74,7 @@ def _extent(node: yaml.Node) -> Extent:
 
 
 def extent(error: ConfigError, text: str) -> Extent:
-    """What of its line the error is about: a word that it quotes, else a value of the line, else all of it.
+    """Return what of its line the error is about: a word that it quotes, else a value of the line, else all of it.
 
     `text` is that of the file; without it (or without a line) the extent is empty, at the beginning of the line.
     """

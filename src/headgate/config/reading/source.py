@@ -73,7 +73,7 @@ _UNREADABLE = "\0headgate: "
 
 
 def unread(why: str) -> str:
-    """What stands for a text that was not read; whoever parses it says why."""
+    """Return what stands for a text that was not read; whoever parses it says why."""
     return _UNREADABLE + why
 
 
@@ -89,7 +89,7 @@ def _lines(text: str) -> list[str]:
 
 
 def snippet(text: str, line: int) -> str:
-    """A few lines around `line` (1-based), marked; empty when there is no line."""
+    """Return a few lines around `line` (1-based), marked; empty when there is no line."""
     lines = _lines(text) if line > 0 and not unreadable(text) else []
     if line > len(lines):
         return ""

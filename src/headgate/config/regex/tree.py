@@ -35,14 +35,14 @@ def parsed(pattern: str) -> Tree:
 
 
 def engine(items: list[Item], flags: int) -> Any:
-    """A compiled pattern of plain items."""
+    """Return a compiled pattern of plain items."""
     state = _parser.State()
     state.flags = flags
     return _compiler.compile(_parser.SubPattern(state, items))
 
 
 def inside(item: Item) -> list[Tree]:
-    """The sequences that an item holds."""
+    """Return the sequences that an item holds."""
     kind, said = item
     if kind is BRANCH:
         return list(said[1])

@@ -31,7 +31,7 @@ Named = Callable[[str], str]
 
 
 def graph(found: FrozenGraph) -> list[dict[str, Any]]:
-    """The answer of `freeze-jobs`.  JSON."""
+    """Return the answer of `freeze-jobs`.  JSON."""
     first = {job.name for job in found.jobs if job.type == "initializer"}
     return [
         {
@@ -43,7 +43,7 @@ def graph(found: FrozenGraph) -> list[dict[str, Any]]:
 
 
 def job(found: FrozenJob) -> dict[str, Any]:
-    """The answer of `freeze-job`, without what only a build has.  Secrets are told by name alone.  JSON."""
+    """Return the answer of `freeze-job`, without what only a build has.  Secrets are told by name alone.  JSON."""
     whole: dict[str, Any] = {
         "job": found.name,
         "pre_timeout": found.pre_timeout_s,

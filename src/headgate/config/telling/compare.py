@@ -37,7 +37,7 @@ class GraphDifference(NamedTuple):
 
 
 def graphs(old: FrozenGraph, new: FrozenGraph) -> GraphDifference:
-    """A graph with errors has no jobs to compare, nor has one that is not there."""
+    """Return what differs.  A graph with errors has no jobs to compare, nor has one that is not there."""
     if old == new:
         return GraphDifference([], [], {}, [], [], [])
     both = not old.errors and not new.errors
@@ -74,6 +74,6 @@ def _by_name(graph: FrozenGraph) -> dict[str, dict[str, Any]]:
 
 
 def errors(old: Sequence[ConfigError], new: Sequence[ConfigError]) -> list[ConfigError]:
-    """Those of `new` that `old` has not, wherever they moved to in their file."""
+    """Return those of `new` that `old` has not, wherever they moved to in their file."""
     known = {(e.name, e.text, e.project, e.branch, e.path) for e in old}
     return [e for e in new if (e.name, e.text, e.project, e.branch, e.path) not in known]

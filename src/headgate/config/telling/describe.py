@@ -55,14 +55,14 @@ _UNSET = (
 
 
 def graph(found: FrozenGraph) -> list[dict[str, Any]]:
-    """Its jobs in order, or its errors.  JSON."""
+    """Return its jobs in order, or its errors.  JSON."""
     if found.errors:
         return [{"error": {"name": error.name, "message": error.text}} for error in found.errors]
     return [job(one) for one in (*found.jobs, *found.reporters)]
 
 
 def job(found: FrozenJob) -> dict[str, Any]:
-    """Every attribute, also those that were not set (null, or empty).  JSON."""
+    """Return every attribute, also those that were not set (null, or empty).  JSON."""
     whole = _plain(found)
     whole["parent_chain"] = parents(found)
     whole["inheritance"] = [variant(said) for said in found.inheritance]
@@ -81,19 +81,19 @@ def job(found: FrozenJob) -> dict[str, Any]:
 
 
 def nodeset(found: Nodeset) -> dict[str, Any]:
-    """A node of several names has a list of them, as in the language.  JSON."""
+    """Return a nodeset.  A node of several names has a list of them, as in the language.  JSON."""
     nodes = [{"name": n.name[0] if len(n.name) == 1 else list(n.name), "label": n.label} for n in found.nodes]
     return {"name": found.name, "nodes": nodes, "groups": _plain(found.groups)}
 
 
 def parents(found: FrozenJob) -> list[str]:
-    """Names of its ancestors, nearest first."""
+    """Return names of its ancestors, nearest first."""
     names = dict.fromkeys(said.partition(" ")[0] for said in found.inheritance)
     return [name for name in reversed(names) if name != found.name]
 
 
 def variant(said: str) -> dict[str, Any]:
-    """An entry of `FrozenJob.inheritance`: `job project branch path:line`."""
+    """Return an entry of `FrozenJob.inheritance`: `job project branch path:line`."""
     name, project, branch, place = [*said.split(" ", 3), "", "", ""][:4]
     path, _, line = place.rpartition(":")
     return {"job": name, "project": project, "branch": branch, "path": path, "line": int(line or 0)}

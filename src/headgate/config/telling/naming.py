@@ -11,12 +11,12 @@ _DEFINED = ("job", "nodeset", "secret", "project-template")
 
 
 def at(text: str, line: int, column: int) -> Spelled | None:
-    """The key or value at this place of a file (both from 1)."""
+    """Return the key or value at this place of a file (both from 1)."""
     return next((one for one in spelled(text) if one.extent.holds(line, column)), None)
 
 
 def meant(one: Spelled) -> Key | None:
-    """What it defines or refers to, as a layout knows it; None when it is some other word."""
+    """Return what it defines or refers to, as a layout knows it; None when it is some other word."""
     path, key = one.path, one.key
     match path:
         case (kind, "name") if kind in _DEFINED and not key:

@@ -124,7 +124,7 @@ class _Step(NamedTuple):
         return Origin(self.number, self.job, source.project, source.branch, source.path, line, self.attaching)
 
     def says(self, key: str) -> str:
-        """The word it has for the attribute; empty: it says nothing of it."""
+        """Return the word it has for the attribute; empty: it says nothing of it."""
         return next((word for word in _KEYS.get(key, (key.replace("_", "-"),)) if word in self.body), "")
 
     def line(self, key: str, inner: list[str]) -> int:

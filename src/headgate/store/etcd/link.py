@@ -113,7 +113,7 @@ class Link:
         raise AssertionError("the loop returns or raises")
 
     def limit_s(self, size_bytes: int = 0) -> float:
-        """How long the answer to a question of so many bytes is waited for."""
+        """Return how long the answer to a question of so many bytes is waited for."""
         return self._patience.limit_s(size_bytes, asyncio.get_running_loop().time())
 
     def unanswered(self, channel: aio.Channel, waited_s: float = 0.0) -> None:
@@ -141,7 +141,7 @@ class Link:
         return begun
 
     async def ready(self) -> aio.Channel:
-        """A connection that stands.  Raises Unavailable."""
+        """Return a connection that stands.  Raises Unavailable."""
         channel = self._channels[self._used]
         if channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY:
             return channel
@@ -197,7 +197,7 @@ class Link:
             ) from error
 
     def said(self, error: aio.AioRpcError) -> StoreError:
-        """The error in our words."""
+        """Return the error in our words."""
         text = f"{self.address}: {(error.details() or '').removeprefix('etcdserver: ') or error.code().name}"
         if error.code() is _LATE:
             return Unavailable(f"{self.address}: no answer in time")

@@ -23,8 +23,8 @@ class Reach:
         self._known: dict[bytes, Known] = {}
 
     def blocks(self, first: bytes, start: bytes, end: bytes, level: int) -> list[bytes]:
-        """Where the next two blocks of the directory `first` end, from `start` on; the last one is `end` at the latest.
-        Each `level` makes them larger."""
+        """Return where the next two blocks of the directory `first` end, from `start` on; the last one is `end` at the
+        latest. Each `level` makes them larger."""
         known = self._known.get(first)
         if known is None or known.alike - level <= len(first):
             return [end]
@@ -43,7 +43,7 @@ class Reach:
 
 
 def after(prefix: bytes) -> bytes:
-    """The first key that does not begin so.  No path ends in 0xff."""
+    """Return the first key that does not begin so.  No path ends in 0xff."""
     return prefix[:-1] + bytes([prefix[-1] + 1])
 
 

@@ -38,7 +38,7 @@ def numbered_path(parent: str) -> str:
 
 
 def hidden(path: str) -> bool:
-    """Whether it is nobody's entry."""
+    """Return whether it is nobody's entry."""
     return "/~" in path or path == SYSTEM or path.startswith(SYSTEM + "/")
 
 
@@ -54,7 +54,8 @@ def entry_of(path: str, found: Found | None) -> Entry | None:
 
 
 async def read(link: Link, chroot: str, paths: Sequence[str]) -> dict[str, Found | None]:
-    """The nodes; None where there is none.  Up to MULTI_READS_MAX are read as of one moment.  Raises Lost, Denied."""
+    """Return the nodes; None where there is none.  Up to MULTI_READS_MAX are read as of one moment.  Raises Lost,
+    Denied."""
     answers = await _answers(link, [jute.get(chroot + path or "/") for path in paths])
     return {path: _found(path, answer) for path, answer in zip(paths, answers, strict=True)}
 
@@ -62,7 +63,7 @@ async def read(link: Link, chroot: str, paths: Sequence[str]) -> dict[str, Found
 async def read_with_children(
     link: Link, chroot: str, paths: Sequence[str]
 ) -> dict[str, tuple[Found | None, list[str]]]:
-    """The nodes, each with the paths of what is right below it; without what is hidden."""
+    """Return the nodes, each with the paths of what is right below it; without what is hidden."""
     parts: list[Part] = []
     for path in paths:
         where = chroot + path or "/"
@@ -79,7 +80,7 @@ async def read_with_children(
 
 
 async def walk(link: Link, chroot: str, roots: Iterable[str]) -> dict[str, Found]:
-    """Every node at and below `roots`, level by level: not as of one moment, unless there is a watch."""
+    """Return every node at and below `roots`, level by level: not as of one moment, unless there is a watch."""
     nodes: dict[str, Found] = {}
     level = list(roots)
     while level:
@@ -90,7 +91,8 @@ async def walk(link: Link, chroot: str, roots: Iterable[str]) -> dict[str, Found
 
 
 async def glance(link: Link, chroot: str, root: str) -> dict[str, Found] | None:
-    """Every node at and below `root` as of one moment, read in one request; None when they are too many for one."""
+    """Return every node at and below `root` as of one moment, read in one request; None when they are too many for
+    one."""
     paths = [root]
     while 2 * len(paths) <= MULTI_READS_MAX:
         found = await read_with_children(link, chroot, paths)

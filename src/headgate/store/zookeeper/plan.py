@@ -46,7 +46,7 @@ def needs(checks: Sequence[At], ops: Sequence[Op], known: Known) -> set[str]:
 
 
 def failing(checks: Sequence[At], known: Known) -> At | None:
-    """The first check that does not hold."""
+    """Return the first check that does not hold."""
     for check in checks:
         fact = known(check.path)
         if (fact.stat.mzxid if fact and fact.entry else None) != check.version:
@@ -98,7 +98,7 @@ class Plan:
             self._delete(delete)
 
     def touched(self) -> list[str]:
-        """Where nodes are made, written or deleted; with a slash at the end: something right below it."""
+        """Return where nodes are made, written or deleted; with a slash at the end: something right below it."""
         appended = [f"{op.parent}/" for op in self.ops if isinstance(op, Append)]
         return [path for path, _ in self._nodes.values() if path] + list(self._gone) + appended
 
@@ -239,7 +239,7 @@ class Plan:
     # --- the answers
 
     def written(self, zxid: int, answers: Sequence[Answer]) -> list[Entry | None]:
-        """An entry per op, None for Delete."""
+        """Return an entry per op, None for Delete."""
         found: list[Entry | None] = [None] * len(self.ops)
         for number, (part, _) in self._wrote.items():
             path, node = self._node(part, zxid, answers)
@@ -247,14 +247,14 @@ class Plan:
         return found
 
     def learned(self, zxid: int, answers: Sequence[Answer]) -> Iterator[tuple[str, Found | None]]:
-        """Every node that was made, written or deleted, as it is now."""
+        """Yield every node that was made, written or deleted, as it is now."""
         for part in self._nodes:
             yield self._node(part, zxid, answers)
         for path in self._gone:
             yield path, None
 
     def counted(self, answers: Sequence[Answer]) -> Iterator[tuple[str, int]]:
-        """Every counter that was written, and how often it has been."""
+        """Yield every counter that was written, and how often it has been."""
         for counter, part in self._counters.items():
             answer = answers[part]
             yield counter, answer.version if isinstance(answer, Stat) else 0

@@ -28,7 +28,7 @@ TOLD_EVERY_S = 60.0
 
 
 async def attach(address: Address, identity: Identity, traffic: Traffic, told: Told) -> Link:
-    """A connection to the first server that answers.  Raises Lost saying why none did, Expired, Refused."""
+    """Return a connection to the first server that answers.  Raises Lost saying why none did, Expired, Refused."""
     tls = address.tls()
     reasons: list[str] = []
     hosts = list(address.hosts)
@@ -123,19 +123,19 @@ class Session:
 
     @property
     def present(self) -> Link | None:
-        """The connection, if there is one now."""
+        """Return the connection, if there is one now."""
         if self._link is not None and self._link.lost.done():
             self._ready.clear()
         return self._link if self._ready.is_set() else None
 
     async def connected(self) -> Link:
-        """The connection, however long there is none."""
+        """Return the connection, however long there is none."""
         while (link := self.present) is None:
             await self._ready.wait()
         return link
 
     async def link(self) -> Link:
-        """The connection.  Raises Unavailable when there is none for PATIENCE_S: nothing was sent."""
+        """Return the connection.  Raises Unavailable when there is none for PATIENCE_S: nothing was sent."""
         if self.present is None:
             try:
                 async with asyncio.timeout(PATIENCE_S):

@@ -65,7 +65,7 @@ class View:
         return inside(path, self.prefix) if self.prefix else True
 
     def settled(self, path: str) -> bool:
-        """What is known of it is what the servers last said."""
+        """Return what is known of it is what the servers last said."""
         return self.current and path not in self._dirty
 
     async def calm(self) -> None:

@@ -33,7 +33,7 @@ QUICK = Pace(commit_s=0.1, settle_s=0.05, drain_s=5.0, discover_s=5.0, lag_s=0.2
 
 @asynccontextmanager
 async def serving(board: MessageBoard, port: int = 0, tls: Tls | None = None) -> AsyncIterator[str]:
-    """Its URL, without a path."""
+    """Provide its URL, without a path."""
     stop, bound = asyncio.Event(), asyncio.get_running_loop().create_future()
     app = create_app(board, Keys({APP: [KEY], OTHER_APP: [OTHER_KEY]}), stop)
     running = asyncio.ensure_future(run_until(stop, serve(app, "127.0.0.1", port, stop, bound.set_result, tls=tls)))
@@ -58,7 +58,7 @@ class Crew:
         await self.source.post_many(queue, [(body, partition) for body in bodies], fresh())
 
     def start(self, job: Any, policy: Policy | None = None, **more: Any) -> QueueWorker:  # people's own functions
-        """A worker that is at it."""
+        """Return a worker that is at it."""
         routes = more.pop("routes", None) or Routes((Route("*", job, policy or Policy(retry_delay_s=0.05)),))
         caller = Caller(more.pop("concurrency", 50), more.pop("threads", 4))
         desk = Desk(self.source, routes, caller, more.pop("context", None), lambda: time.time_ns() // 1_000_000)

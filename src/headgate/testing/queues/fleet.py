@@ -143,7 +143,7 @@ class Fleet:
         return {queue: sorted(found[queue]) for queue in self.queues}
 
     def wrong(self) -> list[str]:
-        """What must not be: messages that were left out, or ran for the first time behind a later one."""
+        """Return what must not be: messages that were left out, or ran for the first time behind a later one."""
         found = []
         for queue, runs in self.runs().items():
             firsts = list(dict.fromkeys(body for _, body in runs))
@@ -171,7 +171,7 @@ def _pause(runs: list[tuple[float, int]], since_s: float) -> float:
 
 @asynccontextmanager
 async def fleet(root: Path, store_url: str, backend: Backend, *, queues: int, session_s: float) -> AsyncIterator[Fleet]:
-    """A server with queues that are posted to all the time; start workers.  The backend is for looking on."""
+    """Provide a server with queues that are posted to all the time; start workers.  The backend is for looking on."""
     board = await MessageBoard.open(f"sqlite:///{root / 'messages.sqlite'}")
     async with serving(board) as url, MessageClient.open([f"{url}/v1/{APP}/"], KEY) as client:
         names = [f"{n:032x}" for n in range(queues)]
@@ -199,7 +199,7 @@ Disturbance = Callable[[], Awaitable[None]]
 
 
 def disturbances(fleet: Fleet, lead_dies: Disturbance | None = None) -> dict[str, tuple[Disturbance, int]]:
-    """What may come, in turn, beginning with three workers: name -> it, and how many share afterwards."""
+    """Return what may come, in turn, beginning with three workers: name -> it, and how many share afterwards."""
 
     async def joins() -> None:
         await fleet.start()

@@ -18,14 +18,14 @@ START_MAX_S = 60.0
 
 
 def programs() -> Path | None:
-    """Where initdb and postgres are; the newest, None when there are none."""
+    """Return where initdb and postgres are; the newest, None when there are none."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     return found[-1].parent if found else None
 
 
 @contextmanager
 def postgres(*, durable: bool = False) -> Iterator[str]:
-    """The URL of an empty database.  `durable` waits for the disk, as in earnest."""
+    """Provide the URL of an empty database.  `durable` waits for the disk, as in earnest."""
     bin = programs()
     assert bin is not None, "PostgreSQL is not installed: apt-get install postgresql"
     root = Path(tempfile.mkdtemp(prefix="headgate-pg-"))

@@ -23,8 +23,8 @@ from headgate.testing.sim.world import Broken
 
 
 def begun_max(policy: Policy) -> int:
-    """How often a message may be begun: every limit but one is nearly reached, one is, and its first run, as one of a
-    page, was heard of nowhere."""
+    """Return how often a message may be begun: every limit but one is nearly reached, one is, and its first run, as one
+    of a page, was heard of nowhere."""
     counted = policy.attempts + policy.deaths_max + UNSURE_MORE + policy.losses + policy.departures
     return counted - 3 + 1
 

@@ -27,7 +27,7 @@ class Disk:
         """Where others see it."""
 
     def inside(self, command: list[str]) -> list[str]:
-        """The command that runs this one there."""
+        """Return the command that runs this one there."""
         enter = ["nsenter", f"--target={self._pid}", "--user", "--mount", "--preserve-credentials"]
         return [*enter, "setpriv", "--pdeathsig", "KILL", *command]
 

@@ -72,7 +72,7 @@ class Etcd:
 
 @contextmanager
 def etcd(directory: Path, certificates: Certificates | None = None) -> Iterator[Etcd]:
-    """One server, ready."""
+    """Provide one server, ready."""
     server = Etcd(directory, *free_ports(2), certificates=certificates)
     server.start()
     try:

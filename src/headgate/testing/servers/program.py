@@ -69,7 +69,7 @@ class Program:
             self.process.wait(STOP_S)
 
     def stop(self) -> int:
-        """Its exit status after a polite request; killed when it does not heed it."""
+        """Ask it politely to end, and return its exit status; it is killed when it does not heed it."""
         if self.process is None:
             return 0
         self.signal(signal.SIGCONT)

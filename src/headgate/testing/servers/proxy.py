@@ -47,7 +47,7 @@ class Proxy:
 
     @property
     def withheld(self) -> bytes:
-        """What was sent and has not arrived."""
+        """Return what was sent and has not arrived."""
         return b"".join(self._waiting.values())
 
     @property
@@ -131,7 +131,7 @@ class Proxy:
 
 @asynccontextmanager
 async def proxy(port: int, host: str = "127.0.0.1") -> AsyncIterator[Proxy]:
-    """A proxy to the server at `port`."""
+    """Provide a proxy to the server at `port`."""
     found = Proxy(host, port)
     await found.start()
     try:

@@ -37,7 +37,7 @@ class Lab:
 
     @contextmanager
     def server(self, **options: str) -> Iterator[int]:
-        """Its port, once it serves.  `options`: further ones of sshd_config."""
+        """Provide its port, once it serves.  `options`: further ones of sshd_config."""
         (port,) = free_ports(1)
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)  # where it wants to live when it is root's

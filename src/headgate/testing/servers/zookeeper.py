@@ -117,7 +117,8 @@ class ZooKeeper:
         return True
 
     def said(self, word: str = "srvr") -> str:
-        """What it tells of itself: with `Mode: leader`, `follower` or `standalone` when it serves.  `mntr`: figures."""
+        """Return what it tells of itself: with `Mode: leader`, `follower` or `standalone` when it serves.  `mntr`:
+        figures."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), 1) as asked:
                 asked.settimeout(2)
@@ -136,7 +137,7 @@ class ZooKeeper:
 
 @contextmanager
 def zookeeper(directory: Path, kind: Kind | None = None) -> Iterator[ZooKeeper]:
-    """One server, ready."""
+    """Provide one server, ready."""
     server = ZooKeeper(directory, kind or Kind(), free_ports(1)[0])
     server.start()
     try:
@@ -147,7 +148,7 @@ def zookeeper(directory: Path, kind: Kind | None = None) -> Iterator[ZooKeeper]:
 
 
 async def chroot(server: ZooKeeper) -> str:
-    """The path of a new, empty node, to be a tree of its own."""
+    """Return the path of a new, empty node, to be a tree of its own."""
     root = await ZooKeeperBackend.open(f"zookeeper://127.0.0.1:{server.port}")
     try:
         path = f"/{fresh()}"

@@ -17,7 +17,7 @@ CHUNK = 20
 
 
 def broken(first: int, count: int) -> list[str]:
-    """What the seeds from `first` on found."""
+    """Return what the seeds from `first` on found."""
     logging.disable(logging.CRITICAL)
     found = []
     for seed in range(first, first + count):

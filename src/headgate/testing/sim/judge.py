@@ -134,7 +134,7 @@ class Judge(Through):
     # --- at the end
 
     def left(self) -> list[str]:
-        """What has no end yet, waits, or runs; empty: all is quiet."""
+        """Return what has no end yet, waits, or runs; empty: all is quiet."""
         return (
             self._endless(self._world.open.values())
             or self._tags_without_an_end()
@@ -143,7 +143,7 @@ class Judge(Through):
         )
 
     def unserved(self) -> list[str]:
-        """Names the honest changes without an end."""
+        """Return names the honest changes without an end."""
         return self._endless(s for s in self._world.open.values() if s.change.project != EVIL)
 
     def _endless(self, standings: Iterable[Standing]) -> list[str]:

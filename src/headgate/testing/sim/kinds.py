@@ -136,7 +136,7 @@ WIDE_EVERY, WIDER_EVERY = 23, 149
 
 
 def more(count: int) -> str:
-    """The configuration of so many pipelines."""
+    """Return the configuration of so many pipelines."""
     pipelines = "".join(
         f"- pipeline: {{name: more{n}, manager: independent, trigger: {{sim: [{{event: change-proposed}}]}}}}\n"
         for n in range(count)
@@ -205,12 +205,12 @@ class Kind(NamedTuple):
 
     @property
     def shares_semaphores(self) -> bool:
-        """Whether hostile jobs take the semaphores that everybody's jobs take."""
+        """Return whether hostile jobs take the semaphores that everybody's jobs take."""
         return not self.hostile or self.check == "u"
 
     @property
     def tenants(self) -> str:
-        """The tenant file."""
+        """Return the tenant file."""
         text = TENANTS if self.check == "u" else TENANT
         return text.replace("untrusted-projects: [", "untrusted-projects: [evil, ") if self.hostile else text
 

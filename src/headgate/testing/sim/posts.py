@@ -52,13 +52,13 @@ class Posts:
         return [one.message_id for some in self.posted.values() for one in some]
 
     def unanswered(self, ended: Iterable[Finished]) -> list[str]:
-        """What has no end yet, or whose answer is not there."""
+        """Return what has no end yet, or whose answer is not there."""
         over = {f.change.occasion.id for f in ended if f.change.occasion is not None}
         told = {one.report.answers.id for one in self.answered.values() if one.report.answers is not None}
         return [f"message {id}" for id in self.ids if id not in over or id not in told]
 
     def wrong(self, ended: Iterable[Finished]) -> str:
-        """What must not be, once all is quiet; empty: nothing."""
+        """Return what must not be, once all is quiet; empty: nothing."""
         items = {(f.change.occasion.id, f.item) for f in ended if f.change.occasion is not None}
         told = Counter(one.report.answers.id for one in self.answered.values() if one.report.answers is not None)
         for id, count in Counter(id for id, _ in items).items():

@@ -36,17 +36,17 @@ class Broken(AssertionError):
 
 
 def commits(head: str) -> list[str]:
-    """A commit names its whole history."""
+    """Return the commits of a head, which names its whole history."""
     return head.split("+")
 
 
 def merged(head: str, item: MergeItem) -> str:
-    """The commit after merging."""
+    """Return the commit after merging."""
     return head if item.commit in commits(head) else f"{head}+{item.commit}"
 
 
 def tested_key(state: RepoState) -> str:
-    """All that a job can see."""
+    """Return all that a job can see."""
     return " ".join(f"{project}={branches[BRANCH]}" for project, branches in sorted(state.merged.items()))
 
 
@@ -188,7 +188,7 @@ class World:
         self.stir()
 
     def files(self, project: str, head: str, paths: Iterable[str] = (FILE, MORE)) -> dict[str, str]:
-        """The project's configuration at a commit, of what is there of these."""
+        """Return the project's configuration at a commit, of what is there of these."""
         if project == CONFIG:
             texts = {FILE: f"{self.config}# {head}\n"}
         elif project == BESIDE:
@@ -201,7 +201,7 @@ class World:
         return {path: texts[path] for path in paths if texts.get(path)}
 
     def jobs(self, head: str) -> set[str]:
-        """Those that gate a project's change which leaves it at this head."""
+        """Return those that gate a project's change which leaves it at this head."""
         added = {f"extra-{commit}" for commit in commits(head) if commit in self.proposals}
         return {*self.gating, *added}
 

@@ -101,12 +101,12 @@ class Twin:
         return list(self.names)
 
     def version(self, path: str, age: int | None) -> int | None:
-        """The model's version of `path`, so many writes ago; None: absent, or never written."""
+        """Return the model's version of `path`, so many writes ago; None: absent, or never written."""
         known = self._versions.get(self._name(path), [])
         return None if age is None or not known else known[-1 - age % len(known)][0]
 
     def at(self, path: str) -> At:
-        """A check that holds."""
+        """Return a check that holds."""
         entry = self.model.entries.get(path)
         return At(path, entry.version if entry else None)
 

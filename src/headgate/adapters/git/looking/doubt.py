@@ -22,7 +22,8 @@ _WATCHED = (HEADS, TAGS, FOR, APPROVED, APPROVALS, VETOES)
 def as_before(
     listing: Listing, old: Mapping[str, str], known: Mapping[str, Standing]
 ) -> tuple[dict[str, str], Misfits]:
-    """The refs; one that cannot be read is as it was, and told.  `old`: branches, and all else that is looked at."""
+    """Return the refs; one that cannot be read is as it was, and told.  `old`: branches, and all else that is looked
+    at."""
     refs, misfits = dict(listing.refs), Misfits()
     unreadable = {ref: why for ref, why in listing.unreadable.items() if ref.startswith(_WATCHED) or ref in old}
     for ref, why in unreadable.items():

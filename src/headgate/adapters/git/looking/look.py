@@ -81,8 +81,8 @@ class Look:
         doubted: set[tuple[str, str]],
         answered: Mapping[str, str],
     ) -> Sighting | None:
-        """What is new; None when nothing is.  `seen`: what refs that are no branches named; `answered`: as of earlier
-        looks.  Raises GitError, OSError."""
+        """Return what is new; None when nothing is.  `seen`: what refs that are no branches named; `answered`: as of
+        earlier looks.  Raises GitError, OSError."""
         fresh = await asyncio.to_thread(self._name)
         old = old_heads or {}
         moved_heads = {ref: commit for ref, commit in self._heads.items() if old.get(ref) != commit}

@@ -19,7 +19,7 @@ class Places:
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """A place while inside, or for the first seconds of it."""
+        """Provide a place while inside, or for the first seconds of it."""
         await self._free.acquire()
         given = False
 

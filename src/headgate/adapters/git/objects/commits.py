@@ -87,7 +87,7 @@ def text(kept: Original, raw: bytes) -> str:
 
 
 def retold(kept: Original, message: str) -> Original:
-    """The same author, with another message."""
+    """Return the same author, with another message."""
     known = _ENCODINGS.fullmatch(kept.encoding.decode(errors="replace").lower() or "utf-8")
     author = text(kept, kept.author).encode() if known else kept.author
     return Original(author, b"", message.encode(errors="replace"))
@@ -98,7 +98,7 @@ def signature(at_s: int, who: bytes = IDENTITY) -> bytes:
 
 
 def commit(tree: str, parents: Sequence[str], kept: Original, at_s: int, who: bytes = IDENTITY) -> bytes:
-    """The commit object; its committer is Headgate, or who it is to be, at a given time: same input, same id."""
+    """Return the commit object; its committer is Headgate, or who it is to be, at a given time: same input, same id."""
     lines = [b"tree " + tree.encode(), *(b"parent " + parent.encode() for parent in parents)]
     lines += [b"author " + kept.author, b"committer " + signature(at_s, who)]
     lines += [b"encoding " + kept.encoding] if kept.encoding else []

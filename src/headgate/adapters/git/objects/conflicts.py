@@ -12,7 +12,7 @@ _KIND = re.compile(r"CONFLICT \((.+)\)")
 
 
 def conflicts(fields: Sequence[str], commits: Sequence[str]) -> str:
-    """The files in conflict, each once, with the kind of its conflict unless both sides changed its content.
+    """Return the files in conflict, each once, with the kind of its conflict unless both sides changed its content.
 
     `fields` follow the tree: names up to an empty one, then messages, each a count, so many names, kind and text.
     `commits` are the two sides: a file that had to make way is listed as `<name>~<commit>`.

@@ -62,7 +62,8 @@ class Objects(Protocol):
 
 
 async def merge(objects: Objects, head: str, item: MergeItem) -> str:
-    """The commit after `item` was merged onto `head`; `head` when it has all of it.  Raises Conflict, GitError."""
+    """Return the commit after `item` was merged onto `head`; `head` when it has all of it.  Raises Conflict,
+    GitError."""
     await check(objects, head, item.commit)
     if item.mode in ("cherry-pick", "rebase"):
         return await _pick(objects, head, item)

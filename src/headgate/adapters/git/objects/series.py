@@ -32,15 +32,15 @@ DAMAGED_MAX = 40
 
 
 async def contained(mirror: MirrorRepository, head: str, commits: Collection[str]) -> set[str]:
-    """Those in the history of `head`.  All must be here."""
+    """Return those in the history of `head`.  All must be here."""
     if len(commits) <= FEW:
         return {commit for commit in commits if await mirror.contains(head, commit)}
     return set(commits) - set(await _outside(mirror, head, commits))
 
 
 async def files(mirror: MirrorRepository, head: str, commits: Collection[str]) -> dict[str, tuple[str, ...] | None]:
-    """The paths each commit changes against where it left the history of `head`; None: it never was on it, or that
-    cannot be told."""
+    """Return the paths each commit changes against where it left the history of `head`; None: it never was on it, or
+    that cannot be told."""
     bases = await asyncio.to_thread(_near_bases, mirror, head, commits) if len(commits) <= FEW else {}
     far = set(commits) - set(bases)
     if far:
@@ -99,8 +99,8 @@ def _edges(found: Mapping[str, tuple[str, ...]]) -> dict[str, frozenset[str]]:
 
 
 async def outside(mirror: MirrorRepository, head: str, commits: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """The commits in the history of `commits` but not of `head` -> their parents; parents first.  All must be here; one
-    that cannot be read is outside, and has no parents.  Raises GitError."""
+    """Return the commits in the history of `commits` but not of `head` -> their parents; parents first.  All must be
+    here; one that cannot be read is outside, and has no parents.  Raises GitError."""
     try:
         return await asyncio.to_thread(_walked, mirror.repository, head, commits)
     except (pygit2.GitError, KeyError, ValueError, _Long):

@@ -37,7 +37,8 @@ class NotFiles(Exception):
 
 
 def listed(url: str, names: Sequence[str]) -> Listing:
-    """The refs named, and those below a name that ends in a slash; without names, all.  Raises NotFiles, OSError."""
+    """Return the refs named, and those below a name that ends in a slash; without names, all.  Raises NotFiles,
+    OSError."""
     at = _directory(url)
     names = names or _ALL
     below = tuple(name for name in names if name.endswith("/"))
@@ -54,7 +55,7 @@ def listed(url: str, names: Sequence[str]) -> Listing:
 
 
 def head(url: str) -> str:
-    """The ref that HEAD names; empty when it names none.  Raises NotFiles, OSError."""
+    """Return the ref that HEAD names; empty when it names none.  Raises NotFiles, OSError."""
     raw = _loose(_directory(url) / "HEAD") or b""
     return raw[4:].strip().decode(errors="replace") if raw.startswith(b"ref:") else ""
 

@@ -34,12 +34,12 @@ class Remote:
         return (await self.listing(*names)).refs
 
     async def listing(self, *names: str) -> Listing:
-        """The same, with the refs of which that cannot be said.  Raises RemoteError."""
+        """Return the same, with the refs of which that cannot be said.  Raises RemoteError."""
         found = await self._in_place(lambda: reffiles.listed(self.url, names))
         return found if found is not None else await self.told(*names)
 
     async def told(self, *names: str) -> Listing:
-        """The same, always by asking git.  Raises RemoteError."""
+        """Return the same, always by asking git.  Raises RemoteError."""
         patterns = (f"{name}*" if name.endswith("/") else name for name in names)
         _, out = await self.talk("ls-remote", "--", self.url, *patterns, limits=LISTING_LIMITS)
         return _listing(out, names)
@@ -66,7 +66,7 @@ class Remote:
         return first.split()[1].removeprefix(HEADS) if first.startswith("ref:") else ""
 
     async def talk(self, *args: str, at: Path | None = None, stdin: str = "", limits: Limits) -> tuple[int, str]:
-        """What git answers to a command that talks with the server.  Raises RemoteError."""
+        """Return what git answers to a command that talks with the server.  Raises RemoteError."""
         async with self._talks:
             return await git(*args, at=at, stdin=stdin, remote=True, limits=limits)
 

@@ -74,7 +74,7 @@ class Disk:
         self._ended_s = -math.inf
 
     async def look(self, root: Path, pids: Callable[[], Iterable[int]]) -> str:
-        """The limit that the build in the directory has reached, for people; empty when there is none.
+        """Return the limit that the build in the directory has reached, for people; empty when there is none.
 
         Raises OSError when the disk is nearly full and the build uses the most of it."""
         free, now_s, bounds = free_of(root), self._now_s(), self._bounds
@@ -145,7 +145,7 @@ def free_of(place: Path) -> Free:
 
 
 def measured(root: Path, pids: Iterable[int]) -> Use:
-    """What lies below a directory, and what was deleted but is held open on its disk."""
+    """Return what lies below a directory, and what was deleted but is held open on its disk."""
     try:
         device = root.stat().st_dev
     except FileNotFoundError:

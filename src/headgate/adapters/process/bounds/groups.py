@@ -55,7 +55,7 @@ class Group:
         return bool(current) and int(current) >= self.bounds.processes_max
 
     def starved(self) -> str:
-        """The limit of memory, for people, once the kernel had to end a process for it; else empty."""
+        """Return the limit of memory, for people, once the kernel had to end a process for it; else empty."""
         memory = self._of("memory")
         events = {**_table(memory / "memory.events"), **_table(memory / "memory.oom_control")}
         return f"memory limit of {of_bytes(self.bounds.memory_max_bytes)} reached" if events.get("oom_kill") else ""
@@ -86,7 +86,7 @@ class Groups:
 
     @staticmethod
     def found(mounts: Sequence[str] | None = None, mine: Sequence[str] | None = None) -> Groups:
-        """Whatever can be had.  `mounts` and `mine` are lines of /proc/self/mountinfo and /proc/self/cgroup."""
+        """Return whatever can be had.  `mounts` and `mine` are lines of /proc/self/mountinfo and /proc/self/cgroup."""
         mounts = _text(Path("/proc/self/mountinfo")).splitlines() if mounts is None else mounts
         mine = _text(Path("/proc/self/cgroup")).splitlines() if mine is None else mine
         parents: dict[str, Path] = {}
@@ -105,7 +105,7 @@ class Groups:
         return {"memory", "pids"} <= self.parents.keys()
 
     def make(self, name: str, bounds: Bounds) -> Group | None:
-        """A group with the limits; None where there can be none."""
+        """Return a group with the limits; None where there can be none."""
         places: dict[str, Path] = {}
         for controller, parent in self.parents.items():
             place = parent / name

@@ -60,7 +60,7 @@ class User:
 
     @staticmethod
     def this(home: str = NO_HOME) -> User:
-        """Who runs this process."""
+        """Return who runs this process."""
         return User(os.geteuid(), os.getegid(), home)
 
     @property

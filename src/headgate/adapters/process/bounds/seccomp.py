@@ -83,7 +83,8 @@ def known() -> bool:
 
 
 def program(*, nesting: bool, machine: str = "") -> bytes:
-    """The filter; `nesting` leaves jobs the calls that make user namespaces.  Raises KeyError for unknown machines."""
+    """Return the filter; `nesting` leaves jobs the calls that make user namespaces.  Raises KeyError for unknown
+    machines."""
     found = b"".join(_whole(MACHINES[machine or platform.machine()], nesting))
     assert len(found) <= 4096 * 8, "the kernel takes so many instructions"
     return found

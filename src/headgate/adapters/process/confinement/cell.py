@@ -84,7 +84,7 @@ class Cells:
 
     @property
     def lacks(self) -> list[str]:
-        """What builds do without on this machine, for people."""
+        """Return what builds do without on this machine, for people."""
         return [*self._lacks, *self._networks.lacks]
 
     async def _as_root(self) -> None:
@@ -164,7 +164,7 @@ class Cells:
             yield Cell(build, self._keeper, self._sandbox, self._networks, user, machines, stack)
 
     def apart(self, *, trusted: bool) -> bool:
-        """Whether such playbooks have another network than this process.  Known once it has begun."""
+        """Return whether such playbooks have another network than this process.  Known once it has begun."""
         return self._networks.apart(trusted=trusted)
 
     async def regain(self, *places: Path) -> None:

@@ -31,7 +31,7 @@ def claim(kind: str, number: int) -> Claim | None:
 
 
 def claim_any(kind: str, first: int, count: int, fits: Callable[[int], bool] = lambda _: True) -> Claim | None:
-    """Some number from `first` on that is free and fits.  None when there is none.
+    """Claim some number from `first` on that is free and fits.  None when there is none.
 
     The search begins anywhere, so that a number that was just given back is not taken at once."""
     begin = secrets.randbelow(count)

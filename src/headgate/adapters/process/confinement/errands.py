@@ -42,7 +42,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def receive(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """A request, and its descriptors.  Raises EOFError, ValueError."""
+    """Return a request, and its descriptors.  Raises EOFError, ValueError."""
     head, fds, _, _ = socket.recv_fds(control, 4, FDS_MAX)
     if len(head) < 4:
         raise EOFError

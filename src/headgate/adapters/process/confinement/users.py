@@ -50,7 +50,7 @@ class BuildUser:
     _claim: Claim
 
     def becoming(self) -> list[str]:
-        """What is put before a command: no groups, no capabilities, and no way to get any."""
+        """Return what is put before a command: no groups, no capabilities, and no way to get any."""
         number = str(self.inside)
         return [
             PROGRAM, "--reuid", number, "--regid", number, "--clear-groups", "--bounding-set=-all", "--inh-caps=-all",
@@ -104,7 +104,7 @@ def numbers_of_root(wanted: Numbers | None, uid_map: str) -> Numbers | None:
 
 
 def subordinate(lines: Iterable[str], names: Iterable[str]) -> Numbers | None:
-    """The largest span of /etc/subuid or /etc/subgid that is a user's, by its name or number."""
+    """Return the largest span of /etc/subuid or /etc/subgid that is a user's, by its name or number."""
     known, found = set(names), list[Numbers]()
     for line in lines:
         fields = line.strip().split(":")

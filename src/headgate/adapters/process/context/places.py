@@ -26,7 +26,7 @@ class Context:
 
     @property
     def careful(self) -> bool:
-        """Its playbooks have rights that others of the build lack."""
+        """Return whether its playbooks have rights that others of the build lack."""
         return self.trusted or self.secret
 
     @property

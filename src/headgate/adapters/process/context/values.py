@@ -64,7 +64,7 @@ _Dumper.add_representer(Text, _Dumper.text)
 
 
 def for_ansible(value: Mapping[str, Any]) -> bytes:
-    """A file of variables, or an inventory; a `Text` is no template."""
+    """Return a file of variables, or an inventory; a `Text` is no template."""
     found: bytes = yaml.dump(dict(value), Dumper=_Dumper, allow_unicode=True, encoding="utf-8")
     return found
 
@@ -83,7 +83,7 @@ class JobVariables:
         return {**self.spec.parent_data, **self.included, **job.vars, **job.group_vars.get("all", {})}
 
     def on(self, host: str) -> dict[str, Any]:
-        """The strongest value of each."""
+        """Return the strongest value of each."""
         job, found = self.spec.job, self.everywhere
         for group in sorted(job.nodeset.groups, key=lambda group: group.name):
             if host in group.nodes:
@@ -91,7 +91,7 @@ class JobVariables:
         return {**found, **job.host_vars.get(host, {}), **job.extra_vars}
 
     def harmless(self, hosts: Iterable[str]) -> Values:
-        """Those that a playbook with more rights may have, as the job says them."""
+        """Return those that a playbook with more rights may have, as the job says them."""
         places = dict.fromkeys((*hosts, LOCALHOST))
         return {host: {name: v for name, v in self.on(host).items() if _may(name, v)} for host in places}
 
@@ -120,7 +120,7 @@ def templates(value: Any) -> bool:  # JSON
 
 
 def asked(wanted: Values, place: str) -> dict[str, Any]:
-    """What the action `headgate_values` is told: it writes one file a host.  JSON."""
+    """Return what the action `headgate_values` is told: it writes one file a host.  JSON."""
     return {
         "names": {host: sorted(names) for host, names in plain(wanted).items()},
         "files": {host: f"{place}/values-{n}" for n, host in enumerate(wanted)},
@@ -128,7 +128,7 @@ def asked(wanted: Values, place: str) -> dict[str, Any]:
 
 
 def evaluated(text: bytes, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """What it wrote of one host, in place of what was `wanted`.  Raises ValueError."""
+    """Return what it wrote of one host, in place of what was `wanted`.  Raises ValueError."""
     try:
         found = msgspec.json.decode(text, type=dict[str, Any])
     except (ValueError, RecursionError) as error:

@@ -30,8 +30,8 @@ def given(zuul: Mapping[str, Any]) -> set[str]:
 
 
 def reached(zuul: Mapping[str, Any], tenant: str) -> list[Any]:
-    """The artifacts for a build in a network of its own: those that Headgate serves, under whichever root it had when
-    they were made, are at `ADDRESS`.  JSON."""
+    """Return the artifacts for a build in a network of its own: those that Headgate serves, under whichever root it had
+    when they were made, are at `ADDRESS`.  JSON."""
     artifacts = zuul.get("artifacts")
     found = list(artifacts) if isinstance(artifacts, list | tuple) else []
     for number, one in enumerate(found):

@@ -102,7 +102,7 @@ class Networks:
         return self._choice.trusted if trusted else self._choice.untrusted
 
     def apart(self, *, trusted: bool) -> bool:
-        """Whether builds of this kind have another network than this process."""
+        """Return whether builds of this kind have another network than this process."""
         return self.usable and self.kind(trusted=trusted) != HOST
 
     @asynccontextmanager
@@ -188,7 +188,7 @@ class _Doors:
         self._at = set[tuple[str, int]]()
 
     async def add(self, address: str, port: int, serve: Serve) -> int:
-        """The port, which is any one if 0 is asked for.  Raises OSError."""
+        """Return the port, which is any one if 0 is asked for.  Raises OSError."""
         if (address, port) in self._at:
             return port
         listening = await self._listening("tcp", address, port)

@@ -11,7 +11,7 @@ _FIELD = re.compile(rb'([a-z-]+)=(?:"([^"]*)"|([^,]*))')
 
 
 def answer(challenge: bytes, user: str, password: str, nonce: str = "", *, uri: str = URI) -> bytes:
-    """What to answer to the server's challenge.  Raises ValueError when it is none."""
+    """Return what to answer to the server's challenge.  Raises ValueError when it is none."""
     fields = {name.decode(): (quoted or plain).decode() for name, quoted, plain in _FIELD.findall(challenge)}
     if "nonce" not in fields:
         raise ValueError(f"no challenge of DIGEST-MD5: {challenge[:80]!r}")

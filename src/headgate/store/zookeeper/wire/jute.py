@@ -124,7 +124,8 @@ def buffer(value: bytes | None) -> bytes:
 
 
 def acl(user: str) -> bytes:
-    """Everything for who logged in under this name, nothing for others; without a name everything for everybody."""
+    """Return all rights for who logged in under this name, nothing for others; without a name everything for
+    everybody."""
     return _INT.pack(1) + _INT.pack(31) + text("sasl") + text(user) if user else OPEN_ACL
 
 
@@ -133,7 +134,7 @@ def number(value: int) -> bytes:
 
 
 def request(xid: int, kind: int, body: bytes) -> bytes:
-    """A whole frame."""
+    """Return a whole frame."""
     return _INT.pack(8 + len(body)) + _TWO.pack(xid, kind) + body
 
 
