@@ -176,15 +176,9 @@ class Directory:
     def _swept(self, name: str, depth: int) -> bool:
         """Remove what has this name, as far as nothing in it resists and it is no deeper than `depth`; return whether
         it is gone."""
-        try:
-            os.unlink(name, dir_fd=self.fd)
-            return True
-        except FileNotFoundError:
-            return True
-        except IsADirectoryError:
-            pass
-        except OSError:
-            return False
+        gone = self._gone(name)
+        if gone is not None:
+            return gone
         try:
             with self.below(name) as inner:
                 if not depth or os.fstat(inner.fd).st_dev != os.fstat(self.fd).st_dev:
@@ -197,20 +191,25 @@ class Directory:
             return False
         return True
 
+    def _gone(self, name: str) -> bool | None:
+        """Unlink what has this name.  False: it resists, None: it is a directory."""
+        try:
+            os.unlink(name, dir_fd=self.fd)
+        except FileNotFoundError:
+            return True
+        except IsADirectoryError:
+            return None
+        except OSError:
+            return False
+        return True
+
     def _unlinked(self, name: str) -> bool:
         """False: it is a directory, or resists."""
-        for attempt in (1, 2):
-            try:
-                os.unlink(name, dir_fd=self.fd)
-                return True
-            except FileNotFoundError:
-                return True
-            except IsADirectoryError:
-                return False
-            except OSError:
-                if attempt == 1:
-                    self.loosen(name)
-        return False
+        gone = self._gone(name)
+        if gone is False:
+            self.loosen(name)
+            gone = self._gone(name)
+        return bool(gone)
 
     def _emptied(self, name: str) -> list[str]:
         """Unlinks what is in a directory; its directories lie in this one then, by these names."""
