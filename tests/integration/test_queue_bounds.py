@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,10 @@ import pytest
 from headgate.adapters.messages.board import MessageBoard
 from headgate.adapters.messages.bounds import UNLIMITED, Limits
 from headgate.adapters.messages.database import SqliteDatabase
-from headgate.base.errors import UserError
-from headgate.cli.settings import read
 from headgate.queue import QueueFull, Queues
 from headgate.queueing.lanes import DEAD_LETTERS
 from headgate.testing.queues.crew import APP, KEY, OTHER_APP, OTHER_KEY, serving
 from headgate.testing.queues.postgres import postgres
-from headgate.web.messages.access import Denied, Keys
 
 HEADERS = {"Authorization": f"Application {KEY}"}
 OTHERS = {"Authorization": f"Application {OTHER_KEY}"}
@@ -138,6 +134,50 @@ async def test_bounds_are_changed_shown_and_taken_away(server: Server) -> None:
     await server.ask("POST", APP, 400, data={"queue_name": DEAD_LETTERS, "messages_max": "1"})
 
 
+async def test_a_queue_keeps_no_message_beyond_its_age_however_long_that_one_would_stay(server: Server) -> None:
+    await server.queue(partitions="2", age_max="60")
+    await server.post("short", ttl=20)
+    await server.post("long", ttl=86_400)
+    await server.post("later", ttl=86_400, delay=40)
+    server.now_s += 30
+    assert await server.bodies() == ["long"], "its own time counts where it is shorter"
+    server.now_s += 31
+    await server.board.deliver()
+    assert await server.bodies() == ["later"]
+    server.now_s += 59
+    assert await server.bodies() == ["later"], "what is posted for later is as old as it was delivered"
+    server.now_s += 2
+    assert await server.bodies() == []
+    await server.board._purge()
+    await server.counted()
+
+
+async def test_an_age_that_is_lowered_counts_for_what_is_there_too(server: Server) -> None:
+    await server.queue(partitions="2")
+    old = (await server.post(*(f"{n}" for n in range(2_500)), ttl=86_400))["messages"][0]["key"]
+    await server.post("2", partition=2, ttl=86_400)
+    server.now_s += 100
+    await server.post("new", ttl=86_400)
+    said = await server.ask("PUT", f"{APP}/q", data={"age_max": "50"})
+    assert said["age_max"] == 50
+    listed = await server.ask("GET", f"{APP}?details=true")
+    assert [one.get("age_max") for one in listed["queues"] if one["queue_name"] == "q"] == [50]
+    await server.board._purge()
+    assert (await server.bodies(), await server.bodies(2)) == (["new"], [])
+    await server.counted()
+    refused = await server.ask("PUT", f"{APP}/q/1:{old}", 400, data="again")
+    assert "50 s" in refused["error_msg"]["message_id"]
+    await server.ask("PUT", f"{APP}/q", data={"messages_max": "9"})
+    assert (await server.ask("PUT", f"{APP}/q", data={}))["age_max"] == 50, "what is not said stays"
+    assert "age_max" not in await server.ask("PUT", f"{APP}/q", data={"age_max": "0"})
+    await server.ask("PUT", f"{APP}/q", 400, data={"age_max": "-1"})
+    await server.ask("PUT", f"{APP}/q", 400, data={"age_max": "99999999999"})
+    await server.post("kept", ttl=86_400)
+    server.now_s += 3_600
+    await server.board._purge()
+    assert await server.bodies() == ["new", "kept"]
+
+
 async def test_what_is_counted_is_what_is_there_whatever_is_done(server: Server) -> None:
     await server.queue(partitions="2")
     chance, ids = random.Random(5), list[str]()
@@ -213,27 +253,3 @@ async def test_what_an_older_server_kept_is_counted(tmp_path: Path) -> None:
     database.close()
     async with served(url) as server:
         await server.counted()
-
-
-def test_two_keys_are_good_at_once_and_one_of_them_for_a_time(tmp_path: Path) -> None:
-    file = tmp_path / "headgate.conf"
-    file.write_text("[application_keys]\nsync = old until=2027-01-01T00:00:00Z\n  new\nmail = other\n")
-    settings = read(file, {})
-    assert settings.application_keys == {"sync": ["old", "new"], "mail": ["other"]}
-    now = datetime(2026, 12, 31, tzinfo=UTC).timestamp()
-    keys = Keys(settings.application_keys, until=settings.application_keys_until, now_s=lambda: now)
-    for key in ("old", "new"):
-        keys.caller("sync", f"Application {key}").must_be("sync")
-    now += 86_400
-    keys.caller("sync", "Application new").must_be("sync")
-    with pytest.raises(Denied, match="is over") as denied:
-        keys.caller("sync", "Application old")
-    assert denied.value.status == 401
-
-
-@pytest.mark.parametrize("said", ["until=2027-01-01T00:00:00Z", "key until=soon", "key until=2027-01-01", "key until="])
-def test_a_time_that_cannot_be_is_an_error_of_the_file(tmp_path: Path, said: str) -> None:
-    file = tmp_path / "headgate.conf"
-    file.write_text(f"[application_keys]\nsync = {said}\n")
-    with pytest.raises(UserError, match=r"\[application_keys\] sync"):
-        _ = read(file, {}).application_keys_until

@@ -309,7 +309,8 @@ OPTIONS: dict[str, dict[str, Option]] = {
             "text",
             "",
             "Application = its keys, with blanks or lines between them: who may use its queues. Behind a key "
-            "`until=2026-12-31T00:00:00Z` says how long it is good, so that it can be replaced.",
+            "`until=2026-12-31T00:00:00Z` says how long it is good, so that it can be replaced. They are read "
+            "anew when the file changes, and on SIGHUP.",
         ),
     },
     "log": {

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from headgate.adapters.messages import later, leases, queues, schedules
@@ -18,7 +19,7 @@ from headgate.adapters.messages.line import Line, Overloaded, Write
 from headgate.adapters.messages.posting import Post, digest_of, post_group
 from headgate.adapters.messages.reading import read, read_ids
 from headgate.adapters.messages.records import Draft, Posted, Queue, Stored
-from headgate.adapters.messages.writing import Put, delete_ids, purge, put_ids
+from headgate.adapters.messages.writing import Put, delete_ids, overdue, purge, purge_overdue, put_ids
 from headgate.base.tasks import run_until
 from headgate.queueing.ids import Position
 from headgate.queueing.lanes import DEAD_LETTERS, Lane
@@ -166,7 +167,14 @@ class MessageBoard:
             removed: int = await self._write(lambda database: purge(database, self._now_ms(), PURGE_MAX), alone=True)
             total += removed
             if removed < PURGE_MAX:
-                return total
+                return total + await self._purge_overdue()
+
+    async def _purge_overdue(self) -> int:
+        total = 0
+        while lanes := await self._read(lambda database: overdue(database, self._now_ms(), PURGE_MAX)):
+            for lane in lanes:
+                total += await self._write(partial(purge_overdue, lane=lane, most=PURGE_MAX), alone=True)
+        return total
 
     async def upkeep(self) -> None:
         """Until cancelled: removes what has expired, delivers what is due, and rings for what other processes on the

@@ -52,6 +52,7 @@ create table if not exists kept (queue bigint not null, partition integer not nu
     bytes bigint not null, primary key (queue, partition)){rowless};
 create table if not exists bounded (queue bigint primary key, messages_max bigint not null, bytes_max bigint not null,
     "full" text not null);
+create table if not exists aged (queue bigint primary key, age_max_s bigint not null);
 create table if not exists doomed (queue bigint primary key);
 create table if not exists retired (app text not null, name text not null, last_ticks bigint not null,
     primary key (app, name)){rowless};

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from headgate.adapters.messages import queues
 from headgate.adapters.messages.database import Database, Row
 from headgate.adapters.messages.queues import reserve
-from headgate.adapters.messages.records import Draft
+from headgate.adapters.messages.records import Draft, Queue
 from headgate.queueing.ids import make_id, ticks_of, ticks_of_unix_ns, unix_text
 from headgate.queueing.lanes import Lane
 
@@ -110,19 +111,20 @@ def deliver(database: Database, now_ns: int, node: int) -> list[tuple[str, Lane]
     )
     delivered, chars = list[tuple[str, Lane]](), 0
     for queue, partition in sorted(due):
-        known = database.execute("select app, name from queue where id = ?", (queue,))
-        if not known:
+        known = queues.named(database, queue)
+        if known is None:
             database.execute(f"delete from awaited where {_PLACE}", (queue, partition))
         elif chars < TOGETHER_MAX_CHARS:
-            chars += _deliver_lane(database, (queue, partition), now_ns, node, TOGETHER_MAX_CHARS - chars)
-            app, name = known[0]
-            database.notify(f"{app}\n{name}\n{partition}")
-            delivered.append((app, Lane(name, partition)))
+            app, of = known
+            chars += _deliver_lane(database, of, partition, now_ns, node, TOGETHER_MAX_CHARS - chars)
+            database.notify(f"{app}\n{of.name}\n{partition}")
+            delivered.append((app, Lane(of.name, partition)))
     return delivered
 
 
-def _deliver_lane(database: Database, lane: tuple[int, int], now_ns: int, node: int, most_chars: int) -> int:
+def _deliver_lane(database: Database, of: Queue, partition: int, now_ns: int, node: int, most_chars: int) -> int:
     """How many characters."""
+    lane = of.id, partition
     now_ticks, now_ms = ticks_of_unix_ns(now_ns), now_ns // 1_000_000
     reserve(database, lane, 0, now_ticks)  # from here on nobody else delivers or posts here
     sql = f"select ticks, ttl_s, length(body) from later where {_PLACE} and due_ms <= ? order by {ORDER} limit ?"
@@ -136,7 +138,7 @@ def _deliver_lane(database: Database, lane: tuple[int, int], now_ns: int, node: 
         database.execute(
             "insert into message (queue, partition, ticks, id, body, expires_ms)"
             f" select queue, partition, ?, ?, body, ? from later where {_PLACE} and ticks = ?",
-            (first + n, make_id(first + n, 0, node), now_ms + ttl_s * 1000, *lane, ticks),
+            (first + n, make_id(first + n, 0, node), now_ms + of.kept_s(ttl_s) * 1000, *lane, ticks),
         )
         database.execute(f"delete from later where {_PLACE} and ticks = ?", (*lane, ticks))
     _look_again(database, lane, now_ms)

@@ -151,7 +151,7 @@ def _write(
             if due_ms := aside.take((queue.id, partition), at, id, draft):
                 posted.append(Posted(id, unix_text(at), partition, later.seconds(due_ms)))
                 continue
-            rows.append((queue.id, partition, at, id, draft.body, now_ms + draft.ttl_s * 1000))
+            rows.append((queue.id, partition, at, id, draft.body, now_ms + queue.kept_s(draft.ttl_s) * 1000))
             posted.append(Posted(id, unix_text(at), partition))
             rung.add(f"{post.app}\n{post.queue}\n{partition}")
         if post.key:

@@ -7,9 +7,9 @@ from headgate.adapters.messages.records import COUNT_MAX, NoQueue, Queue, Refuse
 
 _COLUMNS = (
     "id, name, partitions, kind, consistency, principles, created_ms, coalesce(messages_max, 0),"
-    " coalesce(bytes_max, 0), coalesce(\"full\", 'refuse')"
+    " coalesce(bytes_max, 0), coalesce(\"full\", 'refuse'), coalesce(age_max_s, 0)"
 )
-_FROM = "queue left join bounded on bounded.queue = queue.id"
+_FROM = "queue left join bounded on bounded.queue = queue.id left join aged on aged.queue = queue.id"
 
 
 def find(database: Database, app: str, name: str) -> Queue:
@@ -18,6 +18,12 @@ def find(database: Database, app: str, name: str) -> Queue:
     if not rows:
         raise NoQueue(name)
     return Queue(*rows[0])
+
+
+def named(database: Database, id: int) -> tuple[str, Queue] | None:
+    """Return the application and the queue of this number, where it is still there."""
+    rows = database.execute(f"select app, {_COLUMNS} from {_FROM} where id = ?", (id,))
+    return (rows[0][0], Queue(*rows[0][1:])) if rows else None
 
 
 def every(database: Database, app: str, limit: int | None, offset: str) -> list[Queue]:
@@ -77,6 +83,9 @@ def _bound(database: Database, queue: int, wanted: Queue) -> None:
     if wanted.messages_max or wanted.bytes_max:
         values = (queue, wanted.messages_max, wanted.bytes_max, wanted.full)
         database.execute('insert into bounded (queue, messages_max, bytes_max, "full") values (?, ?, ?, ?)', values)
+    database.execute("delete from aged where queue = ?", (queue,))
+    if wanted.age_max_s:
+        database.execute("insert into aged (queue, age_max_s) values (?, ?)", (queue, wanted.age_max_s))
 
 
 def _add_lanes(database: Database, app: str, queue: int, name: str, partitions: range) -> None:
@@ -95,7 +104,7 @@ def remove(database: Database, app: str, name: str) -> None:
         " on conflict (app, name) do update set last_ticks = excluded.last_ticks",
         (app, name, queue.id),
     )
-    for table in ("lane", "lease", "tried", "awaited", "schedule", "kept", "bounded"):
+    for table in ("lane", "lease", "tried", "awaited", "schedule", "kept", "bounded", "aged"):
         database.execute(f"delete from {table} where queue = ?", (queue.id,))
     database.execute("delete from posted where queue = ?", (queue.id,))
     database.execute("insert into doomed (queue) values (?)", (queue.id,))

@@ -107,6 +107,12 @@ class Queue(msgspec.Struct, frozen=True):
     """Of the bodies of each partition; 0: any."""
     full: str = "refuse"
     """What becomes of more: refuse it, or drop the oldest."""
+    age_max_s: int = 0
+    """No message of the queue is kept for longer, whatever its own time is; 0: each is kept for its own."""
+
+    def kept_s(self, ttl_s: int) -> int:
+        """Return how long a message is kept whose own time is `ttl_s`."""
+        return min(ttl_s, self.age_max_s) if self.age_max_s else ttl_s
 
 
 class Backlog(msgspec.Struct, frozen=True):

@@ -34,7 +34,9 @@ def put_ids(database: Database, put: Put) -> None:
     newest = ticks_of_unix_ns(put.now_ns) + AHEAD_MAX_S * TICKS_A_SECOND
     if any(ticks_of(id) > newest for _, id in put.ids):
         raise Refused({"message_id": f"the time of an id lies at most {AHEAD_MAX_S} s in the future"})
-    expires_ms = put.now_ns // 1_000_000 + put.ttl_s * 1000
+    if queue.age_max_s and any(ticks_of(id) < _oldest(queue.age_max_s, put.now_ns) for _, id in put.ids):
+        raise Refused({"message_id": f"the queue keeps messages for {queue.age_max_s} s, and this one is older"})
+    expires_ms = put.now_ns // 1_000_000 + queue.kept_s(put.ttl_s) * 1000
     size = len(put.body.encode())
     for partition, id in put.ids:
         place = (queue.id, partition, ticks_of(id), id)
@@ -92,6 +94,37 @@ def purge(database: Database, now_ms: int, most: int) -> int:
         if removed < most:
             database.execute("delete from doomed where queue = ?", (queue,))
     return removed
+
+
+def overdue(database: Database, now_ms: int, most: int) -> list[tuple[int, int, int]]:
+    """Return partitions with messages older than their queues keep any, as it is where a queue was told to keep them
+    for less: queue, partition, and the tick before which they are too old."""
+    oldest = "? - aged.age_max_s * ?"
+    rows = database.execute(
+        f"select lane.queue, lane.partition, {oldest} from aged join lane on lane.queue = aged.queue"
+        " where exists (select 1 from message where message.queue = lane.queue"
+        f" and message.partition = lane.partition and message.ticks < {oldest}) limit ?",
+        (*(_oldest(0, now_ms * 1_000_000), TICKS_A_SECOND) * 2, most),
+    )
+    return [(queue, partition, ticks) for queue, partition, ticks in rows]
+
+
+def purge_overdue(database: Database, lane: tuple[int, int, int], most: int) -> int:
+    """Remove at most `most` of what `overdue` found; return how many."""
+    old = "select ticks, id from message where queue = ? and partition = ? and ticks < ? order by ticks, id limit ?"
+    gone = database.execute(
+        f"delete from message where queue = ? and partition = ? and (ticks, id) in ({old})"
+        " returning octet_length(body)",
+        (*lane[:2], *lane, most),
+    )
+    for (size,) in gone:
+        database.kept.add(lane[:2], -1, -size)
+    return len(gone)
+
+
+def _oldest(age_s: int, now_ns: int) -> int:
+    """Return the tick of `age_s` ago."""
+    return ticks_of_unix_ns(now_ns) - age_s * TICKS_A_SECOND
 
 
 def _removed(database: Database, sql: str, values: tuple[object, ...]) -> int:

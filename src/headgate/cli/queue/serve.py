@@ -5,25 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
 import signal
-from collections.abc import Mapping
+import sys
 from pathlib import Path
 
 import click
 
-from headgate.adapters.identity.tokens import authenticator
 from headgate.adapters.messages.board import MessageBoard
 from headgate.adapters.messages.bounds import Limits
 from headgate.adapters.messages.database import shown
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
 from headgate.cli.identity.tls import scheme, tls_of
-from headgate.cli.identity.token import operator_token
-from headgate.cli.queue.workerfile import KEY_FILE
-from headgate.cli.running.front import APP_DEFAULT
+from headgate.cli.queue.keyfile import KeyFile
 from headgate.cli.settings import SEARCHED, Settings, read
-from headgate.web.messages.access import Keys
 from headgate.web.messages.app import create_app
 from headgate.web.serve import Tls
 from headgate.web.serve import serve as serve_web
@@ -37,20 +32,14 @@ from headgate.web.serve import serve as serve_web
 def serve(config: str | None, database: str | None, listen: str | None, keys: tuple[str, ...]) -> None:
     """Serve queues of messages over HTTP.
 
-    Without any key in the settings or here, one is made and kept beside the database.
+    Without any key in the settings or here, one is made and kept beside the database.  Keys of the settings are read
+    anew when the file changes, and on SIGHUP.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     settings = _settings(config)
     host, port = _address(settings, listen)
     url = database or settings.messages_url
-    asyncio.run(run(url, limits_of(settings), keys_of(settings, _given(keys)), host, port, tls_of(settings)))
-
-
-def keys_of(settings: Settings, given: Mapping[str, list[str]] | None = None) -> Keys:
-    """Return who may use the queues; without any key one is made.  Raise UserError."""
-    known = given or settings.application_keys or {APP_DEFAULT: [_own_key(settings.state_dir)]}
-    tokens = [authenticator(name, said, settings.path) for name, said in settings.authenticators.items()]
-    return Keys(known, operator_token(settings), tokens, settings.application_keys_until)
+    asyncio.run(run(url, limits_of(settings), settings, _given(keys), host, port, tls_of(settings)))
 
 
 def limits_of(settings: Settings) -> Limits:
@@ -61,20 +50,32 @@ def limits_of(settings: Settings) -> Limits:
     return Limits(messages_max, bytes_max, rate_max)
 
 
-async def run(url: str, limits: Limits, keys: Keys, host: str, port: int, tls: Tls | None = None) -> None:
-    """Until a signal.  Raises UserError."""
-    stop = asyncio.Event()
+async def run(
+    url: str,
+    limits: Limits,
+    settings: Settings,
+    given: dict[str, list[str]],
+    host: str,
+    port: int,
+    tls: Tls | None = None,
+) -> None:
+    """Serve until a signal; SIGHUP has the keys read anew.  Raise UserError."""
+    stop, file = asyncio.Event(), KeyFile(settings, given)
+    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, stop.set)
+    if not sys.stdin.isatty():  # else it says that the terminal was closed
+        loop.add_signal_handler(signal.SIGHUP, file.obey)
     board = await MessageBoard.open(url, limits)
 
     def bound(port: int) -> None:
-        urls = ", ".join(f"{scheme(tls)}://{host}:{port}/v1/{app}/" for app in sorted(keys.apps))
+        urls = ", ".join(f"{scheme(tls)}://{host}:{port}/v1/{app}/" for app in sorted(file.keys.apps))
         print(f"Messages are kept in {shown(url)} and served at {urls}", flush=True)
 
     try:
-        app = create_app(board, keys, stop)
-        await run_until(stop, board.upkeep(), serve_web(app, host, port, stop, bound, "[messages]", tls=tls))
+        app = create_app(board, file.keys, stop)
+        web = serve_web(app, host, port, stop, bound, "[messages]", tls=tls)
+        await run_until(stop, board.upkeep(), file.watch(), web)
     finally:
         await board.close()
 
@@ -102,18 +103,3 @@ def _given(keys: tuple[str, ...]) -> dict[str, list[str]]:
             raise UserError(f"--key {given}: APP=KEY is wanted")
         found.setdefault(app, []).append(key)
     return found
-
-
-def _own_key(directory: Path) -> str:
-    """Made at the first start, kept where only its owner reads it."""
-    path = directory / KEY_FILE
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                file.write(secrets.token_hex(20) + "\n")
-        key = path.read_text().strip()
-    except OSError as error:
-        raise UserError(f"{path}: the key cannot be kept there: {error.strerror}") from error
-    print(f"The key of application {APP_DEFAULT} is in {path}", flush=True)
-    return key

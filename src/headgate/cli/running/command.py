@@ -162,7 +162,8 @@ async def run(
     """Until a signal, until `stop`, or until every component was asked to stop.  `ports`: as of `process`.
 
     SIGINT, and SIGTERM by default, stop at once: builds are handed back.  SIGTERM with `sigterm_method = graceful`, and
-    SIGUSR1, let them finish; a second signal stops at once.  SIGHUP has a scheduler read the tenant file anew.
+    SIGUSR1, let them finish; a second signal stops at once.  SIGHUP has a scheduler read the tenant file anew, and
+    the queues their keys.
     """
     stop = stop or asyncio.Event()
     loop = asyncio.get_running_loop()

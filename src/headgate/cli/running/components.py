@@ -92,6 +92,8 @@ class Process:
     works: list[Work] = field(default_factory=list)
     """Of the members: the process ends when all of them have."""
     servers: list[Work] = field(default_factory=list)
+    anew: list[Callable[[], None]] = field(default_factory=list)
+    """Whoever reads settings anew when that is asked."""
     scheduler: Scheduler | None = None
     logs: Logs | None = None
     serves_inventory: bool = False
@@ -152,7 +154,9 @@ class Process:
         return self._history
 
     def read_anew(self) -> None:
-        """Have the scheduler of this process read the tenant file; without one there is nothing to read."""
+        """Have the scheduler of this process read the tenant file, and the queues their keys, where they are here."""
+        for read in self.anew:
+            read()
         if self.scheduler is not None:
             self.scheduler.file.obey()
 
@@ -330,7 +334,9 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     names = [root] if root else []
     served = process.inventory if process.serves_inventory else None
     turns = Turns(SHARE_ALONE if process.scheduler is None else SHARE_BESIDE)
-    app, works = await front(Paced(create_app(site), turns), settings, served, process.stack, process.stop)
+    app, works = await front(
+        Paced(create_app(site), turns), settings, served, process.stack, process.stop, process.anew
+    )
     tls, process.servers = tls_of(settings), [*process.servers, *works]
     process.servers.append(serve(app, host, port, process.stop, bound, tls=tls, names=names, shared=True))
     process.join(member, _forever)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from headgate.base.errors import UserError
+from headgate.base.tasks import run_until
 from headgate.cli.identity.tls import scheme, tls_of
 from headgate.cli.settings import Settings
 from headgate.web.front import Front
@@ -28,12 +29,17 @@ def serves_queues(settings: Settings) -> bool:
 
 
 async def front(
-    gate: App, settings: Settings, inventory: Inventory | None, stack: AsyncExitStack, stop: asyncio.Event
+    gate: App,
+    settings: Settings,
+    inventory: Inventory | None,
+    stack: AsyncExitStack,
+    stop: asyncio.Event,
+    anew: list[Callable[[], None]],
 ) -> tuple[App, list[Coroutine[Any, Any, None]]]:
     """Return the application for the port of the pages, and what keeps it: the gate, with the queues and the
-    inventory where the settings speak of them.  Raise UserError."""
+    inventory where the settings speak of them.  What has settings read anew is added to `anew`.  Raise UserError."""
     app, works, objects = None, list[Coroutine[Any, Any, None]](), None
-    if (found := await _queues(settings, stack, stop)) is not None:
+    if (found := await _queues(settings, stack, stop, anew)) is not None:
         app, upkeep = found
         works.append(upkeep)
     if inventory is not None:
@@ -44,18 +50,21 @@ async def front(
 
 
 async def _queues(
-    settings: Settings, stack: AsyncExitStack, stop: asyncio.Event
+    settings: Settings, stack: AsyncExitStack, stop: asyncio.Event, anew: list[Callable[[], None]]
 ) -> tuple[App, Coroutine[Any, Any, None]] | None:
     """Return the application of the queues and its upkeep; None: they are not served here.  Raise UserError."""
     if not serves_queues(settings):
         return None
     from headgate.adapters.messages.board import MessageBoard  # large, and for few
-    from headgate.cli.queue.serve import keys_of, limits_of
+    from headgate.cli.queue.keyfile import KeyFile
+    from headgate.cli.queue.serve import limits_of
     from headgate.web.messages.app import create_app
 
     board = await MessageBoard.open(settings.messages_url, limits_of(settings))
     stack.push_async_callback(board.close)
-    return create_app(board, keys_of(settings), stop), board.upkeep()
+    file = KeyFile(settings)
+    anew.append(file.obey)
+    return create_app(board, file.keys, stop), run_until(stop, board.upkeep(), file.watch())
 
 
 def own_queues(settings: Settings, key: str = "") -> str:

@@ -63,6 +63,11 @@ class Keys:
         self._app_of = {_hashed(key): app for app, some in keys.items() for key in some}
         self._operator, self._tokens = operator, tokens
 
+    def become(self, other: Keys) -> None:
+        """Hold from now on what `other` holds."""
+        self._until, self._now_s, self.apps = other._until, other._now_s, other.apps
+        self._app_of, self._operator, self._tokens = other._app_of, other._operator, other._tokens
+
     def caller(self, app: str, header: str) -> Caller:
         """Raises Denied: 404 for an unknown application, 401 for an unknown key.  No header: anonymous."""
         if app not in self.apps:

@@ -77,11 +77,23 @@ def queue(fields: Mapping[str, str], known: Queue | None, now_ms: int, name: str
     principles, most = _principles(fields, base.principles), MOST_MAX
     messages_max = whole(fields, "messages_max", 0, most, base.messages_max)
     bytes_max = whole(fields, "bytes_max", 0, most, base.bytes_max)
+    age_max_s = whole(fields, "age_max", 0, TTL_MAX_S, base.age_max_s)
     full = _choice(fields, "full", ("refuse", "drop"), base.full)
     if name == DEAD_LETTERS and (messages_max or bytes_max) and full == "refuse":
         raise Refused({"full": "dead letters are not refused: write drop, or no bounds"})
-    created_ms = base.created_ms
-    return Queue(base.id, name, partitions, kind, consistency, principles, created_ms, messages_max, bytes_max, full)
+    return Queue(
+        id=base.id,
+        name=name,
+        partitions=partitions,
+        kind=kind,
+        consistency=consistency,
+        principles=principles,
+        created_ms=base.created_ms,
+        messages_max=messages_max,
+        bytes_max=bytes_max,
+        full=full,
+        age_max_s=age_max_s,
+    )
 
 
 def _choice(fields: Mapping[str, str], name: str, words: tuple[str, ...], default: str) -> str:

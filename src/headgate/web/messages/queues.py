@@ -40,7 +40,7 @@ async def list_queues(state: State, request: Asked, app: FromPath[str]) -> Respo
     site = site_of(state)
     site.caller(request, app).must_be(app)
     if "text/event-stream" in request.headers.get("accept", ""):
-        return happenings(site, app)
+        return happenings(site, app, site.still(request, app))
     query = request.query_params
     limit = parsing.whole(query, "limit", 1, LIST_MAX, None)
     found = await site.board.queues(app, limit=limit, offset=query.get("offset", ""))
@@ -76,7 +76,8 @@ def _shown(queue: Queue) -> dict[str, Any]:  # JSON
 def _bounds(queue: Queue) -> dict[str, Any]:  # JSON
     """Where there are some."""
     said = {"messages_max": queue.messages_max, "bytes_max": queue.bytes_max, "full": queue.full}
-    return said if queue.messages_max or queue.bytes_max else {}
+    aged = {"age_max": queue.age_max_s} if queue.age_max_s else {}
+    return {**said, **aged} if queue.messages_max or queue.bytes_max else aged
 
 
 @post("/v1/{app:str}", status_code=201)

@@ -58,7 +58,7 @@ async def stream_messages(state: State, request: Asked, app: FromPath[str], queu
     last = request.headers.get("last-event-id", "")
     if is_id(last) and len(page.partitions) == 1:
         page = parsing.Page(page.partitions, position_of(last), True, page.limit, False, 0)
-    return stream(site, app, of, page)
+    return stream(site, app, of, page, site.still(request, app, of))
 
 
 @get("/v1/{app:str}/{queue:str}/lag")

@@ -165,6 +165,11 @@ SCHEMAS: Json = {
             "consistency": {"enum": ["weak", "strong", "very_strong"], "default": "strong"},
             "messages_max": {"type": "integer", "default": 0, "description": "Of each partition; 0: any number."},
             "bytes_max": {"type": "integer", "default": 0, "description": "Of each partition; 0: any."},
+            "age_max": {
+                "type": "integer",
+                "default": 0,
+                "description": "Seconds that a message is kept at most, whatever its own ttl; 0: any.",
+            },
             "full": {
                 "enum": ["refuse", "drop"],
                 "default": "refuse",

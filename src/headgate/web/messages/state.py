@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -34,6 +35,20 @@ class Site:
     def caller(self, request: Asked, app: str) -> Caller:
         """Raises Denied."""
         return self.keys.caller(app, request.headers.get("authorization", ""))
+
+    def still(self, request: Asked, app: str, queue: Queue | None = None) -> Callable[[], bool]:
+        """Return what says whether the request would be let in now, to this queue or to the whole application: keys
+        are taken away, and tokens come to their end."""
+
+        def allowed() -> bool:
+            try:
+                caller = self.caller(request, app)
+                caller.must_be(app) if queue is None else caller.must_see(app, queue)
+            except Denied:
+                return False
+            return True
+
+        return allowed
 
     async def queue(self, app: str, name: str) -> Queue:
         """Raises NoQueue, also for names no queue can have."""

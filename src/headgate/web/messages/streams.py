@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import msgspec
 from litestar.response import ServerSentEvent
@@ -55,20 +55,24 @@ async def _read(site: Site, app: str, queue: Queue, page: Page) -> list[Stored]:
     return found
 
 
-def stream(site: Site, app: str, queue: Queue, page: Page) -> ServerSentEvent:
-    """Messages behind the page's position, and every one posted from now on; in order within each partition."""
+def stream(site: Site, app: str, queue: Queue, page: Page, still: Callable[[], bool]) -> ServerSentEvent:
+    """Messages behind the page's position, and every one posted from now on; in order within each partition.
+
+    It ends when `still` says that the caller would not be let in any more."""
 
     async def events() -> AsyncIterator[Event]:
         places: dict[int, Position] = {}
         with site.board.bell.listen(app, queue.name) as listener:
             while True:
                 for partition in page.partitions:
-                    async for one in _after(site, queue, partition, places, page):
+                    async for one in _after(site, queue, partition, places, page, still):
                         yield {"event": "message", "id": one.message_id, "data": msgspec.json.encode(one).decode()}
                 while not (rung := await _rung(site, listener)):
-                    if site.stop.is_set():
+                    if site.stop.is_set() or not still():
                         return
                     yield {"event": "ping", "data": ""}
+                if not still():
+                    return
                 if rung[1] and not await _exists(site, app, queue):
                     yield {"event": "gone", "data": ""}
                     return
@@ -77,7 +81,12 @@ def stream(site: Site, app: str, queue: Queue, page: Page) -> ServerSentEvent:
 
 
 async def _after(
-    site: Site, queue: Queue, partition: int, places: dict[int, Position], page: Page
+    site: Site,
+    queue: Queue,
+    partition: int,
+    places: dict[int, Position],
+    page: Page,
+    still: Callable[[], bool],
 ) -> AsyncIterator[Stored]:
     """What is new since the last look; `places` remembers."""
     while True:
@@ -88,14 +97,14 @@ async def _after(
         for one in fresh:
             places[partition] = position_of(one.message_id)
             yield one
-        if not fresh:
+        if not fresh or not still():
             return
 
 
-def happenings(site: Site, app: str) -> ServerSentEvent:
+def happenings(site: Site, app: str, still: Callable[[], bool]) -> ServerSentEvent:
     """Where something was posted, and when queues come, go or grow: one stream for all queues of an application.
 
-    `ready` comes first; whoever looks at queues after it misses nothing.
+    `ready` comes first; whoever looks at queues after it misses nothing.  It ends as `stream` does.
     """
 
     async def events() -> AsyncIterator[Event]:
@@ -103,10 +112,12 @@ def happenings(site: Site, app: str) -> ServerSentEvent:
             yield {"event": "ready", "data": ""}
             while True:
                 while not (rung := await _rung(site, listener)):
-                    if site.stop.is_set():
+                    if site.stop.is_set() or not still():
                         return
                     yield {"event": "ping", "data": ""}
                 lanes, changed = rung
+                if not still():
+                    return
                 if changed:
                     yield {"event": "queues", "data": ""}
                 if lanes:

@@ -25,12 +25,17 @@ async function had(url) {
   return said;
 }
 
+function bounds(q) {
+  const sizes = [q.messages_max ? `${q.messages_max} messages` : "", q.bytes_max ? size(q.bytes_max) : ""].filter(Boolean).join(", ");
+  return [sizes && `${sizes} a partition, then ${q.full}`, q.age_max ? `${q.age_max} s` : ""].filter(Boolean).join("; ");
+}
+
 async function overview() {
   const { applications } = await had("/v1");
   const found = await Promise.all(applications.map(async (name) => {
     const { queues } = await had(`${api(name)}?details=true&kept=true&limit=1000`);
     const rows = queues.map((q) => [el("a", { href: here({ app: name, queue: q.queue_name }) }, q.queue_name === LETTERS ? "Dead letters" : q.queue_name),
-      String(q.partitions), String(q.messages), size(q.bytes), q.messages_max || q.bytes_max ? [q.messages_max ? `${q.messages_max} messages` : "", q.bytes_max ? size(q.bytes_max) : ""].filter(Boolean).join(", ") + ` a partition, then ${q.full}` : ""]);
+      String(q.partitions), String(q.messages), size(q.bytes), bounds(q)]);
     return [el("h2", {}, name), table(["Queue", "Partitions", "Messages", "Size", "Bounds"], rows, "It has no queue yet.")];
   }));
   return found.length ? found.flat() : [el("p", { class: "note" }, "This token opens no application.")];

@@ -1,0 +1,139 @@
+"""Keys of applications: several at once, each for a time, and replaced while everything runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from headgate.base.errors import UserError
+from headgate.base.tasks import end
+from headgate.cli.queue.keyfile import KeyFile
+from headgate.cli.settings import read
+from headgate.web.messages.access import Denied, Keys
+
+LOOK_S = 0.02
+
+
+def test_two_keys_are_good_at_once_and_one_of_them_for_a_time(tmp_path: Path) -> None:
+    file = tmp_path / "headgate.conf"
+    file.write_text("[application_keys]\nsync = old until=2027-01-01T00:00:00Z\n  new\nmail = other\n")
+    settings = read(file, {})
+    assert settings.application_keys == {"sync": ["old", "new"], "mail": ["other"]}
+    now = datetime(2026, 12, 31, tzinfo=UTC).timestamp()
+    keys = Keys(settings.application_keys, until=settings.application_keys_until, now_s=lambda: now)
+    for key in ("old", "new"):
+        keys.caller("sync", f"Application {key}").must_be("sync")
+    now += 86_400
+    keys.caller("sync", "Application new").must_be("sync")
+    with pytest.raises(Denied, match="is over") as denied:
+        keys.caller("sync", "Application old")
+    assert denied.value.status == 401
+
+
+@pytest.mark.parametrize("said", ["until=2027-01-01T00:00:00Z", "key until=soon", "key until=2027-01-01", "key until="])
+def test_a_time_that_cannot_be_is_an_error_of_the_file(tmp_path: Path, said: str) -> None:
+    file = tmp_path / "headgate.conf"
+    file.write_text(f"[application_keys]\nsync = {said}\n")
+    with pytest.raises(UserError, match=r"\[application_keys\] sync"):
+        _ = read(file, {}).application_keys_until
+
+
+def _is_good(keys: Keys, app: str, key: str) -> bool:
+    try:
+        keys.caller(app, f"Application {key}").must_be(app)
+    except Denied:
+        return False
+    return True
+
+
+async def _until(held: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not held():  # noqa: ASYNC110 - what is on the disk
+            await asyncio.sleep(LOOK_S / 2)
+
+
+class Followed:
+    """A settings file that somebody edits."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self.path = path
+        self.write(text)
+        self.file = KeyFile(read(path, {}))
+
+    def write(self, text: str) -> None:
+        """As editors do: the file is another one afterwards."""
+        fresh = self.path.with_suffix(".new")
+        fresh.write_text(text)
+        fresh.replace(self.path)
+
+    def good(self, app: str, key: str) -> bool:
+        return _is_good(self.file.keys, app, key)
+
+
+@pytest.fixture
+async def followed(tmp_path: Path) -> AsyncIterator[Followed]:
+    found = Followed(tmp_path / "headgate.conf", "[application_keys]\nsync = old\n")
+    task = asyncio.ensure_future(found.file.watch(LOOK_S))
+    yield found
+    await end(task)
+
+
+async def test_a_key_that_is_written_into_the_file_is_good_and_one_taken_out_is_not(followed: Followed) -> None:
+    assert followed.good("sync", "old") and not followed.good("sync", "new")
+    followed.write("[application_keys]\nsync = old new\nmail = other\n")
+    await _until(lambda: followed.good("sync", "new"))
+    assert followed.good("sync", "old") and followed.good("mail", "other") and not followed.good("mail", "new")
+    followed.write("[application_keys]\nsync = new\n")
+    await _until(lambda: not followed.good("sync", "old"))
+    assert followed.good("sync", "new") and not followed.good("mail", "other")
+
+
+async def test_a_broken_file_and_one_that_is_gone_change_nothing(
+    followed: Followed, caplog: pytest.LogCaptureFixture
+) -> None:
+    followed.write("[application_keys]\nsync = new until=soon\n")
+    await _until(lambda: "stay as they were" in caplog.text)
+    assert "[application_keys] sync" in caplog.text and followed.good("sync", "old")
+    followed.path.unlink()
+    for _ in range(3):
+        followed.file.obey()
+        await asyncio.sleep(LOOK_S)
+    assert followed.good("sync", "old"), "as an editor leaves it for a moment"
+    followed.write("[application_keys]\nsync = new\n")
+    await _until(lambda: followed.good("sync", "new"))
+
+
+async def test_the_command_reads_its_keys_anew_when_it_is_told_to(tmp_path: Path) -> None:
+    file = tmp_path / "headgate.conf"
+    file.write_text("[application_keys]\nsync = old\n[messages]\nport = 0\n")
+    before = file.stat()
+    server = await asyncio.create_subprocess_exec(
+        str(Path(sys.executable).with_name("headgate")), "queue", "serve", "-c", str(file),
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=tmp_path,
+    )  # fmt: skip
+    try:
+        assert server.stdout is not None and server.stderr is not None
+        url = (await server.stdout.readline()).decode().split()[-1].rstrip("/")
+        with file.open("r+") as same:  # the same file, size and time: only the signal tells of it
+            same.write(file.read_text().replace("old", "new"))
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+        server.send_signal(signal.SIGHUP)
+        async with asyncio.timeout(20):
+            while b"are those that" not in await server.stderr.readline():
+                pass
+        async with aiohttp.ClientSession() as http:
+            for key, status in (("old", 401), ("new", 200)):
+                async with http.get(url, headers={"Authorization": f"Application {key}"}) as answer:
+                    assert (answer.status, json.loads(await answer.text())["status"] == "ok") == (status, status == 200)
+    finally:
+        server.terminate()
+        await server.wait()
