@@ -63,7 +63,7 @@ def test_from_the_first_message_to_a_worker_that_is_steered(tmp_path: Path) -> N
     (tmp_path / "parcels.py").write_text(block("# parcels.py"))
     (parcels,) = lines("python parcels.py")
     delay, *later = lines("headgate queue post -c worker.conf --delay")
-    later += lines("headgate queue schedule") + lines("curl -fsS -H")
+    later += lines("headgate queue schedule") + lines("headgate queue bound")
     said = run(
         f"""
 {serve} & until_up http://127.0.0.1:5000/__heartbeat__

@@ -133,6 +133,25 @@ async def test_what_cannot_be_done_is_said_in_a_line(
     assert isinstance(result.exception, UserError) and text in str(result.exception), result.exception
 
 
+async def test_a_queue_is_bounded_and_says_its_bounds(hands: tuple[Crew, str]) -> None:
+    _, config = hands
+    none = await ask(config, "bound", "q", "--age", "60")
+    assert isinstance(none.exception, UserError) and "no such queue" in str(none.exception)
+    await said(config, "post", "q", "first")
+    assert await said(config, "bound", "q") == "q: no bounds\n"
+    shown = await said(config, "bound", "q", "--messages", "2", "--full", "drop", "--age", "60")
+    assert shown == "q: at most 2 messages a partition, then drop; nothing is kept longer than 60 s\n"
+    for body in ("second", "third"):
+        await said(config, "post", "q", body)
+    peeked = await said(config, "peek", "q")
+    assert "first" not in peeked and "third" in peeked
+    shown = await said(config, "bound", "q", "--messages", "0", "--bytes", "9")
+    assert shown == "q: at most 9 bytes a partition, then drop; nothing is kept longer than 60 s\n"
+    wrong = await ask(config, "bound", "q", "--age", "99999999999")
+    assert isinstance(wrong.exception, UserError) and "age_max" in str(wrong.exception)
+    assert await said(config, "bound", "q", "--bytes", "0", "--age", "0") == "q: no bounds\n"
+
+
 async def test_without_a_server_it_says_so(tmp_path: Path) -> None:
     file = tmp_path / "worker.conf"
     file.write_text("[queuey]\nconnection = http://127.0.0.1:1/v1/sync/\n")

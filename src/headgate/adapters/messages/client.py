@@ -156,6 +156,10 @@ class MessageClient:
             form = {"queue_name": queue, "partitions": str(partitions)}
             await self.ask("POST", "", data=form)
 
+    async def change(self, queue: str, form: Mapping[str, str]) -> None:
+        """Change what the form says of the queue.  Raise as `ask` does."""
+        await self.ask("PUT", f"/{quote(queue)}", data=dict(form))
+
     async def backlog(self, lane: Lane, after: Position) -> Backlog:
         query = {"partition": str(lane.partition)}
         if after != START:

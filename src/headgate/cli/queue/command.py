@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from headgate.cli.queue.bound import bound
 from headgate.cli.queue.changing import pause, post, resume, seek, withdraw
 from headgate.cli.queue.importing import import_
 from headgate.cli.queue.letters import dead, replay
@@ -23,6 +24,7 @@ for one in (
     lag,
     peek,
     delayed,
+    bound,
     post,
     withdraw,
     schedule,
