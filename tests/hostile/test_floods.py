@@ -7,7 +7,10 @@ import asyncio
 import pytest
 
 from headgate.gate import decide
+from headgate.gate.change import ZEROS, Change, EventKind, TriggerEvent
+from headgate.services.scheduler.tenant import TenantRunner
 from headgate.store.memory import MemoryBackend
+from headgate.store.store import Session
 from headgate.testing.loop import run_virtual
 from headgate.testing.sim import kinds
 from headgate.testing.sim.world import HOST
@@ -16,6 +19,7 @@ from tests.hostile.garbage import SpoiledBackend, Town
 PLAIN = (kinds.CONFIG + kinds.CHECK).replace(kinds.SEMAPHORE, "").replace(", semaphore: one", "")
 """One job without a semaphore, in check and gate."""
 FLOOD = 250
+BRANCHES = 400
 MANY = 60
 """Pipelines that each proposal goes to."""
 
@@ -89,5 +93,34 @@ def test_many_pipelines_and_proposals_make_no_commit_too_large() -> None:
         assert await town.lands(town.propose("a", "own")) and await town.lands(town.propose("b", "other"))
         assert not await town.aside(), "nothing was set aside for it"
         await town.kill()
+
+    run_virtual(play())
+
+
+def test_a_push_of_many_branches_is_read_in_a_few_readings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them may bring configuration, and what comes behind them waits until that is read."""
+    readings, real = list[list[str]](), TenantRunner._reconfigure
+
+    async def counted(self: TenantRunner, projects: list[str], session: Session) -> None:
+        readings.append(projects)
+        await real(self, projects, session)
+
+    monkeypatch.setattr(TenantRunner, "_reconfigure", counted)
+
+    async def play() -> None:
+        town = _town()
+        town.start()
+        quiet_s = await _latency_s(town, "d", "quiet")
+        before, stream = len(readings), town.context.map.events.tenant("t").trigger.stream
+        for old, new in ((ZEROS, "c" * 40), ("c" * 40, ZEROS)):
+            for number in range(BRANCHES):
+                ref = f"refs/heads/b{number}"
+                change = Change("sim", f"{HOST}/a", f"b{number}", commit=new, old_commit=old, ref=ref)
+                event = TriggerEvent(EventKind.REF_UPDATED, change, f"{new[:1]}{number}")
+                await town.context.store.commit([], stream.append(event))
+        flooded_s = await _latency_s(town, "d", "other")
+        await town.kill()
+        assert [project for read in readings[before:] for project in read].count(f"{HOST}/a") <= BRANCHES / 20
+        assert flooded_s <= 2 * quiet_s + 5.0, (quiet_s, flooded_s)
 
     run_virtual(play())

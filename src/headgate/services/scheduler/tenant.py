@@ -41,6 +41,8 @@ from headgate.store.types import At, Delete, Op
 log = logging.getLogger("headgate.tenant")
 
 EVENTS_MAX = 15
+BRANCHES_MAX = 500
+"""Events in a row that each change the configuration of a branch, but no pipeline: one reading does for all of them."""
 READING_PRECEDENCE = 100
 BEHIND_RETRY_S = 0.5
 """When what is kept is looked at again that is not what the layout is to be made of; then twice as long each time."""
@@ -58,6 +60,7 @@ class TenantRunner:
         self._context, self._configuration = context, configuration
         self._tenant = configuration.tenant
         self._readings = {p.project: readings[p.project] for p in self._tenant.projects}
+        self._trusted = {p.project for p in self._tenant.projects if p.trusted}
         self._files = ConfigFiles(context)
         self._events = context.map.events.tenant(self._tenant.name)
         self._unread: dict[str, str] = {}
@@ -145,17 +148,20 @@ class TenantRunner:
     # --- events
 
     async def _trigger(self, guard: At) -> bool:
-        """Moves trigger events on to the pipelines they may concern, the projects in turn; stops behind one that
-        changes configuration.  An event ends once all pipelines have it."""
+        """Moves trigger events on to the pipelines they may concern, the projects in turn; stops behind those that
+        change configuration.  An event ends once all pipelines have it."""
         state = state_of(self._context, self._tenant.name)
-        waiting = () if state.trigger_queue_paused else self._triggers.waiting(EVENTS_MAX)
+        waiting = () if state.trigger_queue_paused else self._triggers.waiting(BRANCHES_MAX)
         if not waiting:
             return False
-        pieces = list[Piece]()
-        for event in waiting:
+        pieces, anew = list[Piece](), set[str]()
+        """`anew`: projects of which configuration changed."""
+        for position, event in enumerate(waiting):
             try:
                 told = [] if state.trigger_queue_discarding else list(self._forward(event.event))
                 changed = self._configuration_in(event.event)
+                if changed is None and (anew or position >= EVENTS_MAX):
+                    break
             except Exception as error:
                 if not self._tries.spent(event.entry):
                     log.exception("tenant %s: %s could not be moved on", self._tenant.name, event.entry)
@@ -164,11 +170,15 @@ class TenantRunner:
                 queue = self._events.trigger.stream.queue
                 pieces.append(Piece(self._quarantine.event(event, queue, error, self._tenant.name)))
                 continue
-            if changed is not None:
-                end = Piece([*self._events.management.stream.append(changed), *event.consume()])
-                pieces += together([*told, end])
-                break
-            pieces += together([*told, Piece(event.consume())])
+            if changed is None:
+                pieces += together([*told, Piece(event.consume())])
+                continue
+            unread = changed.projects.keys() - anew
+            asked = self._events.management.stream.append(changed) if unread else []
+            pieces += together([*told, Piece([*asked, *event.consume()])])
+            anew |= unread
+            if event.event.change.project in self._trusted:
+                break  # what follows may be for another pipeline
         for commit in packed(pieces):
             await self._context.store.commit([], commit.ops, guards=[guard])
         gone = [op.path for piece in pieces for op in piece.ops if isinstance(op, Delete)]
