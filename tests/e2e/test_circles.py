@@ -8,6 +8,7 @@ from headgate.testing.repositories import run_git
 from tests.integration.conftest import PIPELINES
 
 from .headgate import Headgate, wait_for
+from .test_by_hand import GATE, say
 from .test_readiness import API, note
 
 LIB = "code/lib"
@@ -65,3 +66,34 @@ def test_what_goes_together_lands_although_a_server_refuses_and_the_gate_is_kill
     assert "Landed on master" in told[first]() and "ALARM" not in told[first]()
     assert repositories.show(API, "api") == repositories.show(LIB, "lib") == "x"
     wait_for("nothing is left", lambda: headgate.items("gate") == [])
+
+
+def test_a_part_that_landed_alone_is_an_alarm_until_somebody_says_that_it_is_dealt_with(headgate: Headgate) -> None:
+    """On the status page's feed, in the API and in a terminal; whoever is killed meanwhile."""
+    repositories = headgate.repositories
+    allowed(headgate)
+    refusing_the_second(headgate)
+    before = repositories.head(API)
+    repositories.propose(API, "one", {"api": "x\n"}, message="one\n\nDepends-On: code/lib/master/two")
+    repositories.propose(LIB, "two", {"lib": "x\n"}, message="two\n\nDepends-On: code/api/master/one")
+    for name, topic in ((API, "one"), (LIB, "two")):
+        repositories.approve(name, topic)
+    wait_for("the other is refused", lambda: "not today" in headgate.log.read_text())
+    left, topic = (LIB, "two") if repositories.head(API) != before else (API, "one")
+    withdrawn = (f":refs/approved/master/{topic}", f":refs/for/master/{topic}")
+    run_git("push", "-q", "origin", *withdrawn, at=repositories.work(left))
+
+    def alarms() -> list[str]:
+        told = headgate.get("/api/tenant/example/status")["troubles"]
+        return [one["text"] for one in told if f"git.example/{left}/master/{topic}" in one["project"]]
+
+    (text,) = wait_for("the alarm", alarms)
+    assert text.startswith("ALARM: only a part has landed of what goes together: git.example/code/")
+    assert f"git.example/{left}/master/{topic} has not" in text
+    headgate.kill()
+    headgate.start()
+    assert wait_for("the alarm stands", alarms) == [text]
+    assert "ALARM: only a part has landed" in say(headgate, "status", "--once", "--url", headgate.url)[1]
+    words = ("dequeue", "--url", headgate.url, *GATE, "--project", left, topic)
+    assert say(headgate, *words) == (0, f"{topic} of {left} was taken out of gate.\n")
+    wait_for("it ends", lambda: not alarms())

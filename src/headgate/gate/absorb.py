@@ -17,6 +17,7 @@ from headgate.gate.leave import commit_of, leave
 from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State, with_item, with_queue
 from headgate.gate.needs import needed_by, needs
 from headgate.gate.occasions import occasioned
+from headgate.gate.parted import dealt_with
 from headgate.gate.readiness import guarded, unfit
 from headgate.gate.reconfigure import reconfigured
 from headgate.gate.refs import takes_part
@@ -58,6 +59,8 @@ def absorb(state: State, event: TriggerEvent | Answer | Managed, world: World, a
             exempt = unapproved or not guarded(world.pipeline)
             return enqueue(state, change, id, world, asked, exempt=exempt, by_hand=by_hand)
         case Dequeue(key=key, why=why, commit=commit):
+            if why and not _has(state, key, commit):
+                return dealt_with(state, key)
             return dequeued(state, key, world, asked, why, commit)
         case CancelBuild():
             return stopped(state, event, world, asked)
@@ -237,6 +240,8 @@ def unmoved(work: Managed, before: State, after: State, world: World) -> str:
                 return f"{change.project} has no jobs in {world.pipeline.name} for {change.branch or change.ref}"
             return f"{change.key} cannot be tested; its report says why"
         case Dequeue(key=key, commit=commit):
+            if not _has(before, key, commit) and after.parted != before.parted:
+                return ""
             if not _has(before, key, commit):
                 return f"{key} is not in the pipeline"
             return f"{key} is landing already" if _has(after, key, commit) else ""
@@ -257,7 +262,8 @@ def unmoved(work: Managed, before: State, after: State, world: World) -> str:
 
 def _has(state: State, key: str, commit: str = "") -> bool:
     """Is the change or ref with this key here; where `commit` says so, as that?"""
-    return any(i.live and i.change.key == key and commit in ("", i.change.commit) for _, i in state.items())
+    own = (item.of(key) for _, item in state.items() if item.live)
+    return any(change is not None and commit in ("", change.commit) for change in own)
 
 
 def _kept_back(work: Promote, key: str, state: State, world: World) -> str:

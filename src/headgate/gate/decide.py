@@ -21,6 +21,7 @@ from headgate.gate.landing import ask_to_land
 from headgate.gate.leave import active, dismiss, leave
 from headgate.gate.model import BuildSet, Item, Phase, Queue, State, Unfollowed, with_queue
 from headgate.gate.needs import needs
+from headgate.gate.parted import noted
 from headgate.gate.readiness import Obstacle, Unready, unready
 from headgate.gate.report import result_of, text
 from headgate.gate.start import Base, abandon, start, stopped
@@ -86,7 +87,7 @@ def settle(state: State, world: World, asked: list[Action], settled_before: Stat
             raise Faulty(looked_at[-1] if looked_at else "") from error
         if settled is not queue:
             state = with_queue(state, settled)
-    return state
+    return noted(state, asked, world)
 
 
 def _alone_and_begun(queue: Queue) -> bool:

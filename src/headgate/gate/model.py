@@ -274,6 +274,18 @@ class Deferred(msgspec.Struct, frozen=True):
     """Id of the event that brought it."""
 
 
+class Parted(msgspec.Struct, frozen=True):
+    """A circle of several repositories of which a part has landed, and the rest could not."""
+
+    item: str
+    """The id of its item."""
+    landed: Mapping[str, str]
+    """Key of a change -> the commit that its branch came to."""
+    missing: tuple[str, ...]
+    """Keys of those that have not landed."""
+    since_ms: int
+
+
 class Remains(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What is to be known of a pipeline once its configuration is gone; members are those of `config.model.Pipeline`
     but for two."""
@@ -307,6 +319,8 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     """The last ones."""
     remains: Remains | None = None
     """As long as there are queues."""
+    parted: tuple[Parted, ...] = ()
+    """Alarms that stand."""
 
     def items(self) -> Iterator[tuple[Queue, Item]]:
         for queue in self.queues:

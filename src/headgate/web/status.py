@@ -11,7 +11,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from headgate import __version__
-from headgate.config.dynamic import NOT_IN_FORCE, Layouts
+from headgate.config.dynamic import Layouts
 from headgate.config.tenants import Tenant
 from headgate.gate.change import Standing
 from headgate.gate.closing import Closing, closing_of
@@ -20,13 +20,12 @@ from headgate.gate.model import Build, Item, Queue
 from headgate.gate.report import failing_reasons
 from headgate.map.kept.layouts import layout_at
 from headgate.map.kept.state import Loaded, load
-from headgate.map.records import LayoutRecord, SemaphoreRecord, Trouble, Troubles
+from headgate.map.records import SemaphoreRecord
 from headgate.map.tree import unescape
 from headgate.recipes.codec import readable
 from headgate.recipes.requests import Request
 from headgate.services.context import Context
 from headgate.services.orders import state_of
-from headgate.services.quarantine.quarantine import Quarantine
 from headgate.services.scheduler.standings import Standings
 from headgate.web.changes import ref_shape
 from headgate.web.shapes import (
@@ -45,11 +44,8 @@ from headgate.web.shapes import (
     TriggerShape,
     TroubleShape,
 )
+from headgate.web.troubles import parted, troubles_of
 from headgate.web.waiting import awaited, phase
-
-ASIDE_MAX = 20
-"""Of what was set aside, shown with the queues."""
-
 
 Estimate = Callable[[str, str, str, str], float | None]
 """(tenant, job, project, branch) -> seconds it will take."""
@@ -102,7 +98,7 @@ class Status:
             pipelines=tuple(
                 self._pipeline(tenant, name, running, waits, estimate) for name in configured.layouts.landed.pipelines
             ),
-            troubles=(*self._held(configured, layout), *self._aside(tenant), *self._troubles(configured.tenant)),
+            troubles=tuple(self._troubles(configured)),
         )
 
     def standings(self, tenant: str) -> Mapping[str, Standing]:
@@ -127,47 +123,10 @@ class Status:
             ),
         )
 
-    def _held(self, configured: Configured, layout: LayoutRecord | None) -> Iterator[TroubleShape]:
-        """Configuration that was pushed and is not in force."""
-        errors = configured.layouts.refused
-        for project, branches in layout.held.items() if layout is not None else ():
-            for branch, held in branches.items():
-                own = (e for e in errors if (e.project, e.branch) == (project, branch) and e.name != NOT_IN_FORCE)
-                why = next(own, None) or next((e for e in errors if e.name != NOT_IN_FORCE), None)
-                text = f"the configuration of {held.commit[:12]} is not in force, and what was there before is"
-                told = f"{text}: {why.path}:{why.line}: {why.text}" if why is not None else text
-                yield TroubleShape(f"{project} {branch}", told, held.since_ms)
-
-    def _aside(self, tenant: str) -> list[TroubleShape]:
-        """What was set aside of the tenant, or of nobody in particular."""
-        found = [one for one in Quarantine(self.context).all().values() if one.tenant in ("", tenant)]
-        shown = [TroubleShape(one.what, f"it was set aside: {one.error}", one.since_ms) for one in found[:ASIDE_MAX]]
-        if len(found) > ASIDE_MAX:
-            shown.append(TroubleShape("the quarantine", f"{len(found) - ASIDE_MAX} more", found[ASIDE_MAX].since_ms))
-        return shown
-
-    def _troubles(self, tenant: Tenant) -> Iterator[TroubleShape]:
-        """Of the tenant's repositories: what is wrong with each, else why a merger cannot work on it; then of the
-        connections whose messages or objects start its pipelines."""
-        mergers = self._troubles_of_mergers()
-        for connection in sorted({project.connection for project in tenant.projects}):
-            known = {**mergers, **self._troubled(connection)}
-            for project in tenant.projects:
-                if project.connection == connection and (trouble := known.get(project.project)) is not None:
-                    yield TroubleShape(project.name, trouble.text, trouble.since_ms)
-        allowed = tenant.connections if tenant.allowed_triggers is None else tenant.allowed_triggers
-        for connection in sorted(name for name in allowed if tenant.driver(name) in ("queue", "inventory")):
-            for trouble in self._troubled(connection).values():
-                yield TroubleShape(f"the connection {connection}", trouble.text, trouble.since_ms)
-
-    def _troubled(self, connection: str) -> Mapping[str, Trouble]:
-        entry = self.context.mirror.get(self.context.map.cache.connection(connection).troubles.path)
-        found = readable(entry, Troubles) if entry is not None else None
-        return found.projects if found is not None else {}
-
-    def _troubles_of_mergers(self) -> dict[str, Trouble]:
-        found = self.context.members(self.context.map.components.merger.path).values()
-        return {p: t for r in found for p, t in r.data.troubles.items()}
+    def _troubles(self, configured: Configured) -> Iterator[TroubleShape]:
+        pipelines = configured.layouts.landed.pipelines
+        yield from parted((name, self.state(configured.tenant.name, name).state.parted) for name in pipelines)
+        yield from troubles_of(self.context, configured.tenant, configured.layouts)
 
     def state(self, tenant: str, pipeline: str) -> Loaded:
         place = self.context.map.tenant(tenant).pipeline(pipeline)

@@ -341,3 +341,58 @@ def test_an_event_of_one_finds_the_circle_here() -> None:
     item = play.item("A")
     play.event(EventKind.APPROVED, play.standings["p/master/A"].change)
     assert play.item("A") == item
+
+
+# --- the alarm that stands
+
+
+def broken() -> Play:
+    """B of A and B has landed, and A cannot."""
+    play = half(circle())
+    play.lands("A", error="hook declined")
+    return play
+
+
+def test_the_alarm_stands_until_the_rest_has_landed() -> None:
+    play = broken()
+    (alarm,) = play.state.parted
+    assert alarm.landed == {"q/master/B": f"{'B' * 40}+{'A' * 40}"} and alarm.missing == ("p/master/A",)
+    play.approve("C", "A")
+    passed(play)
+    play.lands("C")
+    assert play.state.parted == (alarm,), "another has landed, and this one has only passed"
+    play.lands("A")
+    assert play.state.parted == ()
+
+
+def test_the_alarm_stands_although_what_is_missing_is_withdrawn_and_ends_when_somebody_says_so() -> None:
+    play = half(circle())
+    play.lands("A", moved=True)
+    play.abandon("A")
+    (alarm,) = play.state.parted
+    assert alarm.missing == ("p/master/A",)
+    play.act(Dequeue("p/master/A"))
+    assert play.state.parted == (alarm,), "that was another pipeline, which takes up what it superseded"
+    play.act(Dequeue("p/master/C", "it was done by hand by op"))
+    assert play.state.parted == (alarm,), "it is another change"
+    play.act(Dequeue("p/master/A", "it was done by hand by op"))
+    assert play.state.parted == ()
+
+
+def test_taking_the_rest_out_while_it_is_tested_again_leaves_the_alarm() -> None:
+    play = broken()
+    play.approve("A")
+    assert play.queue == ["A"]
+    play.act(Dequeue("p/master/A", "it was done by hand by op"))
+    assert play.queue == [] and len(play.state.parted) == 1
+
+
+def test_a_circle_that_lands_or_of_which_nothing_has_is_no_alarm() -> None:
+    play = half(circle())
+    play.lands("A")
+    assert play.state.parted == ()
+    play = circle()
+    play.approve("A", "B")
+    passed(play)
+    play.lands("B", error="hook declined")
+    assert play.queue == [] and play.state.parted == ()

@@ -156,9 +156,10 @@ def _one(data: ForChange, verb: str) -> None:
 
 
 async def _wanted(site: Site, tenant: str, project: str, verb: str, data: ForChange, why: str) -> Enqueue | Dequeue:
+    if data.change and verb == "dequeue":
+        return Dequeue(_parted(site, tenant, project, data) or site.change(tenant, project, data.change).key, why)
     if data.change:
-        change = site.change(tenant, project, data.change)
-        return Enqueue(change, fresh(), data.unapproved) if verb == "enqueue" else Dequeue(change.key, why)
+        return Enqueue(site.change(tenant, project, data.change), fresh(), data.unapproved)
     ref, newrev = data.ref or "", data.newrev or ""
     if verb == "dequeue":
         return Dequeue(update("", site.project(tenant, project), ref).key, why, newrev)
@@ -172,6 +173,15 @@ async def _wanted(site: Site, tenant: str, project: str, verb: str, data: ForCha
     return Enqueue(
         change, fresh(), data.unapproved, ByHand(completed(known, data.parameters), claimed=not data.unapproved)
     )
+
+
+def _parted(site: Site, tenant: str, project: str, data: ForChange) -> str:
+    """Return the key of a change that an alarm of the pipeline names, be it open or not; empty: none does."""
+    site.pipeline(tenant, data.pipeline)
+    alarms = site.status.state(tenant, data.pipeline).state.parted
+    begin, end = f"{site.project(tenant, project)}/", f"/{data.change}"
+    named = (key for one in alarms for key in (*one.missing, *one.landed))
+    return next((key for key in named if key.startswith(begin) and f"/{key.removeprefix(begin)}".endswith(end)), "")
 
 
 @post("/api/tenant/{tenant:str}/promote", status_code=200, opt={"permission": "promote"})

@@ -1,0 +1,41 @@
+"""Circles of several repositories of which a part has landed and the rest could not: alarms that stand until the rest
+has landed, or somebody says by hand that it is dealt with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from headgate.gate.actions import Action, Record
+from headgate.gate.model import Item, Parted, State
+from headgate.gate.world import World
+
+PARTED_MAX = 1_000
+"""Alarms that a pipeline remembers, the newest ones."""
+
+
+def noted(state: State, asked: Sequence[Action], world: World) -> State:
+    """Return the state with an alarm for each item that leaves with only a part of it landed, and without those whose
+    rest has landed by now."""
+    ended = (action.item for action in asked if isinstance(action, Record) and action.result != "SUCCESS")
+    alarms = {one.item: one for one in state.parted}
+    alarms |= {item.id: _alarm(item, world) for item in ended if item.landed and item.id not in alarms}
+    standing = tuple(one for one in alarms.values() if not all(_has_landed(key, world) for key in one.missing))
+    return state if standing == state.parted else replace(state, parted=standing[-PARTED_MAX:])
+
+
+def _alarm(item: Item, world: World) -> Parted:
+    landed = {one.change.key: one.commit for one in item.landed}
+    return Parted(item.id, landed, tuple(change.key for change in item.left), world.now_ms)
+
+
+def _has_landed(key: str, world: World) -> bool:
+    known = world.standings.get(key)
+    return known is not None and known.landed
+
+
+def dealt_with(state: State, key: str) -> State:
+    """Return the state without the alarms that concern the change with this key."""
+    left = tuple(one for one in state.parted if key not in (*one.landed, *one.missing))
+    return state if left == state.parted else replace(state, parted=left)

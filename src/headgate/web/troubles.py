@@ -1,0 +1,88 @@
+"""What is wrong, for those who look at the queues of a tenant: it stands there until it is mended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from headgate.config.dynamic import NOT_IN_FORCE, Layouts
+from headgate.config.tenants import Tenant
+from headgate.gate.model import Parted
+from headgate.map.kept.layouts import layout_at
+from headgate.map.records import Trouble, Troubles
+from headgate.recipes.codec import readable
+from headgate.services.context import Context
+from headgate.services.quarantine.quarantine import Quarantine
+from headgate.web.shapes import TroubleShape
+
+SHOWN_MAX = 20
+"""Of what was set aside, and of circles of which a part has landed: shown with the queues."""
+
+
+def parted(alarms: Iterable[tuple[str, Iterable[Parted]]]) -> Iterator[TroubleShape]:
+    """Yield the circles of which only a part has landed, of each pipeline."""
+    found = [(pipeline, one) for pipeline, several in alarms for one in several]
+    for pipeline, one in found[:SHOWN_MAX]:
+        there = ", ".join(f"{key} as {commit[:12]}" for key, commit in one.landed.items())
+        text = (
+            f"ALARM: only a part has landed of what goes together: {there}; {', '.join(one.missing)} has not. "
+            "Have the rest approved again, or revert what has landed and take one of them out of the pipeline "
+            "(headgate dequeue), which ends this alarm"
+        )
+        yield TroubleShape(f"{pipeline}: {', '.join(one.missing)}", text, one.since_ms)
+    if len(found) > SHOWN_MAX:
+        text = f"ALARM: of {len(found) - SHOWN_MAX} more circles only a part has landed"
+        yield TroubleShape("circles", text, found[SHOWN_MAX][1].since_ms)
+
+
+def troubles_of(context: Context, tenant: Tenant, layouts: Layouts) -> Iterator[TroubleShape]:
+    """Yield what is wrong with a tenant's configuration, records and repositories."""
+    yield from _held(context, tenant, layouts)
+    yield from _aside(context, tenant.name)
+    yield from _repositories(context, tenant)
+
+
+def _held(context: Context, tenant: Tenant, layouts: Layouts) -> Iterator[TroubleShape]:
+    """Configuration that was pushed and is not in force."""
+    layout, errors = layout_at(context.map.layout(tenant.name).record, context.mirror), layouts.refused
+    for project, branches in layout.held.items() if layout is not None else ():
+        for branch, held in branches.items():
+            own = (e for e in errors if (e.project, e.branch) == (project, branch) and e.name != NOT_IN_FORCE)
+            why = next(own, None) or next((e for e in errors if e.name != NOT_IN_FORCE), None)
+            text = f"the configuration of {held.commit[:12]} is not in force, and what was there before is"
+            told = f"{text}: {why.path}:{why.line}: {why.text}" if why is not None else text
+            yield TroubleShape(f"{project} {branch}", told, held.since_ms)
+
+
+def _aside(context: Context, tenant: str) -> Iterator[TroubleShape]:
+    """What was set aside of the tenant, or of nobody in particular."""
+    found = [one for one in Quarantine(context).all().values() if one.tenant in ("", tenant)]
+    for one in found[:SHOWN_MAX]:
+        yield TroubleShape(one.what, f"it was set aside: {one.error}", one.since_ms)
+    if len(found) > SHOWN_MAX:
+        yield TroubleShape("the quarantine", f"{len(found) - SHOWN_MAX} more", found[SHOWN_MAX].since_ms)
+
+
+def _repositories(context: Context, tenant: Tenant) -> Iterator[TroubleShape]:
+    """Of the tenant's repositories: what is wrong with each, else why a merger cannot work on it; then of the
+    connections whose messages or objects start its pipelines."""
+    mergers = _of_mergers(context)
+    for connection in sorted({project.connection for project in tenant.projects}):
+        known = {**mergers, **_of_connection(context, connection)}
+        for project in tenant.projects:
+            if project.connection == connection and (trouble := known.get(project.project)) is not None:
+                yield TroubleShape(project.name, trouble.text, trouble.since_ms)
+    allowed = tenant.connections if tenant.allowed_triggers is None else tenant.allowed_triggers
+    for connection in sorted(name for name in allowed if tenant.driver(name) in ("queue", "inventory")):
+        for trouble in _of_connection(context, connection).values():
+            yield TroubleShape(f"the connection {connection}", trouble.text, trouble.since_ms)
+
+
+def _of_connection(context: Context, connection: str) -> Mapping[str, Trouble]:
+    entry = context.mirror.get(context.map.cache.connection(connection).troubles.path)
+    found = readable(entry, Troubles) if entry is not None else None
+    return found.projects if found is not None else {}
+
+
+def _of_mergers(context: Context) -> dict[str, Trouble]:
+    found = context.members(context.map.components.merger.path).values()
+    return {p: t for r in found for p, t in r.data.troubles.items()}
