@@ -350,5 +350,7 @@ class Pipeline(msgspec.Struct, frozen=True, omit_defaults=True):
     connections: tuple[str, ...] = ()
     """Connections its triggers and reporters name."""
     disable_after: int | None = None
+    rerun_only_failed: bool = False
+    """Ours: jobs that passed are not run again for a patchset that failed, as long as all they work on is the same."""
     window: Window = Window()
     supercedes: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ from headgate.config.dynamic import Asked, Judgement
 from headgate.config.model import ConfigError, FrozenJob
 from headgate.gate import graph
 from headgate.gate.actions import Action, Cancel, Report, Resume
+from headgate.gate.again import reused
 from headgate.gate.change import Change
 from headgate.gate.model import Build, BuildSet, Item, State
 from headgate.gate.report import filled
@@ -197,7 +198,10 @@ def _round(
 ) -> BuildSet:
     if buildset.graph is not None and buildset.graph.fail_fast and buildset.job_failed:
         return _stop_the_rest(buildset, asked)
-    builds = dict(buildset.builds)
+    instead = reused(item, buildset, world)
+    if instead is None:
+        return buildset
+    builds = {**buildset.builds, **instead}
     for name, why in graph.skipped(buildset).items():
         voting = buildset.graph is None or buildset.graph.by_id[name].voting
         id = derived(buildset.id, name, "skipped")

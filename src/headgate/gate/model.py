@@ -58,6 +58,8 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     resumed: bool = False
     """They have ended, and it was asked to go on."""
     pre_fail: bool = False  # it runs still, and will fail
+    work: str = ""
+    """The same for the same job on the same code (`gate.again`); empty: that is not known."""
 
     @property
     def failed(self) -> bool:

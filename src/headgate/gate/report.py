@@ -154,6 +154,7 @@ def _job_line(job: FrozenJob, build: Build, item: Item, world: World) -> str:
         word = line(job.failure_message)
     url = build_url(build, world)
     error = f" {_hanging(build.error)}" if build.error else ""
+    error = f" ({error[1:]})" if error and build.result == "SUCCESS" else error
     took = f" in {duration(build.end_ms - build.start_ms)}" if build.start_ms and build.end_ms else ""
     voting = "" if job.voting else " (non-voting)"
     of = f" of {' and '.join(change.key for change in item.subjects(job))}" if item.others else ""

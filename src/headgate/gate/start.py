@@ -13,6 +13,7 @@ from headgate.base.ids import derived
 from headgate.config.dynamic import Texts
 from headgate.config.model import FrozenJob, Pipeline
 from headgate.gate.actions import Action, Cancel, Merge, Run
+from headgate.gate.again import work_of
 from headgate.gate.change import Change
 from headgate.gate.graph import parent_data, parents, told
 from headgate.gate.model import Build, BuildSet, Item, Phase, State, Unfollowed
@@ -110,10 +111,12 @@ def _merge(buildset: str, item: Item, base: Base, world: World) -> MergeRequest:
     unfollowed = base.unfollowed
     looked_at = sorted({*projects, *unfollowed, *base.config(world)})
     paths = {project: world.layouts.landed.config_paths(project) for project in looked_at}
+    compared = world.pipeline.rerun_only_failed and not item.others
+    also = world.beside.trusted if compared else {}  # see `again.work_of`
     return MergeRequest(
         buildset=buildset,
         chain=(*base.merges(world), *merge_items(item, base.chain, world)),
-        projects={**{project: found.connection for project, found in unfollowed.items()}, **projects},
+        projects={**also, **{project: found.connection for project, found in unfollowed.items()}, **projects},
         config_paths=paths,
         config_heads={project: tuple(found.branches) for project, found in unfollowed.items()},
         config_known={project: dict(world.layouts.content(project)) for project in paths},
@@ -169,6 +172,7 @@ def run(
     build = Build(id=id, job=job.id, attempt=attempt, voting=job.voting, asked_ms=world.now_ms, given=given)
     if job.noop:
         return replace(build, result="SUCCESS")
+    build = replace(build, work=work_of(item, buildset, job, world))
     zuul = variables(item, buildset, job, build, world.tenant, world.pipeline)
     data = parent_data(job, buildset)
     if len(msgspec.json.encode((data, zuul["artifacts"]))) > HANDED_MAX_BYTES:

@@ -36,3 +36,7 @@ class Beside:
     past: Callable[[Change], BuildSet | None] | None = None
     """What a patchset that is tested nowhere here came to when it was, last; it answers None while that is looked up.
     Without it nothing was ever tested."""
+    away: bool = False
+    """It cannot be looked up just now."""
+    trusted: Mapping[str, str] = field(default_factory=dict)
+    """The tenant's config-projects -> connection."""

@@ -261,6 +261,8 @@ class FinishedBuild(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     final: bool = True
     """False: it was tried again, or its buildset gave way to another one."""
     attempt: int = 1
+    work: str = ""
+    """Of a build that passed: the same for the same job on the same code; empty: that is not known."""
 
 
 class Finished(msgspec.Struct, frozen=True, omit_defaults=True):

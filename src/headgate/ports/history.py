@@ -198,6 +198,10 @@ class HistoryReader(Protocol):
         """Of the latest buildsets since then, the dearest first; `equal` of the question chooses buildsets."""
         ...
 
+    async def works(self, tenant: str, buildset: str) -> dict[str, str]:
+        """Return what the builds of a buildset worked on (`FinishedBuild.work`), of those of which it is known."""
+        ...
+
     async def durations_ms(self, tenant: str, job: str, project: str, branch: str, *, limit: int) -> list[int]:
         """Of the latest successful builds of a job for a branch; of any branch or project where there is none."""
         ...

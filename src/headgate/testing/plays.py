@@ -267,8 +267,8 @@ class Play:
             work = self.merging.pop(id).work
             merged = {item.project: {"master": "+".join(i.commit for i in work.chain)} for item in work.chain}
             texts = {p: {"master": {"zuul.yaml": self.texts.get(p, "")}} for p in work.config_paths if p in self.texts}
-            heads = {p: {"refs/heads/master": self.heads.get(p, "")} for p in {i.project for i in work.chain}}
-            state = RepoState(work.chain, heads, merged)
+            heads = {p: {"refs/heads/master": self.heads.get(p, "")} for p in merged | work.projects}
+            state = RepoState(work.chain, heads, merged, trees=merged)
             self.act(MergeAnswer(work.buildset, True, state=state, config=texts))
 
     heads: Mapping[str, str] = {}

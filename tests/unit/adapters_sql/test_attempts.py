@@ -87,6 +87,8 @@ async def test_a_database_of_the_version_before_is_brought_up(tmp_path: Path) ->
     for _ in range(2):
         history = SqlHistory(f"sqlite:///{path}")
         await what_an_earlier_version_kept_is_there(history)
+        (kept,) = await history.buildsets("acme", replace(EVERY, limit=1))
+        assert await history.works("acme", kept.uuid) == {}
         history.close()
 
 

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -130,3 +131,13 @@ async def test_people_of_a_change_are_kept_with_what_came_of_it(history: SqlHist
         ("", (), ()),
         ("Ada <ada@example.org>", ("ada",), ("grace", "heinz")),
     ]
+
+
+async def test_what_builds_worked_on_is_told_of_a_buildset_of_the_tenant_alone(history: SqlHistory) -> None:
+    passed = replace(ENDED.builds[0], work="digest")
+    await history.record(replace(ENDED, builds=(passed, replace(passed, uuid="b2", work=""))))
+    await history.record(replace(ENDED, buildset="bs2", builds=(replace(passed, uuid="b3", work="of another"),)))
+    assert await history.works("acme", "bs1") == {"b1": "digest"}
+    assert await history.works("other", "bs1") == {} == await history.works("acme", "bs3")
+    found = await history.build("acme", "b1")
+    assert found is not None and b"digest" not in msgspec.json.encode(found), "it is of no use to anybody else"

@@ -42,11 +42,14 @@ class Kept:
     async def buildset(self, tenant: str, uuid: str) -> PastBuildset | None:
         return self._buildset()
 
+    async def works(self, tenant: str, buildset: str) -> dict[str, str]:
+        return {"b1": "digest"} if buildset == "s1" else {}
+
     def _buildset(self) -> PastBuildset:
         build = PastBuild(
             id="1", uuid="b1", job_name="image", result=self.result, ref=REF, pipeline="check",
             artifacts=(past_of.Artifact("image", "http://kept"),), provides=(past_of.Provided("images"),),
-            buildset=past_of.InBuildset("s1"),
+            log_url="http://logs", buildset=past_of.InBuildset("s1"),
         )  # fmt: skip
         return PastBuildset(
             id="1", uuid="s1", result="SUCCESS", message="", pipeline="check", refs=(REF,), builds=(build,)
@@ -84,6 +87,7 @@ def test_a_turn_goes_on_without_and_another_has_the_answer() -> None:
         found = past.of(CHANGE)
         assert found is not None and found.jobs[0].provides == ("images",)
         assert found.builds["image"].data == {"zuul": {"artifacts": [{"name": "image", "url": "http://kept"}]}}
+        assert (found.builds["image"].work, found.builds["image"].log_url) == ("digest", "http://logs")
         past.look()
         past.look()
         assert past.of(CHANGE) is None, "what a turn did not ask for is asked anew: it may be another then"
@@ -97,7 +101,13 @@ def test_a_turn_goes_on_without_and_another_has_the_answer() -> None:
 def test_what_is_not_recorded_yet_is_newer_than_what_is() -> None:
     async def body(past: Past, context: Context, stirred: list[str]) -> None:
         build = FinishedBuild(
-            uuid="b2", job_name="image", result="FAILURE", provides=("images",), artifacts=(Artifact("x", "http://x"),)
+            uuid="b2",
+            job_name="image",
+            result="FAILURE",
+            provides=("images",),
+            artifacts=(Artifact("x", "http://x"),),
+            log_url="http://l",
+            work="digest",
         )
         place = context.map.history.stream
         for result, builds in (("FAILURE", (build,)), ("DEQUEUED", ())):
@@ -107,15 +117,23 @@ def test_what_is_not_recorded_yet_is_newer_than_what_is() -> None:
                 if entry is not None:
                     await context.mirror.reached(entry.path, entry.version)
         assert await answer(past) == (["image"], ["FAILURE"])
+        found = past.of(CHANGE)
+        assert found is not None
+        assert (found.builds["image"].work, found.builds["image"].log_url) == ("digest", "http://l")
 
     kept = Kept("SUCCESS")
     looked(kept, body)
     assert kept.asked == []
 
 
-def test_a_history_that_is_away_is_waited_for() -> None:
+def test_a_history_that_is_away_is_waited_for_and_a_turn_knows_that_it_is() -> None:
     async def body(past: Past, context: Context, stirred: list[str]) -> None:
+        past.of(CHANGE)
+        past.look()
+        await asyncio.sleep(1)
+        assert (past.away, past.answered, stirred) == (True, 1, ["now"])
         assert await answer(past) == (["image"], ["SUCCESS"])
+        assert (past.away, past.answered, stirred) == (False, 2, ["now", "now"])
 
     kept = Kept("SUCCESS", away=3)
     looked(kept, body)

@@ -166,6 +166,11 @@ class SqlHistory:
         chosen = _asked(query, tenant, question, _OF_BUILDSET).order_by(BUILDSETS.c.ended_ms.desc())
         return [cost_of(row) for row in await self._rows(reset_costs(chosen))]
 
+    async def works(self, tenant: str, buildset: str) -> dict[str, str]:
+        query = sa.select(BUILDS.c.uuid, BUILDS.c.work).select_from(_BOTH).where(BUILDS.c.work.is_not(None))
+        rows = await self._rows(query.where(BUILDSETS.c.tenant == tenant, BUILDSETS.c.uuid == buildset))
+        return {row["uuid"]: row["work"] for row in rows}
+
     async def durations_ms(self, tenant: str, job: str, project: str, branch: str, *, limit: int) -> list[int]:
         took = (BUILDS.c.end_ms - BUILDS.c.start_ms).label("took")
         query = sa.select(took).select_from(_BOTH).order_by(BUILDSETS.c.ended_ms.desc()).limit(limit)
@@ -300,7 +305,11 @@ def _write_build(connection: sa.Connection, buildset: str, build: FinishedBuild)
     if known is not None and not build.start_ms:
         build = msgspec.structs.replace(build, start_ms=known.start_ms or 0, end_ms=known.end_ms or build.end_ms)
     row = msgspec.structs.asdict(build) | {"buildset": buildset, "error_detail": build.error}
-    row |= {"artifacts": msgspec.to_builtins(build.artifacts), "provides": list(build.provides)}
+    row |= {
+        "artifacts": msgspec.to_builtins(build.artifacts),
+        "provides": list(build.provides),
+        "work": build.work or None,
+    }
     connection.execute(sa.delete(BUILDS).where(same))
     connection.execute(sa.insert(BUILDS), fitting(BUILDS, **row))
 

@@ -68,6 +68,7 @@ BUILDS = sa.Table(
     sa.Column("provides", sa.JSON),
     sa.Column("final", sa.Boolean),
     sa.Column("attempt", sa.Integer),
+    sa.Column("work", sa.String(64)),
 )
 HAND_ACTIONS = sa.Table(
     "hand_action",
@@ -133,7 +134,13 @@ def _people(connection: sa.Connection) -> None:
     _add(connection, BUILDSETS, "author", "proposers", "approvers")
 
 
-_STEPS: tuple[Callable[[sa.Connection], None], ...] = (_artifacts_and_what_was_tested, _every_attempt, _people)
+def _what_builds_worked_on(connection: sa.Connection) -> None:
+    _add(connection, BUILDS, "work")
+
+
+_STEPS: tuple[Callable[[sa.Connection], None], ...] = (
+    _artifacts_and_what_was_tested, _every_attempt, _people, _what_builds_worked_on,
+)  # fmt: skip
 """The first leads from version 1 to 2, and so on.  A step may be begun again after it was cut off anywhere."""
 VERSION = len(_STEPS) + 1
 

@@ -125,6 +125,11 @@ ACCEPTED = (
         "The drivers `git` and `queue`, and `labels` and `max-nodes-per-project` of a tenant, which are Headgate's.",
         "errors: what is reported to queues of messages",
     ),
+    Difference(
+        "`rerun-only-failed` of a pipeline, which is Headgate's: a patchset that failed and is tried again runs only "
+        "what failed, as long as all that the other jobs work on is the same.",
+        "errors: what passed is not run again where a pipeline says so",
+    ),
 )
 """What the reference refuses."""
 OTHERWISE = (

@@ -45,7 +45,7 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
         "gate": (
             f"name manager=dependent trigger=triggers require reject {_REPORTERS} success-message failure-message "
             f"{_MESSAGES} precedence supercedes dequeue-on-new-patchset ignore-dependencies "
-            "allow-other-connections disable-after-consecutive-failures=disable_after window "
+            "allow-other-connections disable-after-consecutive-failures=disable_after rerun-only-failed window "
             "window-floor=floor window-ceiling=ceiling window-increase-type=increase_type "
             "window-increase-factor=increase_factor window-decrease-type=decrease_type "
             "window-decrease-factor=decrease_factor"

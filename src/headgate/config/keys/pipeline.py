@@ -1,4 +1,4 @@
-"""The 38 keys of a pipeline (config-language §4)."""
+"""The 38 keys of a pipeline (config-language §4), and one of ours."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ PIPELINE: Keys = {
     "dequeue-on-new-patchset": Key(flag, "true"),
     "ignore-dependencies": Key(flag, "false", "for independent pipelines"),
     "disable-after-consecutive-failures": Key(count(1), "never"),
+    "rerun-only-failed": Key(flag, "false", "Headgate's own"),
     "window": Key(count(0), "20", "0: all"),
     "window-floor": Key(count(1), "3"),
     "window-ceiling": Key(count_or_null(1), "none"),

@@ -51,6 +51,7 @@ def pipeline(body: Table, tenant: Tenant, warnings: list[Wrong]) -> Pipeline:
         allow_other_connections=body.get("allow-other-connections", True),
         connections=tuple(dict.fromkeys([*named, *require, *(name for found in reports.values() for name in found)])),
         disable_after=body.get("disable-after-consecutive-failures"),
+        rerun_only_failed=body.get("rerun-only-failed", False),
         supercedes=tuple(as_list(body.get("supercedes"))),
         window=_window(body),
         **{key.replace("-", "_"): body[key] for key in _MESSAGES if key in body},

@@ -135,6 +135,11 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """Warnings of what is said of it and has no effect here."""
 
     @cached_property
+    def trusted(self) -> dict[str, str]:
+        """Return config-project -> connection."""
+        return {p.project: p.connection for p in self.projects if p.trusted}
+
+    @cached_property
     def by_canonical(self) -> dict[str, TenantProject]:
         return {p.project: p for p in self.projects}
 

@@ -11,7 +11,7 @@ from headgate.base.ids import derived
 from headgate.gate.actions import Action, Record
 from headgate.gate.model import Build, BuildSet, Item, State
 from headgate.gate.report import artifacts_of
-from headgate.gate.returned.shape import checked
+from headgate.gate.returned.shape import Artifact, checked
 from headgate.gate.work import BuildOutcome
 from headgate.map.records import Finished, FinishedBuild
 from headgate.recipes.requests import Open
@@ -100,6 +100,7 @@ class Bygone:
                 provides=jobs[build.job].provides,
                 final=final,
                 attempt=build.attempt,
+                work=_work(build, artifacts),
             )
             for build in map(self._known, builds)
         )
@@ -120,6 +121,12 @@ class Bygone:
         found = self.told.get(build.id) if stopped else None
         began_ms = found.request.owner.start_ms if found is not None else 0
         return replace(build, start_ms=began_ms, end_ms=self.now_ms) if began_ms else build
+
+
+def _work(build: Build, kept: Mapping[str, tuple[Artifact, ...]]) -> str:
+    """Nothing, of a build that did not pass, and of one whose artifacts there was no room for."""
+    whole = build.id in kept or not build.returned.artifacts
+    return build.work if build.result == "SUCCESS" and whole else ""
 
 
 def _gone(old: BuildSet, new: BuildSet) -> list[Build]:

@@ -1,4 +1,4 @@
-"""What changes that nobody tests any more provided when they were last tested here, as the history has it.
+"""What patchsets came to when they were last tested here, as the history has it: what they provided, and what passed.
 
 A turn that asks goes on without the answer; another is taken once it is there.
 """
@@ -40,6 +40,8 @@ class _Ended(NamedTuple):
     result: str
     provides: tuple[str, ...]
     artifacts: tuple[object, ...]
+    log_url: str
+    work: str
 
 
 class Past:
@@ -52,7 +54,9 @@ class Past:
         self._answers: dict[str, BuildSet] = {}
         self._asking: dict[str, asyncio.Future[None]] = {}
         self.answered = 0
-        """Answers that came so far."""
+        """Answers that came so far, and changes of whether any come."""
+        self.away = False
+        """The history could not be read when it was asked last."""
 
     async def __aenter__(self) -> Past:
         return self
@@ -82,13 +86,19 @@ class Past:
                 try:
                     builds = await self._recorded(change)
                 except HistoryUnavailable as error:
-                    log.warning("%s: what %s provided cannot be looked up: %s", self._pipeline, change.id, error)
+                    log.warning("%s: what %s came to cannot be looked up: %s", self._pipeline, change.id, error)
+                    self._heard(away=True)
                     await asyncio.sleep(TRY_AGAIN_S)
             self._answers[key] = _buildset(key, builds)
         finally:
             del self._asking[key]
-        self.answered += 1
-        self._stir()
+        self._heard(away=False)
+
+    def _heard(self, *, away: bool) -> None:
+        if not (away and self.away):
+            self.answered += 1
+            self.away = away
+            self._stir()
 
     def _recent(self, change: Change) -> list[_Ended] | None:
         """Of what is on its way to the history; None when it is not there."""
@@ -97,7 +107,15 @@ class Past:
         if not found:
             return None
         return [
-            _Ended(b.uuid, b.job_name, b.result, b.provides, tuple(map(msgspec.to_builtins, b.artifacts)))
+            _Ended(
+                b.uuid,
+                b.job_name,
+                b.result,
+                b.provides,
+                tuple(map(msgspec.to_builtins, b.artifacts)),
+                b.log_url,
+                b.work,
+            )
             for b in found[-1].builds
             if b.final
         ]
@@ -123,19 +141,24 @@ class Past:
         )
         for found in await history.buildsets(self._tenant, asked):
             whole = await history.buildset(self._tenant, found.uuid)
-            return [_of(build) for build in (whole.builds or () if whole is not None else ()) if build.final]
+            works = await history.works(self._tenant, found.uuid)
+            builds = whole.builds or () if whole is not None else ()
+            return [_of(build, works.get(build.uuid, "")) for build in builds if build.final]
         return []
 
 
-def _of(build: PastBuild) -> _Ended:
-    artifacts = tuple(map(msgspec.to_builtins, build.artifacts))
-    return _Ended(build.uuid, build.job_name, build.result or "", tuple(p.name for p in build.provides), artifacts)
+def _of(build: PastBuild, work: str) -> _Ended:
+    artifacts, provides = tuple(map(msgspec.to_builtins, build.artifacts)), tuple(p.name for p in build.provides)
+    return _Ended(build.uuid, build.job_name, build.result or "", provides, artifacts, build.log_url or "", work)
 
 
 def _buildset(key: str, found: list[_Ended]) -> BuildSet:
-    """As far as other jobs are told of it."""
+    """As far as other jobs are told of it, or are spared."""
     jobs = tuple(FrozenJob(name=one.job, provides=one.provides) for one in found)
-    builds = {one.job: Build(one.id, one.job, result=one.result, data=_data(one)) for one in found}
+    builds = {
+        one.job: Build(one.id, one.job, result=one.result, data=_data(one), log_url=one.log_url, work=one.work)
+        for one in found
+    }
     return BuildSet(derived("past", key), graph=FrozenGraph(jobs), builds=builds)
 
 

@@ -313,7 +313,7 @@ class PipelineRunner:
             disabled=self._state.disabled,
             dependencies_max=layouts.tenant.max_dependencies,
             changes_max=layouts.tenant.max_changes_per_pipeline,
-            beside=Beside(pipelines, self._past.of),
+            beside=Beside(pipelines, self._past.of, self._past.away, layouts.tenant.trusted),
             dependants=self._standings.dependants,
             closings=state_of(self._context, self.tenant).closings,
         )

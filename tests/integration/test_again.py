@@ -1,0 +1,75 @@
+"""A change that failed and is tested once more with real merges: only what failed is run again, from the database."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from headgate.adapters.sql.history import SqlHistory
+from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.ports.history import PastBuildset, Question
+from headgate.store.memory import MemoryBackend
+from headgate.testing.gate import DEADLINE_S, gate
+from headgate.testing.repositories import Repositories, run_git
+
+from .conftest import PIPELINES, TENANTS
+
+SAID = PIPELINES.replace("manager: independent\n", "manager: independent\n    rerun-only-failed: true\n").replace(
+    "jobs: [unit]", "jobs: [lint, unit]"
+)
+SAID += "- job: {name: lint, run: jobs/unit}\n"
+
+
+def pushed(repositories: Repositories, files: dict[str, str]) -> None:
+    repositories.write("config", files)
+    run_git("commit", "-qam", "more", at=repositories.work("config"))
+    run_git("push", "-q", "origin", "HEAD:master", at=repositories.work("config"))
+
+
+async def failed(history: SqlHistory, count: int) -> PastBuildset:
+    """The latest of so many."""
+    question = Question({"pipeline": ("check",)}, limit=100)
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            if len(found := await history.buildsets("example", question)) >= count:
+                break
+            await asyncio.sleep(0.02)
+    whole = await history.buildset("example", found[0].uuid)
+    assert whole is not None and whole.result == "FAILURE"
+    return whole
+
+
+async def test_until_the_config_project_is_pushed_to_only_what_failed_is_run_again(
+    tmp_path: Path, repositories: Repositories
+) -> None:
+    pushed(repositories, {"zuul.yaml": SAID})
+    history = SqlHistory(f"sqlite:///{tmp_path / 'history.db'}")
+
+    def unit(spec: BuildSpec, state: RepoState) -> BuildOutcome:
+        assert "git.example/config" in state.heads
+        return BuildOutcome(build=spec.build, result="FAILURE", start_ms=1_000, end_ms=3_000)
+
+    async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS, {"unit": unit}, recording=history) as run:
+        run.context.history = history
+
+        async def tested(count: int) -> tuple[list[str], dict[str, tuple[str | None, str | None]]]:
+            """The jobs that were run, and what the history has of each."""
+            found = await failed(history, count)
+            ran = sorted(spec.job.name for spec in run.runner.ran)
+            run.runner.ran.clear()
+            return ran, {build.job_name: (build.result, build.error_detail) for build in found.builds or ()}
+
+        async def again() -> None:
+            run_git("push", "-q", "origin", f"{commit}:refs/recheck/master/one", at=repositories.work("code/api"))
+
+        commit = repositories.propose("code/api", "one", {"a": "x\n"})
+        assert await tested(1) == (["lint", "unit"], {"lint": ("SUCCESS", None), "unit": ("FAILURE", None)})
+        first = (await failed(history, 1)).builds or ()
+        (lint,) = (build.uuid for build in first if build.job_name == "lint")
+        await again()
+        why = f"not run again: build {lint} succeeded on the same code"
+        assert await tested(2) == (["unit"], {"lint": ("SUCCESS", why), "unit": ("FAILURE", None)})
+        pushed(repositories, {"jobs/unit": "#!/bin/sh\nexit 1\n"})
+        await again()
+        assert await tested(3) == (["lint", "unit"], {"lint": ("SUCCESS", None), "unit": ("FAILURE", None)})
+    history.close()
