@@ -38,10 +38,11 @@ def given_its_place_when_it_is_posted(patch: pytest.MonkeyPatch) -> None:
     """As systems do that keep a message under the id it was answered with: cursors have passed it."""
     real = later._deliver_lane
 
-    def deliver(database: later.Database, lane: tuple[int, int], now_ns: int, node: int, most: int) -> int:
+    def deliver(database: later.Database, of: later.Queue, partition: int, now_ns: int, node: int, most: int) -> int:
+        lane = of.id, partition
         sql = "select ticks, id from later where queue = ? and partition = ? and due_ms <= ? order by due_ms, ticks"
         found = database.execute(f"{sql} limit 2", (*lane, now_ns // 1_000_000))
-        chars = real(database, lane, now_ns, node, most)
+        chars = real(database, of, partition, now_ns, node, most)
         top = "select max(ticks) from message where queue = ? and partition = ?"
         newest = database.execute(top, lane)[0][0]
         for n, (ticks, id) in enumerate(reversed(found)):
