@@ -129,6 +129,14 @@ def test_several_workers_share_what_they_find_in_zookeeper(tmp_path: Path) -> No
             worker.communicate(timeout=30)
 
 
+def test_workers_share_what_the_server_keeps(tmp_path: Path) -> None:
+    """That it works is seen in test_worker_beside_gate.py; here that the page's file is one, with its job."""
+    written(tmp_path)
+    (tmp_path / "shared.conf").write_text(block("# shared.conf"))
+    found = read_worker_file(tmp_path / "shared.conf", {"KEY": "x"})
+    assert found.leases and found.routes().of("orders")
+
+
 def test_two_keys_are_good_and_one_of_them_for_a_time(tmp_path: Path) -> None:
     (tmp_path / "headgate.conf").write_text(block("# in headgate.conf\n[application_keys]"))
     settings = read(tmp_path / "headgate.conf", {})

@@ -64,6 +64,7 @@ TASKS = {
     "testing/inventory/lessees.py": "servers and users of the simulation",
     "testing/nodes/yard.py": "processes of the simulation, and what they sent before they died",
     "web/serve.py": "the server ends with its caller",
+    "queue/leasing.py": "a lease is worked under for as long as there is something to do",
 }
 """Modules that make tasks by hand, each ended where it was begun, and why."""
 

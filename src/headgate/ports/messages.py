@@ -28,6 +28,10 @@ class QueueGone(LookupError):
     """The server knows no such queue."""
 
 
+class LeaseGone(LookupError):
+    """The lease ran out, was given back, or is another's: nothing was written."""
+
+
 class PostRefused(ValueError):
     """The server will not take this message, however often it is posted."""
 

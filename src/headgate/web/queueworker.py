@@ -11,6 +11,7 @@ from litestar.datastructures import State
 from prometheus_client import generate_latest
 
 from headgate.map.workers import Control
+from headgate.queue.leasing import LeaseWorker
 from headgate.queueing.ids import parse_last
 from headgate.queueing.lanes import Lane, parse_lane
 from headgate.services.queueing.steering import steer
@@ -18,6 +19,7 @@ from headgate.services.queueing.worker import QueueWorker
 from headgate.store.types import StoreError
 
 Asked = Request[Any, Any, Any]  # no user, no auth, no state of its own
+Worker = QueueWorker | LeaseWorker
 NEEDED = "the application's key is needed: Authorization: Application KEY; without one, the operator's token as Bearer"
 
 
@@ -29,20 +31,24 @@ class Wish(msgspec.Struct, frozen=True):
     seek: str | None = None
 
 
-def _worker(state: State) -> QueueWorker:
+def _worker(state: State) -> Worker:
     worker = state["worker"]
-    assert isinstance(worker, QueueWorker), "set by create_worker_app"
+    assert isinstance(worker, QueueWorker | LeaseWorker), "set by create_worker_app"
     return worker
 
 
 @get("/health")
 async def health(state: State) -> Response[dict[str, Any]]:  # JSON
-    """200 once it is among the workers and its session holds."""
+    """200 once it is among the workers and its session holds; without a store: while the message server answers."""
     worker = _worker(state)
-    sharing = worker.sharing
-    well = sharing is not None and bool(sharing.name) and not sharing.session.lost.is_set()
-    lanes = [str(runner.lane) for runner in sharing.owned()] if sharing is not None else []
-    shown = {"status": "ok" if well else "joining", "worker": sharing.name if sharing else "", "lanes": lanes}
+    if isinstance(worker, LeaseWorker):
+        well, name, lanes = worker.well, worker.name, worker.lanes
+    else:
+        sharing = worker.sharing
+        well = sharing is not None and bool(sharing.name) and not sharing.session.lost.is_set()
+        lanes = [str(runner.lane) for runner in sharing.owned()] if sharing is not None else []
+        name = sharing.name if sharing else ""
+    shown = {"status": "ok" if well else "joining", "worker": name, "lanes": lanes}
     return Response(shown, status_code=200 if well else 503)
 
 
@@ -51,7 +57,9 @@ async def metrics(state: State, request: Asked) -> Response[Any]:  # figures, or
     """They name queues: for who has the key."""
     if not _knows_the_key(state, request):
         return _refused(401, NEEDED)
-    text = generate_latest(_worker(state).desk.figures.registry)
+    worker = _worker(state)
+    figures = worker.figures if isinstance(worker, LeaseWorker) else worker.desk.figures
+    text = generate_latest(figures.registry)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -61,6 +69,8 @@ async def control(state: State, request: Asked) -> Response[dict[str, Any]]:  # 
     worker = _worker(state)
     if not _knows_the_key(state, request):
         return _refused(401, NEEDED)
+    if isinstance(worker, LeaseWorker):
+        return _refused(404, "this worker leases its partitions; the message server keeps how far it is")
     try:
         wish = msgspec.json.decode(await request.body(), type=Wish)
         lane: Lane = parse_lane(wish.lane)
@@ -85,7 +95,7 @@ def _knows_the_key(state: State, request: Asked) -> bool:
     return bool(said) and hmac.compare_digest(request.headers.get("authorization", "").encode(), said.encode())
 
 
-def create_worker_app(worker: QueueWorker, key: str, token: str = "") -> Litestar:
+def create_worker_app(worker: Worker, key: str, token: str = "") -> Litestar:
     """`key`: of the application; where there is none, the operator's token is asked for."""
     state = State({"worker": worker, "credential": f"Application {key}" if key else f"Bearer {token}" if token else ""})
     return Litestar([health, metrics, control], state=state, openapi_config=None, logging_config=None)

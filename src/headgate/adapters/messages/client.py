@@ -17,6 +17,7 @@ from headgate.base.errors import UserError
 from headgate.ports.messages import (
     Backlog,
     Happening,
+    LeaseGone,
     Letter,
     NoStream,
     PostedAlready,
@@ -52,6 +53,7 @@ class Answer(msgspec.Struct):
     schedules: tuple[Schedule, ...] = ()
     removed: int = 0
     next_at: str = ""
+    lease: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _Draft(msgspec.Struct, omit_defaults=True):
@@ -221,6 +223,8 @@ def _checked(url: str, status: int, body: bytes, again: str) -> Answer:
     said = msgspec.json.encode(answer.error_msg).decode()
     if status == 404:
         raise QueueGone(said)
+    if status == 409:
+        raise LeaseGone(said)
     if status == 429:
         raise QueueFull(said, float(again) if again.isdecimal() else 1.0)
     if status == 422:

@@ -9,7 +9,7 @@ import click
 from headgate.adapters.messages.client import MessageClient
 from headgate.base.errors import UserError
 from headgate.cli.queue.looking import Row, config_option, json_option, show
-from headgate.cli.queue.operator import operator, trust_of
+from headgate.cli.queue.operator import operator, store_of, trust_of
 from headgate.cli.store.silence import open_telling
 from headgate.services.queueing.legacy import TREE, recorded, take_over, with_tree
 from headgate.store.store import Store
@@ -37,7 +37,7 @@ async def _imported(config: str, url: str | None, key: str | None) -> list[Row]:
         else:
             async with MessageClient.open([url], at.file.key if key is None else key, tls=trust_of(at.file)) as client:
                 found = await recorded(client)
-        backend = await open_telling(at.file.store_url)
+        backend = await open_telling(store_of(at.file))
         try:
             found = with_tree(found, await backend.list(f"{at.file.root}/{TREE}"))
             store = Store(backend)

@@ -116,7 +116,12 @@ async def _delayed(config: str, lane: Lane, limit: int, as_json: bool) -> list[R
 @config_option
 @click.argument("partition")
 @click.option("--limit", type=click.IntRange(1, 1000), default=10, show_default=True)
-@click.option("--all", "every", is_flag=True, help="From the oldest kept, not from where the workers are.")
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="From the oldest kept, as always where workers have no store; not from where they are.",
+)
 def peek(config: str, partition: str, limit: int, every: bool) -> None:
     """The next messages of PARTITION (QUEUE or QUEUE:N), as JSON lines; nothing is changed."""
     for one in asyncio.run(_peeked(config, lane_of(partition), limit, every)):
@@ -125,7 +130,7 @@ def peek(config: str, partition: str, limit: int, every: bool) -> None:
 
 async def _peeked(config: str, lane: Lane, limit: int, every: bool) -> list[str]:
     async with operator(config) as at:
-        known = {} if every else await at.standings()
+        known = {} if every or at.file.leases else await at.standings()
         standing = known.get(lane)
         after = position(standing.progress) if standing is not None else START
         return [plain_json(msgspec.json.encode(m).decode()) for m in await at.client.read(lane, after, limit)]

@@ -47,6 +47,7 @@ class Operator:
 
     async def steer(self, lane: Lane, *, paused: bool | None = None, seek: str | None = None) -> None:
         """Writes to the store; where one process owns it, asks that process.  Raises UserError."""
+        store_of(self.file)
         url = next((record.url for record in (await self.workers()).values() if record.url), "")
         if self.file.store_url.startswith(SQLITE) and url:
             await self._ask(url, lane, paused, seek)
@@ -74,7 +75,7 @@ class Operator:
 
     async def _entries(self) -> Sequence[Entry]:
         """Raises UserError."""
-        url = self.file.store_url
+        url = store_of(self.file)
         if url.startswith(SQLITE) and not Path(url.removeprefix(SQLITE)).exists():
             return []  # no worker has run yet
         backend = await (open_to_read(url) if url.startswith(SQLITE) else open_telling(url))
@@ -84,6 +85,16 @@ class Operator:
             raise UserError(str(error)) from error
         finally:
             await backend.close()
+
+
+def store_of(file: WorkerFile) -> str:
+    """Return the URL of the workers' store.  Raise UserError where they have none."""
+    if file.leases:
+        raise UserError(
+            f"{file.path}: with `[store] url = {file.store_url}` the message server keeps who is how far, and this "
+            "command neither shows nor changes it; post, peek, delayed, dead, replay and schedule work"
+        )
+    return file.store_url
 
 
 def token_of(file: WorkerFile) -> str:

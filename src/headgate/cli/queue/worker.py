@@ -19,20 +19,26 @@ import click
 
 from headgate import __version__
 from headgate.adapters.messages.client import MessageClient
+from headgate.adapters.messages.leases import CREW
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
 from headgate.cli.queue.operator import token_of, trust_of
 from headgate.cli.queue.workerfile import DEFAULT, OLD_FAILURES, WorkerFile, read_worker_file
+from headgate.cli.queue.workeroptions import SERVER
 from headgate.cli.store.silence import open_telling
+from headgate.queue.leasing import LeaseWorker
 from headgate.queueing.policy import Failure
 from headgate.services.queueing.blocking import BlockingClient, log_failure
 from headgate.services.queueing.calling import Caller, JobExit, Stuck
 from headgate.services.queueing.desk import Desk
 from headgate.services.queueing.worker import QueueWorker
+from headgate.store.sqlite import Locked
 from headgate.store.store import Store
-from headgate.web.queueworker import create_worker_app
+from headgate.store.types import Backend
+from headgate.web.queueworker import Worker, create_worker_app
 from headgate.web.serve import serve
 
+NAME_MAX = 200
 STUCK_STATUS = 75
 """Exit status that asks to be started again."""
 
@@ -99,7 +105,7 @@ async def run(file: WorkerFile) -> None:
 
 
 @asynccontextmanager
-async def worker_of(file: WorkerFile) -> AsyncIterator[QueueWorker]:
+async def worker_of(file: WorkerFile) -> AsyncIterator[Worker]:
     """Ready to run.  Raises UserError."""
     routes = file.routes()
     caller = Caller(file.concurrency, file.threads)
@@ -107,14 +113,36 @@ async def worker_of(file: WorkerFile) -> AsyncIterator[QueueWorker]:
         stack.callback(caller.close)
         token = "" if file.key else token_of(file)
         source = await stack.enter_async_context(MessageClient.open(file.urls, file.key, token, trust_of(file)))
-        backend = await open_telling(file.store_url)
+        host = "-".join(filter(None, (socket.getfqdn(), str(os.getpid()), file.name)))
+        if file.leases:
+            context = await stack.enter_async_context(_context(file))
+            yield _leasing(file, LeaseWorker(source, routes, caller, context, host[-NAME_MAX:]))
+            return
+        backend = await _opened(file)
         stack.push_async_callback(backend.close)
         context = await stack.enter_async_context(_context(file))
         desk = Desk(source, routes, caller, context, lambda: int(time.time() * 1000), pace=file.pace)
         desk.failure, desk.group = _failure(file), file.group
         desk.client = BlockingClient(source, asyncio.get_running_loop())
-        host = "-".join(filter(None, (socket.getfqdn(), str(os.getpid()), file.name)))
         yield QueueWorker(desk, Store(backend), file.app, host, file.choice, ttl_s=file.session_s)
+
+
+def _leasing(file: WorkerFile, worker: LeaseWorker) -> LeaseWorker:
+    worker.group, worker.only = file.group or CREW, file.choice.only
+    worker.leases_max, worker.ttl_s, worker.pace = file.concurrency, file.session_s, file.pace
+    return worker
+
+
+async def _opened(file: WorkerFile) -> Backend:
+    """Raise UserError, which says what to write where another process has the store."""
+    try:
+        return await open_telling(file.store_url)
+    except UserError as error:
+        if isinstance(error.__cause__, Locked):
+            instead = f"write `url = {SERVER}` in [store] of {file.path}"
+            why = f"{error}. For several workers, or one beside a gate, {instead}"
+            raise UserError(f"{why}: the message server then keeps how far they are") from error
+        raise
 
 
 def _failure(file: WorkerFile) -> Failure | None:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from headgate.adapters.messages.client import ordered
 from headgate.base.errors import UserError
 from headgate.cli.inifile import IniFile, read_ini
-from headgate.cli.queue.workeroptions import IGNORED, OPTIONS, RETRY, WorkerOption
+from headgate.cli.queue.workeroptions import IGNORED, NOT_LEASED, OPTIONS, RETRY, SERVER, WorkerOption
 from headgate.map.workers import ROOT, Application, QueueMap
 from headgate.queueing.lanes import Lane, parse_lane
 from headgate.queueing.policy import Policy, Route, Routes
@@ -72,6 +72,11 @@ class WorkerFile:
     """Of hooks: file and line."""
 
     @property
+    def leases(self) -> bool:
+        """There is no store: the message server leases partitions."""
+        return self.store_url == SERVER
+
+    @property
     def app(self) -> Application:
         """In the store a group is as an application of its own."""
         return QueueMap(self.root).app(f"{self.app_name}@{self.group}" if self.group else self.app_name)
@@ -124,6 +129,8 @@ def _file(ini: IniFile, get: _Values) -> WorkerFile:
     root = get.text(WORKER, "namespace", ROOT if store else chroot or ROOT).rstrip("/")
     if connection and not store:  # of a ZooKeeper that others use, too, nothing is touched but the namespace
         store, root = f"zookeeper://{connection}{root}?adopt=yes", ""
+    if store == SERVER:
+        _leasable(ini, get)
     urls, policy = tuple(get.listed("queuey", "connection")), get.policy("retry", Policy())
     try:
         ordered(urls)
@@ -157,6 +164,16 @@ def _file(ini: IniFile, get: _Values) -> WorkerFile:
     automatic = (get.text("partitions", "policy") or ("automatic" if connection else "manual")) == "automatic"
     only = frozenset(get.lane(text) for text in get.listed("partitions", "ids"))
     return replace(found, choice=Choice(patterns, only, not automatic))
+
+
+def _leasable(ini: IniFile, get: _Values) -> None:
+    """Raise UserError for what only workers with a store can do."""
+    for section, options in ini.sections.items():
+        kind = "queue *" if section.startswith("queue ") else section
+        for option in options:
+            why = NOT_LEASED.get((kind, option))
+            if why and get.text(section, option) not in ("automatic", OPTIONS[kind][option].default):
+                raise UserError(f"{ini.at(section, option)}: {option} cannot be where `[store] url = {SERVER}`: {why}")
 
 
 def _pace(get: _Values) -> Pace:
@@ -270,7 +287,8 @@ def _wrong(of: WorkerOption, value: str, beside: Path) -> str:
             good_port = colon and port.isdecimal() and int(port) <= 65_535
             return "" if good_port and not re.search(r"\s", host) else "must be HOST:PORT"
         case "url":
-            return "" if value.startswith(STORES) else f"must begin with one of {', '.join(STORES)}"
+            good_url = value == SERVER or value.startswith(STORES)
+            return "" if good_url else f"must be {SERVER}, or begin with one of {', '.join(STORES)}"
         case "path":
             good_path = value.startswith("/") or (beside / value).exists()
             return "" if good_path else "must be a path: it begins with a slash, or is there beside this file"

@@ -100,7 +100,8 @@ OPTIONS: dict[str, dict[str, WorkerOption]] = {
         "url": WorkerOption(
             "url",
             "sqlite:///qdo-worker.sqlite",
-            "`zookeeper://…`, `etcd://…`, or `sqlite:///FILE` for one worker alone.",
+            "`zookeeper://…`, `etcd://…`, `sqlite:///FILE` for one worker alone, or `server:`: the message server "
+            "leases partitions to workers and keeps how far they are, so that they need no store.",
         ),
     },
     "retry": RETRY,
@@ -111,6 +112,32 @@ OPTIONS: dict[str, dict[str, WorkerOption]] = {
 }
 IGNORED = ("metlog", "default")
 """Sections of old files that mean nothing here, or are read elsewhere; with what begins like them."""
+SERVER = "server:"
+"""The store of workers that have none."""
+_COUNTED = "the server counts the tries that did not end: the third is the last"
+_RECORDED = "each message is recorded as soon as it is done"
+NOT_LEASED: dict[tuple[str, str], str] = {
+    ("qdo-worker", "job_failure"): "the server gives messages up; `headgate queue dead` shows them",
+    ("qdo-worker", "namespace"): "nothing is kept in a store",
+    ("qdo-worker", "commit_count"): _RECORDED,
+    ("qdo-worker", "commit_interval"): _RECORDED,
+    ("qdo-worker", "settle"): "whoever has a partition keeps it while something is to be done there",
+    ("partitions", "policy"): "workers share the partitions in any case, so that only `automatic` can be said",
+    ("zookeeper", "connection"): "progress is kept in one place only",
+    ("zookeeper", "party_wait"): "as `settle`",
+    **{
+        (section, option): why
+        for section in ("retry", "queue *")
+        for option, why in (
+            ("deaths", _COUNTED),
+            ("losses", _COUNTED),
+            ("departures", _COUNTED),
+            ("blocking", "those behind a failed message go on"),
+            ("batch", "a job is given one message"),
+        )
+    },
+}
+"""Options that are errors there, and why."""
 _HEAD = """# Options of queue workers
 
 `headgate worker -c FILE` reads an INI file with the sections and names of the original qdo, and more. Times are in
@@ -118,6 +145,12 @@ seconds. `${NAME}` stands for an environment variable, `"…"` keeps blanks, and
 behind a value. A name, a value or a number that cannot be is an error with file and line. `[default] extends = FILE …`
 takes options that are not set from other files; sections whose names begin with `metlog` are left alone.
 `[queue PATTERN]` takes the place of `[retry]` for queues whose names fit (`*`, `?`, `[…]`); the first counts."""
+
+_LEASED = """## Workers without a store
+
+With `[store] url = server:` a worker needs nothing but the message server, beside a gate on SQLite as anywhere else. It
+leases partitions, for `session_timeout` at a time, and shares them with all workers of its `group` that do so, in any
+language. These options mean nothing there, and are errors:"""
 
 
 def reference() -> str:
@@ -131,6 +164,11 @@ def reference() -> str:
             for name, one in options.items()
         ]
         lines.append("")
+    lines += [_LEASED, ""]
+    reasons = {(option, why): section for (section, option), why in reversed(NOT_LEASED.items())}
+    for (option, why), section in reversed(reasons.items()):
+        lines.append(f"- `{option}` of `[{section}]`: {why}.")
+    lines.append("")
     return "\n".join(lines)
 
 

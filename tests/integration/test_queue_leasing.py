@@ -1,0 +1,244 @@
+"""Workers without a store: fenced, bounded, in order; they end as they are asked to, and share with others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.adapters.messages.board import MessageBoard
+from headgate.adapters.messages.client import MessageClient
+from headgate.adapters.messages.leases import Lease
+from headgate.adapters.messages.leasing import Leasing
+from headgate.ports.messages import LeaseGone
+from headgate.queue.leasing import LeaseWorker
+from headgate.queueing import Message, Reject, StopWorker
+from headgate.queueing.ids import START
+from headgate.queueing.lanes import DEAD_LETTERS, Lane
+from headgate.queueing.letters import dead_letter
+from headgate.queueing.policy import Policy, Route, Routes
+from headgate.services.queueing.calling import Caller, JobExit
+from headgate.services.queueing.desk import Pace
+from headgate.testing.queues.crew import APP, KEY, serving
+
+QUICK = Pace(drain_s=0.3, poll_s=0.2, discover_s=0.5)
+
+
+class Hands:
+    """Workers of one application, each with a connection of its own."""
+
+    def __init__(self, board: MessageBoard, source: MessageClient) -> None:
+        self.board, self.source = board, source
+        self.running: dict[int, tuple[asyncio.Event, asyncio.Task[None]]] = {}
+
+    async def post(self, queue: str, *bodies: str, partitions: int = 1, partition: int = 1) -> None:
+        await self.source.create(queue, partitions)
+        await self.source.post_many(queue, [(body, partition) for body in bodies], f"{queue}-{partition}-{bodies}")
+
+    def start(self, job: Any, policy: Policy | None = None, **more: Any) -> LeaseWorker:  # people's own functions
+        """A worker that is at it."""
+        routes = Routes((Route("*", job, policy or Policy(retry_delay_s=0.05)),))
+        caller = Caller(more.pop("concurrency", 50), more.pop("threads", 4))
+        worker = LeaseWorker(self.source, routes, caller, None, "here", pace=QUICK, **more)
+        stop = asyncio.Event()
+        self.running[id(worker)] = stop, asyncio.ensure_future(worker.run(stop))
+        return worker
+
+    async def stop(self, worker: LeaseWorker) -> None:
+        """Politely; raises what it ended with."""
+        stop, task = self.running.pop(id(worker))
+        stop.set()
+        async with asyncio.timeout(10):
+            await task
+
+    async def ended(self, worker: LeaseWorker) -> None:
+        """By itself; raises what it ended with."""
+        async with asyncio.timeout(10):
+            await self.running.pop(id(worker))[1]
+
+    async def crash(self, worker: LeaseWorker) -> None:
+        """Without a word: its leases are left to run out."""
+        worker.abort.set()
+        await self.stop(worker)
+
+    async def letters(self) -> list[tuple[str, str, int]]:
+        found = [dead_letter(one.body) for one in await self.source.read(Lane(DEAD_LETTERS, 1), START, 100)]
+        return [(head.queue, head.error, head.attempts) for head, _ in found]
+
+
+@pytest.fixture
+async def hands(tmp_path: Path) -> AsyncIterator[Hands]:
+    board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
+    async with serving(board) as url, MessageClient.open([f"{url}/v1/{APP}/"], KEY) as source:
+        found = Hands(board, source)
+        yield found
+        for stop, task in found.running.values():
+            stop.set()
+            task.cancel()
+        await asyncio.gather(*(task for _, task in found.running.values()), return_exceptions=True)
+    await board.close()
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    async with asyncio.timeout(15):
+        while not holds():  # noqa: ASYNC110 - what is looked at is the job's
+            await asyncio.sleep(0.01)
+
+
+async def test_in_order_with_retries_and_dead_letters_and_new_queues_join(hands: Hands) -> None:
+    seen: list[tuple[str, str, int]] = []
+
+    def job(message: Message, _: Any) -> None:
+        seen.append((message.queue, message.body, message.attempt))
+        if message.body == "bad":
+            raise Reject("never")
+        if (message.body == "late" and message.attempt < 3) or message.body == "worse":
+            raise ValueError("not yet")
+
+    await hands.post("q", "a", "late", "worse", "b")
+    worker = hands.start(job)
+    await until(lambda: ("q", "late", 3) in seen and ("q", "worse", 3) in seen)
+    await hands.post("new", "bad", "c")
+    await until(lambda: ("new", "c", 1) in seen)
+    await until(lambda: not worker.held)
+    firsts = [body for queue, body, attempt in seen if queue == "q" and attempt == 1]
+    assert firsts == ["a", "late", "worse", "b"]
+    assert sorted(await hands.letters()) == [("new", "Reject: never", 1), ("q", "ValueError: not yet", 3)]
+    await hands.stop(worker)
+    assert len(seen) == len(set(seen)), "nothing twice"
+
+
+async def test_two_share_partitions_and_groups_have_progress_of_their_own(hands: Hands) -> None:
+    seen: dict[str, list[str]] = {"one": [], "two": [], "other": []}
+    at_once: set[str] = set()
+
+    def job(name: str) -> Callable[[Message, Any], Any]:
+        async def run(message: Message, _: Any) -> None:
+            lane = f"{'g' if name == 'other' else 'w'}{message.partition}"
+            assert lane not in at_once
+            at_once.add(lane)
+            await asyncio.sleep(0.01)
+            at_once.discard(lane)
+            seen[name].append(message.body)
+
+        return run
+
+    for n in (1, 2, 3):
+        await hands.post("q", *(f"{n}{letter}" for letter in "abcde"), partitions=3, partition=n)
+    workers = [hands.start(job("one"), leases_max=1), hands.start(job("two"), leases_max=1)]
+    workers.append(hands.start(job("other"), group="billing"))
+    await until(lambda: len(seen["one"] + seen["two"]) == 15 == len(seen["other"]))
+    assert sorted(seen["one"] + seen["two"]) == sorted(seen["other"])
+    for n in "123":
+        assert [body for body in seen["other"] if body[0] == n] == [f"{n}{letter}" for letter in "abcde"]
+    for worker in workers:
+        await hands.stop(worker)
+
+
+async def test_only_the_partitions_it_is_for(hands: Hands) -> None:
+    seen: list[str] = []
+    for n in (1, 2):
+        await hands.post("q", f"m{n}", partitions=2, partition=n)
+    await hands.post("r", "r")
+    worker = hands.start(lambda message, _: seen.append(message.body), only=frozenset({Lane("q", 2)}))
+    await until(lambda: seen)
+    await until(lambda: not worker.held)
+    assert seen == ["m2"]
+    await hands.stop(worker)
+
+
+async def test_what_is_stopped_gives_back_what_it_has_not_begun(hands: Hands) -> None:
+    seen: list[tuple[str, int]] = []
+    go = asyncio.Event()
+
+    async def first(message: Message, _: Any) -> None:
+        seen.append((message.body, message.attempt))
+        await go.wait()
+
+    await hands.post("q", "a", "b")
+    worker = hands.start(first)
+    await until(lambda: seen)
+    asyncio.get_running_loop().call_later(0.1, go.set)
+    await hands.stop(worker)
+    assert seen == [("a", 1)], "it may end, the next is not begun"
+    follower = hands.start(first)
+    await until(lambda: len(seen) == 2)
+    assert seen[1] == ("b", 1)
+    await hands.stop(follower)
+
+
+async def test_what_did_not_end_in_time_is_known_to_have_been_begun(hands: Hands) -> None:
+    seen: list[tuple[str, int]] = []
+
+    async def never(message: Message, _: Any) -> None:
+        seen.append((message.body, message.attempt))
+        await asyncio.Event().wait()
+
+    await hands.post("q", "a")
+    worker = hands.start(never, ttl_s=1.0)
+    await until(lambda: seen)
+    await hands.stop(worker)  # after QUICK.drain_s
+    follower = hands.start(lambda message, _: seen.append((message.body, message.attempt)))
+    await until(lambda: len(seen) == 2)
+    assert seen[1] == ("a", 2)
+    await hands.stop(follower)
+
+
+async def test_a_job_is_stopped_whose_lease_is_anothers_and_writes_nothing(hands: Hands) -> None:
+    ended: list[str] = []
+    begun = asyncio.Event()
+
+    async def long(message: Message, _: Any) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ended.append(message.body)
+            raise
+
+    await hands.post("q", "a")
+    worker = hands.start(long, ttl_s=1.0)
+    await begun.wait()
+    (name,) = worker.held
+    real = hands.board.now_ns
+    hands.board.now_ns = lambda: real() + 5_000_000_000
+    await until(lambda: ended)
+    with pytest.raises(LeaseGone):
+        await Leasing(hands.source).fetch("q", Lease(name, 1, 1, 1.0, ""), 1)
+    worker.abort.set()
+    await hands.stop(worker)
+
+
+@pytest.mark.parametrize("wish", [StopWorker("enough"), SystemExit(3)])
+async def test_a_job_may_end_the_worker(hands: Hands, wish: BaseException) -> None:
+    def job(message: Message, _: Any) -> None:
+        raise wish
+
+    await hands.post("q", "a")
+    worker = hands.start(job)
+    if isinstance(wish, SystemExit):
+        with pytest.raises(JobExit) as found:
+            await hands.ended(worker)
+        assert found.value.status == 3
+    else:
+        await hands.ended(worker)
+
+
+async def test_no_more_jobs_and_leases_at_once_than_may_be(hands: Hands) -> None:
+    now, most, done = 0, 0, 0
+
+    async def job(_: Message, __: Any) -> None:
+        nonlocal now, most, done
+        now, most = now + 1, max(most, now + 1)
+        await asyncio.sleep(0.02)
+        now, done = now - 1, done + 1
+
+    for n in range(1, 7):
+        await hands.post("q", "x", "y", partitions=6, partition=n)
+    worker = hands.start(job, concurrency=2, leases_max=2)
+    await until(lambda: done == 12 or len(worker.held) > 2)
+    assert most == 2 and done == 12
+    await hands.stop(worker)
