@@ -12,7 +12,7 @@ import click
 from headgate.adapters.git.connection import GitConnection
 from headgate.base.errors import UserError
 from headgate.cli.settings import Settings
-from headgate.cli.store.opening import open_url, said
+from headgate.cli.store.opening import SQLITE, open_to_read, open_url, said
 from headgate.config.operator.model import TenantFile
 from headgate.config.tenants import ConfigErrors, Connection, parse_tenant_file
 from headgate.map.places import Map
@@ -124,7 +124,17 @@ def known_connections(settings: Settings, at: dict[str, GitConnection]) -> dict[
 
 async def open_store(settings: Settings) -> Backend:
     """Raises UserError, also when a newer Headgate writes there; StoreAway when no server answers."""
-    backend, place = await open_url(settings.store_url), Map().system.formats
+    return await _of_our_format(await open_url(settings.store_url))
+
+
+async def open_store_to_read(settings: Settings) -> Backend:
+    """Open it beside whoever writes.  Raise what `open_store` raises."""
+    url = settings.store_url
+    return await _of_our_format(await (open_to_read(url) if url.startswith(SQLITE) else open_url(url)))
+
+
+async def _of_our_format(backend: Backend) -> Backend:
+    place = Map().system.formats
     try:
         entry = await backend.get(place.path)
         refuse(place.decode(entry.value) if entry else Formats(1), codec.FORMAT)

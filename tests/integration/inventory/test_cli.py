@@ -86,6 +86,9 @@ async def test_an_inventory_is_kept_by_typing(tmp_path: Path) -> None:
         assert "no runm.provider node3" in await shell("provider get node3", status=5)
         assert "session has no project" in await shell("provider list", status=9, RUNM_PROJECT="")
         assert "RUNM_PARTITION  part0" in await shell("helpenv")
+        assert await Shell(address, tmp_path)("fsck", "--store", store) == "0 findings", "beside who serves it"
+        refused = await Shell(address, tmp_path)("fsck", "--store", store, "--repair", status=1)
+        assert "stop it to repair; without --repair this looks beside it" in refused
     assert await Shell(address, tmp_path)("fsck", "--store", store) == "0 findings"
     assert "is it running there" in await Shell(address, tmp_path)("provider list", status=14)
 

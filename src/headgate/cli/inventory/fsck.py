@@ -6,13 +6,16 @@ import asyncio
 
 import click
 
+from headgate.base.errors import UserError
 from headgate.cli.inventory.faces import prefix_in
 from headgate.cli.inventory.serve import settings_of, with_given
-from headgate.cli.process import open_store
+from headgate.cli.process import open_store, open_store_to_read
 from headgate.cli.settings import Settings
 from headgate.map.inventory.places import InventoryMap, root
 from headgate.services.inventory.fsck import Finding, examine, repair
+from headgate.store.sqlite import Locked
 from headgate.store.store import Store
+from headgate.store.types import Backend
 
 
 @click.command("fsck")
@@ -20,10 +23,13 @@ from headgate.store.store import Store
 @click.option("--store", metavar="URL", help="Instead of the settings' [store] url.")
 @click.option("--compatible", is_flag=True, default=None, help="It is kept as runm-metadata keeps it.")
 @click.option("--prefix", help="What is before runm/metadata.")
-@click.option("--repair", "repairing", is_flag=True, help="Put right what can be.")
+@click.option("--repair", "repairing", is_flag=True, help="Put right what can be; on SQLite while nothing is served.")
 @click.pass_context
 def command(context: click.Context, /, config: str | None, repairing: bool, **given: object) -> None:
-    """Report every entry that is missing, stray or leads nowhere; the exit status is 1 if one is left."""
+    """Report every entry that is missing, stray or leads nowhere; the exit status is 1 if one is left.
+
+    The inventory may be served meanwhile.
+    """
     settings = with_given(settings_of(config), given)
     findings, done, missed = asyncio.run(_examined(settings, repairing))
     for one in findings:
@@ -38,7 +44,7 @@ def command(context: click.Context, /, config: str | None, repairing: bool, **gi
 
 async def _examined(settings: Settings, repairing: bool) -> tuple[list[Finding], int, int]:
     """What was found; how many were put right, and how many changed meanwhile."""
-    backend = await open_store(settings)
+    backend = await (_opened(settings) if repairing else open_store_to_read(settings))
     try:
         opened = Store(backend)
         places = InventoryMap(root(prefix_in(settings)))
@@ -47,3 +53,13 @@ async def _examined(settings: Settings, repairing: bool) -> tuple[list[Finding],
         return findings, done, missed
     finally:
         await backend.close()
+
+
+async def _opened(settings: Settings) -> Backend:
+    """Raise UserError, which says what to do where the inventory is served."""
+    try:
+        return await open_store(settings)
+    except UserError as error:
+        if isinstance(error.__cause__, Locked):
+            raise UserError(f"{error}: stop it to repair; without --repair this looks beside it") from error
+        raise
