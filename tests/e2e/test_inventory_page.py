@@ -13,14 +13,16 @@ from tests.integration.inventory.test_http import served
 from tests.integration.inventory.test_matrix import issuer, token
 
 EVIL = "<img src=x onerror=document.title='taken'>"
-ROOT = token(sub="root", projects=["blue"], roles=["admin"])
-ANN = token(sub="ann", projects=["blue"], partitions=["site"])["authorization"].removeprefix("Bearer ")
-EVE = token(sub="eve", projects=["blue"], partitions=["elsewhere"])["authorization"].removeprefix("Bearer ")
+
+
+def bearer(who: str, partition: str) -> str:
+    """Return a token made now: it holds for a minute."""
+    return token(sub=who, projects=["blue"], partitions=[partition])["authorization"].removeprefix("Bearer ")
 
 
 async def test_an_inventory_is_looked_at_in_a_browser(tmp_path: Path) -> None:
     async with served(Verifying([issuer()])) as web:
-        where = {**ROOT, "headgate-user": "root"}
+        where = {**token(sub="root", projects=["blue"], roles=["admin"]), "headgate-user": "root"}
         assert (await web("PUT", "/v1/partitions", {"partition": {"name": "site"}}, **where))[0] == 200
         many = [{"create": _machine(f"m{n:03}", memory=str(n))} for n in range(60)]
         odd = [{"create": _machine(EVIL, note=EVIL)}, {"create": _machine("red's", project="red")}]
@@ -47,11 +49,11 @@ def _looked_at(url: str, tmp_path: Path) -> None:
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(url)
         expect(page.locator("main")).to_contain_text("Say in which partition")
-        _enter(page, EVE)
+        _enter(page, bearer("eve", "elsewhere"))
         _search(page, "", "site")
         expect(page.get_by_role("alert")).to_contain_text("not open to eve")
         page.get_by_role("button", name="Log out").click()
-        _enter(page, ANN)
+        _enter(page, bearer("ann", "site"))
         _search(page, "", "site")
         rows = page.locator("tbody").first.locator("tr")
         expect(rows).to_have_count(50)
