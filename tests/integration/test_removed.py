@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.base.ids import fresh
+from headgate.gate.autohold import HoldRequest
 from headgate.gate.closing import Closing
 from headgate.map.check import check
 from headgate.map.orders import ReadAnew, TenantState
@@ -19,6 +20,7 @@ from headgate.map.places import Map
 from headgate.recipes.codec import decode
 from headgate.recipes.requests import Request
 from headgate.services.asking import ask
+from headgate.services.autohold import hold_requests
 from headgate.services.orders import ordered, state_of
 from headgate.store.memory import MemoryBackend
 from headgate.testing import gate as testing
@@ -206,12 +208,17 @@ async def test_nothing_is_left_of_a_tenant_that_is_removed_but_its_history(
         async with asyncio.timeout(DEADLINE_S):
             await running.runner.begun(2)
         await ordered(running.context, "another", lambda now: replace(now, closings=(Closing("gate"),)))
+        for id, tenant in (("0000000001", "another"), ("0000000002", "example")):
+            hold = HoldRequest(id, tenant, "git.example/code/api", "unit", ".*", count_max=1, expiration_s=60)
+            await running.context.store.commit([], [Map().hold_requests(id).record.put(hold)])
+            await running.context.mirror.reached(Map().hold_requests(id).record.path)
         await anew(running)
         await until(running, lambda: not [*left(backend, "another")])
         told = {f.tenant: f for f in running.history.finished.values()}
         assert told["another"].result == "DEQUEUED" and "tenant another was removed" in told["another"].message
         assert "example" not in told, "the other one goes on"
         assert list(running.scheduler.tenants) == ["example"]
+        await until(running, lambda: [one.tenant for one in hold_requests(Map(), running.context.mirror)] == ["example"])
         file.text = ANOTHER
         await anew(running)
         assert state_of(running.context, "another") == TenantState(), "it begins with nothing"

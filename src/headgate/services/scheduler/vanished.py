@@ -12,6 +12,7 @@ from headgate.map.tree import unescape
 from headgate.recipes.codec import readable
 from headgate.recipes.lock import lock, write_lock
 from headgate.services.asking import tell
+from headgate.services.autohold import hold_requests
 from headgate.services.configuration import Configuration
 from headgate.services.context import Context
 from headgate.services.scheduler.leftovers import leftover, removed
@@ -60,7 +61,7 @@ class VanishedTenant:
             await self._tell()
             log.info("tenant %s: it was removed from the tenant file; what is left is its history", name)
             pieces = leftover(self._context, map.events.tenant(name), map.layout(name), map.semaphores(name))
-            await removed(self._context, [*pieces, *self._aside()], [management, trigger, own])
+            await removed(self._context, [*self._holds(), *pieces, *self._aside()], [management, trigger, own])
 
     async def _empty(self) -> None:
         """Until its pipelines are gone."""
@@ -88,6 +89,12 @@ class VanishedTenant:
                 id = entry.path.rpartition("/")[2]
                 pieces.append(Piece([Delete(entry.path), Delete(f"{place.bodies.path}/{id}")]))
         return pieces
+
+    def _holds(self) -> list[Piece]:
+        """Requests to hold its builds: what they hold is given back once they are gone."""
+        map, mirror = self._context.map, self._context.mirror
+        own = [one for one in hold_requests(map, mirror) if one.tenant == self._name]
+        return [Piece([map.hold_requests(one.id).record.delete()]) for one in own]
 
     async def _forget_projects(self, session: Session) -> None:
         """Configuration of projects that no tenant has."""
