@@ -218,7 +218,11 @@ async def test_nothing_is_left_of_a_tenant_that_is_removed_but_its_history(
         assert told["another"].result == "DEQUEUED" and "tenant another was removed" in told["another"].message
         assert "example" not in told, "the other one goes on"
         assert list(running.scheduler.tenants) == ["example"]
-        await until(running, lambda: [one.tenant for one in hold_requests(Map(), running.context.mirror)] == ["example"])
+
+        def of_whom() -> list[str]:
+            return [one.tenant for one in hold_requests(Map(), running.context.mirror)]
+
+        await until(running, lambda: of_whom() == ["example"])
         file.text = ANOTHER
         await anew(running)
         assert state_of(running.context, "another") == TenantState(), "it begins with nothing"
