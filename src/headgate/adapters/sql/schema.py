@@ -9,29 +9,30 @@ from typing import Any
 import sqlalchemy as sa
 
 META = sa.MetaData()
+
+
+def _of_ref() -> list[sa.Column[Any]]:
+    """Columns of one change, or of one update of a ref."""
+    long, id, text = sa.String(255), sa.String(64), sa.Text()
+    types = {"project": long, "branch": long, "change": long, "patchset": id, "ref": long, "newrev": id, "oldrev": id}
+    return [sa.Column(name, type) for name, type in {**types, "ref_url": text, "author": text}.items()]
+
+
 BUILDSETS = sa.Table(
     "buildset",
     META,
     sa.Column("uuid", sa.String(64), primary_key=True),
     sa.Column("tenant", sa.String(255), index=True),
     sa.Column("pipeline", sa.String(255)),
-    sa.Column("project", sa.String(255)),
-    sa.Column("branch", sa.String(255)),
-    sa.Column("change", sa.String(255)),
-    sa.Column("patchset", sa.String(64)),
-    sa.Column("ref", sa.String(255)),
-    sa.Column("newrev", sa.String(64)),
+    *_of_ref(),
     sa.Column("event_id", sa.String(64)),
     sa.Column("result", sa.String(32)),
     sa.Column("message", sa.Text),
     sa.Column("enqueued_ms", sa.BigInteger),
     sa.Column("ended_ms", sa.BigInteger, index=True),
-    sa.Column("oldrev", sa.String(64)),
-    sa.Column("ref_url", sa.Text),
     sa.Column("item", sa.String(64)),
     sa.Column("final", sa.Boolean),
     sa.Column("tree", sa.String(64)),
-    sa.Column("author", sa.Text),
     sa.Column("proposers", sa.JSON),
     sa.Column("approvers", sa.JSON),
 )
@@ -40,15 +41,7 @@ REFS = sa.Table(
     META,
     sa.Column("buildset", sa.String(64), primary_key=True),
     sa.Column("number", sa.Integer, primary_key=True),
-    sa.Column("project", sa.String(255)),
-    sa.Column("branch", sa.String(255)),
-    sa.Column("change", sa.String(255)),
-    sa.Column("patchset", sa.String(64)),
-    sa.Column("ref", sa.String(255)),
-    sa.Column("newrev", sa.String(64)),
-    sa.Column("oldrev", sa.String(64)),
-    sa.Column("ref_url", sa.Text),
-    sa.Column("author", sa.Text),
+    *_of_ref(),
 )
 """The rest of a circle of changes; the first is in the row of the buildset."""
 BUILDS = sa.Table(
