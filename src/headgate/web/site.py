@@ -95,6 +95,8 @@ class Site:
     hold_default_s: int = 86_400
     hold_max_s: int = 172_800
     """How long builds are held."""
+    beside: tuple[str, ...] = ()
+    """What else is served at the same port: inventory, queues."""
     status: Status = field(init=False)
     _estimates: Estimates = field(init=False)
     _shots: dict[str, Shot] = field(default_factory=dict)

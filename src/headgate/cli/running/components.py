@@ -37,7 +37,7 @@ from headgate.cli.process import connection_shapes, connections, known_connectio
 from headgate.cli.running.directories import LOG_MODES, writable
 from headgate.cli.running.earlier import reader
 from headgate.cli.running.fleet import fleet
-from headgate.cli.running.front import front
+from headgate.cli.running.front import front, serves_queues
 from headgate.cli.running.reaching import reached
 from headgate.cli.running.telling import telling, watching
 from headgate.cli.settings import FLAGS, Settings
@@ -308,7 +308,7 @@ async def _remote(process: Process) -> RemoteLogs:
 async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     settings, context = process.settings, process.context
     member = Membership(context, "web")
-    remote = None
+    remote, served = None, process.inventory if process.serves_inventory else None
     if process.logs is None:
         remote = await _remote(process)
     site = Site(
@@ -326,13 +326,13 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
         refused=lambda: process.tenancy.refused,
         hold_default_s=int(settings.number("scheduler", "default_hold_expiration")),
         hold_max_s=int(settings.number("scheduler", "max_hold_expiration")),
+        beside=("inventory",) * (served is not None) + ("queues",) * serves_queues(settings),
     )
     if process.scheduler is None:
         process.figures.look_at(context.map, context.mirror)
     host, port = settings.get("web", "listen_address"), int(settings.number("web", "port"))
     root = urlsplit(settings.get("web", "root")).hostname
     names = [root] if root else []
-    served = process.inventory if process.serves_inventory else None
     turns = Turns(SHARE_ALONE if process.scheduler is None else SHARE_BESIDE)
     app, works = await front(
         Paced(create_app(site), turns), settings, served, process.stack, process.stop, process.anew

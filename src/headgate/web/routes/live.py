@@ -45,7 +45,7 @@ async def health(state: State) -> dict[str, Any]:  # JSON
 
 @get("/api/info")
 async def info(state: State) -> dict[str, Any]:  # JSON
-    """What this server can do."""
+    """What this server can do; `beside` is ours: what else is served at the same port (inventory, queues)."""
     return {"info": _info(site_of(state), None)}
 
 
@@ -63,7 +63,13 @@ def _info(site: Site, tenant: Tenant | None) -> dict[str, Any]:  # JSON
     protected = tenant is not None and not access.may_read(None, tenant)
     auth = {"realms": realms, "default_realm": default, "read_protected": protected}
     capabilities = {"job_history": True, "auth": auth}
-    return {"capabilities": capabilities, "version": __version__, "websocket_url": None, "stats": {"url": None}}
+    return {
+        "capabilities": capabilities,
+        "version": __version__,
+        "websocket_url": None,
+        "stats": {"url": None},
+        "beside": site.beside,
+    }
 
 
 @get("/api/tenants")

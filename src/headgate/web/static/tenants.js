@@ -5,8 +5,7 @@ try {
   main.append(el("h1", {}, "Tenants"), table(["Tenant", "Projects", "Items in queues"], found.map((t) => [el("a", { href: `/t/${encodeURIComponent(t.name)}/status` }, t.name), String(t.projects), String(t.queue)]), "There is no tenant: name one in the tenant file."));
 } catch (error) { trouble(error); }
 
-// What else this port serves is known by asking for it.
-const beside = [["/inventory/", "Inventory", "machines and other objects, with their leases"], ["/queues/", "Message queues", "what is kept, lag, schedules and dead letters"]];
-const served = await Promise.all(beside.map(([place]) => fetch(place).then((answer) => answer.ok, () => false)));
-const links = beside.filter((_, n) => served[n]).map(([place, name, what]) => el("li", {}, el("a", { href: place }, name), `: ${what}`));
+const beside = { inventory: ["/inventory/", "Inventory", "machines and other objects, with their leases"], queues: ["/queues/", "Message queues", "what is kept, lag, schedules and dead letters"] };
+const { info } = await fetched("/api/info").catch(() => ({ info: { beside: [] } }));
+const links = info.beside.map((name) => beside[name]).map(([place, name, what]) => el("li", {}, el("a", { href: place }, name), `: ${what}`));
 if (links.length) main.append(el("h2", {}, "Also here"), el("ul", {}, ...links));
