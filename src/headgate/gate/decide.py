@@ -78,7 +78,7 @@ def settle(state: State, world: World, asked: list[Action], settled_before: Stat
     permits, room = Permits.of(state, world), Room.of(state)
     before = {} if settled_before is None else {queue.id: queue for queue in settled_before.queues}
     for queue in state.queues:
-        if before.get(queue.id) is queue and _alone_and_begun(queue):
+        if before.get(queue.id) is queue and (_alone_and_begun(queue) or _waits_for_room(queue, room)):
             continue
         looked_at = list[str]()
         try:
@@ -96,6 +96,13 @@ def _alone_and_begun(queue: Queue) -> bool:
         return False
     buildset = queue.items[0].buildset
     return buildset is not None and buildset.begun and not buildset.waits and _alone(queue.items[0])
+
+
+def _waits_for_room(queue: Queue, room: Room) -> bool:
+    """Does it wait for others to leave, as it did before?"""
+    if not queue.dynamic or len(queue.items) != 1 or _begun(queue):
+        return False
+    return room.taken[queue.name] >= WORKED_ON_MAX and _alone(queue.items[0])
 
 
 def settle_queue(
