@@ -58,14 +58,15 @@ class Worker:
         of, asked anew each time; `looked_at`: prefixes of all that decides what it
         takes; `owner` is written into what it takes.
 
-        `beginning_max`: how many pieces of work may begin at once, 0: any number.  To begin costs processor time: with
-        more at once than there are processors all take longer, also those whose turn it is."""
+        `beginning_max`: how many pieces of work may begin at once, of one project half as many; 0: any number.  A
+        beginning costs processor time: with more at once than there are processors all take longer, also those whose
+        turn it is."""
         self._queues, self._mirror, self._session, self._do, self._fail = queues, mirror, session, do, fail
         self._tries = Tries(tries_max)
         self._jobs_max, self._owner, self._sharing = jobs_max, owner, sharing
         self._looked_at, self._beginning_max = looked_at, beginning_max
-        self._beginning: dict[str, float] = {}
-        """Request -> until when it counts as one that begins, loop seconds."""
+        self._beginning: dict[str, tuple[float, str]] = {}
+        """Request -> until when it counts as one that begins, loop seconds; and whose it is."""
         self._running: dict[str, asyncio.Task[None]] = {}
         self._taken: dict[str, int] = {}
         """Request -> its version before we took it."""
@@ -115,10 +116,18 @@ class Worker:
         if not self._beginning_max or len(self._beginning) < self._beginning_max:
             return 0.0
         now = asyncio.get_running_loop().time()
-        self._beginning = {id: until for id, until in self._beginning.items() if until > now}
+        self._beginning = {id: one for id, one in self._beginning.items() if one[0] > now}
         if len(self._beginning) < self._beginning_max:
             return 0.0
-        return min(self._beginning.values()) - now
+        return min(until for until, _ in self._beginning.values()) - now
+
+    def _paced(self, found: Open) -> float:
+        """Return 0 when this piece of work may begin beside others of its project, which have half of what may begin at
+        once; else the seconds until it may, whatever happens."""
+        ends = [until for until, whose in self._beginning.values() if whose == _project(found)]
+        if not self._beginning_max or len(ends) < max(1, self._beginning_max // 2):
+            return 0.0
+        return max(0.0, min(ends) - asyncio.get_running_loop().time())
 
     def _freed(self) -> None:
         """There may be a place: for what has waited, else for something new."""
@@ -161,7 +170,7 @@ class Worker:
                 return wait_s
             order, soonest_s = self._sharing.order(backlogs, running), None
             for found in islice(chain([first], waiting), order.free):
-                left_s = order.delay_s(found)
+                left_s = self._paced(found) or order.delay_s(found)
                 if left_s > 0:
                     soonest_s = left_s if soonest_s is None else min(left_s, soonest_s)
                 elif await self._take(found):
@@ -196,7 +205,8 @@ class Worker:
                 del self._taken[next(iter(self._taken))]
             self._taken[claim.request.id] = found.entry.version
             self._running[claim.request.id] = asyncio.ensure_future(self._work(queue, claim))
-            self._beginning[claim.request.id] = asyncio.get_running_loop().time() + BEGINNING_S
+            until = asyncio.get_running_loop().time() + BEGINNING_S
+            self._beginning[claim.request.id] = until, _project(found)
         return claim is not None
 
     async def _try(self, queue: Requests, found: Open) -> Claim | None:
@@ -251,3 +261,8 @@ class Worker:
             self._running.pop(id, None)
             self._beginning.pop(id, None)
             self._freed()
+
+
+def _project(found: Open) -> str:
+    meta = found.request.meta
+    return f"{meta.get('tenant', '')} {meta.get('project', '')}"

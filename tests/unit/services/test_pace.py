@@ -28,10 +28,10 @@ class Runner:
         return BuildOutcome(build=spec.build, result="CANCELED")
 
 
-async def ask(site: Site, *builds: str, label: str = "") -> None:
-    """Submits them in one commit, the urgent ones first."""
+async def ask(site: Site, *builds: str, label: str = "", project: str = "") -> None:
+    """Submit them, the urgent ones first; each is of a project of its own unless that is said."""
     for number, build in enumerate(builds):
-        meta = {"tenant": "t", "pipeline": "p", "buildset": "s", "job": build}
+        meta = {"tenant": "t", "pipeline": "p", "buildset": "s", "job": build, "project": project or build}
         spec = a_build(*([label] if label else []), build=build, state=RepoState())
         request = Request(id=build, precedence=200 + number, meta=meta)
         await site.context.store.commit([], site.context.builds.submit(request, encode(spec)))
@@ -64,6 +64,24 @@ async def test_the_next_build_begins_once_the_one_before_has_begun(site: Site) -
     runner.contacts["b"].begun()  # said again, by its next command
     await asyncio.sleep(SOON_S)
     assert runner.began == ["a", "b", "c"]
+    working.cancel()
+
+
+@on_site
+async def test_a_project_has_half_of_what_may_begin_at_once(site: Site) -> None:
+    runner = Runner()
+    working = serving(site, runner, beginning_max=2)
+    await ask(site, "a1", "a2", "a3", project="a")
+    await asyncio.sleep(SOON_S)
+    assert runner.began == ["a1"]
+    await ask(site, "b1", project="b")
+    await asyncio.sleep(SOON_S)
+    assert runner.began == ["a1", "b1"], "it waits for nothing that another project begins"
+    runner.contacts["a1"].begun()
+    await asyncio.sleep(SOON_S)
+    assert runner.began == ["a1", "b1", "a2"]
+    await asyncio.sleep(BEGINNING_S)
+    assert runner.began == ["a1", "b1", "a2", "a3"]
     working.cancel()
 
 

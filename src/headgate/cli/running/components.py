@@ -275,7 +275,7 @@ async def add_executor(process: Process) -> None:
         load=load,
         nodes=Asking(context, process.tenants, zone=get("executor", "zone")),
         lacks=runner.cells.lacks,
-        beginning_max=max(1, (os.cpu_count() or 1) // 2),
+        beginning_max=os.cpu_count() or 1,
         keeping=runner,
         held_max=int(number("executor", "held_builds_max")),
     )
