@@ -14,6 +14,7 @@ from headgate.base.tasks import end
 from headgate.recipes.backlog import Backlog, line
 from headgate.recipes.mirror import Mirror, Part
 from headgate.recipes.requests import Claim, Open, Owner, Requests
+from headgate.services.pace import Pace
 from headgate.services.quarantine.quarantine import Tries, said, transient
 from headgate.services.sharing import Sharing
 from headgate.store.store import Session
@@ -26,8 +27,6 @@ TAKEN_MAX = 1_000
 """Requests remembered that we took: the mirror may go on showing them as they were."""
 PARKED_MAX = 1_000
 """Pieces of work that wait and take no place."""
-BEGINNING_S = 1.0
-"""For so long, at most, a piece of work counts as one that begins."""
 
 Do = Callable[[Claim], Awaitable[None]]
 """Does the work and completes the claim."""
@@ -60,13 +59,11 @@ class Worker:
 
         `beginning_max`: how many pieces of work may begin at once, of one project half as many; 0: any number.  A
         beginning costs processor time: with more at once than there are processors all take longer, also those whose
-        turn it is."""
+        turn it is.  See `Pace`."""
         self._queues, self._mirror, self._session, self._do, self._fail = queues, mirror, session, do, fail
         self._tries = Tries(tries_max)
         self._jobs_max, self._owner, self._sharing = jobs_max, owner, sharing
-        self._looked_at, self._beginning_max = looked_at, beginning_max
-        self._beginning: dict[str, tuple[float, str]] = {}
-        """Request -> until when it counts as one that begins, loop seconds; and whose it is."""
+        self._looked_at, self._pace = looked_at, Pace(beginning_max)
         self._running: dict[str, asyncio.Task[None]] = {}
         self._taken: dict[str, int] = {}
         """Request -> its version before we took it."""
@@ -108,26 +105,8 @@ class Worker:
 
     def begun(self, claim: Claim) -> None:
         """Say that from now on this piece of work costs this process little: another one may begin."""
-        if self._beginning.pop(claim.request.id, None) is not None and self._stirs is not None:
+        if self._pace.begun(claim.request.id) and self._stirs is not None:
             self._stirs.nudge()
-
-    def _pacing(self) -> float:
-        """Return 0 when another piece of work may begin, else the seconds until one may, whatever happens."""
-        if not self._beginning_max or len(self._beginning) < self._beginning_max:
-            return 0.0
-        now = asyncio.get_running_loop().time()
-        self._beginning = {id: one for id, one in self._beginning.items() if one[0] > now}
-        if len(self._beginning) < self._beginning_max:
-            return 0.0
-        return min(until for until, _ in self._beginning.values()) - now
-
-    def _paced(self, found: Open) -> float:
-        """Return 0 when this piece of work may begin beside others of its project, which have half of what may begin at
-        once; else the seconds until it may, whatever happens."""
-        ends = [until for until, whose in self._beginning.values() if whose == _project(found)]
-        if not self._beginning_max or len(ends) < max(1, self._beginning_max // 2):
-            return 0.0
-        return max(0.0, min(ends) - asyncio.get_running_loop().time())
 
     def _freed(self) -> None:
         """There may be a place: for what has waited, else for something new."""
@@ -160,7 +139,7 @@ class Worker:
             running = len(self._running) - self._parked
             if running >= self._jobs_max:
                 return None  # before looking at what waits, which may be much
-            if wait_s := self._pacing():
+            if wait_s := self._pace.wait_s():
                 return wait_s
             backlogs = self._looked_over()
             waiting = self._waiting(backlogs)
@@ -170,7 +149,7 @@ class Worker:
                 return wait_s
             order, soonest_s = self._sharing.order(backlogs, running), None
             for found in islice(chain([first], waiting), order.free):
-                left_s = self._paced(found) or order.delay_s(found)
+                left_s = self._pace.wait_s(_project(found)) or order.delay_s(found)
                 if left_s > 0:
                     soonest_s = left_s if soonest_s is None else min(left_s, soonest_s)
                 elif await self._take(found):
@@ -205,8 +184,7 @@ class Worker:
                 del self._taken[next(iter(self._taken))]
             self._taken[claim.request.id] = found.entry.version
             self._running[claim.request.id] = asyncio.ensure_future(self._work(queue, claim))
-            until = asyncio.get_running_loop().time() + BEGINNING_S
-            self._beginning[claim.request.id] = until, _project(found)
+            self._pace.begins(claim.request.id, _project(found))
         return claim is not None
 
     async def _try(self, queue: Requests, found: Open) -> Claim | None:
@@ -259,7 +237,7 @@ class Worker:
                 await self._failed(queue, claim, error)
         finally:
             self._running.pop(id, None)
-            self._beginning.pop(id, None)
+            self._pace.begun(id)
             self._freed()
 
 

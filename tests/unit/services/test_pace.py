@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.runner import Contact
 from headgate.recipes.codec import encode
 from headgate.recipes.requests import Request
 from headgate.services.executor import Executor
 from headgate.services.nodes.asking import Asking
-from headgate.services.worker import BEGINNING_S
+from headgate.services.pace import BEGINNING_S, LATELY_S, REST_MAX_S, Pace
 from tests.unit.nodes.test_launcher import Site, a_build, on_site
 
 
@@ -118,3 +120,53 @@ async def test_without_a_bound_all_begin_at_once(site: Site) -> None:
     await asyncio.sleep(SOON_S)
     assert runner.began == ["a", "b", "c", "d"]
     working.cancel()
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def begin(pace: Pace, clock: Clock, project: str, took_s: float) -> float:
+    """Begin one piece of work as soon as that may be; return how long it waited, seconds."""
+    waited = 0.0
+    while (wait_s := pace.wait_s(project) or pace.wait_s()) > 0:
+        clock.now_s += wait_s
+        waited += wait_s
+    pace.begins("request", project)
+    clock.now_s += took_s
+    assert pace.begun("request")
+    assert not pace.begun("request")
+    return waited
+
+
+def test_who_is_alone_never_rests() -> None:
+    clock = Clock()
+    pace = Pace(2, clock)
+    assert [begin(pace, clock, "a", 0.1) for _ in range(20)] == [0.0] * 20
+
+
+def test_who_begins_more_than_an_equal_part_rests_as_long_as_the_others_parts_take() -> None:
+    clock = Clock()
+    pace = Pace(2, clock)
+    for _ in range(5):
+        begin(pace, clock, "flood", 0.1)
+    assert [begin(pace, clock, name, 0.1) for name in ("b", "c")] == [0.0, 0.0]
+    begin(pace, clock, "flood", 0.1)
+    assert begin(pace, clock, "flood", 0.1) == pytest.approx(0.2)
+    assert begin(pace, clock, "b", 0.1) == 0.0
+    begin(pace, clock, "flood", 0.9)
+    assert begin(pace, clock, "flood", 0.1) == pytest.approx(REST_MAX_S)
+    clock.now_s += LATELY_S
+    assert [begin(pace, clock, "flood", 0.1) for _ in range(3)] == [0.0] * 3
+
+
+def test_projects_that_begin_as_much_as_each_other_hardly_wait() -> None:
+    clock = Clock()
+    pace = Pace(2, clock)
+    begin(pace, clock, "a", 0.1)
+    begin(pace, clock, "b", 0.1)
+    waits = [begin(pace, clock, name, 0.1) for _ in range(10) for name in ("a", "b")]
+    assert sum(waits) <= 0.1 + 1e-9

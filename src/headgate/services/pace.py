@@ -1,0 +1,89 @@
+"""How fast a worker begins what it takes: no project's flood leaves the others without processors."""
+
+from __future__ import annotations
+
+from asyncio import get_running_loop
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+BEGINNING_S = 1.0
+"""For so long, at most, a piece of work counts as one that begins."""
+REST_MAX_S = 0.5
+"""For so long, at most, a project waits after a beginning."""
+LATELY_S = 5.0
+"""For so long it is remembered whose work began."""
+
+
+def _loop_s() -> float:
+    return get_running_loop().time()
+
+
+class _Beginning(NamedTuple):
+    since_s: float
+    """As of the clock, as all times here."""
+    project: str
+
+
+class _Rest(NamedTuple):
+    until_s: float
+    project: str
+
+
+class Pace:
+    """Who may begin, and when.
+
+    Everybody who began something lately has an equal part of the beginnings.  While a project has begun more than its
+    part, it rests after each beginning for as long as the others' parts would take, to those who come with little.
+    """
+
+    def __init__(self, beginning_max: int, clock: Callable[[], float] = _loop_s) -> None:
+        """Let so many begin at once, of one project half as many; 0: any number.  `clock`: seconds."""
+        self._max, self._clock = beginning_max, clock
+        self._beginning: dict[str, _Beginning] = {}
+        """By request."""
+        self._rests: list[_Rest] = []
+        self._lately: deque[_Beginning] = deque()
+        self._counts: Counter[str] = Counter()
+        """Of those that began lately, by project."""
+
+    def begins(self, request: str, project: str) -> None:
+        """Count a piece of work as one that begins."""
+        if self._max:
+            one = _Beginning(self._clock(), project)
+            self._beginning[request] = one
+            self._lately.append(one)
+            self._counts[project] += 1
+
+    def begun(self, request: str) -> bool:
+        """Count it no longer; tell whether it was counted."""
+        one = self._beginning.pop(request, None)
+        if one is None:
+            return False
+        now_s = self._clock()
+        if self._greedy(one.project, now_s):
+            rest_s = min((now_s - one.since_s) * (len(self._counts) - 1), REST_MAX_S)
+            self._rests.append(_Rest(now_s + rest_s, one.project))
+        return True
+
+    def wait_s(self, project: str | None = None) -> float:
+        """Return the seconds until one more of the project, or of any (None), may begin, whatever happens; 0: now."""
+        if not self._max:
+            return 0.0
+        now_s = self._clock()
+        self._beginning = {id: one for id, one in self._beginning.items() if one.since_s + BEGINNING_S > now_s}
+        ends = [one.since_s + BEGINNING_S for one in self._beginning.values() if project in (None, one.project)]
+        if project is not None:
+            self._rests = [one for one in self._rests if one.until_s > now_s]
+            ends += [one.until_s for one in self._rests if one.project == project]
+        room = self._max if project is None else max(1, self._max // 2)
+        return min(ends) - now_s if len(ends) >= room else 0.0
+
+    def _greedy(self, project: str, now_s: float) -> bool:
+        """Has it lately begun more than the equal part?"""
+        while self._lately and self._lately[0].since_s + LATELY_S <= now_s:
+            gone = self._lately.popleft().project
+            self._counts[gone] -= 1
+            if not self._counts[gone]:
+                del self._counts[gone]
+        return self._counts[project] * len(self._counts) > self._counts.total()
