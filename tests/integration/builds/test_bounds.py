@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 
 from headgate.adapters.process.bounds.budget import Bounds
 from headgate.adapters.process.bounds.groups import Groups
+from headgate.adapters.process.bounds.watch import Limiter, Watch
 
 from .bench import Bench
 
@@ -84,3 +86,25 @@ async def test_a_limit_in_pre_run_is_a_failure_and_not_tried_again(tmp_path: Pat
     bench = Bench(tmp_path, bounds=Bounds(output_max_bytes=1_000_000))
     outcome = await bench.build(pre_run=(bench.script("noise", "yes"),))
     assert (outcome.result, outcome.error) == ("FAILURE", "pre-run: noise: output limit of 1 MB reached")
+
+
+def weights(*watches: Watch) -> list[int]:
+    """Of their groups, as the kernel has them."""
+    files = [Path(directory) / name for w in watches for directory in w.groups for name in ("cpu.weight", "cpu.shares")]
+    return [int(file.read_text()) for file in files if file.exists()]
+
+
+async def test_the_builds_of_a_project_share_one_part_of_the_processors(tmp_path: Path) -> None:
+    limiter = Limiter()
+    if "cpu" not in limiter.groups.parents:
+        pytest.skip("no control group for processors can be made here")
+
+    def around(build: str, whose: str) -> AbstractAsyncContextManager[Watch]:
+        return limiter.around(build, whose, tmp_path, list, print)
+
+    async with around("n", "tenant neighbour") as neighbour, around("a", "tenant flood") as first:
+        assert weights(neighbour, first) == [1000, 1000]
+        async with around("b", "tenant flood") as second, around("c", "tenant flood") as third:
+            assert weights(neighbour, first, second, third) == [1000, 333, 333, 333]
+        assert weights(neighbour, first) == [1000, 1000]
+    limiter.close()

@@ -249,6 +249,7 @@ class Phases:
             environment,
             workspace.work if stage.is_ansible else workspace.home(),
             workspace.root,
+            f"{workspace.spec.tenant} {workspace.spec.change.project}",
             stage.book.trusted,
             workspace.writable(stage),
             workspace.readable(stage),

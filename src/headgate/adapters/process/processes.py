@@ -63,6 +63,7 @@ class Keeper:
         command: Confined,
         *,
         build: str,
+        whose: str,
         environment: Mapping[str, str],
         directory: Path,
         root: Path,
@@ -74,7 +75,7 @@ class Keeper:
     ) -> int | str:
         """Exit status; or `timeout` or `cancel`, when it was ended for that.  Nothing it started is left running.
         It runs in `spaces`, and its output may be opened by the user `owner`, as they call it.  `root` is all of the
-        build.
+        build, and `whose` has one part of the processors.
 
         Raises Exceeded when a limit was reached; OSError when it cannot be started, the log cannot be written, or the
         disk is full.
@@ -99,7 +100,7 @@ class Keeper:
             finally:
                 os.close(sink)
                 other.close()
-            async with self._limiter.around(build, root, lambda: processes_of(build), log.say) as watch:
+            async with self._limiter.around(build, whose, root, lambda: processes_of(build), log.say) as watch:
                 request["groups"] = watch.groups
                 return await _Command(control, output, cancel, watch).whole(request, spaces, timeout_s)
         finally:

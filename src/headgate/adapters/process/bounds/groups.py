@@ -24,6 +24,8 @@ _SELF = "headgate"
 """Where the processes of a delegated unit go: a group that is divided holds none itself."""
 MACHINE_SHARE = 0.9
 """Of the machine's memory, for all builds together: the rest is for Headgate and its neighbours."""
+PART_MIN, PART = 2, 1_000
+"""Of the processors, relative to others: for all builds of one project together."""
 _CONTROLLERS = ("memory", "pids", "cpu")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 LOCK_TRIES_MAX = 5
@@ -63,6 +65,12 @@ class Group:
     def refused(self) -> int | None:
         """Return how many processes and threads the kernel refused to start; None where it does not count them."""
         return _table(self._of("pids") / "pids.events").get("max")
+
+    def weigh(self, part: int) -> None:
+        """Have the kernel give its processes so much of the processors, relative to other groups, when they are
+        scarce."""
+        for file in ("cpu.weight", "cpu.shares"):
+            _write(self._of("cpu") / file, str(part))
 
     def _of(self, controller: str) -> Path:
         return self.places.get(controller, Path("/nonexistent"))
@@ -127,6 +135,12 @@ class Groups:
         for lock in self.held:
             os.close(lock)
         self.held = ()
+
+
+def share(groups: Sequence[Group]) -> None:
+    """Divide one part of the processors equally."""
+    for group in groups:
+        group.weigh(max(PART_MIN, PART // len(groups)))
 
 
 def _limits(bounds: Bounds) -> dict[str, list[tuple[str, str]]]:

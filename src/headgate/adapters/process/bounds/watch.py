@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import psutil
 
 from headgate.adapters.process.bounds.budget import Bounds, Exceeded, of_bytes
 from headgate.adapters.process.bounds.disk import Disk
-from headgate.adapters.process.bounds.groups import Group, Groups
+from headgate.adapters.process.bounds.groups import Group, Groups, share
 
 log = logging.getLogger("headgate.executor")
 
@@ -115,6 +115,8 @@ class Limiter:
         self.bounds = bounds or Bounds()
         self.groups = Groups.found()
         self._disk, self._count = Disk(self.bounds), 0
+        self._running: dict[str, list[Group]] = {}
+        """Groups of commands that run, by whose they are."""
         if self.groups.complete:
             log.info("The kernel limits memory and processes of each build")
         else:
@@ -126,19 +128,37 @@ class Limiter:
 
     @asynccontextmanager
     async def around(
-        self, build: str, root: Path, begun: Callable[[], Iterable[int]], say: Callable[[str], None]
+        self, build: str, whose: str, root: Path, begun: Callable[[], Iterable[int]], say: Callable[[str], None]
     ) -> AsyncIterator[Watch]:
-        """For one command, which has ended with everything it began when the context does; see `Watch`."""
+        """For one command, which has ended with everything it began when the context does; see `Watch`.  `whose` has
+        one part of the processors for all such commands together, as everybody else has."""
         self._count += 1
         group = self.groups.make(f"{build}-{self._count}", self.bounds)
         try:
-            yield Watch(self.bounds, root, group, self._disk, begun, say)
+            with self._sharing(whose, group):
+                yield Watch(self.bounds, root, group, self._disk, begun, say)
         finally:
             self._disk.forget(root)
             for _ in range(REMOVE_TRIES_MAX):
                 if group is None or group.removed():
                     break
                 await asyncio.sleep(REMOVE_DELAY_S)
+
+    @contextmanager
+    def _sharing(self, whose: str, group: Group | None) -> Iterator[None]:
+        if group is None:
+            yield
+            return
+        mine = self._running.setdefault(whose, [])
+        mine.append(group)
+        share(mine)
+        try:
+            yield
+        finally:
+            mine.remove(group)
+            share(mine)
+            if not mine:
+                self._running.pop(whose, None)
 
     def close(self) -> None:
         """Once no build runs any more."""

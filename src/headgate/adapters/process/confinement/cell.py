@@ -35,6 +35,8 @@ class Command:
     directory: Path
     root: Path
     """All of the build."""
+    whose: str
+    """Who has one part of the processors, however many builds: a project of a tenant."""
     trusted: bool
     writable: Sequence[Path]
     """Directories; the first one holds the work."""
@@ -210,6 +212,7 @@ class Cell:
             return await self._keeper.run(
                 confined,
                 build=self.build,
+                whose=asked.whose,
                 environment=asked.environment,
                 directory=asked.directory,
                 root=asked.root,
