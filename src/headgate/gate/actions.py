@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.gate.change import Change, Checked, Tell
+from headgate.config.forges.facts import Checked
+from headgate.gate.change import Change, Tell
 from headgate.gate.model import Item
 from headgate.gate.work import BuildSpec, LandRequest, MergeRequest, ReportRequest
 

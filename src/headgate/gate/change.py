@@ -7,6 +7,8 @@ from functools import cached_property
 
 import msgspec
 
+from headgate.config.forges.facts import Checked, Details, Happening, Word
+
 HEADS, TAGS = "refs/heads/", "refs/tags/"
 ZEROS = "0" * 40
 """What a ref names that is not there."""
@@ -24,6 +26,8 @@ class EventKind(StrEnum):
     """A change came into a pipeline: concerns those that need it."""
     PROJECT_MERGED = "project-change-merged"
     """A change landed from a pipeline: concerns the open ones of its project."""
+    STIRRED = "change-stirred"
+    """Something else was said of it or done to it, at a forge: the event's `happening` says what."""
     POSTED = "message-posted"
     OBJECT_CREATED = "object-created"
     OBJECT_UPDATED = "object-updated"
@@ -59,9 +63,10 @@ class Occasion(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
-    """One patchset of a proposed change, or one update of a ref (then `topic` is empty).
+    """One patchset of a proposed change, or one update of a ref (then it has neither a topic nor a number).
 
-    `key` names the change over all its patchsets; `id` one patchset of it.
+    `key` names the change over all its patchsets; `id` one patchset of it.  Where changes have numbers, their key is
+    `<project>#<number>`, so that a change that is moved to another branch is the same one.
     """
 
     connection: str
@@ -87,55 +92,52 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """Depends-On footers that name no branch of a project that is known; the text as written."""
     occasion: Occasion | None = None
     """Why there is something to do at the ref, although nobody updated it."""
+    number: str = ""
+    """Of a forge that numbers its changes; within the project."""
+    patchset: str = ""
+    """Where patchsets have numbers of their own; elsewhere the commit names them."""
+    base: str = ""
+    """The commit of the branch that the forge compares it with, where it says so."""
+    title: str = ""
+    """Where it is not the first line of the message."""
 
     @property
     def is_change(self) -> bool:
-        return bool(self.topic)
+        return bool(self.topic or self.number)
+
+    @property
+    def name(self) -> str:
+        """Return what people call it within its project."""
+        return self.number or self.topic
 
     @cached_property
     def key(self) -> str:
         if self.occasion is not None:
             return f"{self.project}@{self.ref}#{self.occasion.connection}/{self.occasion.id}"
+        if self.number:
+            return numbered(self.project, self.number)
         return f"{self.project}/{self.branch}/{self.topic}" if self.topic else f"{self.project}@{self.ref}"
 
     @property
     def tag(self) -> str:
         """Return the name of the tag that was updated; empty: it is no update of a tag."""
-        return "" if self.topic or not self.ref.startswith(TAGS) else self.ref.removeprefix(TAGS)
+        return "" if self.is_change or not self.ref.startswith(TAGS) else self.ref.removeprefix(TAGS)
 
     @property
     def deletes(self) -> bool:
         """Is it a ref that is gone?"""
-        return not self.topic and self.commit == ZEROS
+        return not self.is_change and self.commit == ZEROS
 
     @property
     def id(self) -> str:
         if self.occasion is not None:
             return self.occasion.name
-        return f"{self.topic},{self.commit[:8]}" if self.topic else self.commit
+        return f"{self.name},{self.patchset or self.commit[:8]}" if self.is_change else self.commit
 
 
-class Word(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one person says of a change: that it is approved, or that it must not land."""
-
-    who: str
-    """As the server knows them."""
-    commit: str
-    """The patchset it is said of."""
-    ref: str
-    """Where it is said; it goes when it is taken back."""
-    since_ms: int = 0
-    """When it was first seen, milliseconds since the epoch, UTC."""
-
-
-class Checked(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a pipeline said of one patchset."""
-
-    tenant: str
-    pipeline: str
-    commit: str
-    result: str
-    """success | failure"""
+def numbered(project: str, number: str) -> str:
+    """Return the key of a change that has a number."""
+    return f"{project}#{number}"
 
 
 class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -157,6 +159,8 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
     """The gate landed it, and the connection has not told yet that it is merged."""
     checks: tuple[Checked, ...] = ()
     """What pipelines said of it that other pipelines ask for."""
+    details: Details | None = None
+    """What its forge says of it; plain git says all of it above."""
 
     @property
     def is_approved(self) -> bool:
@@ -178,6 +182,8 @@ class TriggerEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where it happened, of what happens in a pipeline; of an occasion, the pipeline that it starts."""
     shared: bool = False
     """More than one tenant has its project: that one of them does nothing about it says nothing."""
+    happening: Happening | None = None
+    """The same in the words of the forge's driver."""
 
 
 class Tell(msgspec.Struct, frozen=True):

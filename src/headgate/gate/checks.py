@@ -7,9 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from headgate.config.forges.facts import Checked
 from headgate.config.keys.forms import BY_DEFAULT
 from headgate.config.model import Pipeline
-from headgate.gate.change import Checked, Standing
+from headgate.gate.change import Standing
 from headgate.gate.world import World
 
 _WORDS = {

@@ -119,7 +119,7 @@ def told(build: Build, job: FrozenJob, item: Item) -> list[dict[str, object]]:
     found = zuul.get("artifacts") if build.returned.artifacts and isinstance(zuul, dict) else None
     change = item.subjects(job)[0]
     of = {"build": build.id, "job": job.name, "project": change.project, "branch": change.branch, "ref": change.ref}
-    of |= {"change": change.topic, "patchset": change.commit} if change.is_change else {}
+    of |= {"change": change.name, "patchset": change.patchset or change.commit} if change.is_change else {}
     return [{**one, **of} for one in found or ()]
 
 

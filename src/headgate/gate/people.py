@@ -6,7 +6,8 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.gate.change import Standing, Word
+from headgate.config.forges.facts import Word
+from headgate.gate.change import Standing
 
 AGES_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 Wanted = Mapping[str, Any]

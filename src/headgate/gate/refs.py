@@ -39,8 +39,8 @@ def variables(change: Change) -> dict[str, Any]:
     if change.is_change:
         return found | {
             "branch": change.branch,
-            "change": change.topic,
-            "patchset": change.commit,
+            "change": change.name,
+            "patchset": change.patchset or change.commit,
             "change_message": change.message,
             "topic": change.topic,
         }

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headgate.config.forges.facts import Checked
 from headgate.config.model import Pipeline, TriggerFilter
 from headgate.config.patterns import may_match
 from headgate.config.reading.check import as_list
 from headgate.gate.actions import Action, Record, Vouch
-from headgate.gate.change import Change, Checked, EventKind, Standing, Tell, TriggerEvent
+from headgate.gate.change import Change, EventKind, Standing, Tell, TriggerEvent
 from headgate.gate.checks import concerns, word_of
 from headgate.gate.model import Item
 from headgate.gate.world import World

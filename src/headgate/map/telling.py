@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from headgate.gate.change import Change
 from headgate.gate.returned.shape import Comment
 
 LONG_MAX_BYTES, SHORT_MAX_BYTES = 100_000, 4_000
@@ -139,6 +141,10 @@ class Posting(msgspec.Struct, frozen=True, omit_defaults=True):
     """The reporter's own keys, as the pipeline has them."""
     key: str = ""
     """The same for the same report to the same reporter, however often it is told."""
+    change: Change | None = None
+    """What it is told of, where it is told at a forge."""
+    how: dict[str, Any] = {}
+    """The reporter's own keys as the pipeline has them, of a forge.  JSON."""
 
 
 class Postings(msgspec.Struct, frozen=True):

@@ -1,15 +1,10 @@
-"""Speculative merging, and the forge behind a connection."""
+"""Speculative merging, and what else is done with git."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 
-import msgspec
-
-from headgate.config.tenants import TenantProject
-from headgate.gate.change import Standing, TriggerEvent
 from headgate.gate.work import MergerAnswer, MergerWork
 
 
@@ -30,44 +25,3 @@ class GitWork(Protocol):
     but Unreachable is raised while a merge, a landing or a report cannot be done."""
 
     async def do(self, work: MergerWork) -> MergerAnswer: ...
-
-
-class Sighting(msgspec.Struct, frozen=True):
-    """What a look at the repositories found: new standings of changes, and the events that tell of the difference.
-
-    The two belong together: they are stored in one commit."""
-
-    standings: tuple[Standing, ...] = ()
-    """Changed or new; one with open=False is a change that is gone."""
-    events: tuple[TriggerEvent, ...] = ()
-    heads: dict[str, dict[str, str]] = {}
-    """project -> ref -> commit, of every project whose branch heads moved."""
-    refs: dict[str, dict[str, str]] = {}
-    """project -> tag or other ref -> what it names now, of those that moved; empty: it is gone.  Also of a project that
-    was looked at for the first time, with all that it has: of those no event tells."""
-    lingering: dict[str, frozenset[str]] = {}
-    """project -> keys of closed changes whose refs are still there, of every project looked at: to be remembered, or
-    they would seem to be proposed anew."""
-    troubles: dict[str, str] = {}
-    """project -> what is wrong with its repository now, for people; empty: nothing any more."""
-
-
-class Forge(Protocol):
-    """A connection to where changes are proposed."""
-
-    name: str
-
-    def look_at(self, projects: Mapping[str, TenantProject]) -> None:
-        """Say which projects there are, by canonical name: what is looked at from the next call of `sightings` on."""
-        ...
-
-    def sightings(
-        self,
-        known: Mapping[str, Standing],
-        heads: Mapping[str, Mapping[str, str]],
-        refs: Mapping[str, Mapping[str, str]],
-    ) -> AsyncIterator[Sighting]:
-        """Compares the world with what is known (key -> standing; project -> branch -> commit; project -> other ref ->
-        what it names), again whenever the world moves.  Level-triggered: what happened while nobody looked is found at
-        the first look."""
-        ...

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from dataclasses import replace as replace_dataclass
 
 from msgspec.structs import replace
 
-from headgate.config.dynamic import Asked, Judgement
-from headgate.config.model import ConfigError, FrozenGraph, FrozenJob, Pipeline, TriggerFilter, Window
+from headgate.config.forges.facts import Word
+from headgate.config.model import FrozenJob, Pipeline, TriggerFilter, Window
 from headgate.gate.absorb import absorb
 from headgate.gate.actions import Action, Cancel, Land, Merge, Record, Report, Resume, Run, Supersede, Vouch
-from headgate.gate.change import Change, EventKind, Standing, Tell, TriggerEvent, Word
+from headgate.gate.change import Change, EventKind, Standing, Tell, TriggerEvent
 from headgate.gate.checks import vouching
 from headgate.gate.closing import Closing
 from headgate.gate.decide import settle
@@ -33,89 +32,10 @@ from headgate.gate.work import (
     MergeAnswer,
     RepoState,
 )
-from headgate.gate.world import Layout, World
+from headgate.gate.world import World
+from headgate.testing.layouts import PlayLayout, PlayLayouts
 
 ALL_KINDS = ("success", "failure", "start", "merge-conflict", "config-error", "no-jobs", "dequeue")
-
-
-@dataclass(slots=True)
-class PlayLayout:
-    """A configuration: the same jobs for every project, one shared queue unless told otherwise."""
-
-    jobs: tuple[FrozenJob, ...]
-    fail_fast: bool = False
-    queues: Mapping[str, str] = field(default_factory=dict)
-    limits: Mapping[str, int] = field(default_factory=dict)
-    absent: frozenset[str] = frozenset()
-    circles: bool = False
-    """May changes need each other?"""
-    freezes: int = 0
-
-    @property
-    def semaphores(self) -> Mapping[str, int]:
-        return self.limits
-
-    @property
-    def shared(self) -> tuple[str, ...]:
-        return ()
-
-    def freeze(
-        self,
-        pipeline: str,
-        project: str,
-        branch: str,
-        ref: str = "",
-        files: tuple[str, ...] | None = None,
-        ahead: object = None,
-    ) -> FrozenGraph:
-        self.freezes += 1
-        reporters = tuple(job for job in self.jobs if job.type == "reporter")
-        return FrozenGraph(tuple(j for j in self.jobs if j not in reporters), self.fail_fast, reporters=reporters)
-
-    def queue_of(self, project: str, branch: str, pipeline: str) -> str:
-        return self.queues.get(project, "shared")
-
-    def queue_says(self, project: str, branch: str, key: str) -> bool:
-        return self.circles
-
-    def merge_mode(self, project: str, branch: str) -> str:
-        return "merge"
-
-    def takes_part(self, pipeline: str, project: str, branch: str, ref: str = "") -> bool:
-        return project not in self.absent
-
-    def touches_config(self, project: str, files: tuple[str, ...] | None, branch: str = "") -> bool:
-        return files is not None and "zuul.yaml" in files
-
-    def config_paths(self, project: str) -> tuple[str, ...]:
-        return ("zuul.yaml",)
-
-
-@dataclass(slots=True)
-class PlayLayouts:
-    """A proposed configuration whose text is `broken` has an error, one that is `elsewhere` takes no part; any other
-    gives the job it names."""
-
-    landed: Layout
-    contents: Mapping[str, Mapping[str, str]]
-    waits: bool = False
-
-    def content(self, project: str) -> Mapping[str, str]:
-        return self.contents.get(project, {})
-
-    def judged(self, asked: Asked) -> Judgement | None:
-        """None while `waits` says so."""
-        if self.waits and asked.texts:
-            return None
-        words = " ".join(text for b in asked.texts.values() for files in b.values() for text in files.values())
-        if "broken" in words:
-            error = ConfigError("Syntax Error", "it is broken", "p", "master", "zuul.yaml", 3)
-            return Judgement((error,), FrozenGraph())
-        if "elsewhere" in words:
-            return Judgement((), FrozenGraph(in_pipeline=False))
-        jobs = tuple(FrozenJob(name=word) for word in words.split())
-        layout = PlayLayout(jobs) if asked.texts else self.landed
-        return Judgement((), layout.freeze(asked.pipeline, asked.project, asked.branch, asked.ref, asked.files))
 
 
 class Play:

@@ -18,7 +18,7 @@ def ref_shape(change: Change, standing: Standing | None) -> RefShape:
         project=change.project.partition("/")[2],
         project_canonical=change.project,
         branch=change.branch,
-        topic=change.topic,
+        topic=change.name,
         subject=change.message.splitlines()[0] if change.message else "",
         owner=change.owner,
         proposers=known.proposers,
@@ -32,7 +32,7 @@ def past_ref(change: Change, standing: Standing | None) -> PastRef:
     return PastRef(
         project=change.project,
         branch=change.branch or None,
-        change=change.topic or None,
+        change=change.name or None,
         patchset=change.commit,
         ref=change.ref,
         oldrev=change.old_commit or None,

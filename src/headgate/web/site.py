@@ -261,7 +261,7 @@ class Site:
         assert source is not None, "it was found just now"
         for standing in Standings(self.context.map, self.context.mirror, (source.connection,)).now().values():
             found = standing.change
-            names = (found.topic, f"{found.branch}/{found.topic}", found.id)
+            names = (found.name, f"{found.branch}/{found.name}", found.id)
             if found.project == canonical and standing.open and change in names:
                 return found
         raise NotFoundException(f"{project} has no open change {change!r}")

@@ -18,7 +18,7 @@ from headgate.adapters.git.forge import GitForge
 from headgate.config.tenants import TenantProject
 from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
 from headgate.gate.work import LandAnswer, LandRequest, MergeAnswer, MergeItem, MergeRequest, RepoState
-from headgate.ports.git import Sighting
+from headgate.ports.forge import Sighting
 from headgate.testing.repositories import Repositories, run_git
 
 HOST = "git.example"

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from headgate.config.forges.facts import Checked
 from headgate.config.model import FrozenJob
-from headgate.gate.change import Checked, EventKind
+from headgate.gate.change import EventKind
 from headgate.gate.checks import vouching
 from headgate.gate.work import Enqueue
 from headgate.testing.plays import Play

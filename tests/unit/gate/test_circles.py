@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from headgate.config.model import FrozenJob, JobDependency, RequiredProject
 from headgate.gate.change import EventKind
 from headgate.gate.work import Dequeue, Enqueue, LandAnswer
-from headgate.testing.plays import Play, PlayLayout
+from headgate.testing.layouts import PlayLayout
+from headgate.testing.plays import Play
 
 UNIT = FrozenJob(name="unit")
 

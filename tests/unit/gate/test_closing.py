@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from headgate.config.model import FrozenJob
 from headgate.gate.closing import Closing, closing_of
-from headgate.testing.plays import Play, PlayLayout
+from headgate.testing.layouts import PlayLayout
+from headgate.testing.plays import Play
 
 
 def passed(play: Play, *names: str) -> None:

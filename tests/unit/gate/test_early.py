@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from headgate.config.model import FrozenJob, JobDependency
-from headgate.testing.plays import Play, PlayLayout
+from headgate.testing.layouts import PlayLayout
+from headgate.testing.plays import Play
 
 
 def test_those_behind_start_anew_at_once_and_the_change_is_told_when_its_jobs_have_ended() -> None:

@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from headgate.config.model import FrozenJob
 from headgate.gate.work import Enqueue, LayoutChanged
-from headgate.testing.plays import Play, PlayLayout
+from headgate.testing.layouts import PlayLayout
+from headgate.testing.plays import Play
 
 
 def absent(manager: str = "dependent", text: str = "first") -> Play:

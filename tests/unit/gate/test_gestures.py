@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from headgate.config.model import FrozenJob, JobDependency, Window
 from headgate.gate.work import CancelBuild, Dequeue, Enqueue, LayoutChanged, Promote
-from headgate.testing.plays import Play, PlayLayout
+from headgate.testing.layouts import PlayLayout
+from headgate.testing.plays import Play
 
 KEY = "p/master/{}".format
 

@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from headgate.config.model import FrozenJob
 from headgate.gate.work import LayoutChanged
-from headgate.testing.plays import Play, PlayLayout
+from headgate.testing.layouts import PlayLayout
+from headgate.testing.plays import Play
 
 
 def play_of(queues: dict[str, str], window: int = 20, manager: str = "dependent") -> Play:

@@ -12,7 +12,8 @@ from headgate.gate.actions import Record
 from headgate.gate.change import Change, EventKind, Occasion, TriggerEvent
 from headgate.gate.refs import update
 from headgate.gate.work import Dequeue, MergeAnswer, RepoState
-from headgate.testing.plays import Play, PlayLayout
+from headgate.testing.layouts import PlayLayout
+from headgate.testing.plays import Play
 
 HEAD = "1" * 40
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headgate.gate.change import Change, Standing, Word
+from headgate.config.forges.facts import Word
+from headgate.gate.change import Change, Standing
 from headgate.gate.people import counted, lacking, named
 from headgate.gate.work import Enqueue
 from headgate.testing.plays import Play

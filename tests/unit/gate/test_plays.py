@@ -12,7 +12,8 @@ from headgate.gate.change import EventKind
 from headgate.gate.decide import LEAVES_MAX
 from headgate.gate.waiter import Waiter
 from headgate.gate.work import BuildEnded, BuildOutcome, Dequeue, Enqueue, Promote
-from headgate.testing.plays import Play, PlayLayout
+from headgate.testing.layouts import PlayLayout
+from headgate.testing.plays import Play
 
 AFTER_UNIT = FrozenJob(name="deploy", dependencies=(JobDependency("unit"),))
 SOFTLY = FrozenJob(name="docs", dependencies=(JobDependency("unit", soft=True),))

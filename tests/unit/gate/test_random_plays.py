@@ -30,6 +30,7 @@ from headgate.gate.work import (
     RepoState,
 )
 from headgate.testing import plays
+from headgate.testing.layouts import PlayLayout
 from tests.unit.gate.restarts import Kept
 
 SEEDS, ACTS = int(os.environ.get("PLAY_SEEDS", "40")), 40
@@ -60,7 +61,7 @@ class Improvised:
         chance = random.Random(seed)
         manager = ("dependent", "dependent", "independent", "serial", "supercedent")[seed % 5]
         queues = PROJECTS if chance.random() < 0.7 else {}
-        layout = plays.PlayLayout(JOBS, chance.random() < 0.2, queues, {"one": 1 + seed % 2})
+        layout = PlayLayout(JOBS, chance.random() < 0.2, queues, {"one": 1 + seed % 2})
         layout.circles = seed % 2 == 0
         play = plays.Play(manager=manager, window=chance.choice((0, 1, 3, 20)), layout=layout)
         play.texts = {"q": chance.choice(("unit more", "broken"))}

@@ -10,7 +10,8 @@ from headgate.config.model import TriggerFilter
 from headgate.gate.change import ZEROS, Change, EventKind, Standing
 from headgate.gate.refs import update, variables
 from headgate.gate.work import ByHand, Dequeue, Enqueue, MergeAnswer, MergeRequest, RepoState
-from headgate.testing.plays import Play, PlayLayouts
+from headgate.testing.layouts import PlayLayouts
+from headgate.testing.plays import Play
 
 ONE, TWO = "1" * 40, "2" * 40
 TAG = "refs/tags/v1"

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from headgate.config.model import FrozenJob
 from headgate.gate.actions import Cancel
 from headgate.gate.removed import as_it_was, remains
-from headgate.testing.plays import Play, PlayLayout
+from headgate.testing.layouts import PlayLayout
+from headgate.testing.plays import Play
 
 WHY = "the pipeline gate was removed from the configuration of tenant t"
 

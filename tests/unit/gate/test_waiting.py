@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from headgate.config.model import FrozenJob, JobDependency, JobSemaphore
 from headgate.gate.graph import waiting_for
-from headgate.testing.plays import Play, PlayLayout
+from headgate.testing.layouts import PlayLayout
+from headgate.testing.plays import Play
 
 
 def waits(play: Play, name: str, job: str, *ahead: str) -> str:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from headgate.gate.change import Change, Standing
 from headgate.map.places import Map
-from headgate.ports.git import Sighting
+from headgate.ports.forge import Sighting
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.scheduler.connection import ConnectionRunner

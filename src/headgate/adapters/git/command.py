@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from headgate.base.errors import UserError
@@ -42,6 +43,8 @@ _KEPT_CONFIG = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM",
 _KEPT_NUMBERED = ("GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_", "GIT_TRACE")
 """What says how to reach a remote; whatever else begins with GIT_ names a repository that is not meant."""
 
+_SSH = ("GIT_SSH", "GIT_SSH_COMMAND")
+"""They go before what the settings of git say."""
 _PROTOCOLS = {"GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh"}
 """Not those that are commands in a URL, unless who runs Headgate allows them."""
 _LIMITED = ("sh", "-c", 'ulimit -f "$1"; ulimit -d "$2"; shift 2; exec git "$@"', "git")
@@ -142,6 +145,16 @@ def environment(remote: bool, of: Mapping[str, str] = os.environ) -> dict[str, s
     return {**_PROTOCOLS, **{name: of[name] for name in names}, **_ENVIRONMENT, **({} if remote else _ALONE)}
 
 
+def with_config(known: Mapping[str, str], config: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment with settings of git behind those that it has; what they hold is in no list of
+    processes."""
+    count = int(known.get("GIT_CONFIG_COUNT") or 0)
+    found = {name: value for name, value in known.items() if "core.sshCommand" not in config or name not in _SSH}
+    for number, (key, value) in enumerate(config.items(), count):
+        found |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return found | {"GIT_CONFIG_COUNT": str(count + len(config))} if config else dict(known)
+
+
 def check_git() -> None:
     """Raises UserError when the git on the path cannot do what is asked of it."""
     needed = ".".join(map(str, NEEDED))
@@ -179,11 +192,12 @@ async def git(
     ok: tuple[int, ...] = (0,),
     remote: bool = False,
     limits: Limits = _LIMITS,
+    config: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[int, str]:
     """Exit status and standard output.  Raises GitError for a status not in `ok`, TooLong beyond the limits.
 
     `remote`: another repository is talked to, as the user would; RemoteError when that fails, OverTime if it takes too
-    long.
+    long.  `config`: settings of git for this command alone, which may be secret.
     """
     where = () if at is None else ("-C", str(at))
     process = await asyncio.create_subprocess_exec(
@@ -196,7 +210,7 @@ async def git(
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env=environment(remote),
+        env=with_config(environment(remote), config),
         start_new_session=True,
     )
     failure, overdue = (RemoteError, OverTime) if remote else (GitError, TooLong)

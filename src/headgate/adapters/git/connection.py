@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -13,11 +14,24 @@ _SCP = re.compile(r"^(?:[^/@]+@)?(\[[^]]+\]|[^/:]+):")
 """`user@host:path`, as ssh has it."""
 
 
+Access = Callable[[str], Awaitable[Mapping[str, str]]]
+"""Project -> settings of git for one command, as `http.<url>.extraHeader` or `core.sshCommand`; raise RemoteError."""
+
+
 class GitConnection:
     """`baseurl` is a directory, a URL (file, ssh, https, …) or `user@host:path`; a project's path comes after it."""
 
-    def __init__(self, name: str, baseurl: str, canonical_hostname: str = "", *, poll_interval_s: float = 30.0) -> None:
-        self.name = name
+    def __init__(
+        self,
+        name: str,
+        baseurl: str,
+        canonical_hostname: str = "",
+        *,
+        poll_interval_s: float = 30.0,
+        access: Access | None = None,
+    ) -> None:
+        """`access`: how one may talk with the server of a project; else as the user of this machine may."""
+        self.name, self.access = name, access
         path = unquote(urlsplit(baseurl).path) if baseurl.startswith("file://") else baseurl
         self.baseurl = path if path.endswith(":/") else path.rstrip("/")
         self.poll_interval_s = max(POLL_MIN_S, poll_interval_s)

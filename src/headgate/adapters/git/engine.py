@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import assert_never
 from urllib.parse import quote
@@ -77,7 +78,8 @@ class GitEngine:
         known = self._mirrors.get(project)
         if known is None:
             path = self._root / f"{quote(project, safe='')}.git"
-            remote = Remote("", self._connections[connection].talks)
+            at = self._connections[connection]
+            remote = Remote("", at.talks, partial(at.access, project) if at.access is not None else None)
             known = self._mirrors[project] = MirrorRepository(path, remote, self._who, self._merging)
         self._open[project] = known
         self._open.move_to_end(project)

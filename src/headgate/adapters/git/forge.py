@@ -27,7 +27,7 @@ from headgate.base.tasks import end
 from headgate.config.tenants import TenantProject
 from headgate.gate.change import Change, Standing
 from headgate.gate.work import ReportRequest
-from headgate.ports.git import Sighting
+from headgate.ports.forge import Sighting
 
 log = logging.getLogger("headgate.git")
 
@@ -42,7 +42,7 @@ FIRST_LOOK_MAX_S = 15.0
 
 
 class GitForge:
-    """See `ports.git.Forge`."""
+    """See `ports.forge.Watch`."""
 
     def __init__(self, connection: GitConnection, engine: GitEngine, projects: Mapping[str, TenantProject]) -> None:
         self.name = connection.name
@@ -50,7 +50,7 @@ class GitForge:
         self._projects = dict(projects)
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
-        """See `ports.git.Forge`."""
+        """See `ports.forge.Watch`."""
         self._projects = dict(projects)
 
     async def sightings(

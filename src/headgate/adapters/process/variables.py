@@ -166,7 +166,7 @@ def environment(spec: BuildSpec, work: Path, context: Context, said: Mapping[str
         RESULT_VARIABLE: str(work / "results.json"),
         "ZUUL_PROJECT": spec.change.project,
         "ZUUL_BRANCH": spec.change.branch,
-        "ZUUL_CHANGE": spec.change.topic,
+        "ZUUL_CHANGE": spec.change.name,
         "ZUUL_REF": spec.change.ref,
         **{name: spec.zuul[of] for name, of in _OF_REFS.items() if of in spec.zuul},
         "ZUUL_PIPELINE": spec.pipeline,

@@ -288,7 +288,7 @@ def _ref_row(change: Change) -> dict[str, str | None]:
     return {
         "project": change.project,
         "branch": change.branch or None,
-        "change": change.topic or None,
+        "change": change.name or None,
         "patchset": change.commit if change.is_change else None,
         "ref": change.ref,
         "newrev": change.commit,

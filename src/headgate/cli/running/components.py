@@ -45,7 +45,7 @@ from headgate.config.operator.model import TenantFile
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Tenant
 from headgate.map.places import Map
-from headgate.ports.git import Forge
+from headgate.ports.forge import Watch
 from headgate.ports.judge import Judging
 from headgate.ports.observer import Everybody, Observer
 from headgate.recipes.mirror import Mirror
@@ -219,7 +219,7 @@ async def add_scheduler(process: Process) -> None:
     settings, context = process.settings, process.context
     at = connections(settings)
     text, file = tenants(settings, at)
-    forges: dict[str, Forge] = {name: GitForge(c, process.engine, {}) for name, c in at.items()}
+    forges: dict[str, Watch] = {name: GitForge(c, process.engine, {}) for name, c in at.items()}
     most = (int(settings.number("scheduler", f"config_reading_max_{unit}")) for unit in ("s", "bytes"))
     judge = ApartJudge(Limits(*most))
     process.stack.push_async_callback(judge.close)

@@ -13,7 +13,7 @@ from headgate.base.ids import derived, fresh
 from headgate.base.tasks import run_until
 from headgate.gate.change import HEADS, Standing, TriggerEvent, whose
 from headgate.map.records import BranchCache, Reconfigure, Trouble, Troubles
-from headgate.ports.git import Forge, Sighting
+from headgate.ports.forge import Sighting, Watch
 from headgate.recipes import blob
 from headgate.recipes.lock import lock
 from headgate.recipes.stream import Reader, Stream, Waiting
@@ -38,7 +38,7 @@ class ConnectionRunner:
     """`run` is driven by one process at a time: whoever leads the connection's election."""
 
     def __init__(
-        self, context: Context, forge: Forge, tenants: Mapping[str, frozenset[str]], closed_max: int = CLOSED_MAX
+        self, context: Context, forge: Watch, tenants: Mapping[str, frozenset[str]], closed_max: int = CLOSED_MAX
     ) -> None:
         """`tenants`: name -> canonical names of its projects."""
         self._context, self._forge, self._tenants, self._closed_max = context, forge, tenants, closed_max

@@ -132,7 +132,7 @@ class Past:
             {
                 "project": (change.project,),
                 "branch": (change.branch,),
-                "change": (change.topic,),
+                "change": (change.name,),
                 "patchset": (change.commit,),
                 "pipeline": (self._pipeline,),
             },

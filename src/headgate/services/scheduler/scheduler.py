@@ -17,7 +17,7 @@ from headgate.config.operator.model import TenantFile
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Connection, Tenant, TenantProject
 from headgate.gate.work import BuildEnded, BuildPaused
-from headgate.ports.git import Forge
+from headgate.ports.forge import Watch
 from headgate.ports.occasions import Watched
 from headgate.recipes.mirror import Part
 from headgate.services.autohold import Expiring
@@ -61,7 +61,7 @@ class Scheduler:
         self,
         context: Context,
         tenants: Tenancy,
-        forges: Mapping[str, Forge],
+        forges: Mapping[str, Watch],
         file: TenantFileRunner,
         watched: Mapping[str, Watched] | None = None,
     ) -> None:
@@ -79,7 +79,7 @@ class Scheduler:
         text: str,
         tenants: dict[str, Tenant] | TenantFile,
         path: str,
-        forges: Mapping[str, Forge],
+        forges: Mapping[str, Watch],
         cache: ParseCache | None = None,
         connections: Mapping[str, Connection] | None = None,
         read: Callable[[], str] | None = None,

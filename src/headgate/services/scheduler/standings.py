@@ -126,7 +126,7 @@ def forgotten(
     closed_max: int,
 ) -> list[tuple[At, list[Op]]]:
     """What to commit, of each under its check, so that of the closed changes only so many stay: those that closed last,
-    those that an open one names in its footers, and those whose refs may still be there (`ports.git.Sighting`)."""
+    those that an open one names in its footers, and those whose refs may still be there (`ports.forge.Sighting`)."""
     place = map.cache.connection(connection)
     needed = {key for standing in known.values() if standing.open for key in standing.change.needs}
     closed = list[tuple[int, At, list[Op]]]()

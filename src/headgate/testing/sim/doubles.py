@@ -32,7 +32,7 @@ from headgate.gate.work import (
     ReportRequest,
     RepoState,
 )
-from headgate.ports.git import Sighting
+from headgate.ports.forge import Sighting
 from headgate.ports.runner import Contact
 from headgate.testing.sim.world import (
     BRANCH,
@@ -62,7 +62,7 @@ class SimJudge:
 
 @dataclass(slots=True)
 class SimForge:
-    """`ports.git.Forge` over the world."""
+    """`ports.forge.Watch` over the world."""
 
     world: World
     name: str = "sim"

@@ -10,7 +10,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from headgate.gate.change import Change, Standing, Word
+from headgate.config.forges.facts import Word
+from headgate.gate.change import Change, Standing
 from headgate.gate.work import LandRequest, MergeItem, RepoState
 from headgate.testing.sim.posts import Posts
 

@@ -22,7 +22,7 @@ from headgate.adapters.git.objects.commits import Original, text
 from headgate.adapters.git.objects.series import changes, contained, few, files, nearest, outside
 from headgate.base.ids import derived
 from headgate.gate.change import ZEROS, Change, EventKind, Standing, TriggerEvent
-from headgate.ports.git import Sighting
+from headgate.ports.forge import Sighting
 
 log = logging.getLogger("headgate.git")
 

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 
 from headgate.adapters.git.looking.misfits import Misfits
 from headgate.adapters.git.looking.names import APPROVALS, FOR, PROPOSERS, VETOES, said_of
-from headgate.gate.change import Standing, Word
+from headgate.config.forges.facts import Word
+from headgate.gate.change import Standing
 
 PEOPLE_MAX = 100
 """Who say something of one change; of more nobody knows."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,9 +19,15 @@ LISTING_LIMITS = Limits(timeout_s=120.0, out_max_bytes=128 * 2**20)
 class Remote:
     """A repository at a URL or, when that begins with a slash, in a directory."""
 
-    def __init__(self, url: str, talks: asyncio.Semaphore | None = None) -> None:
-        """`talks`: those who talk with servers of this connection at a time."""
-        self.url = url
+    def __init__(
+        self,
+        url: str,
+        talks: asyncio.Semaphore | None = None,
+        access: Callable[[], Awaitable[Mapping[str, str]]] | None = None,
+    ) -> None:
+        """`talks`: those who talk with servers of this connection at a time.  `access`: settings of git with which one
+        may, asked for with each command, as they may be good for a while only; it raises RemoteError."""
+        self.url, self._access = url, access
         self._talks = talks or asyncio.Semaphore(1)
         self._looking = asyncio.Lock()
         self._heads: dict[str, str] = {}
@@ -68,7 +74,8 @@ class Remote:
     async def talk(self, *args: str, at: Path | None = None, stdin: str = "", limits: Limits) -> tuple[int, str]:
         """Return what git answers to a command that talks with the server.  Raises RemoteError."""
         async with self._talks:
-            return await git(*args, at=at, stdin=stdin, remote=True, limits=limits)
+            config = await self._access() if self._access is not None else {}
+            return await git(*args, at=at, stdin=stdin, remote=True, limits=limits, config=config)
 
     async def _in_place(self, read: Callable[[], T]) -> T | None:
         """None: git itself must be asked, which then knows what to do or what is wrong."""

@@ -1,0 +1,187 @@
+"""Where changes are proposed, told of and landed: the one seam between Headgate and a forge.
+
+A forge is level-triggered: `sightings` compares the world with what is known, so that what happened while nobody looked
+is found at the first look.  Deliveries of webhooks and lines of streams are hints, which only say where to look first.
+What is written to a forge (reports, landings) is asked for once it is recorded, in order for each change, and again
+until it is done: a driver does twice what it does once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from headgate.config.tenants import TenantProject
+from headgate.gate.change import Change, Standing, TriggerEvent
+from headgate.gate.work import Landing, LandRequest
+from headgate.map.telling import Posting
+from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
+
+__all__ = ["ReportPutOff", "ReportRefused", "ReporterAway"]
+
+
+class Sighting(msgspec.Struct, frozen=True):
+    """What a look at the repositories found: new standings of changes, and the events that tell of the difference.
+
+    The two belong together: they are stored in one commit."""
+
+    standings: tuple[Standing, ...] = ()
+    """Changed or new; one with open=False is a change that is gone."""
+    events: tuple[TriggerEvent, ...] = ()
+    heads: dict[str, dict[str, str]] = {}
+    """project -> ref -> commit, of every project whose branch heads moved."""
+    refs: dict[str, dict[str, str]] = {}
+    """project -> tag or other ref -> what it names now, of those that moved; empty: it is gone.  Also of a project that
+    was looked at for the first time, with all that it has: of those no event tells."""
+    lingering: dict[str, frozenset[str]] = {}
+    """project -> keys of closed changes whose refs are still there, of every project looked at: to be remembered, or
+    they would seem to be proposed anew."""
+    troubles: dict[str, str] = {}
+    """project -> what is wrong with its repository now, for people; empty: nothing any more."""
+    answered: tuple[str, ...] = ()
+    """Ids of the hints that this look has answered: they go with it."""
+
+
+class Watch(Protocol):
+    """Sees what happens at a connection."""
+
+    name: str
+
+    def look_at(self, projects: Mapping[str, TenantProject]) -> None:
+        """Say which projects there are, by canonical name: what is looked at from the next call of `sightings` on."""
+        ...
+
+    def sightings(
+        self,
+        known: Mapping[str, Standing],
+        heads: Mapping[str, Mapping[str, str]],
+        refs: Mapping[str, Mapping[str, str]],
+    ) -> AsyncIterator[Sighting]:
+        """Compare the world with what is known (key -> standing; project -> branch -> commit; project -> other ref ->
+        what it names), again whenever the world moves.  What is yielded is stored when the next is asked for."""
+        ...
+
+
+class Abilities(msgspec.Struct, frozen=True):
+    """What a forge can do; what it cannot do is neither asked of it nor told to it."""
+
+    lands: str = ""
+    """merge: the forge makes the merge, and is asked for it; push: the tested commit itself is pushed, as plain git
+    has it, and the forge marks the change as merged; empty: nothing lands there."""
+    numbers: bool = True
+    """Have its changes numbers?"""
+    votes: bool = False
+    labels: bool = False
+    statuses: bool = False
+    checks: bool = False
+    topics: bool = False
+    hashtags: bool = False
+    drafts: bool = False
+    threads: bool = False
+    file_comments: bool = False
+    webhooks: bool = False
+
+
+class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where something may have happened; nothing else that a delivery says is believed."""
+
+    id: str
+    """The delivery's own, so that the same one twice is one; else a fresh one."""
+    project: str = ""
+    """Canonical name; empty: anywhere."""
+    number: str = ""
+    """Of a change; empty: the project's branches, or its open changes."""
+    ref: str = ""
+    """A branch or tag."""
+    commit: str = ""
+    """What the driver finds the change by, where the delivery names only that."""
+
+
+class Ignored(NamedTuple):
+    """A delivery that is genuine and says nothing that anybody wants to know."""
+
+    why: str
+
+
+class Misdelivered(Exception):
+    """It is no delivery of this forge: not signed, wrongly signed, or not in its form."""
+
+    def __init__(self, why: str, status: int = 401) -> None:
+        """`why`, for the operator of the forge, who sees the answer; it says nothing of secrets."""
+        super().__init__(why)
+        self.status = status
+        """Of the answer, as HTTP has it: 401 where the signature is wrong, 400 where the form is."""
+
+
+class Landed(msgspec.Struct, frozen=True):
+    """The change is merged."""
+
+    commit: str = ""
+    """What its branch came to by that; empty: the tested commit."""
+    differs: bool = False
+    """It is not the tree that was tested: people are alarmed, and what rests on it is tested anew."""
+
+
+class NotLanded(msgspec.Struct, frozen=True):
+    """The forge does not merge it."""
+
+    why: str
+    """In the forge's words, for people, with what to do."""
+    moved: bool = False
+    """Only since its branch is not where it was tested: it is to be tested again."""
+
+
+class Forge(Watch, Protocol):
+    """A connection to where changes are proposed, reported on and landed.
+
+    Whatever talks with the forge raises ReporterAway while it does not answer (or its budget is used up: then with how
+    long to wait), and ReportPutOff where one thing alone has to wait."""
+
+    can: Abilities
+
+    def stir(self, hint: Hint) -> None:
+        """Have a look where the hint says, soon; `Sighting.answered` names it once that is done.  What is hinted at and
+        is not known, or in no project that is looked at, is answered all the same."""
+        ...
+
+    def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:
+        """Verify a delivery, without asking anybody.  `headers`: names in lower case.  Raise Misdelivered."""
+        ...
+
+    def named(self, url: str) -> str:
+        """Return the key of the change that has this URL, whether it is there or not, without asking anybody; empty:
+        it is no URL of a change here.  People write them: trailing parts and old forms are taken."""
+        ...
+
+    async def look_up(self, key: str) -> Standing | None:
+        """Return what the forge says now of a change, also in a project that nobody watches; None: there is none."""
+        ...
+
+    async def report(self, posting: Posting) -> None:
+        """Tell people at the change, as the posting's `how` says: votes, statuses, labels, text.  Told again under the
+        same key it is told once, as far as the forge can do that.  Raise ReportRefused for what it will never take."""
+        ...
+
+    async def land(self, work: LandRequest, part: Landing) -> Landed | NotLanded:
+        """Merge one change, of the patchset that was tested and of no other; of a forge that lands by merge.  Asked
+        again for what is merged already it says that it has landed.  A forge that has not made up its mind whether the
+        change can be merged is not asked to wait: ReportPutOff is raised."""
+        ...
+
+
+def tested_base(work: LandRequest, change: Change) -> str:
+    """Return the commit of the branch that the change was tested on, before anything of its queue was merged."""
+    return work.state.heads.get(change.project, {}).get(f"refs/heads/{change.branch}", "")
+
+
+def tested_tree(work: LandRequest, change: Change) -> str:
+    """Return the tree of the tested commit; empty: it is not known."""
+    return work.state.trees.get(change.project, {}).get(change.branch, "")
+
+
+def merge_mode(work: LandRequest, change: Change) -> str:
+    """Return how it was merged for the test: merge, squash-merge, cherry-pick, rebase."""
+    own = (one.mode for one in work.state.chain if (one.project, one.commit) == (change.project, change.commit))
+    return next(own, "merge")
