@@ -76,6 +76,7 @@ def headgate(tmp_path: Path) -> Iterator[Headgate]:
     tag(repositories, "before", "-m", "It was there before Headgate was.")
     running = Headgate(repositories, TENANTS)
     running.start()
+    wait_for("its refs were looked at", lambda: "has no ref" in refs(running, "enqueue", "refs/tags/nosuch")[1])
     yield running
     running.stop()
 

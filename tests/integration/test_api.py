@@ -26,7 +26,7 @@ from headgate.services.configuration import Configuration
 from headgate.services.quarantine.quarantine import Quarantine
 from headgate.services.tenancy import Tenancy
 from headgate.store.memory import MemoryBackend
-from headgate.store.types import Append, Put
+from headgate.store.types import Append, Delete, Put
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories
 from headgate.web.access import Access
@@ -398,3 +398,24 @@ async def test_a_pipeline_is_unknown_only_once_the_configuration_is_known(client
     known = await client.post(f"{TENANT}/promote", json=body, headers=TOKEN)
     assert (early.status_code, known.status_code) == (503, 404)
     assert "still being read" in early.json()["detail"] and "it has check, gate" in known.json()["detail"]
+    assert early.headers["retry-after"] == "1" and "retry-after" not in known.headers
+
+
+async def test_a_change_or_a_ref_is_unknown_only_once_its_repository_was_looked_at(
+    client: Client, running: Gate
+) -> None:
+    store, mirror, url = running.context.store, running.context.mirror, f"{TENANT}/project/code/api/enqueue"
+    looked = running.context.map.cache.connection("local").refs("git.example/code/api").looked.path
+    for what in ({"change": "nosuch"}, {"ref": "refs/tags/nosuch"}):
+        body = {"pipeline": "check", **what}
+        async with asyncio.timeout(10):
+            await mirror.reached(looked)
+        entry = mirror.get(looked)
+        known = await client.post(url, json=body, headers=TOKEN)
+        assert entry is not None and known.status_code == 404 and "retry-after" not in known.headers
+        await store.commit([], [Delete(looked)])
+        await mirror.gone(looked)
+        early = await client.post(url, json=body, headers=TOKEN)
+        assert early.status_code == 503 and early.headers["retry-after"] == "1", early.text
+        assert "code/api has not been looked at yet; ask again" in early.json()["detail"]
+        await store.commit([], [Put(looked, entry.value)])

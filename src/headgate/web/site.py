@@ -27,7 +27,7 @@ from headgate.recipes.stream import Stream
 from headgate.services.asking import Unanswered, ask
 from headgate.services.context import Context
 from headgate.services.nodes.zones import executors
-from headgate.services.scheduler.refs import last_seen
+from headgate.services.scheduler.refs import last_seen, looked_at
 from headgate.services.scheduler.standings import Standings
 from headgate.store.store import Session
 from headgate.store.types import Op, SessionLost
@@ -54,6 +54,9 @@ UNLESS = {
 _COMMIT = re.compile("[0-9a-f]{40}")
 OPEN = "open"
 """Among the `opt` of a route: it tells nothing of its tenant that is not for everybody."""
+AGAIN_S = 1
+"""When to ask again for what is being read."""
+UNREAD = "the repository {} has not been looked at yet; ask again"
 NEEDED = (
     "a bearer token is needed: the operator's, which commands of the user that runs Headgate find themselves, or a JWT"
 )
@@ -243,7 +246,7 @@ class Site:
         configured = self.tenant(tenant)
         known = configured.layouts.landed.pipelines
         if name not in known and not configured.loaded.is_set():
-            raise HTTPException(f"the configuration of tenant {tenant} is still being read; ask again", status_code=503)
+            raise _too_early(f"the configuration of tenant {tenant} is still being read; ask again")
         if name not in known:
             raise NotFoundException(f"tenant {tenant} has no pipeline {name!r}; it has {', '.join(known)}")
 
@@ -255,7 +258,7 @@ class Site:
         return source.project
 
     def change(self, tenant: str, project: str, change: str) -> Change:
-        """A known change of a project, by topic or branch and topic.  Raises 404."""
+        """Return a known change of a project, by topic or branch and topic.  Raise 404, 503 while none is known."""
         canonical = self.project(tenant, project)
         source = self.tenant(tenant).tenant.find(canonical)
         assert source is not None, "it was found just now"
@@ -264,11 +267,13 @@ class Site:
             names = (found.name, f"{found.branch}/{found.name}", found.id)
             if found.project == canonical and standing.open and change in names:
                 return found
+        if not looked_at(self.context, source.connection, canonical):
+            raise _too_early(UNREAD.format(canonical))
         raise NotFoundException(f"{project} has no open change {change!r}")
 
 
 async def ref_of(site: Site, tenant: str, project: str, ref: str, oldrev: str, newrev: str) -> Change:
-    """A ref of a project as it was last seen, or as who asks says.  Raises 400, 404."""
+    """Return a ref of a project as it was last seen, or as who asks says.  Raise 400, 404, 503 while none is known."""
     canonical = site.project(tenant, project)
     source = site.tenant(tenant).tenant.find(canonical)
     assert source is not None, "it was found just now"
@@ -278,9 +283,16 @@ async def ref_of(site: Site, tenant: str, project: str, ref: str, oldrev: str, n
         if value and not _COMMIT.fullmatch(value):
             raise HTTPException(f"{name}: it is a commit, 40 hexadecimal digits", status_code=400)
     after = newrev or await last_seen(site.context, source.connection, canonical, ref)
+    if not after and not looked_at(site.context, source.connection, canonical):
+        raise _too_early(UNREAD.format(canonical))
     if not after:
         raise NotFoundException(f"{project} has no ref {ref!r}; name a commit (newrev) to run it all the same")
     return update(source.connection, canonical, ref, oldrev, after)
+
+
+def _too_early(why: str) -> HTTPException:
+    """Return a 503 that tells programs to ask again: nothing was done."""
+    return HTTPException(why, status_code=503, headers={"Retry-After": str(AGAIN_S)})
 
 
 def site_of(state: AppState) -> Site:

@@ -6,10 +6,12 @@ import ipaddress
 import json
 import os
 import ssl
+import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from email.message import Message
+from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
 from typing import IO, Any
@@ -21,8 +23,12 @@ from headgate.cli.identity.listener import owners
 from headgate.cli.identity.tls import authorities
 from headgate.cli.identity.token import VARIABLE, known_token, token_file
 from headgate.cli.settings import NAME, Settings, find, read
+from headgate.services.asking import ANSWER_WAIT_MAX_S
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = ANSWER_WAIT_MAX_S + 5
+"""Longer than the server waits for a scheduler, so that it can say that none took the request up."""
+AGAIN_MAX_S = 20.0
+"""So long a command asks again while what it needs is being read."""
 ALIVE_S = 1.0
 ANSWER_SIZE_MAX_BYTES = 256 << 20
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -85,16 +91,26 @@ class Pages:
         headers = {"Content-Type": "application/json"}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
-        url = self.base + path
-        try:
-            request = urllib.request.Request(url, data, headers, method=method)
-            with _opened(request, TIMEOUT_S, self.tls) as answer:
-                found: bytes = answer.read(ANSWER_SIZE_MAX_BYTES)
-                return found
-        except urllib.error.HTTPError as error:
-            raise UserError(f"{url}: {_said(error)}") from error
-        except (OSError, HTTPException, ValueError) as error:
-            raise UserError(f"{url}: no Headgate answers there ({error}); is `headgate run` running?") from error
+        url, end = self.base + path, time.monotonic() + AGAIN_MAX_S
+        while True:
+            try:
+                request = urllib.request.Request(url, data, headers, method=method)
+                with _opened(request, TIMEOUT_S, self.tls) as answer:
+                    found: bytes = answer.read(ANSWER_SIZE_MAX_BYTES)
+                    return found
+            except urllib.error.HTTPError as error:
+                pause_s = _again_s(error)
+                if pause_s is None or time.monotonic() + pause_s > end:
+                    raise UserError(f"{url}: {_said(error)}") from error
+            except (OSError, HTTPException, ValueError) as error:
+                raise UserError(f"{url}: no Headgate answers there ({error}); is `headgate run` running?") from error
+            time.sleep(pause_s)
+
+
+def _again_s(error: urllib.error.HTTPError) -> float | None:
+    """Return when to ask again, if the answer says that nothing was done and that it is worth asking again."""
+    said = error.headers.get("Retry-After", "")
+    return float(said) if error.code == HTTPStatus.SERVICE_UNAVAILABLE and said.isascii() and said.isdigit() else None
 
 
 def _said(error: urllib.error.HTTPError) -> str:

@@ -20,7 +20,8 @@ _HEAD = """\
 
 Over HTTP, in JSON, in the shapes of Zuul's API where it has what Headgate has; `/openapi/openapi.json` says the same
 for programs. Times are UTC. Errors are `{"status_code": …, "detail": "…"}`, with a text for people; 503 means that the
-store or the history cannot be reached just now.
+store or the history cannot be reached just now; with `Retry-After`, that what is needed is still being read: nothing
+was done, and whoever asks again, as commands do by themselves, is soon answered.
 
 Reading needs no token, unless the tenant says so (`access-rules`, or `role-mappings` with `anonymous-read-access:
 false`). Whoever asks for something to be done sends `Content-Type: application/json` and a bearer token: the

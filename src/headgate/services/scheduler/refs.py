@@ -42,6 +42,11 @@ async def last_seen(context: Context, connection: str, project: str, ref: str) -
     return found.refs.get(ref, "") if found is not None else ""
 
 
+def looked_at(context: Context, connection: str, project: str) -> bool:
+    """Return whether a project has been looked at: before that, nothing is known of its changes and refs."""
+    return context.mirror.get(context.map.cache.connection(connection).refs(project).looked.path) is not None
+
+
 class Refs:
     """Of one connection."""
 

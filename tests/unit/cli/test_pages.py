@@ -1,0 +1,83 @@
+"""Commands ask again for what is still being read, and for nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+from headgate.base.errors import UserError
+from headgate.cli.identity import pages
+from headgate.cli.identity.pages import Pages
+
+EARLY = (503, "still being read", {"Retry-After": "0"})
+DONE = (200, "done", dict[str, str]())
+
+
+class Server(ThreadingHTTPServer):
+    """Answers what it is told to, in order, the last one for ever."""
+
+    answers: list[tuple[int, str, dict[str, str]]]
+    asked: list[tuple[str, bytes]]
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.asked.append((self.path, body))
+        status, detail, headers = self.server.answers[min(len(self.server.asked), len(self.server.answers)) - 1]
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(json.dumps({"detail": detail}).encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    found = Server(("127.0.0.1", 0), Handler)
+    found.asked = []
+    thread = Thread(target=found.serve_forever, args=(0.01,))
+    thread.start()
+    yield found
+    found.shutdown()
+    thread.join()
+    found.server_close()
+
+
+def post(server: Server) -> str:
+    return str(Pages(f"http://127.0.0.1:{server.server_port}").post("/api/x", {"a": 1})["detail"])
+
+
+def test_what_is_still_being_read_is_asked_for_again(server: Server) -> None:
+    server.answers = [EARLY, EARLY, DONE]
+    assert post(server) == "done"
+    assert server.asked == [("/api/x", b'{"a": 1}')] * 3
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [(503, {}), (503, {"Retry-After": "Wed, 21 Oct 2037 07:28:00 GMT"}), (503, {"Retry-After": "-1"}),
+     (409, {"Retry-After": "0"}), (500, {})],
+)  # fmt: skip
+def test_what_may_have_been_done_is_not(server: Server, status: int, headers: dict[str, str]) -> None:
+    server.answers = [(status, "no scheduler took it up", headers), DONE]
+    with pytest.raises(UserError, match="no scheduler took it up"):
+        post(server)
+    assert len(server.asked) == 1
+
+
+def test_it_is_given_up_with_the_last_answer(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "AGAIN_MAX_S", 0.1)
+    server.answers = [EARLY, (503, "read it all", {"Retry-After": "100"})]
+    with pytest.raises(UserError, match="read it all"):
+        post(server)
+    assert len(server.asked) == 2
