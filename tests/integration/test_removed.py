@@ -198,6 +198,27 @@ async def anew(running: Gate) -> None:
 ANOTHER = TENANTS + TENANTS.replace("name: example", "name: another").replace("          - code/lib\n", "")
 
 
+async def test_a_tenant_that_cannot_be_loaded_just_now_is_not_gone(
+    tmp_path: Path, repositories: Repositories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, wrong = MemoryBackend(), ANOTHER + "    semaphores: [nothing]\n"
+    with monkeypatch.context() as patch:
+        patch.setattr(testing, "FunctionRunner", partial(FunctionRunner, hold=asyncio.Event()))
+        async with gate(tmp_path, repositories.hub, backend, ANOTHER) as running:
+            await asyncio.to_thread(repositories.propose, "code/api", "one", {"one": "x\n"})
+            async with asyncio.timeout(DEADLINE_S):
+                await running.runner.begun(2)
+    async with gate(tmp_path / "later", repositories.hub, backend, wrong) as running:
+        assert list(running.scheduler.tenants) == ["example"]
+        await lands(running, repositories, "two")
+        assert {found.tenant for found in running.history.finished.values()} == {"example"}
+        kept = [path for path in left(backend, "another") if "/item/" in path]
+        assert kept
+    async with gate(tmp_path / "last", repositories.hub, backend, ANOTHER) as running:
+        found = await running.history.result_of("one", "check")
+        assert (found.tenant, found.result) == ("another", "SUCCESS")
+
+
 async def test_nothing_is_left_of_a_tenant_that_is_removed_but_its_history(
     tmp_path: Path, repositories: Repositories
 ) -> None:

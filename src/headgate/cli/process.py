@@ -81,16 +81,25 @@ def _baseurl(settings: Settings, url: str) -> str:
 
 def tenants(settings: Settings, at: dict[str, GitConnection]) -> tuple[str, TenantFile]:
     """The text of the tenant file, and what it says.  Raises UserError."""
-    path, text = settings.tenant_config, tenant_text(settings)
+    text = tenant_text(settings)
+    return text, loadable(settings, tenant_file(settings, at, text))
+
+
+def tenant_file(settings: Settings, at: dict[str, GitConnection], text: str) -> TenantFile:
+    """Return what a text says as the tenant file.  Raise UserError."""
     try:
-        found = parse_tenant_file(text, str(path), known_connections(settings, at))
+        return parse_tenant_file(text, str(settings.tenant_config), known_connections(settings, at))
     except ConfigErrors as errors:
         raise UserError(str(errors)) from errors
+
+
+def loadable(settings: Settings, found: TenantFile) -> TenantFile:
+    """Say what is wrong with it.  Raise UserError when nothing of it can be loaded."""
     for problem in (*found.warnings, *(problem for told in found.refused.values() for problem in told)):
         click.echo(problem.render(), err=True)
     if found.refused and not found.tenants:
-        raise UserError(f"{path}: no tenant can be loaded")
-    return text, found
+        raise UserError(f"{settings.tenant_config}: no tenant can be loaded")
+    return found
 
 
 def tenant_text(settings: Settings) -> str:

@@ -15,7 +15,7 @@ from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.forge import GitForge
 from headgate.base.tasks import run_until, unless
-from headgate.config.tenants import Connection, parse_tenants
+from headgate.config.tenants import Connection, parse_tenant_file
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.records import Finished, HandAction
 from headgate.ports.history import HistoryWriter
@@ -141,7 +141,7 @@ async def gate(
     known = {"local": Connection("local", "git.example")}
     known |= {name: Connection(name, "", driver) for name, (driver, _) in (reporting or {}).items()}
     known |= {name: Connection(name, "", driver) for name, (driver, _) in (watched or {}).items()}
-    tenants = parse_tenants(tenant_file, "tenants.yaml", known)
+    tenants = parse_tenant_file(tenant_file, "tenants.yaml", known)
     forges = {"local": GitForge(at["local"], engine, {})}
     looked_at = {name: one for name, (_, one) in (watched or {}).items()}
     scheduler = Scheduler.of(

@@ -33,7 +33,8 @@ from headgate.base.tasks import run_until
 from headgate.cli.identity.tls import as_client, scheme, tls_of
 from headgate.cli.identity.token import operator_token
 from headgate.cli.jobs import runner_settings
-from headgate.cli.process import connection_shapes, connections, known_connections, tenant_text, tenants
+from headgate.cli.process import connection_shapes, connections, known_connections, tenant_text
+from headgate.cli.running.beginning import begun
 from headgate.cli.running.directories import LOG_MODES, writable
 from headgate.cli.running.earlier import reader
 from headgate.cli.running.fleet import fleet
@@ -218,7 +219,7 @@ def _traces(settings: Settings, context: Context, stack: AsyncExitStack) -> Obse
 async def add_scheduler(process: Process) -> None:
     settings, context = process.settings, process.context
     at = connections(settings)
-    text, file = tenants(settings, at)
+    text, file, refused = await begun(settings, context, at)
     forges: dict[str, Watch] = {name: GitForge(c, process.engine, {}) for name, c in at.items()}
     most = (int(settings.number("scheduler", f"config_reading_max_{unit}")) for unit in ("s", "bytes"))
     judge = ApartJudge(Limits(*most))
@@ -229,7 +230,7 @@ async def add_scheduler(process: Process) -> None:
     path = str(settings.tenant_config)
     known, read = known_connections(settings, at), partial(tenant_text, settings)
     watched = await watching(settings, process.stack, lambda: process.inventory)
-    scheduler = Scheduler.of(context, text, file, path, forges, cache, known, read, watched)
+    scheduler = Scheduler.of(context, text, file, path, forges, cache, known, read, watched, refused)
     process.scheduler = scheduler
     recorder = Recorder(context, process.history)
     also = await telling(settings, context, process.stack, lambda: process.inventory)

@@ -38,7 +38,7 @@ class Leftovers:
         found = set[tuple[str, str]]()
         for tenant in self._named(map.tenant.path, map.events.tenant.path):
             own = self._tenants.get(tenant)
-            if own is not None and not own.loaded.is_set():
+            if tenant in self._tenants.file.refused or (own is not None and not own.loaded.is_set()):
                 continue
             places = (map.tenant(tenant).pipeline.path, map.events.tenant(tenant).pipelines.path)
             known = own.layouts.landed.pipelines if own is not None else ()
@@ -47,10 +47,10 @@ class Leftovers:
         return found
 
     def tenants(self) -> set[str]:
-        """Return those that nobody has."""
-        map = self._context.map
+        """Return those that nobody has, and that the tenant file does not name."""
+        map, known = self._context.map, {*self._tenants, *self._tenants.file.refused}
         named = self._named(map.tenant.path, map.events.tenant.path, map.layout.path, map.semaphores.path)
-        return {name for name in named if name not in self._tenants}
+        return {name for name in named if name not in known}
 
     def _named(self, *directories: str) -> Iterator[str]:
         """Names below them."""

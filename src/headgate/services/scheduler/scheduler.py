@@ -12,11 +12,15 @@ import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from headgate.base.tasks import end, run_until
 from headgate.config.operator.model import TenantFile
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Connection, Tenant, TenantProject
 from headgate.gate.work import BuildEnded, BuildPaused
+from headgate.map.records import Trouble
+from headgate.map.tree import unescape
 from headgate.ports.forge import Watch
 from headgate.ports.occasions import Watched
 from headgate.recipes.mirror import Part
@@ -84,10 +88,13 @@ class Scheduler:
         connections: Mapping[str, Connection] | None = None,
         read: Callable[[], str] | None = None,
         watched: Mapping[str, Watched] | None = None,
+        refused: Trouble | None = None,
     ) -> Scheduler:
         """`text` is the tenant file at `path` that `tenants` were read from; `read` reads it again, by the names of
-        these `connections`."""
+        these `connections`.  `refused`: why it is not the one that is there now."""
         conf, file = conf_of(text, path), tenants if isinstance(tenants, TenantFile) else TenantFile(tenants)
+        if refused is not None:
+            conf = replace(conf, refused=refused.text, refused_ms=refused.since_ms)
         tenancy = Tenancy(context, connections or {}, cache=cache, read=(conf, file))
         return cls(context, tenancy, forges, TenantFileRunner(context, tenancy, conf, read), watched)
 
@@ -218,11 +225,11 @@ class Scheduler:
 
     def _apart(self) -> set[str]:
         """Paths of results that events not yet taken up name."""
-        found: set[str] = set()
-        for name, configuration in self.tenants.items():
-            for pipeline in configuration.layouts.landed.pipelines:
-                stream = self._context.map.events.tenant(name).pipelines(pipeline).result.stream
-                for waiting in stream.waiting(self._context.mirror, limit=stream.length(self._context.mirror)):
+        found, mirror, events = set[str](), self._context.mirror, self._context.map.events
+        for name in map(unescape, mirror.names(events.tenant.path)):
+            for pipeline in map(unescape, mirror.names(events.tenant(name).pipelines.path)):
+                stream = events.tenant(name).pipelines(pipeline).result.stream
+                for waiting in stream.waiting(mirror, limit=stream.length(mirror)):
                     if isinstance(waiting.event, BuildEnded | BuildPaused):
                         found.add(waiting.event.apart)
         return found

@@ -13,6 +13,7 @@ from headgate.base.errors import UserError
 from headgate.config.operator.model import ConfigErrors
 from headgate.config.tenants import Tenant
 from headgate.map.orders import ReadAnew
+from headgate.map.places import Map
 from headgate.map.records import ManagementResult, Reread, SystemConf
 from headgate.recipes import blob
 from headgate.recipes.lock import lock, write_lock
@@ -21,7 +22,7 @@ from headgate.services.asking import tell
 from headgate.services.context import Context
 from headgate.services.scheduler.turn import Piece, packed
 from headgate.services.tenancy import Tenancy, conf_of
-from headgate.store.store import Session
+from headgate.store.store import Session, Store
 from headgate.store.types import At, Op
 
 log = logging.getLogger("headgate.tenants")
@@ -114,7 +115,7 @@ class TenantFileRunner:
         """Write `conf` in place of another one; None: only that what was read is refused."""
         system, store, mirror = self._context.map.system, self._context.store, self._context.mirror
         async with write_lock(store, session, system.conf_lock.path).hold() as own:
-            known = _decoded(await self._kept())
+            known = await in_force(store)
             if conf is None:
                 if known is None:
                     return
@@ -124,19 +125,14 @@ class TenantFileRunner:
         if (entry := await store.get(system.conf.path)) is not None:
             await mirror.reached(entry.path, entry.version)
 
-    async def _kept(self) -> bytes | None:
-        try:
-            return await blob.read(self._context.store, self._context.map.system.conf.path)
-        except ValueError as damaged:
-            log.error("%s; the tenant file is written anew", damaged)
-            return None
 
-
-def _decoded(value: bytes | None) -> SystemConf | None:
-    """None for what is not there or cannot be read: it is written anew."""
+async def in_force(store: Store) -> SystemConf | None:
+    """Return the tenant file that the store has; None when there is none, or when it is damaged: it is written anew."""
     try:
+        value = await blob.read(store, Map().system.conf.path)
         return None if value is None else msgspec.json.decode(value, type=SystemConf)
-    except ValueError:
+    except ValueError as damaged:
+        log.error("%s; the tenant file is written anew", damaged)
         return None
 
 
