@@ -62,6 +62,7 @@ TASKS = {
     "testing/stores/twin.py": "watches beside what they watch",
     "testing/inventory/calls.py": "the server that is called",
     "testing/inventory/lessees.py": "servers and users of the simulation",
+    "testing/forges/github/mail.py": "the postman ends with the forge",
     "testing/nodes/yard.py": "processes of the simulation, and what they sent before they died",
     "web/serve.py": "the server ends with its caller",
     "queue/leasing.py": "a lease is worked under for as long as there is something to do",

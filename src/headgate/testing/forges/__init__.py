@@ -1,0 +1,1 @@
+"""Forges to test against: real servers on this machine, with real repositories behind them."""

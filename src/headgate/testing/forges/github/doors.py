@@ -1,0 +1,193 @@
+"""Who asks the stand-in, whether they may, and how much they have left."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections import deque
+from dataclasses import dataclass, field
+
+import jwt
+
+from headgate.testing.forges.github.acts import Refused
+from headgate.testing.forges.github.rules import Asker
+from headgate.testing.forges.github.state import Account, App, Installation, Repository, Token, World
+
+JWT_LIFE_MAX_S = 600
+SKEW_S = 60
+CONTENT_MAX_A_MINUTE = 80
+"""Requests that make something people are told of."""
+BUDGETS = {"core": 5000, "graphql": 5000, "search": 30}
+ANONYMOUS_BUDGET = 60
+DOCS = "https://docs.github.com/rest"
+PRIMARY = "API rate limit exceeded for installation ID {}."
+SECONDARY = (
+    "You have exceeded a secondary rate limit and have been temporarily blocked from content creation. "
+    "Please retry your request again later."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    account: Account | None
+    """None: anonymous, or an app as itself."""
+    app: App | None = None
+    installation: Installation | None = None
+    key: str = "anonymous"
+    """Whose budget it uses."""
+
+    @property
+    def asker(self) -> Asker:
+        """Return who merges or pushes.  Raise Refused."""
+        if self.account is None:
+            raise Refused(401, "Requires authentication")
+        return Asker(self.account, self.app.slug if self.app else "")
+
+    def sees(self, repository: Repository) -> bool:
+        """Say whether the repository is there for who asks."""
+        if not repository.private:
+            return True
+        if self.installation is not None:
+            one = self.installation
+            mine = one.projects is None or repository.full_name in one.projects
+            return one.account is repository.owner and mine
+        return self.account is not None and bool(repository.role(self.account.login))
+
+    def may(self, repository: Repository, area: str, level: str) -> bool:
+        """Say whether who asks may do something in an area of the repository, as `checks`."""
+        if self.installation is not None:
+            one = self.installation
+            mine = one.account is repository.owner and (one.projects is None or repository.full_name in one.projects)
+            granted = one.app.permissions.get(area, "")
+            return mine and (granted == "write" or (granted == "read" and level == "read"))
+        if self.account is None:
+            return level == "read" and area == "metadata"
+        role = repository.role(self.account.login)
+        if area == "issues" or level == "read":
+            return bool(role)
+        return area != "checks" and role in ("write", "maintain", "admin")
+
+
+def bearer(header: str) -> str:
+    """Return the token of an Authorization header; of Basic, the password."""
+    kind, _, text = header.partition(" ")
+    if kind.lower() in ("bearer", "token"):
+        return text.strip()
+    if kind.lower() == "basic":
+        name, _, password = base64.b64decode(text).decode().partition(":")
+        return password if password and password != "x-oauth-basic" else name
+    return ""
+
+
+def caller(world: World, header: str) -> Caller:
+    """Return who asks.  Raise Refused."""
+    text = bearer(header)
+    if not text:
+        return Caller(None)
+    if text.count(".") == 2:
+        return _app(world, text)
+    token = world.tokens.get(text)
+    if token is None or token.revoked or token.expires_s <= world.clock.now_s():
+        raise Refused(401, "Bad credentials")
+    if token.installation is not None and token.installation.suspended:
+        raise Refused(403, "This installation has been suspended")
+    key = f"installation {token.installation.id}" if token.installation else f"user {token.account.id}"
+    app = token.installation.app if token.installation else None
+    return Caller(token.account, app, token.installation, key)
+
+
+def _app(world: World, text: str) -> Caller:
+    """Return the app that signed a JSON Web Token."""
+    now_s = world.clock.now_s()
+    try:
+        said = jwt.decode(text, options={"verify_signature": False})
+        app = world.apps[int(said["iss"])]
+        jwt.decode(text, app.public_key, algorithms=["RS256"], options={"verify_exp": False, "verify_iat": False})
+    except (jwt.InvalidTokenError, KeyError, ValueError) as error:
+        raise Refused(401, "A JSON web token could not be decoded") from error
+    issued_s, ends_s = said.get("iat"), said.get("exp")
+    if not isinstance(issued_s, int) or issued_s > now_s + SKEW_S:
+        raise Refused(401, "'Issued at' claim ('iat') must be an Integer representing the time that it was issued")
+    if not isinstance(ends_s, int) or not now_s - SKEW_S < ends_s <= now_s + JWT_LIFE_MAX_S + SKEW_S:
+        raise Refused(401, "'Expiration time' claim ('exp') is too far in the future or has passed")
+    return Caller(None, app, key=f"app {app.id}")
+
+
+def new_token(world: World, installation: Installation) -> Token:
+    """Make a token for an installation."""
+    text = "ghs_" + hashlib.sha256(f"{installation.id}/{next(world.ids)}".encode()).hexdigest()[:36]
+    expires_s = world.clock.now_s() + world.token_life_s
+    world.tokens[text] = Token(text, installation.app.bot, installation, expires_s)
+    return world.tokens[text]
+
+
+@dataclass(slots=True)
+class Budget:
+    limit: int
+    reset_s: float
+    used: int = 0
+
+
+@dataclass(slots=True)
+class Limits:
+    """How much everybody may ask."""
+
+    world: World
+    limits: dict[str, int] = field(default_factory=lambda: dict(BUDGETS))
+    content_max_a_minute: int = CONTENT_MAX_A_MINUTE
+    budgets: dict[tuple[str, str], Budget] = field(default_factory=dict)
+    punished: dict[str, float] = field(default_factory=dict)
+    """Who must be quiet -> until when."""
+    after_s: int | None = 60
+    """What Retry-After says then; None: it is not sent."""
+    made: dict[str, deque[float]] = field(default_factory=dict)
+
+    def of(self, key: str, resource: str) -> Budget:
+        """Return a budget, new when its hour is over."""
+        now_s = self.world.clock.now_s()
+        found = self.budgets.get((key, resource))
+        if found is None or found.reset_s <= now_s:
+            limit = ANONYMOUS_BUDGET if key == "anonymous" else self.limits[resource]
+            life_s = 60 if resource == "search" else 3600
+            found = self.budgets[key, resource] = Budget(limit, now_s + life_s)
+        return found
+
+    def exhaust(self, key: str, resource: str = "core") -> None:
+        """Leave nothing of a budget."""
+        budget = self.of(key, resource)
+        budget.used = budget.limit
+
+    def punish(self, key: str, seconds: int, retry_after: bool = True) -> None:
+        """Put somebody under a secondary limit."""
+        self.punished[key] = self.world.clock.now_s() + seconds
+        self.after_s = seconds if retry_after else None
+
+    def headers(self, key: str, resource: str) -> dict[str, str]:
+        """Return what every answer says of the budget."""
+        budget = self.of(key, resource)
+        return {
+            "X-RateLimit-Limit": str(budget.limit),
+            "X-RateLimit-Remaining": str(max(0, budget.limit - budget.used)),
+            "X-RateLimit-Used": str(budget.used),
+            "X-RateLimit-Reset": str(int(budget.reset_s)),
+            "X-RateLimit-Resource": resource,
+        }
+
+    def secondary(self, key: str) -> bool:
+        """Say whether somebody must be quiet for a while."""
+        return self.punished.get(key, 0.0) > self.world.clock.now_s()
+
+    def spent(self, key: str, resource: str) -> bool:
+        """Say whether nothing is left."""
+        budget = self.of(key, resource)
+        return budget.used >= budget.limit
+
+    def makes(self, key: str) -> None:
+        """Count what people are told of; too much of it is punished."""
+        now_s = self.world.clock.now_s()
+        made = self.made.setdefault(key, deque())
+        made.append(now_s)
+        while made[0] < now_s - 60:
+            made.popleft()
+        if len(made) > self.content_max_a_minute:
+            self.punish(key, 60)

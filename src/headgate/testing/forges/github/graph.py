@@ -1,0 +1,323 @@
+"""What GraphQL shows of the stand-in's world."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.testing.forges.github import hosting, rules
+from headgate.testing.forges.github.doors import Caller, Limits
+from headgate.testing.forges.github.query import Node, connection
+from headgate.testing.forges.github.shown import mergeability, node
+from headgate.testing.forges.github.state import (
+    Account,
+    App,
+    CheckRun,
+    Protection,
+    Pull,
+    Repository,
+    Review,
+    Ruleset,
+    Status,
+    World,
+    stamp,
+)
+
+_MERGEABLE = {None: "UNKNOWN", True: "MERGEABLE", False: "CONFLICTING"}
+
+
+class Graph:
+    """The root of what one caller sees."""
+
+    def __init__(self, world: World, limits: Limits, caller: Caller, web: str) -> None:
+        self._world, self._limits, self._caller, self._web = world, limits, caller, web
+
+    def root(self) -> Node:
+        """Return the type Query."""
+        budget = self._limits.of(self._caller.key, "graphql")
+        return {
+            "__typename": "Query",
+            "rateLimit": {
+                "__typename": "RateLimit",
+                "cost": 1,
+                "limit": budget.limit,
+                "remaining": max(0, budget.limit - budget.used),
+                "used": budget.used,
+                "resetAt": stamp(budget.reset_s),
+            },
+            "viewer": self._actor(self._caller.account),
+            "repository": self._repository,
+        }
+
+    def _repository(self, owner: str, name: str, followRenames: bool = True) -> Node | None:
+        full_name = f"{owner}/{name}"
+        found = self._world.repository(full_name)
+        if found is None and followRenames:
+            found = self._world.repository(self._world.moved.get(full_name, ""))
+        if found is None or not self._caller.sees(found):
+            return None
+        return self._of_repository(found)
+
+    def _of_repository(self, one: Repository) -> Node:
+        tips = hosting.heads(one)
+        pulls = [self._pull(p) for p in one.pulls.values() if p.state == "open"]
+        shown = [self._protection(p, one) for p in one.protections]
+
+        def pull(number: int) -> Node | None:
+            return self._pull(one.pulls[number]) if number in one.pulls else None
+
+        def ref(qualifiedName: str) -> Node | None:
+            name = qualifiedName.removeprefix("refs/heads/")
+            return self._ref(one, name, tips[name]) if name in tips else None
+
+        return {
+            "__typename": "Repository",
+            "id": node("Repository", one.id),
+            "databaseId": one.id,
+            "nameWithOwner": one.full_name,
+            "isArchived": one.archived,
+            "isPrivate": one.private,
+            "mergeCommitAllowed": one.allow_merge_commit,
+            "squashMergeAllowed": one.allow_squash_merge,
+            "rebaseMergeAllowed": one.allow_rebase_merge,
+            "defaultBranchRef": ref(one.default_branch),
+            "pullRequest": pull,
+            "pullRequests": connection("PullRequestConnection", pulls),
+            "ref": ref,
+            "refs": connection("RefConnection", [self._ref(one, name, tip) for name, tip in sorted(tips.items())]),
+            "branchProtectionRules": connection("BranchProtectionRuleConnection", shown),
+        }
+
+    def _ref(self, repository: Repository, name: str, tip: str) -> Node:
+        protection = rules.protection_of(repository, name)
+        found = [self._rule(ruleset, rule) for ruleset in rules.rulesets_of(repository, name) for rule in ruleset.rules]
+        return {
+            "__typename": "Ref",
+            "name": name,
+            "prefix": "refs/heads/",
+            "target": self._commit(repository, tip),
+            "branchProtectionRule": self._protection(protection, repository) if protection else None,
+            "rules": connection("RepositoryRuleConnection", found),
+        }
+
+    def _actor(self, one: Account | None) -> Node | None:
+        if one is None:
+            return None
+        login = one.login.removesuffix("[bot]") if one.kind == "Bot" else one.login
+        return {
+            "__typename": one.kind,
+            "__interfaces": ("Actor",),
+            "login": login,
+            "databaseId": one.id,
+            "name": one.name,
+            "email": one.email or "",
+        }
+
+    def _app(self, one: App) -> Node:
+        return {"__typename": "App", "slug": one.slug, "databaseId": one.id, "name": one.slug}
+
+    def _pull(self, one: Pull) -> Node:
+        asker = self._caller.asker
+        tip = hosting.heads(one.repository).get(one.base_ref)
+
+        def mergeable() -> str:
+            return _MERGEABLE[mergeability(self._world, one)]
+
+        def state() -> str:
+            clean = mergeability(self._world, one, asks=False)
+            return "UNKNOWN" if clean is None else rules.mergeable_state(one, asker, clean).upper()
+
+        commits = [self._of_pull(one, sha) for sha in (hosting.own_commits(one, tip) if tip and not one.merged else ())]
+        files = hosting.files_of(one, one.base_sha) if tip else []
+        may = tip is not None and not rules.unmet(one, asker) and one.state == "open"
+        labels = [{"__typename": "Label", "name": label.name} for label in one.labels]
+        threads = [
+            {"__typename": "PullRequestReviewThread", "isResolved": t.resolved, "path": t.path} for t in one.threads
+        ]
+        return {
+            "__typename": "PullRequest",
+            "id": node("PullRequest", one.id),
+            "databaseId": one.id,
+            "number": one.number,
+            "title": one.title,
+            "body": one.body or "",
+            "url": f"{self._web}/{one.repository.full_name}/pull/{one.number}",
+            "state": "MERGED" if one.merged else one.state.upper(),
+            "isDraft": one.draft,
+            "merged": one.merged,
+            "closed": one.state != "open",
+            "createdAt": stamp(one.created_s),
+            "updatedAt": stamp(one.updated_s),
+            "author": self._actor(one.user),
+            "headRefOid": one.head_sha,
+            "headRefName": one.head_ref,
+            "baseRefOid": one.base_sha,
+            "baseRefName": one.base_ref,
+            "isCrossRepository": one.head_repository is not one.repository,
+            "headRepository": {"__typename": "Repository", "nameWithOwner": one.head_repository.full_name}
+            if one.head_repository
+            else None,
+            "baseRef": self._ref(one.repository, one.base_ref, tip) if tip else None,
+            "mergeCommit": self._commit(one.repository, one.merge_commit_sha) if one.merge_commit_sha else None,
+            "mergeable": mergeable,
+            "mergeStateStatus": state,
+            "reviewDecision": rules.review_decision(one),
+            "viewerCanMergeAsAdmin": may or self._as_admin(one),
+            "changedFiles": len(files),
+            "labels": connection("LabelConnection", labels),
+            "reviews": connection("PullRequestReviewConnection", [self._review(one, r) for r in one.reviews]),
+            "reviewThreads": connection("PullRequestReviewThreadConnection", threads),
+            "commits": connection("PullRequestCommitConnection", commits),
+            "headRef": None,
+        }
+
+    def _as_admin(self, one: Pull) -> bool:
+        protection = rules.protection_of(one.repository, one.base_ref)
+        asker = self._caller.asker
+        return (
+            protection is not None
+            and one.state == "open"
+            and one.repository.role(asker.account.login) == "admin"
+            and rules.may_bypass(one, protection, asker)
+        )
+
+    def _of_pull(self, pull: Pull, sha: str) -> Node:
+        return {"__typename": "PullRequestCommit", "commit": self._commit(pull.repository, sha)}
+
+    def _review(self, pull: Pull, one: Review) -> Node:
+        return {
+            "__typename": "PullRequestReview",
+            "databaseId": one.id,
+            "author": self._actor(one.user),
+            "state": one.state,
+            "body": one.body,
+            "submittedAt": stamp(one.at_s),
+            "commit": {"__typename": "Commit", "oid": one.commit_id},
+            "authorCanPushToRepository": pull.repository.role(one.user.login) in ("write", "maintain", "admin"),
+        }
+
+    def _commit(self, repository: Repository, sha: str) -> Node:
+        contexts: list[Node] = []
+        latest = {(s.context): s for s in repository.statuses.get(sha, ())}
+        contexts += [self._context(repository, s) for s in latest.values()]
+        runs = {(r.app.id, r.name): r for r in repository.check_runs.values() if r.head_sha == sha}
+        contexts += [self._run(repository, r) for r in runs.values()]
+        rollup: Node | None = None
+        if contexts:
+            rollup = {
+                "__typename": "StatusCheckRollup",
+                "state": "PENDING",
+                "contexts": connection("StatusCheckRollupContextConnection", contexts),
+            }
+        signed = sha in repository.verified
+        return {
+            "__typename": "Commit",
+            "oid": sha,
+            "tree": lambda: {"__typename": "Tree", "oid": str(hosting.opened(repository)[sha].tree_id)},
+            "signature": {"__typename": "GpgSignature", "__interfaces": ("GitSignature",), "isValid": True}
+            if signed
+            else None,
+            "statusCheckRollup": rollup,
+        }
+
+    def _context(self, repository: Repository, one: Status) -> Node:
+        return {
+            "__typename": "StatusContext",
+            "context": one.context,
+            "state": one.state.upper(),
+            "description": one.description,
+            "targetUrl": one.target_url,
+            "createdAt": stamp(one.at_s),
+            "creator": self._actor(one.creator),
+        }
+
+    def _run(self, repository: Repository, one: CheckRun) -> Node:
+        return {
+            "__typename": "CheckRun",
+            "databaseId": one.id,
+            "name": one.name,
+            "status": one.status.upper(),
+            "conclusion": one.conclusion.upper() if one.conclusion else None,
+            "externalId": one.external_id,
+            "completedAt": stamp(one.completed_s) if one.completed_s is not None else None,
+            "checkSuite": {"__typename": "CheckSuite", "app": self._app(one.app)},
+        }
+
+    def _protection(self, one: Protection, repository: Repository) -> Node:
+        tips = sorted(hosting.heads(repository).items())
+        mine = [(name, tip) for name, tip in tips if rules.protection_of(repository, name) is one]
+
+        def matching(query: str | None = None, **paging: Any) -> Node:
+            found = [{"__typename": "Ref", "name": name} for name, _ in mine if query is None or query in name]
+            page: Node = connection("RefConnection", found)(**paging)
+            return page
+
+        return {
+            "__typename": "BranchProtectionRule",
+            "databaseId": one.id,
+            "pattern": one.pattern,
+            "requiresStatusChecks": bool(one.contexts) or one.strict,
+            "requiresStrictStatusChecks": one.strict,
+            "requiredStatusCheckContexts": list(one.contexts),
+            "requiresApprovingReviews": one.approvals is not None,
+            "requiredApprovingReviewCount": one.approvals,
+            "requiresCodeOwnerReviews": one.code_owners,
+            "requiresConversationResolution": one.conversations,
+            "requiresCommitSignatures": one.signatures,
+            "requiresLinearHistory": one.linear,
+            "requiresDeployments": False,
+            "isAdminEnforced": one.enforce_admins,
+            "lockBranch": one.locked,
+            "restrictsPushes": one.pushers is not None,
+            "matchingRefs": matching,
+            "pushAllowances": self._allowances("PushAllowance", one.pushers or frozenset()),
+            "bypassPullRequestAllowances": self._allowances("BypassPullRequestAllowance", one.bypass_reviews),
+        }
+
+    def _allowances(self, kind: str, names: frozenset[str]) -> Any:
+        apps = {a.slug: a for a in self._world.apps.values()}
+        found = []
+        for name in sorted(names):
+            who = self._app(apps[name]) if name in apps else self._actor(self._world.account(name))
+            found.append({"__typename": kind, "actor": who})
+        return connection(f"{kind}Connection", found)
+
+    def _rule(self, ruleset: Ruleset, rule: dict[str, Any]) -> Node:
+        return {
+            "__typename": "RepositoryRule",
+            "type": rule["type"].upper(),
+            "parameters": _parameters(rule),
+            "repositoryRuleset": {
+                "__typename": "RepositoryRuleset",
+                "databaseId": ruleset.id,
+                "name": ruleset.name,
+                "enforcement": ruleset.enforcement.upper(),
+            },
+        }
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _parameters(rule: dict[str, Any]) -> Node | None:
+    """Return a rule's parameters under the names that GraphQL has for them."""
+    said = rule.get("parameters")
+    if said is None:
+        return None
+    kind = "".join(word.capitalize() for word in rule["type"].split("_")) + "Parameters"
+    found: Node = {"__typename": kind}
+    for name, value in said.items():
+        if name == "required_status_checks":
+            value = [
+                {
+                    "__typename": "StatusCheckConfiguration",
+                    "context": one["context"],
+                    "integrationId": one.get("integration_id"),
+                }
+                for one in value
+            ]
+        if name == "allowed_merge_methods":
+            value = [one.upper() for one in value]
+        found[_camel(name)] = value
+    return found

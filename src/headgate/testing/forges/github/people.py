@@ -1,0 +1,279 @@
+"""The stand-in from outside: made, served, and used by people."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from aiohttp import web
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github.acts import Post, Pulls
+from headgate.testing.forges.github.doors import Limits
+from headgate.testing.forges.github.mail import Mail, Postman
+from headgate.testing.forges.github.rest import Forge
+from headgate.testing.forges.github.says import Says
+from headgate.testing.forges.github.server import Door, Trouble
+from headgate.testing.forges.github.shown import Shows
+from headgate.testing.forges.github.state import (
+    Account,
+    App,
+    CheckRun,
+    Comment,
+    Installation,
+    Protection,
+    Pull,
+    Repository,
+    Review,
+    Ruleset,
+    Token,
+    World,
+)
+from headgate.testing.servers.program import free_ports
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody who uses the forge in a browser and with git."""
+
+    forge: Forge
+    account: Account
+
+    def push(
+        self,
+        repository: Repository,
+        branch: str,
+        files: Mapping[str, str | None],
+        message: str = "Change",
+        *,
+        base: str | None = None,
+        merges: str | None = None,
+    ) -> str:
+        """Put a commit on a branch, which begins at `base` when it is new; return it.  `merges`: another parent."""
+        before = hosting.heads(repository)
+        parent = before.get(branch) or before.get(base or repository.default_branch)
+        who = hosting.signature(self.account, self.forge.world.clock.now_s())
+        parents = [one for one in (parent, merges) if one]
+        commit = hosting.commit(repository, parents, files, message, who)
+        hosting.point(repository, f"refs/heads/{branch}", commit)
+        self.forge.pulls.pushed(repository, self.account, before)
+        return commit
+
+    def reset(self, repository: Repository, branch: str, commit: str | None) -> None:
+        """Force a branch to a commit; None removes it."""
+        before = hosting.heads(repository)
+        hosting.point(repository, f"refs/heads/{branch}", commit)
+        self.forge.pulls.pushed(repository, self.account, before)
+
+    def propose(
+        self,
+        repository: Repository,
+        branch: str,
+        files: Mapping[str, str | None],
+        title: str = "A change",
+        body: str | None = None,
+        *,
+        base: str = "",
+        fork: Repository | None = None,
+        draft: bool = False,
+    ) -> Pull:
+        """Push a branch with one commit and open a pull request from it."""
+        base, home = base or repository.default_branch, fork or repository
+        if fork is not None and base in hosting.heads(repository):
+            tip = hosting.heads(repository)[base]
+            hosting.bring(repository, fork, tip, f"refs/heads/{base}")
+        self.push(home, branch, files, title, base=base)
+        return self.open(repository, branch, title, body, base=base, fork=fork, draft=draft)
+
+    def open(
+        self,
+        repository: Repository,
+        branch: str,
+        title: str = "A change",
+        body: str | None = None,
+        *,
+        base: str = "",
+        fork: Repository | None = None,
+        draft: bool = False,
+    ) -> Pull:
+        """Open a pull request from a branch that is there."""
+        return self.forge.pulls.open(
+            repository, fork or repository, branch, base or repository.default_branch, self.account, title, body, draft
+        )
+
+    def fork(self, repository: Repository) -> Repository:
+        """Return a fork of one's own."""
+        name = f"{self.account.login}/{repository.name}"
+        made = make_repository(self.forge.world, name, {}, repository.default_branch)
+        made.fork_of = repository
+        for branch, tip in hosting.heads(repository).items():
+            hosting.bring(repository, made, tip, f"refs/heads/{branch}")
+        return made
+
+    def review(
+        self, pull: Pull, state: Literal["APPROVED", "CHANGES_REQUESTED", "COMMENTED"] = "APPROVED", body: str = ""
+    ) -> Review:
+        """Review a pull request."""
+        return self.forge.says.review(pull, self.account, state, body)
+
+    def comment(self, pull: Pull, body: str) -> Comment:
+        """Comment on it."""
+        return self.forge.says.comment(pull, self.account, body)
+
+    def label(self, pull: Pull, *names: str, off: bool = False) -> None:
+        """Put labels on, or take them off."""
+        for name in names:
+            act = self.forge.says.unlabel if off else self.forge.says.label
+            act(pull, self.account, name)
+
+    def close(self, pull: Pull) -> None:
+        """Close it without merging."""
+        self.forge.pulls.close(pull, self.account)
+
+    def reopen(self, pull: Pull) -> None:
+        """Open it again."""
+        self.forge.pulls.reopen(pull, self.account)
+
+    def edit(self, pull: Pull, **what: str) -> None:
+        """Change title, body or base."""
+        self.forge.pulls.edit(pull, self.account, **what)
+
+    def set_draft(self, pull: Pull, draft: bool = True) -> None:
+        """Make it a draft, or ready."""
+        self.forge.pulls.set_draft(pull, self.account, draft)
+
+    def status(self, pull: Pull, context: str, state: str = "success") -> None:
+        """Give its head a status, as another program does."""
+        self.forge.says.status(pull.repository, self.account, pull.head_sha, state, context, None, None)
+
+    def click(self, repository: Repository, run: CheckRun, identifier: str) -> None:
+        """Use a button of a check run."""
+        wanted = {"identifier": identifier}
+        self.forge.says.check(repository, self.account, run, "requested_action", requested_action=wanted)
+
+
+def make_repository(world: World, full_name: str, files: Mapping[str, str], branch: str = "main") -> Repository:
+    """Make a repository with one commit; without files it has none."""
+    owner, _, name = full_name.partition("/")
+    account = world.accounts.get(owner) or world.account(owner, "Organization")
+    git_dir = world.root / f"{next(world.ids)}-{name}.git"
+    hosting.make(git_dir, branch)
+    now_s = world.clock.now_s()
+    made = Repository(next(world.ids), account, name, git_dir, branch, created_s=now_s, pushed_s=now_s)
+    world.repositories[full_name] = made
+    if files:
+        first = hosting.commit(made, [], files, "Begin", hosting.signature(account, now_s))
+        hosting.point(made, f"refs/heads/{branch}", first)
+    return made
+
+
+@dataclass(slots=True)
+class GitHub:
+    """All of it.  Everything done here is done at once; webhooks follow, and `mail.delivered` waits for them."""
+
+    url: str
+    world: World
+    mail: Mail
+    door: Door
+    limits: Limits
+    forge: Forge
+    keys: dict[int, str]
+    """App -> its private key, as PEM."""
+
+    def person(self, login: str, **roles: str) -> Person:
+        """Return somebody; `roles`: repository (with _ for /) -> role."""
+        account = self.world.account(login)
+        for repository, role in roles.items():
+            self.world.repositories[repository.replace("__", "/")].roles[login] = role
+        return Person(self.forge, account)
+
+    def repository(self, full_name: str, files: Mapping[str, str], branch: str = "main") -> Repository:
+        """Make a repository."""
+        return make_repository(self.world, full_name, files, branch)
+
+    def app(self, slug: str = "headgate", hook_url: str = "", hook_secret: str = "") -> App:
+        """Register an app; its private key is in `keys`."""
+        key = rsa.generate_private_key(65537, 2048)
+        kinds = serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL
+        private = key.private_bytes(*kinds, serialization.NoEncryption()).decode()
+        format_ = serialization.PublicFormat.SubjectPublicKeyInfo
+        public = key.public_key().public_bytes(serialization.Encoding.PEM, format_).decode()
+        owner, bot = self.world.account("octo", "Organization"), self.world.account(f"{slug}[bot]", "Bot")
+        one = App(next(self.world.ids), slug, owner, bot, public, hook_url=hook_url, hook_secret=hook_secret)
+        self.world.apps[one.id], self.keys[one.id] = one, private
+        return one
+
+    def install(self, app: App, owner: str, *projects: str) -> Installation:
+        """Install an app for an account: for some of its repositories, or all."""
+        account = self.world.accounts.get(owner) or self.world.account(owner, "Organization")
+        one = Installation(next(self.world.ids), app, account, set(projects) or None)
+        self.world.installations[one.id] = one
+        return one
+
+    def token(self, login: str) -> str:
+        """Return a personal token of somebody."""
+        text = f"ghp_{next(self.world.ids):036d}"
+        self.world.tokens[text] = Token(text, self.world.account(login), None, float("inf"))
+        return text
+
+    def protect(self, repository: Repository, pattern: str = "main", **how: Any) -> Protection:
+        """Protect branches in the classic way; see state.Protection."""
+        one = Protection(next(self.world.ids), pattern, **how)
+        repository.protections.append(one)
+        return one
+
+    def ruleset(self, repository: Repository, *rules: dict[str, Any], name: str = "Rules", **how: Any) -> Ruleset:
+        """Add a ruleset for the default branch; see state.Ruleset."""
+        one = Ruleset(next(self.world.ids), name, how.pop("branches", ("~DEFAULT_BRANCH",)), list(rules), **how)
+        repository.rulesets.append(one)
+        return one
+
+    def rename(self, repository: Repository, name: str) -> None:
+        """Give a repository another name; the old one leads there."""
+        old = repository.full_name
+        repository.name = name
+        del self.world.repositories[old]
+        self.world.repositories[repository.full_name] = repository
+        self.world.moved[old] = repository.full_name
+        changes = {"repository": {"name": {"from": old.partition("/")[2]}}}
+        self.forge.post.tell(repository, repository.owner, "repository", "renamed", changes=changes)
+
+    def remove_fork(self, repository: Repository) -> None:
+        """Delete a fork that pull requests come from; they stay."""
+        del self.world.repositories[repository.full_name]
+        for one in self.world.repositories.values():
+            for pull in one.pulls.values():
+                if pull.head_repository is repository:
+                    pull.head_repository = None
+
+    def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> Trouble:
+        """Let the next calls of a kind go wrong; see server.Trouble."""
+        one = Trouble(method, template, times, **how)
+        self.door.troubles.append(one)
+        return one
+
+
+@asynccontextmanager
+async def github(root: Path) -> AsyncIterator[GitHub]:
+    """Provide a GitHub on a free port of 127.0.0.1 that keeps its repositories below `root`."""
+    port = free_ports(1)[0]
+    url, world = f"http://127.0.0.1:{port}", World(root)
+    mail, limits, shows = Mail(world.clock), Limits(world), Shows(world, url, f"{url}/api/v3")
+    post = Post(world, shows, mail)
+    forge = Forge(world, shows, mail, limits, post, Pulls(world, post), Says(world, post))
+    door = Door(forge)
+    runner = web.AppRunner(door.application(), access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        async with Postman(mail):
+            yield GitHub(url, world, mail, door, limits, forge, {})
+    finally:
+        for trouble in door.troubles:
+            trouble.until.set()
+        await runner.cleanup()

@@ -1,0 +1,183 @@
+"""Calls of the REST API about pull requests."""
+
+from __future__ import annotations
+
+from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github.acts import Refused
+from headgate.testing.forges.github.rest import Answer, Call, Routes
+from headgate.testing.forges.github.shown import Shown
+from headgate.testing.forges.github.state import Comment, Pull
+
+ROUTES = Routes()
+_REPO = "/repos/{owner}/{repo}"
+_PULL = _REPO + "/pulls/{pull_number}"
+_ISSUE = _REPO + "/issues/{issue_number}"
+FILES_MAX = 3000
+BODY_MAX = 65536
+
+
+@ROUTES.on("GET", _REPO + "/pulls")
+def listed(call: Call) -> Answer:
+    """Answer pull requests."""
+    call.needs("metadata", "read")
+    state, base = call.query.get("state", "open"), call.query.get("base")
+    found = [p for p in call.repository.pulls.values() if state in ("all", p.state) and base in (None, p.base_ref)]
+    if "head" in call.query:
+        found = [p for p in found if p.head_label == call.query["head"]]
+    by_update = call.query.get("sort", "created") == "updated"
+    default = "asc" if "sort" in call.query else "desc"
+    newest_first = call.query.get("direction", default) == "desc"
+    found.sort(key=lambda p: (p.updated_s if by_update else p.created_s, p.number), reverse=newest_first)
+    return 200, [call.forge.shows.listed_pull(p) for p in call.page(found)]
+
+
+@ROUTES.on("GET", _PULL)
+def one(call: Call) -> Answer:
+    """Answer a pull request."""
+    return 200, call.forge.shows.pull(call.pull, call.caller.asker)
+
+
+@ROUTES.on("GET", _PULL + "/files")
+def files(call: Call) -> Answer:
+    """Answer what it changes: 3,000 files at most."""
+    pull = call.pull
+    url = f"{call.forge.shows.api}/repos/{pull.repository.full_name}"
+    raw = f"{call.forge.shows.web}/{pull.repository.full_name}/raw/{pull.head_sha}"
+    found: list[Shown] = []
+    for file in hosting.files_of(pull, pull.base_sha)[:FILES_MAX]:
+        said: Shown = {
+            "sha": file.blob,
+            "filename": file.path,
+            "status": file.status,
+            "additions": file.added,
+            "deletions": file.deleted,
+            "changes": file.added + file.deleted,
+            "blob_url": f"{raw}/{file.path}",
+            "raw_url": f"{raw}/{file.path}",
+            "contents_url": f"{url}/contents/{file.path}",
+        }
+        if file.previous is not None:
+            said["previous_filename"] = file.previous
+        found.append(said)
+    return 200, call.page(found)
+
+
+@ROUTES.on("GET", _REPO + "/commits/{commit_sha}/pulls")
+def of_commit(call: Call) -> Answer:
+    """Answer the pull requests that a commit is the head, or the merge, of."""
+    sha = call.path["commit_sha"]
+    if not hosting.has(call.repository, sha):
+        raise Refused(422, f"No commit found for SHA: {sha}")
+    found = [p for p in call.repository.pulls.values() if sha in (p.head_sha, p.merge_commit_sha)]
+    return 200, [call.forge.shows.listed_pull(p) for p in call.page(found)]
+
+
+@ROUTES.on("GET", _PULL + "/reviews")
+def reviews(call: Call) -> Answer:
+    """Answer the reviews, oldest first."""
+    return 200, [call.forge.shows.review(call.pull, r) for r in call.page(call.pull.reviews)]
+
+
+@ROUTES.on("POST", _PULL + "/reviews", makes=True)
+def review(call: Call) -> Answer:
+    """Review it."""
+    call.needs("pull_requests")
+    event, body = call.body.get("event"), call.body.get("body", "")
+    states = {"APPROVE": "APPROVED", "REQUEST_CHANGES": "CHANGES_REQUESTED", "COMMENT": "COMMENTED"}
+    if event not in states or (event != "APPROVE" and not body) or len(body) > BODY_MAX:
+        raise Refused(422, "Unprocessable Entity")
+    commit = call.body.get("commit_id")
+    if commit is not None and not hosting.has(call.repository, commit):
+        raise Refused(422, "Unprocessable Entity: commit_id is not part of the pull request")
+    who = call.caller.asker.account
+    done = call.forge.says.review(call.pull, who, states[event], body, commit)  # type: ignore[arg-type] # of the table
+    return 200, call.forge.shows.review(call.pull, done)
+
+
+@ROUTES.on("PUT", _PULL + "/merge")
+def merge(call: Call) -> Answer:
+    """Merge it."""
+    call.needs("contents")
+    said = call.body or {}
+    method = said.get("merge_method", "merge")
+    sha = call.forge.pulls.merge(
+        call.pull, call.caller.asker, said.get("sha"), method, said.get("commit_title"), said.get("commit_message")
+    )
+    return 200, {"sha": sha, "merged": True, "message": "Pull Request successfully merged"}
+
+
+@ROUTES.on("GET", _ISSUE + "/comments")
+def comments(call: Call) -> Answer:
+    """Answer the comments, oldest first."""
+    return 200, [call.forge.shows.comment(call.pull, c) for c in call.page(call.pull.comments)]
+
+
+@ROUTES.on("POST", _ISSUE + "/comments", makes=True)
+def comment(call: Call) -> Answer:
+    """Comment on it."""
+    call.needs("issues")
+    _fits(call.body["body"])
+    done = call.forge.says.comment(call.pull, call.caller.asker.account, call.body["body"])
+    return 201, call.forge.shows.comment(call.pull, done)
+
+
+def _fits(body: str) -> None:
+    if not body.strip() or len(body) > BODY_MAX:
+        raise Refused(422, f"Validation Failed: body is too long (maximum is {BODY_MAX} characters)")
+
+
+def _find_comment(call: Call) -> tuple[Pull, Comment]:
+    wanted = call.path["comment_id"]
+    for pull in call.repository.pulls.values():
+        for found in pull.comments:
+            if str(found.id) == wanted:
+                return pull, found
+    raise Refused(404, "Not Found")
+
+
+@ROUTES.on("GET", _REPO + "/issues/comments/{comment_id}")
+def one_comment(call: Call) -> Answer:
+    """Answer a comment."""
+    return 200, call.forge.shows.comment(*_find_comment(call))
+
+
+@ROUTES.on("PATCH", _REPO + "/issues/comments/{comment_id}")
+def edit_comment(call: Call) -> Answer:
+    """Change a comment."""
+    call.needs("issues")
+    pull, found = _find_comment(call)
+    _fits(call.body["body"])
+    call.forge.says.edit_comment(pull, call.caller.asker.account, found, call.body["body"])
+    return 200, call.forge.shows.comment(pull, found)
+
+
+@ROUTES.on("DELETE", _REPO + "/issues/comments/{comment_id}")
+def remove_comment(call: Call) -> Answer:
+    """Remove a comment."""
+    call.needs("issues")
+    pull, found = _find_comment(call)
+    pull.comments.remove(found)
+    return 204, None
+
+
+@ROUTES.on("GET", _ISSUE + "/labels")
+def labels(call: Call) -> Answer:
+    """Answer its labels."""
+    return 200, [call.forge.shows.label(call.repository, one) for one in call.page(call.pull.labels)]
+
+
+@ROUTES.on("POST", _ISSUE + "/labels")
+def add_labels(call: Call) -> Answer:
+    """Put labels on it."""
+    call.needs("issues")
+    for name in call.body["labels"] if isinstance(call.body, dict) else call.body:
+        call.forge.says.label(call.pull, call.caller.asker.account, name)
+    return 200, [call.forge.shows.label(call.repository, one) for one in call.pull.labels]
+
+
+@ROUTES.on("DELETE", _ISSUE + "/labels/{name}")
+def remove_label(call: Call) -> Answer:
+    """Take a label off."""
+    call.needs("issues")
+    call.forge.says.unlabel(call.pull, call.caller.asker.account, call.path["name"])
+    return 200, [call.forge.shows.label(call.repository, one) for one in call.pull.labels]

@@ -1,0 +1,164 @@
+"""Calls of the REST API about statuses and check runs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github.acts import Refused
+from headgate.testing.forges.github.rest import Answer, Call, Routes
+from headgate.testing.forges.github.shown import Shown
+from headgate.testing.forges.github.state import CheckRun
+
+ROUTES = Routes()
+_REPO = "/repos/{owner}/{repo}"
+_RUN = _REPO + "/check-runs/{check_run_id}"
+ANNOTATIONS_MAX = 50
+"""A request."""
+TEXT_MAX = 65535
+MESSAGE_MAX_BYTES = 64 * 1024
+ACTIONS_MAX = 3
+
+
+@ROUTES.on("POST", _REPO + "/statuses/{sha}")
+def status(call: Call) -> Answer:
+    """Give a commit a status."""
+    call.needs("statuses")
+    said, description = call.body, call.body.get("description")
+    if description is not None and len(description) > 140:
+        raise Refused(422, "Validation Failed: description is too long (maximum is 140 characters)")
+    if said["state"] not in ("error", "failure", "pending", "success"):
+        raise Refused(422, f"Validation Failed: state {said['state']} is not one of the four")
+    sha, context = call.path["sha"], said.get("context", "default")
+    who = call.caller.asker.account
+    done = call.forge.says.status(
+        call.repository, who, sha, said["state"], context, description, said.get("target_url")
+    )
+    return 201, call.forge.shows.status(call.repository, sha, done)
+
+
+@ROUTES.on("GET", _REPO + "/commits/{ref}/statuses")
+def statuses(call: Call) -> Answer:
+    """Answer the statuses of a commit, newest first."""
+    found = call.repository.statuses.get(_commit(call), [])[::-1]
+    return 200, [call.forge.shows.status(call.repository, _commit(call), s) for s in call.page(found)]
+
+
+def _commit(call: Call) -> str:
+    ref = call.path["ref"]
+    return hosting.heads(call.repository).get(ref, ref)
+
+
+@ROUTES.on("GET", _REPO + "/commits/{ref}/check-runs")
+def of_commit(call: Call) -> Answer:
+    """Answer the check runs of a commit, newest first."""
+    sha = _commit(call)
+    found = [r for r in call.repository.check_runs.values() if r.head_sha == sha]
+    if "check_name" in call.query:
+        found = [r for r in found if r.name == call.query["check_name"]]
+    if "app_id" in call.query:
+        found = [r for r in found if str(r.app.id) == call.query["app_id"]]
+    found.sort(key=lambda r: -r.id)
+    shown = [call.forge.shows.check_run(call.repository, r) for r in call.page(found)]
+    return 200, {"total_count": len(found), "check_runs": shown}
+
+
+@ROUTES.on("POST", _REPO + "/check-runs", makes=True)
+def begin(call: Call) -> Answer:
+    """Make a check run: apps alone may."""
+    call.needs("checks")
+    app = call.caller.app
+    if app is None:
+        raise Refused(403, "You must authenticate via a GitHub App.")
+    if not hosting.has(call.repository, call.body["head_sha"]):
+        raise Refused(422, f"No commit found for SHA: {call.body['head_sha']}")
+    run = CheckRun(next(call.forge.world.ids), call.body["name"], call.body["head_sha"], app)
+    run.details_url = call.forge.shows.app(app)["external_url"]
+    _write(call, run)
+    call.forge.says.check(call.repository, call.caller.asker.account, run, "created")
+    if run.status == "completed":
+        call.forge.says.check(call.repository, call.caller.asker.account, run, "completed")
+    return 201, call.forge.shows.check_run(call.repository, run)
+
+
+def _run(call: Call) -> CheckRun:
+    found = call.repository.check_runs.get(int(call.path["check_run_id"]))
+    if found is None:
+        raise Refused(404, "Not Found")
+    return found
+
+
+@ROUTES.on("GET", _RUN)
+def one(call: Call) -> Answer:
+    """Answer a check run."""
+    return 200, call.forge.shows.check_run(call.repository, _run(call))
+
+
+@ROUTES.on("PATCH", _RUN)
+def update(call: Call) -> Answer:
+    """Change a check run of one's own."""
+    call.needs("checks")
+    run = _run(call)
+    if call.caller.app is not run.app:
+        raise Refused(403, "Invalid app_id - check run can only be modified by the GitHub App that created it.")
+    was = run.status
+    _write(call, run)
+    if run.status == "completed" and was != "completed":
+        call.forge.says.check(call.repository, call.caller.asker.account, run, "completed")
+    return 200, call.forge.shows.check_run(call.repository, run)
+
+
+@ROUTES.on("GET", _RUN + "/annotations")
+def notes(call: Call) -> Answer:
+    """Answer what a check run says of lines."""
+    run = _run(call)
+    url = f"{call.forge.shows.web}/{call.repository.full_name}/blob/{run.head_sha}"
+    found: list[Shown] = []
+    for said in run.annotations:
+        default = {"start_column": None, "end_column": None, "title": None, "raw_details": None}
+        found.append({**default, **said, "blob_href": f"{url}/{said['path']}"})
+    return 200, call.page(found)
+
+
+def _write(call: Call, run: CheckRun) -> None:
+    said, now_s = call.body, call.forge.world.clock.now_s()
+    output: dict[str, Any] = said.get("output") or {}
+    _checked(output, said.get("actions", []))
+    run.name = said.get("name", run.name)
+    run.external_id = said.get("external_id", run.external_id)
+    run.details_url = said.get("details_url", run.details_url)
+    run.title, run.summary = output.get("title", run.title), output.get("summary", run.summary)
+    run.text = output.get("text", run.text)
+    fresh = output.get("annotations", [])
+    if fresh:
+        run.annotations += fresh
+        run.batches.append(len(fresh))
+    run.actions = said.get("actions", run.actions)
+    run.status = said.get("status", run.status)
+    if said.get("conclusion"):
+        run.status, run.conclusion = "completed", said["conclusion"]
+        run.completed_s = _time(said.get("completed_at")) or now_s
+    elif run.status != "completed":
+        run.conclusion, run.completed_s = None, None
+    run.started_s = _time(said.get("started_at")) or run.started_s or now_s
+
+
+def _checked(output: dict[str, Any], actions: list[dict[str, str]]) -> None:
+    if output and (not output.get("title", "x") or len(output.get("summary", "")) > TEXT_MAX):
+        raise Refused(422, "Invalid request.\n\nOnly 65535 characters are allowed; the summary is too long.")
+    if len(output.get("annotations", [])) > ANNOTATIONS_MAX:
+        raise Refused(422, "Invalid request.\n\nNo more than 50 items are allowed; annotations were supplied.")
+    for note in output.get("annotations", []):
+        if len(note["message"].encode()) > MESSAGE_MAX_BYTES or note["end_line"] < note["start_line"]:
+            raise Refused(422, "Invalid request.\n\nAn annotation is not valid.")
+        if note["start_line"] != note["end_line"] and ("start_column" in note or "end_column" in note):
+            raise Refused(422, "Invalid request.\n\nColumns are only allowed on one line.")
+    if len(actions) > ACTIONS_MAX or any(
+        len(a["label"]) > 20 or len(a["identifier"]) > 20 or len(a["description"]) > 40 for a in actions
+    ):
+        raise Refused(422, "Invalid request.\n\nAn action is not valid.")
+
+
+def _time(said: str | None) -> float | None:
+    return datetime.fromisoformat(said).timestamp() if said else None

@@ -1,0 +1,192 @@
+"""What must be so before a pull request may be merged: classic protection and rulesets, as GitHub weighs them."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github.state import Account, Protection, Pull, Repository, Review, Ruleset
+
+PASSES = frozenset({"success", "neutral", "skipped"})
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who wants to merge or push."""
+
+    account: Account
+    slug: str = ""
+    """Of an app."""
+
+    def among(self, names: Container[str]) -> str | None:
+        """Return the name that it is listed under."""
+        return next((name for name in (self.account.login, self.slug) if name and name in names), None)
+
+
+def protection_of(repository: Repository, branch: str) -> Protection | None:
+    """Return the classic protection of a branch: a name before patterns, older patterns first."""
+    found = [p for p in repository.protections if p.pattern == branch or fnmatchcase(branch, p.pattern)]
+    return min(found, key=lambda p: p.pattern != branch, default=None)
+
+
+def rulesets_of(repository: Repository, branch: str) -> list[Ruleset]:
+    """Return the rulesets in force for a branch."""
+
+    def matches(pattern: str) -> bool:
+        if pattern == "~DEFAULT_BRANCH":
+            return branch == repository.default_branch
+        return pattern == "~ALL" or fnmatchcase(f"refs/heads/{branch}", pattern)
+
+    return [r for r in repository.rulesets if r.enforcement == "active" and any(map(matches, r.branches))]
+
+
+def opinions(pull: Pull) -> dict[str, Review]:
+    """Return the last review of each account that says more than a comment, without dismissed ones."""
+    found: dict[str, Review] = {}
+    for review in pull.reviews:
+        if review.state in ("APPROVED", "CHANGES_REQUESTED", "DISMISSED"):
+            found[review.user.login] = review
+    return {login: r for login, r in found.items() if r.state != "DISMISSED"}
+
+
+def counted(pull: Pull) -> tuple[int, bool]:
+    """Return how many who may write approve, and whether any of them wants changes."""
+    mine = [r for r in opinions(pull).values() if pull.repository.role(r.user.login) in ("write", "maintain", "admin")]
+    return sum(r.state == "APPROVED" for r in mine), any(r.state == "CHANGES_REQUESTED" for r in mine)
+
+
+def review_decision(pull: Pull) -> str | None:
+    """Return what GraphQL calls reviewDecision: None where no reviews are asked for."""
+    needed = [n for n, _ in _approvals(pull)]
+    if not needed:
+        return None
+    approving, unwanted = counted(pull)
+    if unwanted:
+        return "CHANGES_REQUESTED"
+    return "APPROVED" if approving >= max(needed) else "REVIEW_REQUIRED"
+
+
+def _approvals(pull: Pull) -> Iterator[tuple[int, Protection | Ruleset]]:
+    protection = protection_of(pull.repository, pull.base_ref)
+    if protection is not None and protection.approvals is not None:
+        yield protection.approvals, protection
+    for ruleset in rulesets_of(pull.repository, pull.base_ref):
+        for rule in ruleset.rules:
+            if rule["type"] == "pull_request":
+                yield rule["parameters"]["required_approving_review_count"], ruleset
+
+
+def outcomes(repository: Repository, sha: str) -> dict[str, str]:
+    """Return context or name of a check -> its latest outcome."""
+    found = {s.context: s.state for s in repository.statuses.get(sha, ())}
+    for run in repository.check_runs.values():
+        if run.head_sha == sha:
+            found[run.name] = run.conclusion or run.status
+    return found
+
+
+def _missing(pull: Pull, contexts: list[str]) -> list[str]:
+    said = outcomes(pull.repository, pull.head_sha)
+    return [c for c in contexts if said.get(c) not in PASSES]
+
+
+def may_bypass(pull: Pull, rule: Protection | Ruleset, asker: Asker) -> bool:
+    """Say whether who asks may merge although the rule is not met."""
+    if isinstance(rule, Ruleset):
+        return asker.among(rule.bypass) is not None
+    return not rule.enforce_admins and pull.repository.role(asker.account.login) == "admin"
+
+
+def signed(pull: Pull) -> bool:
+    """Say whether all commits of a pull request have signatures that GitHub believes."""
+    return set(hosting.own_commits(pull, hosting.heads(pull.repository)[pull.base_ref])) <= pull.repository.verified
+
+
+def _needs(pull: Pull, approvals: int | None, rule: dict[str, Any]) -> Iterator[str]:
+    """Yield what a rule of either kind does not find."""
+    missing = _missing(pull, rule.get("contexts", []))
+    if len(missing) == 1:
+        yield f'Required status check "{missing[0]}" is expected.'
+    elif missing:
+        yield f"{len(missing)} of {len(rule['contexts'])} required status checks are expected."
+    if approvals is not None:
+        approving, unwanted = counted(pull)
+        if unwanted:
+            yield "Changes have been requested on this pull request by a reviewer with write access."
+        elif approving < approvals:
+            plural = "review is" if approvals == 1 else "reviews are"
+            yield f"At least {approvals} approving {plural} required by reviewers with write access."
+    if rule.get("conversations") and not all(t.resolved for t in pull.threads):
+        yield "A conversation must be resolved before this pull request can be merged."
+    if rule.get("signatures") and not signed(pull):
+        yield "Commits must have verified signatures."
+    if rule.get("strict"):
+        tip = hosting.heads(pull.repository)[pull.base_ref]
+        if hosting.parted(pull.repository, tip, pull.head_sha)[1]:
+            yield "The head branch was modified. Review and try the merge again: it is not up to date with the base."
+
+
+def unmet(pull: Pull, asker: Asker, method: str = "merge") -> list[str]:
+    """Return what keeps who asks from merging, in GitHub's words."""
+    found: list[str] = []
+    protection = protection_of(pull.repository, pull.base_ref)
+    if protection is not None and not may_bypass(pull, protection, asker):
+        approvals = None if asker.among(protection.bypass_reviews) else protection.approvals
+        rule = {
+            "contexts": list(protection.contexts),
+            "conversations": protection.conversations,
+            "signatures": protection.signatures,
+            "strict": protection.strict,
+        }
+        found += _needs(pull, approvals, rule)
+        if protection.linear and method == "merge":
+            found.append("This branch must not contain merge commits.")
+        if protection.locked:
+            found.append("This branch is locked.")
+        if protection.pushers is not None and not asker.among(protection.pushers):
+            found.append("You're not authorized to push to this branch.")
+    for ruleset in rulesets_of(pull.repository, pull.base_ref):
+        if not may_bypass(pull, ruleset, asker):
+            for rule in ruleset.rules:
+                found += _of_rule(pull, rule, method)
+    return found
+
+
+def _of_rule(pull: Pull, rule: dict[str, Any], method: str) -> Iterator[str]:
+    parameters = rule.get("parameters", {})
+    match rule["type"]:
+        case "required_status_checks":
+            contexts = [c["context"] for c in parameters["required_status_checks"]]
+            strict = parameters["strict_required_status_checks_policy"]
+            yield from _needs(pull, None, {"contexts": contexts, "strict": strict})
+        case "pull_request":
+            talk = parameters["required_review_thread_resolution"]
+            yield from _needs(pull, parameters["required_approving_review_count"], {"conversations": talk})
+            if method not in parameters.get("allowed_merge_methods", [method]):
+                yield f"The merge method {method} is not allowed on this branch."
+        case "required_signatures":
+            yield from _needs(pull, None, {"signatures": True})
+        case "required_linear_history" if method == "merge":
+            yield "This branch must not contain merge commits."
+        case "merge_queue":
+            yield "Changes must be made through the merge queue."
+        case "update":
+            yield "Cannot update this protected ref."
+
+
+def mergeable_state(pull: Pull, asker: Asker, clean: bool) -> str:
+    """Return what the API says beside `mergeable`."""
+    if pull.draft:
+        return "draft"
+    if not clean:
+        return "dirty"
+    words = unmet(pull, asker)
+    if any("not up to date" in one for one in words):
+        return "behind"
+    if words:
+        return "blocked"
+    said = outcomes(pull.repository, pull.head_sha)
+    return "clean" if all(one in PASSES for one in said.values()) else "unstable"

@@ -1,0 +1,293 @@
+"""The server of the stand-in: who asks, limits, conditional requests, what a test wants to go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+from aiohttp import web
+
+from headgate.testing.forges.github import calls, hosting, pulls, reports, rules
+from headgate.testing.forges.github.acts import Refused
+from headgate.testing.forges.github.doors import DOCS, PRIMARY, SECONDARY, Caller, caller
+from headgate.testing.forges.github.graph import Graph
+from headgate.testing.forges.github.query import BadQuery, read, run
+from headgate.testing.forges.github.rest import Call, Forge, Route
+from headgate.testing.forges.github.shown import Shown
+from headgate.testing.forges.github.state import Repository
+
+API, GRAPHQL = "/api/v3", "/api/graphql"
+_SAFE = "[^/]+"
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One call with its answer, as descriptions know it."""
+
+    method: str
+    template: str
+    query: dict[str, str]
+    request: Any
+    status: int
+    answer: Any
+    text: str = ""
+    """Of a GraphQL query."""
+
+
+@dataclass(slots=True)
+class Trouble:
+    """What goes wrong with the next calls of a kind."""
+
+    method: str
+    template: str
+    """As the description has it; empty: all; `graphql`; `git`."""
+    times: int
+    status: int = 502
+    done: bool = False
+    """It is done, and only the answer is lost."""
+    hangs: bool = False
+    until: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(slots=True)
+class Door:
+    """Takes requests."""
+
+    forge: Forge
+    judge: Callable[[Exchange], None] | None = None
+    """Looks at each exchange; raises when GitHub's own description does not allow it."""
+    log: list[Exchange] = field(default_factory=list)
+    """Every call of REST and GraphQL, in order."""
+    wrong: list[str] = field(default_factory=list)
+    """What the judge found, and what failed in here."""
+    troubles: list[Trouble] = field(default_factory=list)
+    _routes: list[tuple[re.Pattern[str], Route]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        # What names something precisely goes before what stands for anything there.
+        every = [route for routes in (calls, pulls, reports) for route in routes.ROUTES]
+        for route in sorted(every, key=lambda r: r.template.count("{")):
+            pattern = re.sub(r"\\{(\w+)\\}", rf"(?P<\1>{_SAFE})", re.escape(route.template))
+            if "{branch}" in route.template:
+                pattern = pattern.replace(f"(?P<branch>{_SAFE})", "(?P<branch>.+)")
+            self._routes.append((re.compile(pattern), route))
+
+    def application(self) -> web.Application:
+        """Return what aiohttp serves."""
+        app = web.Application(client_max_size=64 << 20)
+        app.router.add_post(GRAPHQL, self._graphql)
+        app.router.add_route("*", API + "/{rest:.*}", self._rest)
+        app.router.add_route("*", "/{owner}/{name}/{path:(info/refs|git-upload-pack|git-receive-pack)}", self._git)
+        return app
+
+    def _trouble(self, method: str, template: str) -> Trouble | None:
+        for one in self.troubles:
+            if one.times and one.method in ("", method) and one.template in ("", template):
+                one.times -= 1
+                return one
+        return None
+
+    async def _rest(self, request: web.Request) -> web.StreamResponse:
+        path = "/" + request.raw_path.partition("?")[0].removeprefix(API).strip("/")
+        route, named = self._route(request.method, path)
+        if route is None:
+            return _json(404, {"message": "Not Found", "documentation_url": DOCS, "status": "404"})
+        trouble = self._trouble(route.method, route.template)
+        if trouble is not None and not trouble.done:
+            return await self._fail(trouble)
+        body = await request.read()
+        answer = self._answer(request, route, named, body)
+        return await self._fail(trouble) if trouble is not None else answer
+
+    async def _fail(self, trouble: Trouble) -> web.StreamResponse:
+        if trouble.hangs:
+            await trouble.until.wait()
+        return web.Response(status=trouble.status, text="<html>Unicorn!</html>", content_type="text/html")
+
+    def _route(self, method: str, path: str) -> tuple[Route | None, dict[str, str]]:
+        for pattern, route in self._routes:
+            found = pattern.fullmatch(path)
+            if found is not None and route.method == method:
+                return route, {k: unquote(v) for k, v in found.groupdict().items()}
+        return None, {}
+
+    def _answer(self, request: web.Request, route: Route, named: dict[str, str], body: bytes) -> web.Response:
+        who, resource = Caller(None), "core"
+        headers: dict[str, str] = {}
+        said = None
+        try:
+            said = msgspec.json.decode(body) if body else None
+            who = caller(self.forge.world, request.headers.get("Authorization", ""))
+            self._moved(request, route, named)
+            self._limited(who, resource)
+            call = Call(self.forge, who, named, dict(request.query), said, f"{self.forge.shows.api}{request.path}")
+            if route.makes:
+                self.forge.limits.makes(who.key)
+            status, answer = route.handler(call)
+            headers = call.headers
+        except msgspec.DecodeError:
+            status, answer = 400, {"message": "Problems parsing JSON", "documentation_url": DOCS}
+        except _Moved as moved:
+            status, answer = 301, {"message": "Moved Permanently", "url": str(moved), "documentation_url": DOCS}
+            headers = {"Location": str(moved)}
+        except Refused as refused:
+            status, answer, headers = self._refusal(who, refused, resource)
+        except (KeyError, TypeError, ValueError) as error:
+            status, answer = 422, {"message": f"Invalid request.\n\n{error!r}", "documentation_url": DOCS}
+        self._judged(Exchange(route.method, route.template, dict(request.query), said, status, answer))
+        return self._sent(request, who, status, answer, headers, resource)
+
+    def _moved(self, request: web.Request, route: Route, named: dict[str, str]) -> None:
+        """Send on who asks for a repository under a former name."""
+        new = self.forge.world.moved.get(f"{named.get('owner')}/{named.get('repo')}")
+        if new is not None:
+            found = self.forge.world.repositories[new]
+            path = route.template.replace("/repos/{owner}/{repo}", f"/repositories/{found.id}")
+            for name, value in named.items():
+                path = path.replace(f"{{{name}}}", value)
+            raise _Moved(f"{self.forge.shows.api}{path}")
+
+    def _limited(self, who: Caller, resource: str) -> None:
+        if self.forge.limits.secondary(who.key):
+            raise Refused(403, SECONDARY)
+        if self.forge.limits.spent(who.key, resource):
+            raise Refused(403, PRIMARY.format(who.key))
+
+    def _refusal(self, who: Caller, refused: Refused, resource: str) -> tuple[int, Shown, dict[str, str]]:
+        headers = {}
+        after_s = self.forge.limits.after_s
+        if refused.message == SECONDARY and after_s is not None:
+            headers["Retry-After"] = str(after_s)
+        said: Shown = {"message": refused.message, "documentation_url": DOCS, "status": str(refused.status)}
+        if refused.status == 422:
+            said["errors"] = [{"resource": "any", "code": "custom", "message": refused.message}]
+        if refused.status in (405, 409):
+            del said["status"]
+        return refused.status, said, headers
+
+    def _sent(
+        self, request: web.Request, who: Caller, status: int, answer: Any, headers: dict[str, str], resource: str
+    ) -> web.Response:
+        body = msgspec.json.encode(answer) if answer is not None else b""
+        if request.method == "GET" and status == 200:
+            # The tag also depends on the token, so that a new one of the same app knows none of the old tags.
+            token = request.headers.get("Authorization", "").encode()
+            headers["ETag"] = f'W/"{hashlib.sha256(token + body).hexdigest()}"'
+            if request.headers.get("If-None-Match") == headers["ETag"]:
+                self.log[-1] = _unchanged(self.log[-1])
+                return web.Response(status=304, headers={**headers, **self.forge.limits.headers(who.key, resource)})
+        if status != 304:
+            self.forge.limits.of(who.key, resource).used += 1
+        headers = {**headers, **self.forge.limits.headers(who.key, resource), "X-GitHub-Request-Id": "0"}
+        if answer is None:
+            return web.Response(status=status, headers=headers)
+        return web.Response(status=status, headers=headers, body=body, content_type="application/json")
+
+    def _judged(self, exchange: Exchange) -> None:
+        self.log.append(exchange)
+        if self.judge is not None:
+            try:
+                self.judge(exchange)
+            except Exception as error:
+                self.wrong.append(f"{exchange.method} {exchange.template} {exchange.status}: {error}")
+
+    async def _graphql(self, request: web.Request) -> web.StreamResponse:
+        trouble = self._trouble("POST", "graphql")
+        if trouble is not None and not trouble.done:
+            return await self._fail(trouble)
+        said = await request.json()
+        who, status = Caller(None), 200
+        headers: dict[str, str] = {}
+        answer: Shown
+        try:
+            who = caller(self.forge.world, request.headers.get("Authorization", ""))
+            if who.account is None:
+                raise Refused(401, "This endpoint requires you to be authenticated.")
+            if self.forge.limits.secondary(who.key):
+                raise Refused(403, SECONDARY)
+            if self.forge.limits.spent(who.key, "graphql"):
+                answer = {"errors": [{"type": "RATE_LIMITED", "message": PRIMARY.format(who.key)}]}
+            else:
+                answer = self._queried(who, said)
+                self.forge.limits.of(who.key, "graphql").used += 1
+        except Refused as refused:
+            status, answer, headers = self._refusal(who, refused, "graphql")
+        variables = said.get("variables") or {}
+        self._judged(Exchange("POST", "graphql", {}, variables, status, answer, said.get("query", "")))
+        headers = {**headers, **self.forge.limits.headers(who.key, "graphql")}
+        return _json(status, answer, headers)
+
+    def _queried(self, who: Caller, said: Shown) -> Shown:
+        graph = Graph(self.forge.world, self.forge.limits, who, self.forge.shows.web)
+        try:
+            data = run(read(said["query"]), graph.root(), said.get("variables") or {})
+        except BadQuery as error:
+            return {"errors": [{"message": str(error)}]}
+        lost = [name for name, value in data.items() if value is None]
+        if not lost:
+            return {"data": data}
+        errors = [{"type": "NOT_FOUND", "path": [name], "message": f"Could not resolve to a {name}."} for name in lost]
+        return {"data": data, "errors": errors}
+
+    async def _git(self, request: web.Request) -> web.StreamResponse:
+        trouble = self._trouble(request.method, "git")
+        if trouble is not None and not trouble.done:
+            return await self._fail(trouble)
+        name = request.match_info["name"].removesuffix(".git")
+        full_name = f"{request.match_info['owner']}/{name}"
+        path = request.match_info["path"]
+        writes = "git-receive-pack" in (path, request.query.get("service"))
+        try:
+            who = caller(self.forge.world, request.headers.get("Authorization", ""))
+            found = self.forge.world.repository(self.forge.world.moved.get(full_name, full_name))
+            if found is None or not who.sees(found):
+                raise Refused(404 if who.account else 401, "Repository not found.")
+            if writes and not who.may(found, "contents", "write"):
+                raise Refused(403 if who.account else 401, "Permission to the repository denied.")
+        except Refused as refused:
+            headers = {"WWW-Authenticate": 'Basic realm="GitHub"'} if refused.status == 401 else {}
+            return web.Response(status=refused.status, text=refused.message, headers=headers)
+        before = hosting.heads(found) if writes else {}
+        answer = await hosting.serve_git(request, found, path, lambda ref: self._refuses(found, ref, who))
+        if path == "git-receive-pack":
+            self.forge.pulls.pushed(found, who.asker.account, before)
+        return await self._fail(trouble) if trouble is not None else answer
+
+    def _refuses(self, repository: Repository, ref: str, who: Caller) -> bool:
+        """Say whether a push of a ref is refused: those of pull requests, and protected branches."""
+        branch = ref.removeprefix("refs/heads/")
+        if ref.startswith("refs/pull/"):
+            return True
+        protection = rules.protection_of(repository, branch)
+        asker = who.asker
+        if protection is not None:
+            admin = repository.role(asker.account.login) == "admin" and not protection.enforce_admins
+            named = protection.pushers is not None and asker.among(protection.pushers)
+            wants = protection.contexts or protection.approvals is not None or protection.locked
+            if not admin and ((protection.pushers is not None and not named) or (wants and not named)):
+                return True
+        blocking = {"pull_request", "required_status_checks", "update", "merge_queue"}
+        found: Iterator[bool] = (
+            asker.among(ruleset.bypass) is None and any(rule["type"] in blocking for rule in ruleset.rules)
+            for ruleset in rules.rulesets_of(repository, branch)
+        )
+        return any(found)
+
+
+class _Moved(Exception):
+    """A repository has another name now."""
+
+
+def _unchanged(one: Exchange) -> Exchange:
+    return Exchange(one.method, one.template, one.query, one.request, 304, None)
+
+
+def _json(status: int, answer: Any, headers: dict[str, str] | None = None) -> web.Response:
+    body = msgspec.json.encode(answer)
+    return web.Response(status=status, body=body, headers=headers, content_type="application/json")

@@ -1,0 +1,299 @@
+"""What a stand-in for GitHub knows: accounts, repositories, pull requests and what is said on them."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+ROLES = {"read": "read", "triage": "read", "write": "write", "maintain": "write", "admin": "admin"}
+"""What an account may do in a repository -> the permission that the API folds it into."""
+DEFAULT_APP_PERMISSIONS = {
+    "administration": "read",
+    "checks": "write",
+    "contents": "write",
+    "issues": "write",
+    "metadata": "read",
+    "pull_requests": "write",
+    "statuses": "write",
+}
+
+
+class Clock:
+    """The stand-in's own time, which tests move."""
+
+    def __init__(self) -> None:
+        self._ahead_s = 0.0
+
+    def now_s(self) -> float:
+        return time.time() + self._ahead_s
+
+    def advance(self, seconds: float) -> None:
+        self._ahead_s += seconds
+
+
+def stamp(at_s: float) -> str:
+    """Return a time as the API writes it."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass(slots=True, eq=False)
+class Account:
+    login: str
+    id: int
+    kind: Literal["User", "Organization", "Bot"] = "User"
+    name: str | None = None
+    email: str | None = None
+    """As the account shows it: most show none."""
+
+
+@dataclass(slots=True, eq=False)
+class App:
+    id: int
+    slug: str
+    owner: Account
+    bot: Account
+    public_key: str
+    """PEM."""
+    permissions: dict[str, str] = field(default_factory=lambda: dict(DEFAULT_APP_PERMISSIONS))
+    hook_url: str = ""
+    hook_secret: str = ""
+    created_s: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Installation:
+    id: int
+    app: App
+    account: Account
+    projects: set[str] | None = None
+    """Full names; None: all of the account."""
+    suspended: bool = False
+    created_s: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Token:
+    text: str
+    account: Account
+    installation: Installation | None
+    expires_s: float
+    revoked: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Label:
+    id: int
+    name: str
+    color: str = "ededed"
+
+
+@dataclass(slots=True, eq=False)
+class Status:
+    id: int
+    state: str
+    context: str
+    description: str | None
+    target_url: str | None
+    creator: Account
+    at_s: float
+
+
+@dataclass(slots=True, eq=False)
+class CheckRun:
+    id: int
+    name: str
+    head_sha: str
+    app: App
+    status: str = "queued"
+    conclusion: str | None = None
+    external_id: str = ""
+    details_url: str | None = None
+    started_s: float | None = None
+    completed_s: float | None = None
+    title: str | None = None
+    summary: str | None = None
+    text: str | None = None
+    annotations: list[dict[str, Any]] = field(default_factory=list)
+    actions: list[dict[str, str]] = field(default_factory=list)
+    batches: list[int] = field(default_factory=list)
+    """How many annotations each request brought."""
+
+
+@dataclass(slots=True, eq=False)
+class Comment:
+    id: int
+    user: Account
+    body: str
+    created_s: float
+    updated_s: float
+
+
+@dataclass(slots=True, eq=False)
+class Review:
+    id: int
+    user: Account
+    state: Literal["APPROVED", "CHANGES_REQUESTED", "COMMENTED", "DISMISSED", "PENDING"]
+    body: str
+    commit_id: str
+    at_s: float
+
+
+@dataclass(slots=True, eq=False)
+class Thread:
+    """A discussion on a line."""
+
+    id: int
+    path: str
+    body: str
+    resolved: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Protection:
+    """Classic protection of the branches that a pattern matches."""
+
+    id: int
+    pattern: str
+    contexts: tuple[str, ...] = ()
+    strict: bool = False
+    """The branch must be up to date with its base."""
+    approvals: int | None = None
+    """None: reviews are not asked for."""
+    code_owners: bool = False
+    conversations: bool = False
+    signatures: bool = False
+    linear: bool = False
+    enforce_admins: bool = False
+    locked: bool = False
+    pushers: frozenset[str] | None = None
+    """Logins and slugs of apps that may push; None: whoever may write."""
+    bypass_reviews: frozenset[str] = frozenset()
+    """Logins and slugs of apps that need no review."""
+
+
+@dataclass(slots=True, eq=False)
+class Ruleset:
+    id: int
+    name: str
+    branches: tuple[str, ...]
+    """Patterns of refs, or ~DEFAULT_BRANCH, ~ALL."""
+    rules: list[dict[str, Any]]
+    """As the API has them: type and parameters."""
+    enforcement: Literal["active", "evaluate", "disabled"] = "active"
+    bypass: dict[str, Literal["always", "pull_request", "exempt"]] = field(default_factory=dict)
+    """Login or slug of an app -> how it may bypass."""
+    organization: bool = False
+    created_s: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Pull:
+    number: int
+    id: int
+    repository: Repository
+    head_repository: Repository | None
+    """None: the fork was deleted."""
+    head_label: str
+    """owner:branch, also of a fork that is gone."""
+    head_ref: str
+    head_sha: str
+    base_ref: str
+    base_sha: str
+    user: Account
+    title: str
+    body: str | None
+    created_s: float
+    updated_s: float
+    draft: bool = False
+    state: Literal["open", "closed"] = "open"
+    closed_s: float | None = None
+    merged: bool = False
+    merged_by: Account | None = None
+    merge_commit_sha: str | None = None
+    labels: list[Label] = field(default_factory=list)
+    comments: list[Comment] = field(default_factory=list)
+    reviews: list[Review] = field(default_factory=list)
+    threads: list[Thread] = field(default_factory=list)
+    test_merge: tuple[str, str] | None = None
+    """Head and base that whether it can be merged was worked out for."""
+    asked: int = 0
+    """How often somebody asked whether it can be merged since it has to be worked out again."""
+
+
+@dataclass(slots=True, eq=False)
+class Repository:
+    id: int
+    owner: Account
+    name: str
+    git_dir: Path
+    default_branch: str = "main"
+    private: bool = False
+    archived: bool = False
+    fork_of: Repository | None = None
+    created_s: float = 0.0
+    pushed_s: float = 0.0
+    allow_merge_commit: bool = True
+    allow_squash_merge: bool = True
+    allow_rebase_merge: bool = True
+    roles: dict[str, str] = field(default_factory=dict)
+    """Login -> role."""
+    labels: dict[str, Label] = field(default_factory=dict)
+    pulls: dict[int, Pull] = field(default_factory=dict)
+    statuses: dict[str, list[Status]] = field(default_factory=dict)
+    check_runs: dict[int, CheckRun] = field(default_factory=dict)
+    protections: list[Protection] = field(default_factory=list)
+    rulesets: list[Ruleset] = field(default_factory=list)
+    verified: set[str] = field(default_factory=set)
+    """Commits whose signatures GitHub believes."""
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.owner.login}/{self.name}"
+
+    def role(self, login: str) -> str:
+        """Return what an account may do: empty when nothing."""
+        return "admin" if login == self.owner.login else self.roles.get(login, "" if self.private else "read")
+
+
+@dataclass(slots=True)
+class World:
+    """All of it."""
+
+    root: Path
+    clock: Clock = field(default_factory=Clock)
+    accounts: dict[str, Account] = field(default_factory=dict)
+    repositories: dict[str, Repository] = field(default_factory=dict)
+    """Full name -> repository."""
+    moved: dict[str, str] = field(default_factory=dict)
+    """Old full name -> new one."""
+    apps: dict[int, App] = field(default_factory=dict)
+    installations: dict[int, Installation] = field(default_factory=dict)
+    tokens: dict[str, Token] = field(default_factory=dict)
+    mergeability_asks: int = 1
+    """How often GitHub answers that it does not know yet whether a pull request can be merged."""
+    token_life_s: float = 3600.0
+    ids: Iterator[int] = field(default_factory=lambda: itertools.count(1001))
+
+    def account(self, login: str, kind: Literal["User", "Organization", "Bot"] = "User") -> Account:
+        """Return the account of that login, made when it is new."""
+        if login not in self.accounts:
+            self.accounts[login] = Account(login, next(self.ids), kind)
+        return self.accounts[login]
+
+    def repository(self, full_name: str) -> Repository | None:
+        """Return a repository by its present name."""
+        found = {name.lower(): one for name, one in self.repositories.items()}
+        return found.get(full_name.lower())
+
+    def installation_of(self, repository: Repository) -> Installation | None:
+        """Return the one that has the repository."""
+        for one in self.installations.values():
+            if one.account is repository.owner and (one.projects is None or repository.full_name in one.projects):
+                return one
+        return None

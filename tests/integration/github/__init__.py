@@ -1,0 +1,1 @@
+"""GitHub: the stand-in for it, and what talks with it."""
