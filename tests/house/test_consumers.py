@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from headgate.config.forges.table import DIALECTS
 from headgate.config.keys import job, objects, tenant
 from headgate.config.keys.consumers import CONSUMERS
 from headgate.config.keys.drivers import DRIVERS
@@ -52,7 +53,7 @@ DECLARED: dict[str, Keys] = {
         for name, driver in DRIVERS.items()
         if not driver.idle
         for part, keys in (("trigger", driver.trigger), ("require", driver.require), ("reporter", driver.reporter))
-        if keys
+        if keys and (name not in DIALECTS or part == "reporter")
     },
 }
 """Kinds that describe where nodes come from are without an effect as a whole."""
@@ -103,6 +104,14 @@ def test_every_key_names_its_consumer_or_says_that_it_has_no_effect() -> None:
         wrong += [f"{stanza}: {key}: it has a consumer and is marked as idle" for key in consumed & idle]
         wrong += [f"{stanza}: {key}: it is not declared" for key in consumed - keys.keys()]
     assert not wrong, "\n".join(sorted(wrong))
+
+
+def test_what_is_asked_of_a_forge_is_what_there_are_predicates_for() -> None:
+    for name, dialect in DIALECTS.items():
+        driver = DRIVERS[name]
+        assert driver.trigger is not None and driver.require is not None
+        assert driver.trigger.keys() == dialect.trigger.keys() and driver.require.keys() == dialect.require.keys()
+        assert dialect.instead.keys() <= dialect.trigger.keys() and dialect.unless_said.keys() <= dialect.trigger.keys()
 
 
 def test_consumers_read_what_they_are_said_to() -> None:

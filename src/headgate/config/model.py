@@ -314,6 +314,8 @@ class Pipeline(msgspec.Struct, frozen=True, omit_defaults=True):
     """independent | dependent | serial | supercedent"""
     description: str = ""
     triggers: tuple[TriggerFilter, ...] = ()
+    drivers: dict[str, str] = {}
+    """Connection that it names -> driver, of forges but for plain git."""
     require_approved: tuple[str, ...] = ()
     """Connections for which `require: {approved: true}` is set."""
     require: dict[str, dict[str, Any]] = {}

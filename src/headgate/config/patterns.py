@@ -37,6 +37,9 @@ MEMORY_BYTES, MEMORY_MAX_BYTES = 1 << 20, 8 << 20
 Rule = str | Mapping[str, Any]
 
 
+_FLAGS = re.compile(r"\(\?[a-zA-Z]+\)")
+
+
 class BadPattern(Exception):
     """Neither RE2 nor Python can compile it; the argument says why."""
 
@@ -139,6 +142,22 @@ def matches_whole(rule: Rule, subject: str) -> bool:
     if isinstance(rule, str):
         return compiled(rule).matcher.fullmatch(subject) is not None
     return (compiled(rule["regex"]).matcher.fullmatch(subject) is not None) != bool(rule.get("negate"))
+
+
+def searches(rule: Rule, subject: str) -> bool:
+    """Anywhere in `subject`; the other way round when negated.  Raises Undecided."""
+    if isinstance(rule, str):
+        return _anywhere(rule).matcher.match(subject) is not None
+    return (_anywhere(rule["regex"]).matcher.match(subject) is not None) != bool(rule.get("negate"))
+
+
+@lru_cache(maxsize=COMPILED_MAX)
+def _anywhere(text: str) -> Compiled:
+    """The pattern behind anything.  One that has flags for the whole of it keeps them in front.  Raises BadPattern."""
+    flags = _FLAGS.match(text)
+    begin = flags[0] if flags is not None else ""
+    end = "\n)" if "x" in begin else ")"  # where blanks mean nothing, a comment may be last
+    return compiled(f"{begin}(?:(?s:.)*?)(?:{text[len(begin) :]}{end}")
 
 
 def any_matches(rules: Iterable[Rule], subject: str) -> bool:

@@ -84,13 +84,13 @@ def triggered(state: State, event: TriggerEvent, world: World, asked: list[Actio
         state = dequeued(state, change.key, world, asked, withdrawn=True)
     elif change.is_change and (world.pipeline.dequeue_on_new_patchset or world.dependent):
         state, parted = _without_old_patchset(state, change, world, asked)
-    if triggers(world.pipeline, event):
+    if triggers(world.pipeline, event, world.standings.get(change.key)):
         current = world.standings.get(change.key)
         if change.is_change and current is not None and current.change.commit != change.commit:
             return state  # a newer patchset is known already, and brings its own event
         state = enqueue(state, change, event.id, world, asked)
     for other in needed_by(change.key, world) if event.fresh else ():  # it was tested without
-        if triggers(world.pipeline, replace(event, change=other)):
+        if triggers(world.pipeline, replace(event, change=other), world.standings.get(other.key)):
             state = enqueue(state, other, event.id, world, asked)
     for other in parted:
         if state.find(other.key) is None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from headgate.base.ids import derived
 from headgate.config.model import FrozenGraph, Pipeline
 from headgate.gate.actions import Action, Record, Report, Supersede
+from headgate.gate.asking import ruled_out, unmet
 from headgate.gate.change import Change, EventKind, TriggerEvent
 from headgate.gate.leave import leave
 from headgate.gate.model import BuildSet, Deferred, Item, Phase, Queue, State, Successor, with_item, with_queue
@@ -42,7 +43,7 @@ def enqueue(
     if foreign(world.pipeline, change) or not takes_part(change, world):
         return state
     if unfit(change, world) and not exempt:
-        return state
+        return _until_its_forge_allows(state, change, event, world, asked)
     here = _here(state, change, world)
     if here is not None:
         return _succeed(state, *here, Successor(change, event, exempt))
@@ -161,6 +162,21 @@ def _not_beside(state: State, beside: tuple[Change, ...], world: World) -> tuple
         elif not world.dependent and (why := refused(world, world.standings.get(one.key))):
             problems.append(f"Depends-On: {why}; this change will be enqueued once it is")
     return tuple(problems)
+
+
+def _until_its_forge_allows(state: State, change: Change, event: str, world: World, asked: list[Action]) -> State:
+    """With a change that meets what the pipeline requires but not what its forge does remembered, to come in once it
+    does; its people are told what is missing."""
+    standing = world.standings.get(change.key)
+    if standing is None or standing.change.commit != change.commit or unmet(world, standing, entering=True):
+        return state
+    why = ruled_out(world, standing)
+    if not why or any((one.key, one.commit) == (change.key, change.commit) for one in state.deferred):
+        return state
+    note = refusal(change, (f"{why}; it will be enqueued once that is so no more",), world)
+    work = ReportRequest(change=change, pipeline=world.pipeline.name, note=note)
+    asked.append(Report(derived(event, world.pipeline.name, "ruled out"), work, world.pipeline.precedence))
+    return deferring(state, Deferred(change.key, change.commit, event))
 
 
 def deferring(state: State, refused: Deferred) -> State:

@@ -299,6 +299,7 @@ class Remains(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Connection -> what its driver is told then.  JSON."""
     posts: tuple[str, ...] = ()
     lands: tuple[str, ...] = ()
+    drivers: dict[str, str] = {}
     require_approved: tuple[str, ...] = ()
     require: dict[str, dict[str, Any]] = {}
     reject: dict[str, dict[str, Any]] = {}

@@ -12,11 +12,11 @@ from collections.abc import Collection, Set
 from enum import StrEnum
 from typing import NamedTuple
 
+from headgate.config.forges.people import counted
 from headgate.config.model import Pipeline
+from headgate.gate.asking import of_refs, ruled_out, unmet
 from headgate.gate.change import Change, Standing
-from headgate.gate.checks import unchecked
 from headgate.gate.model import Item
-from headgate.gate.people import counted, lacking
 from headgate.gate.world import World
 
 
@@ -66,7 +66,7 @@ def _kept_back(item: Item, change: Change, world: World) -> Unready | None:
     if found is not None and (item.others or item.landed) and not found.why:
         return Unready(found.obstacle, f"{change.key}, which lands together with it, was withdrawn or replaced")
     if found is None and own is not None and guarded(world.pipeline) and not item.exempts(change):
-        why = unmet(world.pipeline, own)
+        why = unmet(world, own) or ruled_out(world, own)
         return Unready(Obstacle.UNMET, why) if why else None
     return found
 
@@ -99,7 +99,7 @@ def _absent(key: str, standing: Standing, world: World) -> str:
     """Why a needed change is not ahead."""
     if not standing.open:
         return f"the needed change {key} was {'closed: ' + standing.reason if standing.reason else 'withdrawn'}"
-    if world.dependent and (why := unmet(world.pipeline, standing)):
+    if world.dependent and (why := unmet(world, standing) or ruled_out(world, standing)):
         return f"a change it needs is not ready: {why}"
     return f"the needed change {key} has not landed and is not ahead"
 
@@ -111,9 +111,7 @@ def refused(world: World, standing: Standing | None) -> str:
     """Why the pipeline's requirements keep out a change that is to come in now; empty when they do not."""
     if standing is None:
         return "it is not known at its connection"
-    if not standing.change.is_change:
-        return ""
-    return unmet(world.pipeline, standing, world.now_ms) or unchecked(world, standing)
+    return unmet(world, standing, entering=True) or ruled_out(world, standing)
 
 
 def guarded(pipeline: Pipeline) -> bool:
@@ -124,42 +122,13 @@ def guarded(pipeline: Pipeline) -> bool:
 def unfit(change: Change, world: World) -> str:
     """Why this patchset does not meet the requirements of the pipeline; empty when it does."""
     if not change.is_change:
-        return ""
+        return of_refs(change, world)
     standing = world.standings.get(change.key)
     if standing is not None and standing.change.commit != change.commit:
         return f"{change.id} of {change.project} is not the current patchset"
     if standing is not None and standing.landed and world.dependent:
         return f"{change.id} of {change.project} has landed already"
     return refused(world, standing)
-
-
-def unmet(pipeline: Pipeline, standing: Standing, now_ms: int | None = None) -> str:
-    """Which of the pipeline's requirements keeps a change out; empty when none does.  `now_ms`: the moment at which it
-    is to come in, of a change that does."""
-    change = standing.change
-    if change.connection in pipeline.require_approved and not standing.is_approved:
-        return f"{change.key} is not approved"
-    if why := _said(pipeline, standing, now_ms):
-        return why
-    facts = {"approved": standing.is_approved, "open": standing.open, "current-patchset": True}
-    for name, wanted in pipeline.require.get(change.connection, {}).items():
-        if name in facts and facts[name] != wanted:
-            return f"{change.key} is {'not ' if wanted else ''}{name}"
-    for name, unwanted in pipeline.reject.get(change.connection, {}).items():
-        if name in facts and facts[name] == unwanted:
-            return f"{change.key} is {'' if unwanted else 'not '}{name}"
-    return ""
-
-
-def _said(pipeline: Pipeline, standing: Standing, now_ms: int | None) -> str:
-    """What keeps it out of what people say of it, by their names."""
-    connection, vetoed = standing.change.connection, bool(standing.vetoes)
-    wanted, unwanted = pipeline.require.get(connection, {}), pipeline.reject.get(connection, {})
-    if vetoed and heeds_vetoes(pipeline, connection):
-        return f"{standing.change.key} is vetoed by {', '.join(sorted(word.who for word in standing.vetoes))}"
-    if not vetoed and (wanted.get("veto") is True or unwanted.get("veto") is False):
-        return f"{standing.change.key} is vetoed by nobody"
-    return lacking(standing, wanted["approvals"], now_ms) if "approvals" in wanted else ""
 
 
 def heeds_vetoes(pipeline: Pipeline, connection: str) -> bool:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from headgate.config.forges.facts import Checked
 from headgate.config.model import Pipeline, TriggerFilter
-from headgate.config.patterns import may_match
 from headgate.config.reading.check import as_list
 from headgate.gate.actions import Action, Record, Vouch
+from headgate.gate.asking import happened
 from headgate.gate.change import Change, EventKind, Standing, Tell, TriggerEvent
 from headgate.gate.checks import concerns, word_of
 from headgate.gate.model import Item
@@ -18,22 +18,17 @@ ZUUL = "zuul"
 """The connection of what happens in pipelines."""
 
 
-def triggers(pipeline: Pipeline, event: TriggerEvent) -> bool:
-    return any(_matches(f, event) for f in pipeline.triggers)
+def triggers(pipeline: Pipeline, event: TriggerEvent, known: Standing | None = None) -> bool:
+    """Is it something that the pipeline waits for?  `known`: what is known of its change, which triggers may ask for;
+    None: they ask nothing of it yet."""
+    return any(_matches(f, pipeline, event, known) for f in pipeline.triggers)
 
 
-def _matches(filter: TriggerFilter, event: TriggerEvent) -> bool:
-    change = event.change
+def _matches(filter: TriggerFilter, pipeline: Pipeline, event: TriggerEvent, known: Standing | None) -> bool:
     if event.kind.ripples:
         named = as_list(filter.more.get("pipeline")) if event.kind is EventKind.PARENT_ENQUEUED else []
         return filter.connection == ZUUL and event.kind in filter.events and (not named or event.pipeline in named)
-    if filter.connection != change.connection or event.kind not in filter.events:
-        return False
-    if filter.ignore_deletes and change.deletes:
-        return False
-    if filter.branches and not (change.branch and may_match(filter.branches, change.branch)):
-        return False
-    return not filter.refs or may_match(filter.refs, change.ref)
+    return filter.connection == event.change.connection and happened(filter, pipeline, event, known)
 
 
 def heard(kind: EventKind, item: Item, change: Change, world: World) -> Iterator[Action]:
@@ -59,7 +54,7 @@ def vouched(ended: Record, world: World) -> Iterator[Action]:
             for other in asking:
                 id = item.named(change, "vouched", name, other.name)
                 again = (TriggerEvent(kind, change, id, world.now_ms) for kind in _kinds(standing))
-                yield from (Tell(other.name, event) for event in again if triggers(other, event))
+                yield from (Tell(other.name, event) for event in again if triggers(other, event, standing))
 
 
 def _kinds(standing: Standing) -> list[EventKind]:

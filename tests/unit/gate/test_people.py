@@ -8,8 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.config.forges.facts import Word
+from headgate.config.forges.people import counted, lacking
 from headgate.gate.change import Change, Standing
-from headgate.gate.people import counted, lacking, named
+from headgate.gate.people import named
 from headgate.gate.work import Enqueue
 from headgate.testing.plays import Play
 

@@ -2,7 +2,8 @@
 
 Stanza -> part of the program -> the keys it acts on, each as `key`, or as `key=name` where the code that acts knows it
 by another name than its own with underscores.  A key that is not here is marked in its declaration as one that has no
-effect.
+effect.  What triggers and requirements ask of a forge is not here either: such a key is declared beside the predicate
+that asks for it (`config/forges`).
 """
 
 from __future__ import annotations
@@ -71,8 +72,6 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
     "secret": {"config": "name data oidc"},
     "secret, oidc": {"config/assembly": "ttl iss"},
     "pragma": {"config/freezing": "implied-branch-matchers implied-branches"},
-    "git trigger": {"gate": "event=events branch=branches ref=refs ignore-deletes"},
-    "git require": {"gate": "approved open current-patchset approvals veto check"},
     "git reporter": {"config/kinds": "note", "gate": "land=lands"},
     "queue trigger": {"config": "project", "services/scheduler": "queue project branch"},
     "queue reporter": {"services/scheduler": "queue ttl"},

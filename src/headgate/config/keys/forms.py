@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.config.reading.check import Check, Key, Keys, Schema, Spot, many, show, text, word
+from headgate.config.reading.check import Check, Key, Keys, Schema, Spot, many, regex, show, text, word
 from headgate.config.reading.check import idle as no_effect
 from headgate.config.reading.document import Table
 from headgate.config.reading.source import UNKNOWN_WORD, Wrong, nearest
@@ -46,6 +46,15 @@ def words(*known: str, idle: Mapping[str, str] | None = None) -> Check:
         return {"anyOf": [{"enum": list(known)}, text.schema()]}
 
     return Check(", ".join(known), see, schema=schema)
+
+
+def events(*known: str) -> Key:
+    """Return the key `event`, which every trigger has."""
+    return Key(many(words(*known)), required=True)
+
+
+texts, patterns = many(text), many(regex)
+"""One or a list of them, any of which is enough."""
 
 
 def misspoken(said: Table, keys: Keys, what: str, *, whole: bool = True) -> list[Wrong]:

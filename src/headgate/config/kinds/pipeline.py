@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from headgate.config.forges.table import DIALECTS
 from headgate.config.keys.drivers import DRIVERS, GIT, Driver, driver_named
 from headgate.config.keys.pipeline import PIPELINE, REPORTERS
 from headgate.config.kinds.occasions import not_by_itself, started_once
@@ -31,6 +32,7 @@ def pipeline(body: Table, tenant: Tenant, warnings: list[Wrong]) -> Pipeline:
     for kind in ("merge-conflict", "config-error"):
         if kind not in reports and "failure" in reports:
             reports[kind] = reports["failure"]
+    connections = tuple(dict.fromkeys([*named, *require, *(name for found in reports.values() for name in found)]))
     return Pipeline(
         name=body["name"],
         manager=body["manager"],
@@ -49,13 +51,19 @@ def pipeline(body: Table, tenant: Tenant, warnings: list[Wrong]) -> Pipeline:
         ignore_dependencies=body.get("ignore-dependencies", False),
         allow_parameters=body.get("allow-parameters", False),
         allow_other_connections=body.get("allow-other-connections", True),
-        connections=tuple(dict.fromkeys([*named, *require, *(name for found in reports.values() for name in found)])),
+        connections=connections,
+        drivers={name: tenant.driver(name) for name in {*connections, *reject} if _is_forge(tenant.driver(name))},
         disable_after=body.get("disable-after-consecutive-failures"),
         rerun_only_failed=body.get("rerun-only-failed", False),
         supercedes=tuple(as_list(body.get("supercedes"))),
         window=_window(body),
         **{key.replace("-", "_"): body[key] for key in _MESSAGES if key in body},
     )
+
+
+def _is_forge(driver: str) -> bool:
+    """Has it words of its own for changes?"""
+    return driver in DIALECTS and driver != "git"
 
 
 def _window(body: Table) -> Window:

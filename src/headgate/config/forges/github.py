@@ -1,0 +1,77 @@
+"""GitHub."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headgate.config.forges.asking import Dialect, Seen, Term
+from headgate.config.forges.facts import Happening
+from headgate.config.forges.reviewing import REQUIRE, trigger
+from headgate.config.forges.terms import has_foreign_status, has_status, one_of, removed, whole_of
+from headgate.config.keys.forms import events, patterns, texts, words
+from headgate.config.reading.check import Key, flag, text
+
+_ACTIONS = (
+    "opened",
+    "changed",
+    "edited",
+    "closed",
+    "reopened",
+    "comment",
+    "labeled",
+    "unlabeled",
+    "status",
+    "converted_to_draft",
+    "ready_for_review",
+    "submitted",
+    "dismissed",
+    "rerequested",
+    "completed",
+)
+
+
+def _checks(seen: Seen) -> list[str]:
+    return [one.spelled for one in seen.what.statuses if one.check]
+
+
+def sets(how: Mapping[str, Any]) -> frozenset[str]:
+    """Return the labels that one reporter sets or takes away."""
+    found: set[str] = set()
+    for key in ("label", "unlabel"):
+        said = how.get(key, ())
+        found.update([said] if isinstance(said, str) else map(str, said if isinstance(said, list | tuple) else ()))
+    return frozenset(found)
+
+
+GITHUB = Dialect(
+    trigger={
+        **trigger(events("pull_request", "pull_request_review", "push", "check_run"), _ACTIONS),
+        "check": Term(Key(patterns), lambda rules, seen: whole_of(rules, _checks(seen))),
+        "unlabel": Term(Key(texts), one_of(removed)),
+        "require-status": Term(Key(patterns, note="deprecated: require"), has_status),
+        "reject-status": Term(
+            Key(patterns, note="deprecated: reject"), lambda rules, seen: not has_foreign_status(rules, seen)
+        ),
+    },
+    require=REQUIRE,
+    reporter={
+        "status": Key(words("pending", "success", "failure", "error")),
+        "status-url": Key(text),
+        "comment": Key(flag, "true"),
+        "merge": Key(flag, "false"),
+        "label": Key(texts),
+        "unlabel": Key(texts),
+        "review": Key(words("approve", "request-changes", "comment")),
+        "review-body": Key(text),
+        "check": Key(words("cancelled", "failure", "queued", "in_progress", "neutral", "skipped", "success")),
+    },
+    instead={"require-status": "require", "reject-status": "reject"},
+    told={
+        "change-proposed": (Happening("pull_request", "opened"), Happening("pull_request", "changed")),
+        "change-abandoned": (Happening("pull_request", "closed"),),
+        "change-merged": (Happening("pull_request", "closed"),),
+        "ref-updated": (Happening("push"),),
+    },
+    sets=sets,
+)

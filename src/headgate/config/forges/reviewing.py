@@ -1,0 +1,115 @@
+"""What GitHub and Gitea have in common: pull requests with reviews, labels, statuses and checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headgate.config.forges.asking import Seen, Term, Terms, forms, refused, unmet
+from headgate.config.forges.facts import Vote
+from headgate.config.forges.git import UNTOLD
+from headgate.config.forges.terms import (
+    action,
+    added,
+    always,
+    asks_of_us,
+    commented,
+    counts,
+    fact,
+    happened_to_what_is_there,
+    has_foreign_status,
+    has_label,
+    has_status,
+    is_current,
+    is_draft,
+    is_merged,
+    is_open,
+    labelled,
+    on_branch,
+    on_ref,
+    one_of,
+    others,
+    permitted,
+    removed,
+    whole_of,
+)
+from headgate.config.keys.forms import age, patterns, texts, words
+from headgate.config.reading.check import Key, Keys, as_list, flag, inner, many, text
+
+REVIEW: Keys = {
+    "username": Key(text),
+    "email": Key(text),
+    "older-than": Key(age),
+    "newer-than": Key(age),
+    "type": Key(words("approved", "approval", "commented", "changes_requested", "dismissed", "pending")),
+    "permission": Key(words("read", "write", "admin")),
+}
+_TYPES = {"approval": "approved"}
+"""Other spellings."""
+
+
+def _reviewed(wanted: Mapping[str, Any], seen: Seen) -> bool:
+    """One review is all that is asked for."""
+    return any(_is(vote, wanted, seen.now_ms) for vote in others(seen))
+
+
+def _is(vote: Vote, wanted: Mapping[str, Any], now_ms: int | None) -> bool:
+    kind = wanted.get("type")
+    return (kind is None or vote.value == _TYPES.get(kind, kind)) and counts(vote, wanted, now_ms)
+
+
+def _all_reviewed(wanted: object, seen: Seen) -> bool:
+    return all(asks_of_us(one, seen) or _reviewed(one, seen) for one in as_list(wanted))
+
+
+def _any_reviewed(unwanted: object, seen: Seen) -> bool:
+    return any(not asks_of_us(one, seen) and _reviewed(one, seen) for one in as_list(unwanted))
+
+
+REQUIRE: Terms = {
+    "status": Term(Key(patterns), has_status, has_foreign_status),
+    "review": Term(Key(many(inner(REVIEW, "review"))), _all_reviewed, _any_reviewed),
+    "open": Term(Key(flag), fact(is_open)),
+    "merged": Term(Key(flag), fact(is_merged)),
+    "current-patchset": Term(Key(flag), fact(is_current)),
+    "draft": Term(Key(flag), fact(is_draft)),
+    "label": Term(Key(texts), labelled, has_label),
+}
+
+
+def _required(said: Mapping[str, Any], seen: Seen) -> bool:
+    return not unmet(REQUIRE, said, seen)
+
+
+def _not_rejected(said: Mapping[str, Any], seen: Seen) -> bool:
+    return not refused(REQUIRE, said, seen)
+
+
+def _statuses(check: bool, seen: Seen) -> list[str]:
+    return [one.spelled for one in seen.what.statuses if one.check is check]
+
+
+ALIASES = {"requested": "rerequested"}
+"""Old names of actions."""
+
+
+def _acted(wanted: object, seen: Seen) -> bool:
+    return not {ALIASES.get(one, one) for one in as_list(wanted)}.isdisjoint(action(seen))
+
+
+def trigger(named: Key, actions: tuple[str, ...]) -> Terms:
+    """Return the keys of a trigger, with these events (`named`) and actions."""
+    return {
+        "event": Term(named, happened_to_what_is_there),
+        "action": Term(Key(many(words(*actions))), _acted),
+        "branch": Term(Key(patterns), on_branch),
+        "ref": Term(Key(patterns), on_ref),
+        "comment": Term(Key(patterns), commented),
+        "label": Term(Key(texts), one_of(lambda seen: (*added(seen), *removed(seen)))),
+        "status": Term(Key(patterns), lambda rules, seen: whole_of(rules, _statuses(False, seen))),
+        "state": Term(Key(texts), one_of(lambda seen: (seen.what.state,))),
+        "permission": Term(Key(texts), lambda wanted, seen: permitted(wanted, seen.what.who)),
+        "require": Term(Key(inner(forms(REQUIRE), "requirement")), _required),
+        "reject": Term(Key(inner(forms(REQUIRE), "requirement")), _not_rejected),
+        "debug": Term(Key(flag, "false", idle=UNTOLD), always),
+    }

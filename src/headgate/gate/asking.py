@@ -1,0 +1,84 @@
+"""What a pipeline asks of a change, and of what happened to it, in the words of the driver of its connection."""
+
+from __future__ import annotations
+
+from headgate.config.forges.asking import Dialect, Seen, refused, triggered
+from headgate.config.forges.asking import unmet as missing
+from headgate.config.forges.table import DIALECTS
+from headgate.config.model import Pipeline, TriggerFilter
+from headgate.gate.change import Change, Standing, TriggerEvent
+from headgate.gate.world import World
+
+_NOTHING: dict[str, object] = {}
+
+
+def dialect_of(pipeline: Pipeline, connection: str) -> Dialect:
+    """Return how the pipeline talks of changes of a connection."""
+    return DIALECTS.get(pipeline.drivers.get(connection, "git"), DIALECTS["git"])
+
+
+def happened(filter: TriggerFilter, pipeline: Pipeline, event: TriggerEvent, known: Standing | None) -> bool:
+    """Is it what a trigger waits for?  `known`: what its connection knows of the change; None: nobody has looked, and
+    what is required of the change is asked later."""
+    if not filter.events:
+        return False
+    dialect = dialect_of(pipeline, filter.connection)
+    said = {name: value for name, value in filter.more.items() if known is not None or name not in dialect.of_change}
+    said |= {"event": list(filter.events), "branch": list(filter.branches), "ref": list(filter.refs)}
+    said = {name: value for name, value in said.items() if value != []}
+    if "ignore-deletes" in dialect.trigger:
+        said["ignore-deletes"] = filter.ignore_deletes
+    standing = known if known is not None and known.change.commit == event.change.commit else Standing(event.change)
+    seen = Seen(standing, now_ms=event.at_ms, kind=event.kind, happening=event.happening)
+    return triggered(dialect, said, seen)
+
+
+def ours(world: World, connection: str) -> frozenset[str]:
+    """Return the labels and contexts that the pipeline sets itself at this connection."""
+    pipeline, found = world.pipeline, {f"{world.tenant}/{world.pipeline.name}"}
+    sets = dialect_of(pipeline, connection).sets
+    for reports in pipeline.reports.values():
+        for how in reports.get(connection, ()):
+            found |= sets(how)
+    return frozenset(found)
+
+
+def unmet(world: World, standing: Standing, *, entering: bool = False) -> str:
+    """Return which of the pipeline's requirements keeps a change out, for people; empty: none does.  `entering`: it is
+    to come in now; else it is there, and what Headgate says of it since is not asked."""
+    pipeline, change = world.pipeline, standing.change
+    connection = change.connection
+    wanted, unwanted = pipeline.require.get(connection, _NOTHING), pipeline.reject.get(connection, _NOTHING)
+    dialect = dialect_of(pipeline, connection)
+    if not change.is_change and dialect.refs_too:
+        return ""
+    if connection in pipeline.require_approved and not standing.is_approved:
+        return f"{change.key} is not approved"
+    if not wanted and not unwanted:
+        return ""
+    now_ms = world.now_ms if entering else None
+    seen = Seen(standing, world.tenant, now_ms, ours=ours(world, connection))
+    return missing(dialect.require, wanted, seen) or refused(dialect.require, unwanted, seen)
+
+
+def ruled_out(world: World, standing: Standing) -> str:
+    """Return what the forge itself still asks for before the change may be merged, for people; empty: nothing but what
+    the pipeline says once it has passed.  What the forge has not made up its mind about is waited for."""
+    details, change = standing.details, standing.change
+    if details is None or not world.dependent or change.connection not in world.pipeline.lands:
+        return ""
+    if details.draft:
+        return f"{change.key} is a draft"
+    if details.mergeable is False:
+        return f"{change.key} conflicts with {change.branch}"
+    mine = ours(world, change.connection)
+    for rule in details.rules or ():
+        only_ours = bool(rule.missing) and mine.issuperset(rule.missing)
+        if rule.met is False and not rule.bypassed and not only_ours:
+            return f"{change.key} {rule.text}"
+    return ""
+
+
+def of_refs(change: Change, world: World) -> str:
+    """Return why a ref that was updated does not meet what is required; empty: it does."""
+    return unmet(world, Standing(change), entering=True)

@@ -1,0 +1,167 @@
+"""Changes of a forge at the gate, told as plays: what it requires, what its forge requires, and what Headgate sets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from headgate.config.forges.facts import Account, Details, Happening, Rule, Status, Vote
+from headgate.config.model import TriggerFilter
+from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
+from headgate.testing.plays import Play
+
+ME = "headgate[bot]"
+APPROVED = Vote(Account("ann", "ann@example.org", "write"), "review", "approved")
+GATE = {"review": [{"type": "approved"}]}
+
+
+def hub(require: Any = None, **success: Any) -> Play:  # as the pipeline says it
+    """A gate for pull requests that are labelled `gate`."""
+    play = Play()
+    label = TriggerFilter("hub", ("pull_request",), more={"action": ["labeled"], "label": ["gate"]})
+    play.pipeline = replace(
+        play.pipeline,
+        triggers=(label, TriggerFilter("hub", ("pull_request_review",), more={"require": {"label": ["gate"]}})),
+        require={"hub": GATE if require is None else require},
+        require_approved=(),
+        drivers={"hub": "github"},
+        lands=("hub",),
+        reporters={"failure": ("hub",), "success": ("hub",)},
+        reports={"success": {"hub": ({"merge": True, **success},)}},
+    )
+    return play
+
+
+def pull(name: str, number: int = 7) -> Change:
+    commit = (name * 40)[:40]
+    return Change(
+        "hub", "hub/lib", "master", name, commit, f"refs/pull/{number}/head", number=str(number), files=("f",)
+    )
+
+
+def told(play: Play, change: Change, happening: Happening, **details: Any) -> None:  # members of Details
+    """Something happened, after which the forge says this of the change."""
+    known = play.standings.get(change.key)
+    now = replace(known.details if known and known.details else Details(us=(ME,)), **details)
+    play.standings[change.key] = Standing(change, details=now)
+    play.act(TriggerEvent(EventKind.STIRRED, change, f"e{play._clock}", at_ms=play._clock, happening=happening))
+
+
+def known(play: Play, change: Change, **details: Any) -> None:  # members of Details
+    """The forge says this now, of which no event tells."""
+    standing = play.standings[change.key]
+    play.standings[change.key] = replace(standing, details=replace(standing.details or Details(), **details))
+    play.act()
+
+
+LABELED = Happening("pull_request", "labeled", added=("gate",))
+
+
+def test_what_triggers_and_meets_what_is_required_comes_in_and_is_asked_to_land() -> None:
+    play, change = hub(), pull("A")
+    told(play, change, Happening("pull_request", "labeled", added=("docs",)), votes=(APPROVED,), labels=("docs",))
+    assert play.queue == []
+    told(play, change, LABELED, labels=("docs", "gate"))
+    assert play.queue == ["A"]
+    play.merges()
+    play.passes("A")
+    assert play.landing_names == ["A"]
+
+
+def test_an_approval_that_is_dismissed_takes_the_change_out() -> None:
+    play, change = hub(), pull("A")
+    told(play, change, LABELED, votes=(APPROVED,))
+    play.merges()
+    known(play, change, votes=(replace(APPROVED, value="dismissed"),))
+    assert play.ended == {"A": "FAILURE"} and "lacks what is required of it: review" in play.said["A"]
+
+
+def test_a_trigger_may_ask_something_of_the_change() -> None:
+    play, change = hub(), pull("A")
+    review = Happening("pull_request_review", "submitted", state="approved")
+    told(play, change, review, votes=(APPROVED,), labels=())
+    assert play.queue == []
+    told(play, change, review, labels=("gate",))
+    assert play.queue == ["A"]
+
+
+def test_a_gate_that_requires_its_own_check_and_resets_it_does_not_empty_itself() -> None:
+    own = Status(ME, "t/gate", "success")
+    play, change = hub({"status": [r"headgate\[bot\]:t/gate:success"]}), pull("A")
+    told(play, change, LABELED, statuses=(own,))
+    assert play.queue == ["A"]
+    known(play, change, statuses=(replace(own, state="pending"),))
+    play.merges()
+    assert play.queue == ["A"]
+
+
+def test_a_label_that_the_gate_takes_away_is_not_asked_again() -> None:
+    play, change = hub({"label": ["gate"]}, unlabel=["gate"]), pull("A")
+    told(play, change, LABELED, labels=("gate",))
+    known(play, change, labels=())
+    assert play.queue == ["A"]
+
+
+def ruled(met: bool | None, *missing: str, bypassed: bool = False) -> tuple[Rule, ...]:
+    return (Rule("needs an approval of a code owner", met, bypassed, missing),)
+
+
+def test_a_rule_of_the_forge_that_is_not_met_is_told_once_and_waited_for() -> None:
+    play, change = hub({}), pull("A")
+    told(play, change, LABELED, rules=ruled(False))
+    told(play, change, LABELED)
+    assert play.queue == [] and play.ended == {}
+    assert [report.work.change.key for report in play.reports] == ["hub/lib#7"], "one report, not one for each event"
+    assert "hub/lib#7 needs an approval of a code owner" in play.reports[0].work.note
+    known(play, change, rules=ruled(True))
+    assert play.queue == ["A"], "no event is needed once it is met"
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [ruled(True), ruled(None), ruled(False, bypassed=True), ruled(False, "t/gate"), ruled(False, "verified", "t/gate")],
+)
+def test_rules_that_do_not_stand_in_its_way(rules: tuple[Rule, ...]) -> None:
+    """Met; not decided yet; bypassed by our account; of what the pipeline sets itself, and of nothing else."""
+    play, change = hub({}, label=["verified"]), pull("A")
+    told(play, change, LABELED, rules=rules)
+    assert play.queue == ["A"] and play.reports == []
+
+
+@pytest.mark.parametrize(
+    ("details", "why"),
+    [
+        ({"rules": ruled(False, "t/gate", "lint")}, "needs an approval of a code owner"),
+        ({"draft": True}, "is a draft"),
+        ({"mergeable": False}, "conflicts with master"),
+    ],
+)
+def test_what_the_forge_would_not_merge_is_not_tested(details: dict[str, Any], why: str) -> None:
+    play, change = hub({}), pull("A")
+    told(play, change, LABELED, **details)
+    assert play.queue == [] and why in play.reports[0].work.note
+
+
+def test_what_nobody_knows_yet_keeps_nobody_out() -> None:
+    play, change = hub({}), pull("A")
+    told(play, change, LABELED, mergeable=None, draft=None, rules=None)
+    assert play.queue == ["A"]
+
+
+def test_who_checks_asks_nothing_of_the_forge() -> None:
+    play, change = hub({}), pull("A")
+    play.pipeline = replace(play.pipeline, manager="independent", lands=())
+    told(play, change, LABELED, rules=ruled(False), draft=True)
+    assert play.queue == ["A"]
+
+
+def test_a_retargeted_change_is_the_same_one() -> None:
+    play, change = hub({}), pull("A")
+    told(play, change, LABELED)
+    play.merges()
+    moved = replace(change, branch="stable", commit="d" * 40)
+    play.standings[change.key] = Standing(moved, details=Details())
+    play.event(EventKind.PROPOSED, moved)
+    assert play.queue == [] and play.ended == {"A": "DEQUEUED"}, "what was tested is no patchset of it any more"
