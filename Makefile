@@ -7,7 +7,10 @@ WORKERS := $(shell expr $$(nproc) + 1)
 SEEDS ?= 10000
 CHANGES ?= 1000
 
-.PHONY: sim fuzz demo test check bench docs proto clean faults lock wheel soak
+# Test servers that Debian does not have.
+THINGS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headgate
+
+.PHONY: gerrit sim fuzz demo test check bench docs proto clean faults lock wheel soak
 
 demo: .venv/.demo
 	$(BIN)/headgate demo
@@ -16,7 +19,12 @@ test: .venv/.dev check
 	scripts/debian-packages default-jre-headless:java zookeeper:/usr/share/zookeeper/bin/zkServer.sh
 	scripts/debian-packages etcd-server:etcd etcd-client:etcdctl
 	scripts/debian-packages faketime:faketime bubblewrap:bwrap iproute2:/usr/sbin/ip nftables:/usr/sbin/nft passt:pasta uidmap:newuidmap chromium:chromium openssh-server:/usr/sbin/sshd openssh-client:ssh postgresql:pg_ctlcluster
+	-$(MAKE) --no-print-directory gerrit
 	SIM_SEEDS=$(SIM_SEEDS) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal tests
+
+gerrit:
+	scripts/debian-packages default-jre-headless:java openssh-client:ssh-keygen
+	scripts/maven-artifacts "$(THINGS)" src/headgate/testing/servers/gerrit.txt
 
 sim: .venv/.dev
 	$(BIN)/python -m headgate.testing.sim $(SEEDS)

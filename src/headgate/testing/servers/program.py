@@ -68,14 +68,14 @@ class Program:
             assert self.process is not None, "it runs"
             self.process.wait(STOP_S)
 
-    def stop(self) -> int:
+    def stop(self, patience_s: float = STOP_S) -> int:
         """Ask it politely to end, and return its exit status; it is killed when it does not heed it."""
         if self.process is None:
             return 0
         self.signal(signal.SIGCONT)
         self.signal(signal.SIGTERM)
         try:
-            return self.process.wait(STOP_S)
+            return self.process.wait(patience_s)
         except subprocess.TimeoutExpired:
             self.kill()
             return -signal.SIGKILL

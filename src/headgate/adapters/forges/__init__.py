@@ -1,0 +1,1 @@
+"""Forges: where people propose changes, and see what became of them."""

@@ -1,0 +1,170 @@
+"""What Gerrit's REST API and its stream say, as far as it is used.  Fields that nobody reads are left out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+
+SATISFIED = frozenset({"SATISFIED", "OVERRIDDEN", "NOT_APPLICABLE", "FORCED"})
+"""Results of submit requirements that hold up nothing."""
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    id: int = msgspec.field(name="_account_id", default=0)
+    name: str = ""
+    email: str = ""
+    username: str = ""
+
+    @property
+    def who(self) -> str:
+        """Return what to call them: the first of username, email and name that is there."""
+        return self.username or self.email or self.name or (f"account {self.id}" if self.id else "")
+
+
+class Vote(msgspec.Struct, frozen=True, kw_only=True):
+    """What one account says with one label; without `value` it may vote and has not."""
+
+    id: int = msgspec.field(name="_account_id", default=0)
+    name: str = ""
+    email: str = ""
+    username: str = ""
+    value: int = 0
+    date: str = ""
+    tag: str = ""
+
+
+class Label(msgspec.Struct, frozen=True, kw_only=True):
+    all: tuple[Vote, ...] = ()
+    approved: Account | None = None
+    rejected: Account | None = None
+    blocking: bool = False
+    optional: bool = False
+
+
+class Expression(msgspec.Struct, frozen=True, kw_only=True):
+    expression: str = ""
+    failing_atoms: tuple[str, ...] = ()
+
+
+class Requirement(msgspec.Struct, frozen=True, kw_only=True):
+    """How one submit requirement came out."""
+
+    name: str
+    status: str
+    description: str = ""
+    submittability: Expression = msgspec.field(name="submittability_expression_result", default=Expression())
+
+    @property
+    def is_met(self) -> bool:
+        return self.status in SATISFIED
+
+
+class Parent(msgspec.Struct, frozen=True, kw_only=True):
+    commit: str = ""
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
+    commit: str = ""
+    """Its id; only where the commit is not what is asked for by name."""
+    message: str = ""
+    parents: tuple[Parent, ...] = ()
+
+
+class File(msgspec.Struct, frozen=True, kw_only=True):
+    status: str = "M"
+    old_path: str = ""
+
+
+class Revision(msgspec.Struct, frozen=True, kw_only=True):
+    number: int = msgspec.field(name="_number")
+    ref: str = ""
+    uploader: Account = Account()
+    created: str = ""
+    commit: Commit = Commit()
+    files: dict[str, File] | None = None
+
+
+class ChangeInfo(msgspec.Struct, frozen=True, kw_only=True):
+    number: int = msgspec.field(name="_number")
+    project: str
+    branch: str
+    change_id: str
+    status: str
+    """NEW, MERGED or ABANDONED."""
+    subject: str = ""
+    topic: str = ""
+    hashtags: tuple[str, ...] = ()
+    owner: Account = Account()
+    updated: str = ""
+    created: str = ""
+    work_in_progress: bool = False
+    is_private: bool = False
+    current_revision: str = ""
+    revisions: dict[str, Revision] = {}
+    labels: dict[str, Label] = {}
+    requirements: tuple[Requirement, ...] = msgspec.field(name="submit_requirements", default=())
+    submittable: bool | None = None
+    """None: the server was not asked, or is too old to say."""
+    unresolved_comment_count: int = 0
+    more: bool = msgspec.field(name="_more_changes", default=False)
+    """In a list, on its last element: there are further ones."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.status == "NEW"
+
+    @property
+    def current(self) -> Revision | None:
+        return self.revisions.get(self.current_revision)
+
+
+class Related(msgspec.Struct, frozen=True, kw_only=True):
+    """A change above or below another one in git."""
+
+    project: str = ""
+    commit: Commit = Commit()
+    number: int = msgspec.field(name="_change_number", default=0)
+    revision: int = msgspec.field(name="_revision_number", default=0)
+    current_revision: int = msgspec.field(name="_current_revision_number", default=0)
+    status: str = ""
+
+
+class RelatedChanges(msgspec.Struct, frozen=True, kw_only=True):
+    changes: tuple[Related, ...] = ()
+
+
+class ChangeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    submit_whole_topic: bool = False
+
+
+class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    change: ChangeSettings = ChangeSettings()
+
+
+class StreamChange(msgspec.Struct, frozen=True, kw_only=True):
+    number: int = 0
+    project: str = ""
+
+
+class RefUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    project: str = ""
+    ref: str = msgspec.field(name="refName", default="")
+
+
+class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the stream: only where something may be new is taken from it, the rest is looked up."""
+
+    type: str
+    change: StreamChange | None = None
+    update: RefUpdate | None = msgspec.field(name="refUpdate", default=None)
+    project: str | StreamChange = ""
+    """Of events that are about a project."""
+
+
+def moment(text: str) -> float:
+    """Return the seconds since the epoch of a time as the server writes it, in UTC; 0.0 for what is no time."""
+    try:
+        return datetime.fromisoformat(text.partition(".")[0]).replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return 0.0

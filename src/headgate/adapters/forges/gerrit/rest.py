@@ -1,0 +1,191 @@
+"""Gerrit's REST API: every answer has a time and a size that it may not pass, and nobody but the server is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
+from urllib.parse import quote
+
+import httpx
+import msgspec
+
+from headgate.adapters.forges.gerrit.entities import ChangeInfo, File, Related, RelatedChanges, ServerInfo
+from headgate.adapters.forges.gerrit.server import Server
+from headgate.base.texts import line
+
+CALL_MAX_S = 30.0
+ANSWER_MAX_BYTES = 32 * 2**20
+REASON_MAX_BYTES = 2_000
+"""Of an answer that refuses."""
+CALLS_MAX = 8
+"""At a time."""
+PAGE = 100
+"""Changes of one answer."""
+CHANGES_MAX = 20_000
+"""Of one search."""
+WAIT_MAX_S = 3_600.0
+_GUARD = b")]}'"
+_PATIENCE = frozenset({408, 425, 429})
+"""Answers of the 400s that another try may change."""
+BRIEF = ("CURRENT_REVISION", "CURRENT_COMMIT", "DETAILED_ACCOUNTS", "DETAILED_LABELS", "SUBMIT_REQUIREMENTS")
+"""What is asked of each of many changes."""
+WHOLE = (*BRIEF, "CURRENT_FILES", "SUBMITTABLE")
+
+T = TypeVar("T")
+
+
+class GerritAway(OSError):
+    """It does not answer, or not now; asked again later it may."""
+
+    def __init__(self, why: str, wait_s: float = 0.0) -> None:
+        super().__init__(why)
+        self.wait_s = wait_s
+        """How long it asks not to be bothered."""
+
+
+class GerritRefused(ValueError):
+    """It understands and does not do it."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+class GerritNotThere(GerritRefused):
+    """There is no such thing, or our account may not see it; the two look alike."""
+
+
+class GerritConflict(GerritRefused):
+    """What it is asked for does not go together with how things are now."""
+
+
+class GerritDenied(GerritRefused):
+    """It does not take our name and password, or our account may not do this."""
+
+
+class Gerrit:
+    """The calls that are made, and none besides; `calls` counts them."""
+
+    def __init__(self, client: httpx.AsyncClient, server: Server, page: int = PAGE) -> None:
+        """`client`: as `gerrit_client` makes it.  `page`: changes of one answer."""
+        self._client, self._server, self._page = client, server, page
+        self._places = asyncio.Semaphore(CALLS_MAX)
+        self.calls = 0
+
+    async def info(self) -> ServerInfo:
+        """Raise GerritAway, GerritRefused."""
+        return await self._get("config/server/info", ServerInfo)
+
+    async def may(self) -> Mapping[str, Any]:
+        """Return the server-wide rights of our account.  Raise GerritAway, GerritRefused."""
+        return await self._get("accounts/self/capabilities", dict[str, Any])
+
+    async def change(self, number: int, options: Sequence[str] = WHOLE) -> ChangeInfo:
+        """Raise GerritAway, GerritRefused; GerritNotThere: it was deleted, or is hidden from us."""
+        return await self._get(f"changes/{number}", ChangeInfo, [("o", option) for option in options])
+
+    async def changes(self, query: str, options: Sequence[str] = BRIEF, most: int = CHANGES_MAX) -> list[ChangeInfo]:
+        """Return what a search finds, `most` of it.  Raise GerritAway, GerritRefused."""
+        found: dict[int, ChangeInfo] = {}
+        start = 0
+        while True:
+            asked = [("q", query), ("n", str(self._page)), ("S", str(start)), *(("o", option) for option in options)]
+            page = await self._get("changes/", list[ChangeInfo], asked)
+            found.update({one.number: one for one in page})  # what moves up meanwhile comes twice
+            start += len(page)
+            if not page or not page[-1].more or len(found) >= most:
+                return list(found.values())[:most]
+
+    async def related(self, number: int, revision: str) -> tuple[Related, ...]:
+        """Return the stack that a revision is part of, uppermost first.  Raise GerritAway, GerritRefused."""
+        return (await self._get(f"changes/{number}/revisions/{revision}/related", RelatedChanges)).changes
+
+    async def files(self, number: int, revision: str, parent: int = 0) -> dict[str, File]:
+        """Return what differs from the parent of that number; 0: as Gerrit shows it.  Raise GerritAway,
+        GerritRefused."""
+        asked = [("parent", str(parent))] if parent else []
+        return await self._get(f"changes/{number}/revisions/{revision}/files", dict[str, File], asked)
+
+    async def default_branch(self, path: str) -> str:
+        """Return the branch that HEAD of a project names.  Raise GerritAway, GerritRefused."""
+        return (await self._get(f"projects/{quote(path, safe='')}/HEAD", str)).removeprefix("refs/heads/")
+
+    async def review(self, number: int, revision: str, body: Mapping[str, Any]) -> None:
+        """Say something of a revision.  Raise GerritAway, GerritRefused."""
+        await self._post(f"changes/{number}/revisions/{revision}/review", body)
+
+    async def submit(self, number: int, revision: str) -> ChangeInfo:
+        """Have exactly this revision merged; GerritConflict: it is not the current one, or may not be submitted.
+        Raise GerritAway, GerritRefused."""
+        await self._post(f"changes/{number}/revisions/{revision}/submit", {})
+        return await self.change(number)
+
+    async def _get(self, path: str, kind: type[T], asked: Sequence[tuple[str, str]] = ()) -> T:
+        answer = await self._call("GET", path, asked)
+        try:
+            return msgspec.json.decode(answer.removeprefix(_GUARD), type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise GerritAway(f"its answer to {path} is not what Gerrit says: {error}") from error
+
+    async def _post(self, path: str, body: Mapping[str, Any]) -> bytes:
+        return await self._call("POST", path, (), msgspec.json.encode(body))
+
+    async def _call(self, method: str, path: str, asked: Sequence[tuple[str, str]], body: bytes | None = None) -> bytes:
+        url = httpx.URL(f"{self._server.baseurl}/a/{path}", params=list(asked) or None)
+        headers = {"Accept": "application/json"}
+        if body is not None:
+            headers["Content-Type"] = "application/json; charset=UTF-8"
+        self.calls += 1
+        try:
+            async with self._places, asyncio.timeout(CALL_MAX_S):
+                async with self._client.stream(method, url, content=body, headers=headers) as answer:
+                    most = ANSWER_MAX_BYTES if answer.is_success else REASON_MAX_BYTES
+                    found = await _bounded(answer, most)
+                if answer.is_success:
+                    if len(found) > ANSWER_MAX_BYTES:
+                        raise GerritAway(f"its answer to {path} has more than {ANSWER_MAX_BYTES} bytes")
+                    return found
+        except TimeoutError as error:
+            raise GerritAway(f"it has not answered {path} within {CALL_MAX_S:.0f} s") from error
+        except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as error:
+            raise GerritAway(f"{path}: {error or type(error).__name__}") from error
+        _refused(path, answer, line(found[:REASON_MAX_BYTES].decode("utf-8", "replace").strip(), 500))
+
+
+async def _bounded(answer: httpx.Response, most: int) -> bytes:
+    """Return what it says, as far as one piece beyond the most."""
+    found = bytearray()
+    async for piece in answer.aiter_bytes():
+        found += piece
+        if len(found) > most:
+            break
+    return bytes(found)
+
+
+def _refused(path: str, answer: httpx.Response, said: str) -> NoReturn:
+    status = answer.status_code
+    why = f"it answers {path} with {status}{f': {said}' if said else ''}"
+    if answer.is_redirect:
+        raise GerritRefused(status, f"{why}; redirections are not followed: give `baseurl` the address itself")
+    if status in _PATIENCE or status >= 500:
+        wait = answer.headers.get("retry-after", "")
+        raise GerritAway(why, min(float(wait), WAIT_MAX_S) if wait.isascii() and wait.isdecimal() else 0.0)
+    match status:
+        case 401 | 403:
+            raise GerritDenied(status, f"{why}; see `user` and `password`, and what that account may do in Gerrit")
+        case 404:
+            raise GerritNotThere(status, why)
+        case 409 | 412:
+            raise GerritConflict(status, why)
+    raise GerritRefused(status, why)
+
+
+def gerrit_client(server: Server) -> httpx.AsyncClient:
+    """Return what makes the calls: nothing of the environment is added, no redirection is followed."""
+    user, password = server.user, server.password
+    auth: httpx.Auth = httpx.DigestAuth(user, password) if server.digest else httpx.BasicAuth(user, password)
+    return httpx.AsyncClient(
+        auth=auth, timeout=CALL_MAX_S, follow_redirects=False, trust_env=False, verify=server.verify_ssl
+    )

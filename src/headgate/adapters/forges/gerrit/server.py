@@ -1,0 +1,149 @@
+"""Which Gerrit it is, and how it is reached: what the section of a connection says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import quote, urlsplit
+
+from headgate.base.errors import UserError
+
+PORT = 29418
+KEEPALIVE_S = 60
+AUTHENTICATIONS = ("basic", "digest")
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+_BROKERS = ("kafka_", "aws_kinesis_", "gcloud_pubsub_")
+"""Beginnings of options about brokers of events, which take the place of the stream in the reference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The options have the names that `zuul.conf` gives them."""
+
+    name: str
+    """The connection's."""
+    server: str
+    user: str
+    baseurl: str
+    canonical_hostname: str
+    ssh_server: str
+    port: int = PORT
+    sshkey: str = ""
+    known_hosts: str = ""
+    """A file; empty: those of the user and of the machine."""
+    keepalive_s: int = KEEPALIVE_S
+    """Between signs of life on ssh; 0: none are asked for."""
+    password: str = field(default="", repr=False)
+    digest: bool = False
+    verify_ssl: bool = True
+    git_over_ssh: bool = False
+    stream_events: bool = True
+    replication_delay_s: float = 0.0
+    max_dependencies: int = 0
+    """0: any number."""
+    gitweb_url_template: str = ""
+
+    @classmethod
+    def of(cls, name: str, said: Mapping[str, str]) -> Server:
+        """Return what a section says.  Raise UserError."""
+        options = _Section(name, said)
+        server = options.text("server") or options.wrong("server", "it has no default; it is the host of Gerrit")
+        user = options.text("user") or options.wrong("user", "it has no default; it is the account that Headgate has")
+        baseurl = (options.text("baseurl") or f"https://{server}").rstrip("/")
+        if urlsplit(baseurl).scheme not in ("http", "https") or not urlsplit(baseurl).hostname:
+            options.wrong("baseurl", f"{baseurl!r} is no URL; it is written as https://HOST or https://HOST/PATH")
+        how = options.text("auth_type") or "basic"
+        if how not in AUTHENTICATIONS:
+            known = " and ".join(AUTHENTICATIONS)
+            options.wrong("auth_type", f"{how!r} is not supported, {known} are; give the account an HTTP password")
+        password = options.text("password")
+        streams = options.flag("stream_events", True)
+        if not password:
+            options.wrong("password", "it is needed: changes are looked up and reports are told over REST")
+        return cls(
+            name=name,
+            server=server,
+            user=user,
+            baseurl=baseurl,
+            canonical_hostname=options.text("canonical_hostname") or server,
+            ssh_server=options.text("ssh_server") or server,
+            port=options.number("port", PORT, 1, 65535),
+            sshkey=options.text("sshkey"),
+            known_hosts=options.text("known_hosts"),
+            keepalive_s=options.number("keepalive", KEEPALIVE_S, 0, 3600),
+            password=password,
+            digest=how == "digest",
+            verify_ssl=options.flag("verify_ssl", True),
+            git_over_ssh=options.flag("git_over_ssh", False),
+            stream_events=streams and not any(key.startswith(_BROKERS) for key in said),
+            replication_delay_s=float(options.number("replication_delay", 0, 0, 3600)),
+            max_dependencies=options.number("max_dependencies", 0, 0, 100_000),
+            gitweb_url_template=options.text("gitweb_url_template"),
+        )
+
+    def path(self, project: str) -> str:
+        """Return the name that the server has for a project by canonical name."""
+        return project.removeprefix(f"{self.canonical_hostname}/")
+
+    def project(self, path: str) -> str:
+        """Return the canonical name of a project that the server names."""
+        return f"{self.canonical_hostname}/{path}"
+
+    def git_url(self, path: str) -> str:
+        """Return where its repository is; who asks there says nothing of passwords in it."""
+        if self.git_over_ssh:
+            return f"ssh://{quote(self.user, safe='')}@{self.ssh_server}:{self.port}/{quote(path)}"
+        return f"{self.baseurl}/a/{quote(path)}"
+
+    def change_url(self, path: str, number: int) -> str:
+        """Return the page of a change."""
+        return f"{self.baseurl}/c/{quote(path)}/+/{number}"
+
+
+class _Section:
+    def __init__(self, name: str, said: Mapping[str, str]) -> None:
+        self._name, self._said = name, said
+
+    def wrong(self, option: str, why: str) -> str:
+        raise UserError(f"[connection {self._name}] {option}: {why}")
+
+    def text(self, option: str) -> str:
+        return self._said.get(option, "").strip()
+
+    def flag(self, option: str, default: bool) -> bool:
+        value = self.text(option).lower()
+        if value and value not in _TRUE + _FALSE:
+            self.wrong(option, f"{value!r} is neither true nor false")
+        return value in _TRUE if value else default
+
+    def number(self, option: str, default: int, least: int, most: int) -> int:
+        value = self.text(option)
+        if not value:
+            return default
+        if not (value.isascii() and value.isdecimal() and least <= int(value[:10]) <= most):
+            self.wrong(option, f"{value!r} is no number from {least} to {most}")
+        return int(value)
+
+
+def change_number(server: Server, url: str) -> int | None:
+    """Return the number of the change that a URL is about, in any form that Gerrit has or had; None: of none here.
+
+    Scheme and port are not compared, as people write either."""
+    try:
+        said, base = urlsplit(url.strip()), urlsplit(server.baseurl)
+    except ValueError:
+        return None
+    if (said.hostname or "").lower() not in {(base.hostname or "").lower(), server.server, server.canonical_hostname}:
+        return None
+    path = said.path
+    if base.path and base.path != "/":
+        if not f"{path}/".startswith(f"{base.path}/"):
+            return None
+        path = path[len(base.path) :]
+    words = [word for word in path.split("/") if word]
+    if not words and said.fragment:  # /#/c/N, as it was before 2.15
+        words = [word for word in said.fragment.split("/") if word]
+    if words[:1] == ["c"]:
+        words = words[words.index("+") + 1 :] if "+" in words else words[1:]
+    found = words[0] if words else ""
+    return int(found) if found.isascii() and found.isdecimal() and len(found) < 10 else None

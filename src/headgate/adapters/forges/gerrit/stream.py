@@ -1,0 +1,198 @@
+"""`gerrit stream-events`: says at once where something may be new.
+
+OpenSSH's program holds the line: a host key that nobody knows ends it, and so does silence of the other side.
+What the stream says is a hint, never the truth: whoever reads it looks up what it names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import msgspec
+
+from headgate.adapters.forges.gerrit.entities import StreamEvent
+from headgate.adapters.forges.gerrit.server import Server
+from headgate.base.tasks import end
+from headgate.base.texts import line
+
+LINE_MAX_BYTES = 4 * 2**20
+"""Of one event; of a longer one nothing is known but that there was one."""
+CONNECT_MAX_S = 20
+MISSES_MAX = 3
+"""Signs of life that may fail to come."""
+COMPLAINT_MAX_BYTES, SAID_MAX_CHARS = 4_000, 400
+"""Of what ssh complains: kept, and told."""
+GRACE_S = 2.0
+_STRANGER = "host key verification failed"
+_DENIED = "permission denied"
+_NOISE = ("ref-replicat", "ref-replication-", "fetch-ref-", "cache-eviction")
+"""Beginnings of the types of events that tell nothing of changes."""
+
+
+class StreamDead(OSError):
+    """The stream is no more; the reason is for people."""
+
+
+class Hint(msgspec.Struct, frozen=True):
+    """Where something may be new."""
+
+    number: int = 0
+    """Of a change; 0: none is named."""
+    project: str = ""
+    """As the server names it; empty: nobody knows where, everything is to be looked at."""
+    ref: str = ""
+    """Of the project, when it moved."""
+
+
+def command(server: Server, program: str = "ssh") -> list[str]:
+    """Return how the stream is opened: nobody is asked anything, and no host key is learned."""
+    options = {
+        "BatchMode": "yes",
+        "ConnectTimeout": str(CONNECT_MAX_S),
+        "StrictHostKeyChecking": "yes",
+        "UpdateHostKeys": "no",
+        "ServerAliveInterval": str(server.keepalive_s),
+        "ServerAliveCountMax": str(MISSES_MAX),
+        "ForwardAgent": "no",
+        "ControlPath": "none",
+        "LogLevel": "ERROR",
+    }
+    if server.known_hosts:
+        options |= {"UserKnownHostsFile": f'"{server.known_hosts}"', "GlobalKnownHostsFile": "/dev/null"}
+    if server.sshkey:
+        options["IdentitiesOnly"] = "yes"
+    said = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+    key = ["-i", server.sshkey] if server.sshkey else []
+    return [program, "-T", *said, *key, "-p", str(server.port), "-l", server.user, "--", server.ssh_server,
+            "gerrit stream-events"]  # fmt: skip
+
+
+@asynccontextmanager
+async def stream(server: Server, program: str = "ssh") -> AsyncIterator[AsyncIterator[Hint]]:
+    """Provide what it says, as it is said.  The iterator raises StreamDead when that ends, for whatever reason."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command(server, program),
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=PIPE,
+            limit=LINE_MAX_BYTES,
+            env=_environment(),
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise StreamDead(f"{program} cannot be run: {error.strerror}; install openssh-client") from error
+    complaint = asyncio.ensure_future(_complaint(process))
+    try:
+        yield _hints(server, process, complaint)
+    finally:
+        await _ended(process)
+        await end(complaint)
+
+
+async def _hints(server: Server, process: Process, complaint: asyncio.Future[str]) -> AsyncIterator[Hint]:
+    assert process.stdout is not None
+    while True:
+        try:
+            said = await process.stdout.readuntil()
+        except asyncio.IncompleteReadError:
+            break
+        except asyncio.LimitOverrunError as error:
+            await _passed_over(process.stdout, error.consumed)
+            yield Hint()
+            continue
+        found = hint(said)
+        if found is not None:
+            yield found
+    status = await process.wait()
+    raise StreamDead(_why(server, status, await complaint))
+
+
+async def _passed_over(stream: asyncio.StreamReader, size: int) -> None:
+    """Reads to the end of a line that is too long."""
+    while True:
+        await stream.readexactly(size)
+        try:
+            await stream.readuntil()
+        except asyncio.LimitOverrunError as error:
+            size = error.consumed
+        except asyncio.IncompleteReadError:
+            return
+        else:
+            return
+
+
+def hint(said: bytes) -> Hint | None:
+    """Return where something may be new after a line; None: nowhere that concerns us."""
+    try:
+        event = msgspec.json.decode(said, type=StreamEvent)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Hint()
+    if event.type.startswith(_NOISE):
+        return None
+    if event.change is not None:
+        return Hint(event.change.number, event.change.project)
+    if event.update is not None:
+        ref = event.update.ref
+        if ref.startswith("refs/changes/"):
+            return _of_change_ref(event.update.project, ref)
+        return Hint(project=event.update.project, ref=ref if ref.startswith("refs/") else f"refs/heads/{ref}")
+    project = event.project if isinstance(event.project, str) else event.project.project
+    return Hint(project=project) if project else Hint()
+
+
+def _of_change_ref(project: str, ref: str) -> Hint | None:
+    """The ref of a patch set names its change; what else lies there (`meta`) is told by an event of its own, or by
+    nothing: votes of a robot, for instance, which must not be lost."""
+    words = ref.split("/")
+    number = words[3] if len(words) > 3 else ""
+    return Hint(int(number), project, ref) if number.isascii() and number.isdecimal() else None
+
+
+def _why(server: Server, status: int, said: str) -> str:
+    where, all_said = f"{server.ssh_server}:{server.port}", said.lower()
+    said = line(said[-SAID_MAX_CHARS:])
+    if _STRANGER in all_said:
+        known = server.known_hosts or "~/.ssh/known_hosts"
+        of = server.ssh_server if server.port == 22 else f"[{server.ssh_server}]:{server.port}"
+        return (
+            f"{where} does not have a key that {known} names for {of}; `ssh-keyscan -p {server.port} "
+            f"{server.ssh_server}` shows what it has: add that line once you know that it is the right one"
+        )
+    if _DENIED in all_said:
+        return f"{where} does not let {server.user} in: {said}; give the account the public half of `sshkey`"
+    return f"{where}: ssh ended with {status}{f': {said}' if said else ''}"
+
+
+async def _complaint(process: Process) -> str:
+    assert process.stderr is not None
+    kept = b""
+    while piece := await process.stderr.read(COMPLAINT_MAX_BYTES):
+        kept = (kept + piece)[-COMPLAINT_MAX_BYTES:]
+    return " ".join(kept.decode("utf-8", "replace").split())
+
+
+async def _ended(process: Process) -> None:
+    """With whatever it has started, as a proxy: it leads a group of its own."""
+    try:
+        if process.returncode is None:
+            process.terminate()
+            async with asyncio.timeout(GRACE_S):
+                await process.wait()
+    except TimeoutError:
+        pass
+    finally:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+def _environment() -> dict[str, str]:
+    """What ssh needs of ours: where its files are, and the agent."""
+    names = ("HOME", "PATH", "USER", "LOGNAME", "SSH_AUTH_SOCK", "LANG")
+    return {name: os.environ[name] for name in names if name in os.environ}

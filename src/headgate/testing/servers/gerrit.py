@@ -1,0 +1,199 @@
+"""A real Gerrit, of the two artifacts that it publishes for tests of its plugins; together they are the whole server.
+
+`make test` fetches them from Maven Central into the user's cache.  A site is made once and copied for each server.
+Needs Java 17 or newer and OpenSSH's `ssh-keygen`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from headgate.testing.servers.program import Program, free_ports
+from headgate.testing.servers.reviewing import ADMIN, PASSWORD, People, Person
+
+PLACE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "headgate"
+_LIST = Path(__file__).with_name("gerrit.txt")
+JARS = tuple(
+    PLACE / f"{'-'.join(line.partition('=')[0].split(':')[1:])}.jar"
+    for line in _LIST.read_text().splitlines()
+    if not line.startswith("#")
+)
+JAVA = ["java", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+LAUNCHER = ["-cp", ":".join(map(str, JARS)), "com.google.gerrit.launcher.GerritLauncher"]
+START_MAX_S = 60.0
+INIT_MAX_S = 300.0
+DUMP_MAX_S = 120.0
+"""Its last deed, once, is to write down its classes."""
+OLD_S = 86_400.0
+"""Sites that another version of this made go after that."""
+CLASSES = "classes.jsa"
+KEY = "key"
+"""In a site's directory: the private half of what opens ssh for `HEADGATE`; the public one beside it."""
+_LOG = """
+log4j.rootLogger=WARN, console
+log4j.appender.console=org.apache.log4j.ConsoleAppender
+log4j.appender.console.layout=org.apache.log4j.PatternLayout
+log4j.appender.console.layout.ConversionPattern=%d %p %c %m%n
+"""
+_ALWAYS = """
+[gerrit]
+    basePath = git
+    serverId = 6c1f7c1e-0000-4000-8000-000000000001
+[auth]
+    type = DEVELOPMENT_BECOME_ANY_ACCOUNT
+    gitBasicAuthPolicy = HTTP
+[index]
+    type = lucene
+    threads = 1
+    onlineUpgrade = false
+[sendemail]
+    enable = false
+[plugins]
+    checkFrequency = 0
+[httpd]
+    minThreads = 2
+    requestLog = false
+[sshd]
+    threads = 4
+    batchThreads = 2
+    commandStartThreads = 1
+    requestLog = false
+    testUseInsecureRandom = true
+[receive]
+    threadPoolSize = 1
+[execution]
+    fanOutThreadPoolSize = 0
+[change]
+    submitWholeTopic = {whole_topics}
+"""
+
+
+def missing() -> str:
+    """Return what a Gerrit lacks here, for people; empty: nothing."""
+    if shutil.which("java") is None:
+        return "Gerrit needs Java: install default-jre-headless"
+    if shutil.which("ssh-keygen") is None:
+        return "Gerrit needs host keys: install openssh-client"
+    absent = [jar.name for jar in JARS if not jar.exists()]
+    return f"Gerrit is not here: `make gerrit` fetches {' and '.join(absent)} into {PLACE}" if absent else ""
+
+
+class Gerrit:
+    """One server with a site of its own below `directory`.  It keeps its ports when it starts again."""
+
+    def __init__(self, directory: Path, *, whole_topics: bool = False, java: Sequence[str] = ()) -> None:
+        """`java`: further options of the machine that runs it."""
+        self.site = directory / "site"
+        self.port, self.ssh_port = free_ports(2)
+        self._whole_topics = whole_topics
+        log = f"-Dlog4j.configuration=file:{self.site / 'etc' / 'log4j.properties'}"
+        command = [*JAVA, *java, log, *LAUNCHER, "daemon", "-d", str(self.site), "--headless", "--show-stack-trace"]
+        self.program = Program(command, directory / "run")
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def key(self) -> Path:
+        """The file with the private key of the account `headgate`."""
+        return self.site / KEY
+
+    @property
+    def host_keys(self) -> list[str]:
+        """As `known_hosts` names them."""
+        files = sorted((self.site / "etc").glob("ssh_host_*_key.pub"))
+        return [f"[127.0.0.1]:{self.ssh_port} {' '.join(file.read_text().split()[:2])}" for file in files]
+
+    def configure(self, said: Mapping[str, str] | None = None) -> None:
+        """Write what the next start reads.  `said`: further options, as `section.name`."""
+        config = self.site / "etc" / "gerrit.config"
+        config.parent.mkdir(parents=True, exist_ok=True)
+        config.with_name("log4j.properties").write_text(_LOG)
+        config.write_text(_ALWAYS.format(whole_topics=str(self._whole_topics).lower()))
+        here = {
+            "gerrit.canonicalWebUrl": f"{self.url}/",
+            "httpd.listenUrl": f"{self.url}/",
+            "sshd.listenAddress": f"127.0.0.1:{self.ssh_port}",
+            "sshd.advertisedAddress": f"127.0.0.1:{self.ssh_port}",
+        }
+        for name, value in {**here, **(said or {})}.items():
+            subprocess.run(["git", "config", "-f", str(config), name, value], check=True)
+
+    def start(self) -> None:
+        """Return once it serves."""
+        self.program.start()
+        self.program.until(self.serves, START_MAX_S)
+
+    def serves(self) -> bool:
+        for port in (self.port, self.ssh_port):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)):
+                    return False
+        return Person(self.url, ADMIN, PASSWORD).finds("config/server/version")
+
+    def stop(self) -> None:
+        self.program.stop()
+
+
+@contextmanager
+def gerrit(directory: Path, *, whole_topics: bool = False) -> Iterator[Gerrit]:
+    """Provide a server with the accounts of `reviewing`, ready.  Raise RuntimeError when there can be none."""
+    if missing():
+        raise RuntimeError(missing())
+    made = _template()
+    server = Gerrit(directory, whole_topics=whole_topics, java=[f"-XX:SharedArchiveFile={made / CLASSES}"])
+    shutil.copytree(made / "site", server.site)
+    server.configure()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.program.kill()
+
+
+def _template() -> Path:
+    """Return a directory with a site that has accounts, labels and rights, and with classes as they are in memory,
+    which halves the time of a start.  Whoever is first makes it."""
+    made_by = (Path(__file__), _LIST, Path(__file__).with_name("reviewing.py"))
+    made = PLACE / f"gerrit-site-{hashlib.sha256(b''.join(file.read_bytes() for file in made_by)).hexdigest()[:12]}"
+    with open(PLACE / "gerrit-site.lock", "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        if not made.exists():
+            for old in PLACE.glob("gerrit-site-*"):
+                if old.is_dir() and time.time() - old.stat().st_mtime > OLD_S:
+                    shutil.rmtree(old)
+            work = PLACE / "gerrit-making"
+            shutil.rmtree(work, ignore_errors=True)
+            _make(work)
+            work.rename(made)
+    return made
+
+
+def _make(directory: Path) -> None:
+    server = Gerrit(directory, java=[f"-XX:ArchiveClassesAtExit={directory / CLASSES}"])
+    server.configure()
+    line = [*JAVA, *LAUNCHER, "init", "-d", str(server.site), "--batch", "--dev", "--no-auto-start", "--skip-plugins"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=INIT_MAX_S)
+    if done.returncode:
+        raise RuntimeError(f"Gerrit cannot make a site: {(done.stderr or done.stdout)[-2000:]}")
+    server.configure()
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(server.key)], check=True)
+    try:
+        server.start()
+        People(server.url).settle(server.key.with_suffix(".pub").read_text())
+        server.program.stop(DUMP_MAX_S)
+    finally:
+        server.program.kill()
+    shutil.rmtree(directory / "run")
+    for leftover in ("logs", "tmp"):
+        shutil.rmtree(server.site / leftover, ignore_errors=True)

@@ -1,0 +1,73 @@
+"""One Gerrit for the tests of a process; each test has projects of its own."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.adapters.forges.gerrit.rest import Gerrit as Rest
+from headgate.adapters.forges.gerrit.rest import gerrit_client
+from headgate.adapters.forges.gerrit.server import Server
+from headgate.testing.servers.gerrit import Gerrit, gerrit, missing
+from headgate.testing.servers.reviewing import PASSWORD, Clone, People
+
+_NUMBERS = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gerrit]:
+    if missing():
+        pytest.skip(missing())
+    with gerrit(tmp_path_factory.mktemp("gerrit")) as server:
+        yield server
+
+
+@pytest.fixture
+def people(running: Gerrit) -> People:
+    return People(running.url)
+
+
+@pytest.fixture
+def project(people: People) -> str:
+    name = f"code/{os.getpid()}-{next(_NUMBERS)}"
+    people.project(name)
+    return name
+
+
+@pytest.fixture
+def clone(people: People, project: str, tmp_path: Path) -> Clone:
+    """Where alice works."""
+    return Clone(people.alice, project, tmp_path / "alice")
+
+
+@pytest.fixture
+def past_review(people: People, project: str, tmp_path: Path) -> Clone:
+    """Where the administrator works."""
+    return Clone(people.admin, project, tmp_path / "admin")
+
+
+@pytest.fixture
+def server(running: Gerrit, tmp_path: Path) -> Callable[..., Server]:
+    """What a section of the settings comes to, with changes."""
+    known = tmp_path / "known_hosts"
+    known.write_text("".join(f"{line}\n" for line in running.host_keys))
+
+    def of(**said: str) -> Server:
+        least = {
+            "server": "127.0.0.1", "baseurl": running.url, "port": str(running.ssh_port), "user": "headgate",
+            "password": PASSWORD, "sshkey": str(running.key), "known_hosts": str(known),
+        }  # fmt: skip
+        return Server.of("review", {**least, **said})
+
+    return of
+
+
+@pytest.fixture
+async def rest(server: Callable[..., Server]) -> AsyncIterator[Rest]:
+    """As the account of Headgate."""
+    async with gerrit_client(server()) as client:
+        yield Rest(client, server())

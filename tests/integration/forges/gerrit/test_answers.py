@@ -1,0 +1,124 @@
+"""What answers in Gerrit's place, or in an odd way, holds nothing up and is told in words."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from headgate.adapters.forges.gerrit import rest as module
+from headgate.adapters.forges.gerrit.rest import (
+    Gerrit,
+    GerritAway,
+    GerritConflict,
+    GerritDenied,
+    GerritNotThere,
+    GerritRefused,
+    gerrit_client,
+)
+from headgate.adapters.forges.gerrit.server import Server
+
+from ...reporting.told import answered, listener
+
+
+def at(url: str, **said: str) -> Server:
+    least = {"server": "review.example", "user": "ci", "password": "s3cret", "baseurl": url}
+    return Server.of("review", {**least, **said})
+
+
+async def raised(answer: bytes) -> Exception:
+    async with listener(lambda _: answer) as (url, calls), gerrit_client(at(url)) as client:
+        with pytest.raises((GerritAway, GerritRefused)) as error:
+            await Gerrit(client, at(url)).change(7)
+    assert calls and "s3cret" not in str(error.value)
+    return error.value
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        ("400 Bad", GerritRefused),
+        ("401 No", GerritDenied),
+        ("403 No", GerritDenied),
+        ("404 Not there", GerritNotThere),
+        ("409 Conflict", GerritConflict),
+        ("412 Precondition", GerritConflict),
+        ("408 Late", GerritAway),
+        ("429 Slow down", GerritAway),
+        ("500 Oops", GerritAway),
+        ("503 Busy", GerritAway),
+    ],
+)
+async def test_refusals_are_told_apart_in_the_words_of_the_server(status: str, kind: type[Exception]) -> None:
+    error = await raised(answered(status, "Retry-After: 77", body="because\nof \x1b[31mthis"))
+    assert type(error) is kind and status[:3] in str(error) and "because" in str(error) and "\x1b" not in str(error)
+    assert not isinstance(error, GerritAway) or error.wait_s == 77
+
+
+@pytest.mark.parametrize("wait", ["soon", "-5", "1e9", "²", "99999999"])
+async def test_how_long_to_wait_is_bounded(wait: str) -> None:
+    error = await raised(answered("429 Slow", f"Retry-After: {wait}".encode().decode("latin-1")))
+    assert isinstance(error, GerritAway) and 0 <= error.wait_s <= module.WAIT_MAX_S
+
+
+async def test_a_redirection_is_not_followed() -> None:
+    async with listener(lambda _: answered("200 OK", body="{}")) as (elsewhere, asked):
+        error = await raised(answered("302 Found", f"Location: {elsewhere}/a/changes/7"))
+    assert type(error) is GerritRefused and "baseurl" in str(error) and not asked
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        ")]}'",
+        ")]}'\n[]",
+        ")]}'\n{}",
+        ')]}\'\n"x"',
+        "<html>log in</html>",
+        ')]}\'\n{"_number": "x"}',
+        ")]}'\n{" * 500,
+    ],
+)
+async def test_what_is_no_answer_of_gerrit_is_tried_again_later(body: str) -> None:
+    error = await raised(answered("200 OK", body=body))
+    assert isinstance(error, GerritAway) and "changes/7" in str(error) and len(str(error)) < 1_000
+
+
+async def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ANSWER_MAX_BYTES", 100_000)
+    error = await raised(answered("200 OK", body="[" * 5_000_000))
+    assert isinstance(error, GerritAway) and "more than 100000 bytes" in str(error)
+
+
+async def test_a_server_that_says_nothing_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CALL_MAX_S", 0.3)
+    silent = asyncio.Event()
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")
+        try:
+            while not silent.is_set():
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(0.05)
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+    slow = await asyncio.start_server(hold, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{slow.sockets[0].getsockname()[1]}"
+    began = time.monotonic()
+    async with slow, gerrit_client(at(url)) as client:
+        with pytest.raises(GerritAway, match="within"):
+            await Gerrit(client, at(url)).change(7)
+        silent.set()
+    assert time.monotonic() - began < 10
+
+
+async def test_nobody_answers_at_all() -> None:
+    async with gerrit_client(at("http://127.0.0.1:1")) as client:
+        with pytest.raises(GerritAway, match="changes/7"):
+            await Gerrit(client, at("http://127.0.0.1:1")).change(7)
