@@ -95,7 +95,7 @@ class Door:
 
     async def _rest(self, request: web.Request) -> web.StreamResponse:
         path = "/" + request.raw_path.partition("?")[0].removeprefix(API).strip("/")
-        route, named = self._route(request.method, path)
+        route, named = self._route(request.method, self._by_name(path))
         if route is None:
             return _json(404, {"message": "Not Found", "documentation_url": DOCS, "status": "404"})
         trouble = self._trouble(route.method, route.template)
@@ -109,6 +109,14 @@ class Door:
         if trouble.hangs:
             await trouble.until.wait()
         return web.Response(status=trouble.status, text="<html>Unicorn!</html>", content_type="text/html")
+
+    def _by_name(self, path: str) -> str:
+        """Return a path with the name of a repository in place of its number, which redirections have."""
+        number, _, rest = path.removeprefix("/repositories/").partition("/")
+        for one in self.forge.world.repositories.values() if number != path else ():
+            if str(one.id) == number:
+                return f"/repos/{one.full_name}" + (f"/{rest}" if rest else "")
+        return path
 
     def _route(self, method: str, path: str) -> tuple[Route | None, dict[str, str]]:
         for pattern, route in self._routes:
@@ -126,7 +134,7 @@ class Door:
             who = caller(self.forge.world, request.headers.get("Authorization", ""))
             self._moved(request, route, named)
             self._limited(who, resource)
-            call = Call(self.forge, who, named, dict(request.query), said, f"{self.forge.shows.api}{request.path}")
+            call = Call(self.forge, who, named, dict(request.query), said, f"{self.forge.shows.web}{request.path}")
             if route.makes:
                 self.forge.limits.makes(who.key)
             status, answer = route.handler(call)

@@ -1,0 +1,1 @@
+"""GitHub, on github.com and Enterprise Server."""

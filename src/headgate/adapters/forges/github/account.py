@@ -1,0 +1,90 @@
+"""A connection to GitHub as the operator writes it down."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from headgate.base.errors import UserError
+
+PUBLIC = "github.com"
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+TRUE = frozenset({"true", "yes", "on", "1"})
+
+
+@dataclass(frozen=True, slots=True)
+class GitHubAccount:
+    """Where it is, and who Headgate is there."""
+
+    name: str
+    web: str = f"https://{PUBLIC}"
+    """Where people look, without a slash at the end."""
+    canonical_hostname: str = PUBLIC
+    app_id: str = ""
+    app_key: str = field(default="", repr=False)
+    """PEM."""
+    api_token: str = field(default="", repr=False)
+    webhook_token: str = field(default="", repr=False)
+    sshkey: str = ""
+    """Path of a key; git uses ssh then."""
+    verify_ssl: bool = True
+
+    @property
+    def host(self) -> str:
+        """Return the host with its port, as in URLs."""
+        return urlsplit(self.web).netloc
+
+    @property
+    def api(self) -> str:
+        """Return where REST is."""
+        return "https://api.github.com" if self.web == f"https://{PUBLIC}" else f"{self.web}/api/v3"
+
+    @property
+    def graphql(self) -> str:
+        """Return where GraphQL is."""
+        return "https://api.github.com/graphql" if self.web == f"https://{PUBLIC}" else f"{self.web}/api/graphql"
+
+    @property
+    def git(self) -> str:
+        """Return what the name of a project is put behind for git."""
+        return f"ssh://git@{self.host}" if self.sshkey else self.web
+
+    def short(self, project: str) -> str:
+        """Return `owner/name` of a canonical name."""
+        return project.removeprefix(f"{self.canonical_hostname}/")
+
+    def canonical(self, short: str) -> str:
+        """Return the canonical name of `owner/name`."""
+        return f"{self.canonical_hostname}/{short}"
+
+
+def account(name: str, said: Mapping[str, str], key: str = "") -> GitHubAccount:
+    """Return what a section of the settings says; `key`: what the file `app_key` holds.  Raise UserError."""
+    server = said.get("server") or PUBLIC
+    web = server if "://" in server else f"https://{server}"
+    parts = urlsplit(web)
+    where = f"[connection {name}]"
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
+        raise UserError(f"{where} server: {server!r} is no host name; write it as github.example.com")
+    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
+        raise UserError(f"{where} server: http:// is only taken for this machine, as tokens go over it; leave it out")
+    app_id = said.get("app_id", "")
+    if bool(app_id) != bool(said.get("app_key")):
+        raise UserError(f"{where} needs both app_id and app_key, or neither")
+    if app_id and not app_id.isdecimal():
+        raise UserError(f"{where} app_id: {app_id!r} is no number; it is on the page of the app's settings")
+    if app_id and not re.search("-----BEGIN (RSA )?PRIVATE KEY-----", key):
+        raise UserError(f"{where} app_key: {said['app_key']} is no private key in PEM; the app's settings make one")
+    return GitHubAccount(
+        name,
+        f"{parts.scheme}://{parts.netloc}",
+        said.get("canonical_hostname") or parts.hostname,
+        app_id,
+        key,
+        said.get("api_token", ""),
+        said.get("webhook_token", ""),
+        said.get("sshkey", ""),
+        said.get("verify_ssl", "true").lower() in TRUE,
+    )

@@ -1,0 +1,77 @@
+"""How much GitHub may be asked by one account, as its answers tell.  Pure: moments are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+RESERVE = 0.1
+"""The part of a budget that is kept for what somebody waits for: what is only looked after stops before."""
+QUIET_MIN_S, QUIET_MAX_S = 60.0, 3600.0
+"""Under a limit that says not for how long; it doubles each time."""
+RETRY_MAX_S = 24 * 3600.0
+_PRIMARY = "api rate limit exceeded"
+_SECONDARY = ("secondary rate limit", "abuse detection")
+
+
+@dataclass(slots=True)
+class Budget:
+    """Of one account and kind of call.  GitHub counts for all processes together: each learns what the others use."""
+
+    limit: int = 0
+    """0: nothing is known yet."""
+    remaining: int = 0
+    reset_s: float = 0.0
+    quiet_s: float = 0.0
+    """Until then nobody may ask."""
+    refusals: int = 0
+    """One after the other, of those that do not say how long to wait."""
+
+    def wait_s(self, now_s: float, *, urgent: bool = True) -> float:
+        """Return how long to wait before asking; 0: it may be asked."""
+        if self.quiet_s > now_s:
+            return self.quiet_s - now_s
+        if self.limit and self.reset_s > now_s:
+            kept = 0 if urgent else int(self.limit * RESERVE)
+            if self.remaining <= kept:
+                return self.reset_s - now_s + 1
+        return 0.0
+
+    def learn(self, headers: Mapping[str, str], now_s: float) -> None:
+        """Take in what an answer says.  Answers overtake one another: of one hour the least is believed."""
+        limit, remaining = _number(headers, "x-ratelimit-limit"), _number(headers, "x-ratelimit-remaining")
+        reset_s = _number(headers, "x-ratelimit-reset")
+        if limit is None or remaining is None or reset_s is None or reset_s > now_s + RETRY_MAX_S:
+            return
+        same = self.limit == limit and abs(self.reset_s - reset_s) < 2 and self.reset_s > now_s
+        self.remaining = min(self.remaining, remaining) if same else remaining
+        self.limit, self.reset_s = limit, reset_s
+
+    def answered(self) -> None:
+        """Note that something was taken."""
+        self.refusals = 0
+
+    def refused(self, status: int, headers: Mapping[str, str], message: str, now_s: float) -> float | None:
+        """Return how long to be quiet when that is what a refusal means, which is kept; None: it means something
+        else."""
+        said, after_s = message.lower(), _number(headers, "retry-after")
+        spent = _number(headers, "x-ratelimit-remaining") == 0
+        limited = _PRIMARY in said or any(one in said for one in _SECONDARY)
+        denied = status == 403 and (limited or after_s is not None)
+        if status != 429 and not denied and not (status < 300 and limited):
+            return None
+        if after_s is not None:
+            wait_s = float(after_s) + 1
+        elif spent and (reset_s := _number(headers, "x-ratelimit-reset")) is not None and reset_s > now_s:
+            wait_s = reset_s - now_s + 1
+        else:
+            wait_s = min(QUIET_MIN_S * 2**self.refusals, QUIET_MAX_S)
+            self.refusals = min(self.refusals + 1, 10)
+        wait_s = min(wait_s, RETRY_MAX_S)
+        self.quiet_s = max(self.quiet_s, now_s + wait_s)
+        return wait_s
+
+
+def _number(headers: Mapping[str, str], name: str) -> int | None:
+    said = headers.get(name, "").strip()
+    return int(said) if said.isascii() and said.isdecimal() and len(said) < 16 else None

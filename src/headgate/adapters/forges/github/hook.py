@@ -1,0 +1,161 @@
+"""Deliveries of webhooks: genuine or not, and where they say something happened.
+
+Nothing else of a delivery is believed: GitHub is asked.  One that says what Headgate did itself, or what nobody wants
+to know, is not even a hint, so that it costs no call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from headgate.adapters.forges.github.account import GitHubAccount
+from headgate.ports.forge import Hint, Ignored, Misdelivered
+
+BODY_MAX_BYTES = 25 * 2**20
+"""GitHub sends no more."""
+_ACTIONS: Mapping[str, frozenset[str] | None] = {
+    "pull_request": frozenset(
+        {
+            *("opened", "synchronize", "closed", "reopened", "edited", "labeled", "unlabeled", "ready_for_review"),
+            *("converted_to_draft", "auto_merge_enabled", "dequeued"),
+        }
+    ),
+    "pull_request_review": frozenset({"submitted", "dismissed", "edited"}),
+    "pull_request_review_thread": frozenset({"resolved", "unresolved"}),
+    "issue_comment": frozenset({"created"}),
+    "status": None,
+    "check_run": frozenset({"rerequested", "completed", "requested_action"}),
+    "check_suite": frozenset({"rerequested"}),
+    "push": None,
+    "create": None,
+    "delete": None,
+    "branch_protection_rule": None,
+    "repository_ruleset": None,
+    "repository": frozenset({"edited", "renamed", "transferred", "unarchived"}),
+}
+"""Event -> the actions that may have moved something; None: all."""
+_SHA = re.compile("[0-9a-f]{40}")
+_NAME = re.compile(r"[\w.-]{1,100}/[\w.-]{1,100}", re.ASCII)
+_GUID = re.compile(r"[0-9A-Za-z-]{1,100}")
+
+
+class _Login(msgspec.Struct, frozen=True):
+    login: str = ""
+
+
+class _Named(msgspec.Struct, frozen=True):
+    full_name: str
+
+
+class _Numbered(msgspec.Struct, frozen=True):
+    number: int
+    pull_request: Any = None
+
+
+class _Slug(msgspec.Struct, frozen=True):
+    slug: str | None = None
+
+
+class _Run(msgspec.Struct, frozen=True):
+    head_sha: str
+    app: _Slug | None = None
+
+
+class _Delivered(msgspec.Struct, frozen=True):
+    """What is read of a delivery."""
+
+    repository: _Named | None = None
+    action: str = ""
+    sender: _Login = _Login()
+    pull_request: _Numbered | None = None
+    issue: _Numbered | None = None
+    check_run: _Run | None = None
+    check_suite: _Run | None = None
+    ref: str | None = None
+    sha: str = ""
+
+
+_DECODER = msgspec.json.Decoder(_Delivered)
+
+
+def verified(account: GitHubAccount, headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
+    """Return the event and the delivery's id of a genuine delivery.  Raise Misdelivered."""
+    if not account.webhook_token:
+        raise Misdelivered(f"[connection {account.name}] has no webhook_token: no delivery is taken", 403)
+    if len(body) > BODY_MAX_BYTES:
+        raise Misdelivered(f"the delivery has more than {BODY_MAX_BYTES} bytes", 413)
+    said = headers.get("x-hub-signature-256", "")
+    if not said:
+        raise Misdelivered(
+            "the delivery is not signed with SHA-256 (X-Hub-Signature-256): set the secret of the webhook"
+        )
+    wanted = "sha256=" + hmac.new(account.webhook_token.encode(), body, hashlib.sha256).hexdigest()
+    if not hmac.compare_digest(said.encode("utf-8", "replace"), wanted.encode()):
+        raise Misdelivered("the signature is wrong: the secret of the webhook is not the webhook_token of the settings")
+    event, guid = headers.get("x-github-event", ""), headers.get("x-github-delivery", "")
+    if not event or not _GUID.fullmatch(guid):
+        raise Misdelivered("X-GitHub-Event or X-GitHub-Delivery is missing", 400)
+    return event, guid
+
+
+def hint(
+    account: GitHubAccount, us: frozenset[str], known: Callable[[str], bool], headers: Mapping[str, str], body: bytes
+) -> Hint | Ignored:
+    """Return where a delivery says something happened.
+
+    `us`: logins and slugs that Headgate writes as; `known`: whether a project, by canonical name, is looked at.  Raise
+    Misdelivered."""
+    event, guid = verified(account, headers, body)
+    if event == "ping":
+        return Ignored("it is a ping; the webhook works")
+    if event not in _ACTIONS:
+        return Ignored(f"nothing follows from {event[:100]}")
+    try:
+        said = _DECODER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Misdelivered(f"the delivery is not in the form of {event}: {error}", 400) from error
+    wanted = _ACTIONS[event]
+    if wanted is not None and said.action not in wanted:
+        return Ignored(f"nothing follows from {event} {said.action[:100]}")
+    if said.repository is None or not _NAME.fullmatch(said.repository.full_name):
+        return Ignored(f"{event} names no repository")
+    project = account.canonical(said.repository.full_name)
+    if not known(project):
+        return Ignored(f"{project} is in no tenant")
+    if _ours(event, said, us):
+        return Ignored("Headgate did it itself")
+    return _place(event, guid, project, said)
+
+
+def _ours(event: str, said: _Delivered, us: frozenset[str]) -> bool:
+    """Is it only what Headgate said?  What it merged or pushed has to be seen all the same."""
+    if event in ("check_run", "check_suite"):
+        run = said.check_run or said.check_suite
+        mine = run is not None and run.app is not None and (run.app.slug or "") in us
+        return mine and said.action == "completed"
+    told = event in ("status", "issue_comment", "pull_request_review") or said.action in ("labeled", "unlabeled")
+    return told and said.sender.login in us
+
+
+def _place(event: str, guid: str, project: str, said: _Delivered) -> Hint | Ignored:
+    if event == "issue_comment" and (said.issue is None or said.issue.pull_request is None):
+        return Ignored("it is a comment on an issue")
+    change = said.pull_request or said.issue
+    if change is not None:
+        return Hint(guid, project, str(change.number))
+    run = said.check_run or said.check_suite
+    commit = said.sha if run is None else run.head_sha
+    if commit:
+        return Hint(guid, project, commit=commit) if _SHA.fullmatch(commit) else Ignored("it names no commit")
+    if event in ("push", "create", "delete"):
+        ref = said.ref or ""
+        if ref.startswith("refs/") or event == "push":
+            return Hint(guid, project, ref=ref[:1_000])
+        return Ignored("a push says the same")
+    return Hint(guid, project)

@@ -1,0 +1,141 @@
+"""Who Headgate is at a project: an installation of its app, or a personal token."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import jwt
+
+from headgate.adapters.forges.github.client import Client, Denied, Key, NotThere
+from headgate.base.errors import UserError
+
+JWT_LIFE_S, SKEW_S = 300, 60
+EARLY_S = 300.0
+"""A token is not used for so long before its end: a clone takes a while."""
+ABSENT_S = 600.0
+"""For so long it is not asked again whether the app is installed."""
+PROJECTS_MAX = 10_000
+
+
+class NotInstalled(Exception):
+    """Nobody lets Headgate in at the project."""
+
+
+@dataclass(slots=True)
+class _Token:
+    key: Key
+    ends_s: float
+
+
+class Tokens:
+    """Finds the key for each project.  `slug` is the app's own name, once it is known."""
+
+    def __init__(self, client: Client, now_s: Callable[[], float] = time.time) -> None:
+        self._client, self._now_s = client, now_s
+        self._installed: dict[str, int] = {}
+        """Project (owner/name) -> installation."""
+        self._absent: dict[str, float] = {}
+        """Project -> until when it is taken that the app is not installed."""
+        self._tokens: dict[int, _Token] = {}
+        self._asking: dict[str, asyncio.Lock] = {}
+        self.slug = ""
+        self.login = ""
+        """Of the account that a personal token is of."""
+
+    def app_key(self) -> Key:
+        """Return the app as itself."""
+        account, now_s = self._client.account, int(self._now_s())
+        said = {"iat": now_s - SKEW_S, "exp": now_s + JWT_LIFE_S, "iss": account.app_id}
+        try:
+            token = jwt.encode(said, account.app_key, algorithm="RS256")
+        except (ValueError, TypeError, jwt.PyJWTError) as error:
+            raise UserError(f"[connection {account.name}] app_key cannot be used: {error}") from error
+        return Key(f"app {account.app_id}", token)
+
+    async def of(self, project: str) -> Key:
+        """Return who Headgate is at a project (owner/name).  Raise NotInstalled, ReporterAway."""
+        account = self._client.account
+        if not account.app_id:
+            return Key(f"token of {account.name}", account.api_token)
+        lock = self._asking.setdefault(project.partition("/")[0], asyncio.Lock())
+        async with lock:
+            installation = await self._installation(project)
+            if installation is None:
+                if account.api_token:
+                    return Key(f"token of {account.name}", account.api_token)
+                slug = self.slug or f"with the id {account.app_id}"
+                raise NotInstalled(f"the app {slug} is not installed at {project}: its owner installs it there")
+            return await self._token(project, installation)
+
+    async def _installation(self, project: str) -> int | None:
+        known = self._installed.get(project)
+        if known is not None or self._absent.get(project, 0.0) > self._now_s():
+            return known
+        try:
+            answer = await self._client.get(self.app_key(), f"/repos/{project}/installation")
+        except NotThere:
+            self._absent[project] = self._now_s() + ABSENT_S
+            if len(self._absent) > PROJECTS_MAX:
+                self._absent.pop(next(iter(self._absent)))
+            return None
+        except Denied as error:
+            raise NotInstalled(f"the app is not let in: {error}; look at app_id and app_key") from error
+        self.slug = str(answer.said.get("app_slug") or self.slug)
+        found = int(answer.said["id"])
+        self._installed[project] = found
+        return found
+
+    async def _token(self, project: str, installation: int) -> Key:
+        known = self._tokens.get(installation)
+        if known is not None and known.ends_s - EARLY_S > self._now_s():
+            return known.key
+        try:
+            path = f"/app/installations/{installation}/access_tokens"
+            answer = await self._client.write("POST", self.app_key(), path)
+        except (NotThere, Denied) as error:
+            self._installed.pop(project, None)
+            self._tokens.pop(installation, None)
+            raise NotInstalled(f"the app has no token for {project}: {error}") from error
+        key = Key(f"installation {installation}", str(answer.said["token"]))
+        ends_s = datetime.fromisoformat(str(answer.said["expires_at"])).timestamp()
+        self._tokens[installation] = _Token(key, ends_s)
+        return key
+
+    def forget(self, project: str) -> None:
+        """Find out anew who Headgate is there: what was known is refused."""
+        installation = self._installed.pop(project, None)
+        if installation is not None:
+            self._tokens.pop(installation, None)
+
+    async def us(self) -> tuple[str, ...]:
+        """Return the accounts that Headgate writes as.  Raise ReporterAway."""
+        account = self._client.account
+        if account.app_id:
+            if not self.slug:
+                self.slug = str((await self._client.get(self.app_key(), "/app")).said["slug"])
+            return (self.slug, f"{self.slug}[bot]")
+        if account.api_token and not self.login:
+            key = Key(f"token of {account.name}", account.api_token)
+            self.login = str((await self._client.get(key, "/user")).said["login"])
+        return (self.login,) if self.login else ()
+
+    async def git(self, project: str) -> Mapping[str, str]:
+        """Return settings of git with which it may talk with the server about a project (owner/name)."""
+        account = self._client.account
+        if account.sshkey:
+            return {"core.sshCommand": f"ssh -i {_quoted(account.sshkey)} -o IdentitiesOnly=yes -o BatchMode=yes"}
+        key = await self.of(project)
+        if not key.token:
+            return {}
+        basic = base64.b64encode(f"x-access-token:{key.token}".encode()).decode()
+        said = {f"http.{account.web}/.extraHeader": f"Authorization: Basic {basic}"}
+        return said if account.verify_ssl else {**said, f"http.{account.web}/.sslVerify": "false"}
+
+
+def _quoted(path: str) -> str:
+    return "'" + path.replace("'", "'\\''") + "'"

@@ -1,0 +1,64 @@
+"""How long GitHub wants to be left alone, as it says it: in its present words, in older ones, and without any."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.adapters.forges.github.budget import Budget
+
+
+def left(remaining: int, reset: int, limit: int = 5000) -> dict[str, str]:
+    said = {"limit": limit, "remaining": remaining, "reset": reset}
+    return {f"x-ratelimit-{name}": str(value) for name, value in said.items()}
+
+
+def test_what_is_used_up_is_waited_for_and_the_last_tenth_is_for_what_is_urgent() -> None:
+    budget = Budget()
+    assert budget.wait_s(0) == 0
+    budget.learn(left(501, 1000), 0)
+    assert budget.wait_s(10, urgent=False) == 0
+    budget.learn(left(500, 1000), 0)
+    assert budget.wait_s(10, urgent=False) == 991
+    assert budget.wait_s(10) == 0
+    budget.learn(left(0, 1000), 0)
+    assert budget.wait_s(10) == 991
+    assert budget.wait_s(1001) == 0
+
+
+def test_answers_that_overtake_one_another() -> None:
+    budget = Budget()
+    budget.learn(left(10, 1000), 0)
+    budget.learn(left(12, 1000), 1)
+    assert budget.remaining == 10
+    budget.learn(left(4999, 4600), 1001)
+    assert budget.remaining == 4999
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "headers", "wait_s"),
+    [
+        (403, "You have exceeded a secondary rate limit. Please wait", {"retry-after": "30"}, 31),
+        (403, "You have triggered an abuse detection mechanism", {"retry-after": "5"}, 6),
+        (429, "Too many requests", {"retry-after": "7"}, 8),
+        (403, "API rate limit exceeded for installation ID 1", left(0, 1500), 501),
+        (403, "You have exceeded a secondary rate limit", {}, 60),
+        (429, "", {}, 60),
+        (200, "API rate limit exceeded for installation ID 1", left(0, 1500), 501),
+        (403, "Resource not accessible by integration", left(40, 1500), None),
+        (404, "Not Found", {}, None),
+        (403, "You have exceeded a secondary rate limit", {"retry-after": "soon"}, 60),
+        (403, "You have exceeded a secondary rate limit", {"retry-after": "9" * 15}, 86400),
+    ],
+)
+def test_refusals(status: int, message: str, headers: dict[str, str], wait_s: float | None) -> None:
+    budget = Budget()
+    assert budget.refused(status, headers, message, 1000) == wait_s
+    assert budget.wait_s(1000) == (wait_s or 0)
+
+
+def test_who_is_not_told_how_long_waits_longer_each_time() -> None:
+    budget = Budget()
+    said = [budget.refused(403, {}, "secondary rate limit", 1000) for _ in range(8)]
+    assert said == [60, 120, 240, 480, 960, 1920, 3600, 3600]
+    budget.answered()
+    assert budget.refused(403, {}, "secondary rate limit", 1000) == 60

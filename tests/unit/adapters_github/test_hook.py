@@ -1,0 +1,125 @@
+"""Deliveries: what is refused, what says nothing, and where the others say something happened."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from typing import Any
+
+import pytest
+
+from headgate.adapters.forges.github.account import GitHubAccount
+from headgate.adapters.forges.github.hook import hint
+from headgate.ports.forge import Hint, Ignored, Misdelivered
+
+ACCOUNT = GitHubAccount("hub", webhook_token="open sesame")
+US = frozenset({"headgate", "headgate[bot]"})
+REPOSITORY = {"full_name": "acme/rocket"}
+SHA = "a" * 40
+
+
+def signed(body: bytes, event: str = "push", **more: str) -> dict[str, str]:
+    mac = hmac.new(b"open sesame", body, hashlib.sha256).hexdigest()
+    return {"x-hub-signature-256": f"sha256={mac}", "x-github-event": event, "x-github-delivery": "g-1", **more}
+
+
+def known(project: str) -> bool:
+    return project == "github.com/acme/rocket"
+
+
+def delivered(event: str, said: Any) -> Hint | Ignored:
+    body = said if isinstance(said, bytes) else json.dumps(said).encode()
+    return hint(ACCOUNT, US, known, signed(body, event), body)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "why"),
+    [
+        ({"x-hub-signature-256": ""}, 401, "not signed"),
+        ({"x-hub-signature-256": "sha256=" + "0" * 64}, 401, "the signature is wrong"),
+        ({"x-hub-signature-256": "sha256=é\udcff"}, 401, "the signature is wrong"),
+        ({"x-hub-signature": "sha1=" + "0" * 40, "x-hub-signature-256": ""}, 401, "not signed with SHA-256"),
+        ({"x-github-event": ""}, 400, "X-GitHub-Event"),
+        ({"x-github-delivery": "x" * 200}, 400, "X-GitHub-Delivery"),
+    ],
+)
+def test_what_is_not_genuine_is_refused(headers: dict[str, str], status: int, why: str) -> None:
+    with pytest.raises(Misdelivered, match=why) as refused:
+        hint(ACCOUNT, US, known, signed(b"{}", **headers) | headers, b"{}")
+    assert refused.value.status == status
+    assert "open sesame" not in str(refused.value)
+
+
+def test_without_a_secret_nobody_is_believed() -> None:
+    mac = hmac.new(b"", b"{}", hashlib.sha256).hexdigest()
+    headers = signed(b"{}") | {"x-hub-signature-256": f"sha256={mac}"}
+    with pytest.raises(Misdelivered, match="webhook_token") as refused:
+        hint(GitHubAccount("hub"), US, known, headers, b"{}")
+    assert refused.value.status == 403
+
+
+def test_what_is_huge_is_refused_before_it_is_read() -> None:
+    body = b" " * (25 * 2**20 + 1)
+    with pytest.raises(Misdelivered, match="bytes") as refused:
+        hint(ACCOUNT, US, known, signed(b"{}"), body)
+    assert refused.value.status == 413
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b'"x"', b'{"repository": 3}', b"\xff\xfe", b"[" * 100_000, b'{"action": {}}']
+)
+def test_what_has_another_form_is_refused(body: bytes) -> None:
+    with pytest.raises(Misdelivered, match="form of push") as refused:
+        delivered("push", body)
+    assert refused.value.status == 400
+
+
+HUMAN = {"login": "ada"}
+OURS = {"login": "headgate[bot]"}
+
+
+@pytest.mark.parametrize(
+    ("event", "said", "where"),
+    [
+        ("pull_request", {"action": "opened", "pull_request": {"number": 7}}, Hint("g-1", "", "7")),
+        ("pull_request", {"action": "closed", "pull_request": {"number": 7}, "sender": OURS}, Hint("g-1", "", "7")),
+        ("pull_request_review", {"action": "submitted", "pull_request": {"number": 7}}, Hint("g-1", "", "7")),
+        ("issue_comment", {"action": "created", "issue": {"number": 7, "pull_request": {}}}, Hint("g-1", "", "7")),
+        ("status", {"sha": SHA, "sender": HUMAN}, Hint("g-1", "", commit=SHA)),
+        ("check_run", {"action": "completed", "check_run": {"head_sha": SHA}}, Hint("g-1", "", commit=SHA)),
+        (
+            "check_run",
+            {"action": "rerequested", "check_run": {"head_sha": SHA, "app": {"slug": "headgate"}}},
+            Hint("g-1", "", commit=SHA),
+        ),
+        ("push", {"ref": "refs/heads/main", "sender": OURS}, Hint("g-1", "", ref="refs/heads/main")),
+        ("branch_protection_rule", {"action": "edited"}, Hint("g-1", "")),
+    ],
+)
+def test_hints(event: str, said: dict[str, Any], where: Hint) -> None:
+    found = delivered(event, {"repository": REPOSITORY, "sender": HUMAN, **said})
+    assert isinstance(found, Hint)
+    assert found == Hint(where.id, "github.com/acme/rocket", where.number, where.ref, where.commit)
+
+
+@pytest.mark.parametrize(
+    ("event", "said", "why"),
+    [
+        ("ping", {}, "works"),
+        ("star", {"action": "created"}, "nothing follows"),
+        ("pull_request", {"action": "assigned", "pull_request": {"number": 7}}, "nothing follows"),
+        ("push", {"ref": "refs/heads/main", "repository": {"full_name": "acme/other"}}, "in no tenant"),
+        ("push", {"ref": "refs/heads/main", "repository": {"full_name": "../../etc"}}, "names no repository"),
+        ("push", {"ref": "refs/heads/main", "repository": None}, "names no repository"),
+        ("status", {"sha": SHA, "sender": OURS}, "itself"),
+        ("issue_comment", {"action": "created", "issue": {"number": 7, "pull_request": {}}, "sender": OURS}, "itself"),
+        ("issue_comment", {"action": "created", "issue": {"number": 7}}, "issue"),
+        ("check_run", {"action": "completed", "check_run": {"head_sha": SHA, "app": {"slug": "headgate"}}}, "itself"),
+        ("check_run", {"action": "completed", "check_run": {"head_sha": "main"}}, "no commit"),
+    ],
+)
+def test_what_says_nothing(event: str, said: dict[str, Any], why: str) -> None:
+    found = delivered(event, {"repository": REPOSITORY, "sender": HUMAN, **said})
+    assert isinstance(found, Ignored)
+    assert why in found.why
