@@ -88,6 +88,8 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     bases: tuple[str, ...] = ()
     """Those of them that it is built on: their commits are its nearest ancestors that anybody proposed for the same
     branch and that the branch does not have as they are."""
+    stale: tuple[str, ...] = ()
+    """Those of `bases` that have another patchset by now than the one it is built on."""
     unresolved: tuple[str, ...] = ()
     """Depends-On footers that name no branch of a project that is known; the text as written."""
     occasion: Occasion | None = None

@@ -160,8 +160,8 @@ def _change_as_known(change: Change, world: World) -> Change:
     own = world.standings.get(change.key)
     if own is None or not own.open or own.change.commit != change.commit:
         return change
-    same = (own.change.needs, own.change.unresolved) == (change.needs, change.unresolved)
-    return change if same else own.change
+    now, then = ((one.needs, one.stale, one.unresolved) for one in (own.change, change))
+    return change if now == then else own.change
 
 
 def _renewed(queue: Queue, world: World, asked: list[Action]) -> tuple[Queue, Unready | None]:

@@ -13,7 +13,7 @@ from headgate.gate.asking import ruled_out, unmet
 from headgate.gate.change import Change, EventKind, TriggerEvent
 from headgate.gate.leave import leave
 from headgate.gate.model import BuildSet, Deferred, Item, Phase, Queue, State, Successor, with_item, with_queue
-from headgate.gate.needs import Needs, needed_by, needs
+from headgate.gate.needs import Needs, called, needed_by, needs
 from headgate.gate.queues import queue_in, queue_name
 from headgate.gate.readiness import guarded, refused, unfit
 from headgate.gate.refs import is_known, takes_part
@@ -134,19 +134,19 @@ def _not_together(
         here = state.find(needed.key) is not None and needed in ahead
         if here and queue_name(needed, world) == queue_name(change, world):
             continue
-        why = refused(world, world.standings.get(needed.key))
+        why, how = refused(world, world.standings.get(needed.key)), called(change, needed.key)
         if not takes_part(needed, world):
             problems.append(
-                f"Depends-On: {needed.key}: its project has no {world.pipeline.name} jobs; it must land first, and "
+                f"{how}: {needed.key}: its project has no {world.pipeline.name} jobs; it must land first, and "
                 "then this change will be enqueued"
             )
         elif queue_name(needed, world) != queue_name(change, world):
             problems.append(
-                f"Depends-On: {needed.key}: it is in another queue ({queue_name(needed, world)}); "
+                f"{how}: {needed.key}: it is in another queue ({queue_name(needed, world)}); "
                 f"it must land first, and then this change will be enqueued; or the two projects must share a queue"
             )
         elif why:
-            problems.append(f"Depends-On: {why}; this change will be enqueued once it is")
+            problems.append(f"{how}: {why}; this change will be enqueued once it is")
     return tuple(problems)
 
 

@@ -40,9 +40,23 @@ def needs(change: Change, world: World) -> Needs:
         for one in own
         for text in one.unresolved
     )
-    refused = (problem for group in walk.groups if (problem := _circle_refused(group, world)))
-    problems = tuple(dict.fromkeys((*unknown, *walk.problems, *refused)))
+    stale = (outdated(one, world) for group in walk.groups for one in group)
+    refused = (_circle_refused(group, world) for group in walk.groups)
+    problems = tuple(dict.fromkeys((*unknown, *walk.problems, *filter(None, (*stale, *refused)))))
     return Needs(in_order(own, change.key), tuple(in_order(group, group[0].key) for group in ahead), problems)
+
+
+def called(change: Change, key: str) -> str:
+    """Return what people know it by that the change needs `key`."""
+    return "What it is built on" if key in change.bases else "Depends-On"
+
+
+def outdated(change: Change, world: World) -> str:
+    """Return why a change cannot land although what it needs may; empty when nothing keeps it.  With it would land what
+    is in no patchset that anybody proposes now."""
+    if not world.dependent or not change.stale:
+        return ""
+    return f"{change.key} is built on an earlier patchset of {', '.join(change.stale)}: rebase it, and propose it again"
 
 
 class _Walk:
@@ -67,7 +81,7 @@ class _Walk:
             if standing is None or standing.landed:
                 continue  # what nobody proposed counts once somebody does
             if not standing.open:
-                self.problems.append(f"Depends-On: {key}: {standing.reason or 'that change was abandoned'}")
+                self.problems.append(f"{called(change, key)}: {key}: {standing.reason or 'that change was abandoned'}")
             elif key not in self._low and (depth >= NEEDS_MAX or len(self._low) > NEEDS_MAX):
                 self.problems.append(f"{change.key} needs more than {NEEDS_MAX} changes")
                 break

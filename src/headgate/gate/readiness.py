@@ -17,6 +17,7 @@ from headgate.config.model import Pipeline
 from headgate.gate.asking import of_refs, ruled_out, unmet
 from headgate.gate.change import Change, Standing
 from headgate.gate.model import Item
+from headgate.gate.needs import outdated
 from headgate.gate.world import World
 
 
@@ -86,6 +87,8 @@ def _out_of_date(change: Change, own: Standing, world: World) -> Unready | None:
 def lacks(change: Change, ahead: Collection[str], failing: Collection[str], world: World) -> Unready | None:
     """What is wrong with the changes it needs, as far as they are not ahead of it."""
     waits: Unready | None = None
+    if not world.pipeline.ignore_dependencies and (why := outdated(change, world)):
+        return Unready(Obstacle.LACKING, why)
     for key in () if world.pipeline.ignore_dependencies else change.needs:
         standing = world.standings.get(key)
         if key in failing:

@@ -86,8 +86,60 @@ async def test_a_base_may_be_proposed_after_what_is_built_on_it_and_go_again(rep
         assert watch.known[key("upper")].change.bases == (key("lower"),)
         assert watch.known[key("upper")].change.commit == upper
         repositories.abandon("code", "lower")
-        while watch.known[key("upper")].change.needs:
+        while watch.known[key("lower")].open:
             await watch.next()
+        assert watch.known[key("upper")].change.needs == (key("lower"),), (
+            "who approved it has not approved the lower one"
+        )
+        run_git("commit", "-q", "--amend", "-m", "Both as one", at=repositories.work("code"))
+        run_git("push", "-q", "-f", "origin", "HEAD:refs/for/master/upper", at=repositories.work("code"))
+        while watch.known[key("upper")].change.commit == upper:
+            await watch.next()
+        assert watch.known[key("upper")].change.bases == (), "that is another patchset"
+
+
+@pytest.mark.parametrize("how", ["proposed", "landed"])
+async def test_of_a_base_that_has_another_patchset_it_is_told(repositories: Repositories, how: str) -> None:
+    repositories.propose("code", "lower", {"evil": "x\n"})
+    upper = on_top(repositories, "upper", {"b": "1\n"})
+    async with watching(repositories) as watch:
+        while len(watch.known) < 2:
+            await watch.next()
+        assert (watch.known[key("upper")].change.bases, watch.known[key("upper")].change.stale) == ((key("lower"),), ())
+        repositories.write("code", {"more": "x\n"})
+        work = repositories.work("code")
+        run_git("checkout", "-q", "HEAD~1", at=work)
+        run_git("commit", "-q", "--amend", "-m", "lower, without harm", at=work)
+        run_git("push", "-q", "-f", "origin", "HEAD:refs/for/master/lower", at=work)
+        while not watch.known[key("upper")].change.stale:
+            await watch.next()
+        if how == "landed":
+            run_git("push", "-q", "origin", "HEAD:refs/heads/master", at=work)
+            while not watch.known[key("lower")].landed:
+                await watch.next()
+        one = watch.known[key("upper")].change
+        assert (one.commit, one.bases, one.stale, one.needs) == (upper, (key("lower"),), (key("lower"),), one.bases)
+        run_git("cherry-pick", upper, at=work)
+        run_git("push", "-q", "-f", "origin", "HEAD:refs/for/master/upper", at=work)
+        while watch.known[key("upper")].change.commit == upper:
+            await watch.next()
+        one = watch.known[key("upper")].change
+        assert (one.bases, one.stale) == ((key("lower"),) if how == "proposed" else (), ())
+
+
+async def test_a_base_that_lands_as_it_was_is_one_no_more(repositories: Repositories) -> None:
+    lower = repositories.propose("code", "lower", {"a": "x\n"})
+    on_top(repositories, "upper", {"b": "1\n"})
+    async with watching(repositories) as watch:
+        while len(watch.known) < 2:
+            await watch.next()
+        push_past_the_gate(repositories, {"beside": "x\n"})
+        git = engine(repositories, "merger")
+        state = await state_of(git, item(lower, "lower", "merge"))
+        assert (await landed(git, state, change(lower, "lower"))).ok
+        while watch.known[key("lower")].open or watch.known[key("upper")].change.bases:
+            await watch.next()
+        assert watch.known[key("upper")].change.stale == ()
 
 
 async def test_the_same_commit_for_another_branch_or_topic_is_no_base(repositories: Repositories) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from headgate.gate.change import EventKind
+from headgate.gate.change import Change, EventKind
 from headgate.gate.work import Enqueue
 from headgate.testing.plays import Play
 
@@ -174,6 +174,68 @@ def test_in_check_a_newer_patchset_of_what_is_needed_is_what_it_is_tested_on() -
     assert [item.commit for item in work.state.chain] == ["2" * 40, "B" * 40]
     play.passes("B")
     assert play.ended["B"] == "SUCCESS"
+
+
+def stacked(play: Play, *, stale: bool = False) -> Change:
+    """B is built on A, or on a patchset that A had before."""
+    keys = (play.change("A").key,)
+    return replace(play.change("B", "A"), bases=keys, stale=keys if stale else ())
+
+
+def test_what_is_built_on_an_earlier_patchset_leaves_the_gate_and_stays_out_until_it_is_rebased() -> None:
+    play = Play()
+    play.propose(play.change("A"))
+    play.propose(stacked(play))
+    play.approve("A", "B")
+    play.merges()
+    assert play.queue == ["A", "B"]
+    play.propose(play.change("A", commit="2" * 40))
+    play.propose(stacked(play, stale=True))
+    assert play.queue == [] and play.ended["B"] == "FAILURE"
+    play.approve("A")
+    play.approve("B")
+    assert play.queue == ["A"]
+    assert "p/master/B is built on an earlier patchset of p/master/A: rebase it, and propose it again" in play.said["B"]
+    play.merges()
+    play.passes("A")
+    play.lands("A")
+    play.approve("B")
+    assert play.queue == [], "with it would land what was replaced"
+    play.propose(replace(stacked(play), commit="3" * 40))
+    play.approve("B")
+    assert play.queue == ["B"]
+
+
+def test_what_is_built_on_a_change_that_was_withdrawn_leaves_the_gate_and_stays_out() -> None:
+    play = Play()
+    play.propose(play.change("A"))
+    play.propose(stacked(play))
+    play.approve("A", "B")
+    play.merges()
+    play.abandon("A")
+    assert play.queue == [] and play.ended["B"] == "FAILURE"
+    play.approve("B")
+    assert play.queue == []
+    assert "What it is built on: p/master/A: that change was abandoned" in play.said["B"]
+
+
+def test_a_change_on_what_is_built_on_an_earlier_patchset_is_told_that() -> None:
+    play = Play()
+    play.propose(play.change("A"))
+    play.propose(stacked(play, stale=True))
+    play.propose(play.change("C", "B"))
+    play.approve("A", "B", "C")
+    assert play.queue == ["A"] and "p/master/B is built on an earlier patchset of p/master/A" in play.said["C"]
+
+
+def test_in_check_what_is_built_on_an_earlier_patchset_is_tested_on_the_newer_one() -> None:
+    play = checked_on_another()
+    play.propose(play.change("A", commit="2" * 40))
+    play.propose(stacked(play, stale=True))
+    play.merges()
+    work = play.item("B").buildset
+    assert work is not None and work.state is not None
+    assert [item.commit for item in work.state.chain] == ["2" * 40, "B" * 40]
 
 
 def test_in_check_the_newer_patchset_may_need_more_itself() -> None:

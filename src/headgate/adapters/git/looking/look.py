@@ -16,10 +16,11 @@ from headgate.adapters.git.looking.orphans import orphans
 from headgate.adapters.git.looking.others import moved as moved_refs
 from headgate.adapters.git.looking.others import watched
 from headgate.adapters.git.looking.said import Said, gained
+from headgate.adapters.git.looking.stacks import Stacked, stacked
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, landed_as, read
 from headgate.adapters.git.objects.commits import Original, text
-from headgate.adapters.git.objects.series import changes, contained, few, files, nearest, outside
+from headgate.adapters.git.objects.series import changes, contained, few, files
 from headgate.base.ids import derived
 from headgate.gate.change import ZEROS, Change, EventKind, Standing, TriggerEvent
 from headgate.ports.forge import Sighting
@@ -60,11 +61,9 @@ class Look:
         self._events: list[TriggerEvent] = []
         self.doubts: set[tuple[str, str]] = set()
         """Key and commit of changes that landed, it is said, but are still proposed: to be seen once more."""
-        self._bases: dict[str, tuple[str, ...]] = {}
-        """Name of what is proposed for a branch that was looked through -> keys of the changes it is built on."""
+        self._stacked: dict[str, Stacked] = {}
+        """Key of what is proposed for a branch that was looked through -> what it is built on."""
         self._said = Said(refs, int(time.time() * 1000))
-        self._arrived: set[str] = set()
-        """Names of what is proposed that its branch has, whoever pushed it there."""
         self.answered: dict[str, str] = {}
         """Refs that asked for something to be tested again, which was told -> their commits."""
         self.orphans: dict[str, str] = {}
@@ -190,22 +189,14 @@ class Look:
         open_ = {name for name in self._proposed if self._has_head(name) and self._is_known(name)} | set(fresh)
         stirred = {self._proposed[name][0] for name in fresh} | {ref.removeprefix(HEADS) for ref in moved_heads}
         stirred |= {s.change.branch for s in self._known.values() if s.open and s.change.ref not in self._refs}
+        known = {**self._known, **{s.change.key: s for s in self._standings}}
         for branch in stirred:
             names = [name for name in open_ if self._proposed[name][0] == branch]
             absent = await self._mirror.missing(self._refs[FOR + name] for name in names)
-            tips = {name: tip for name in names if (tip := self._refs[FOR + name]) not in absent}
-            if not tips:
-                continue
-            found = await outside(self._mirror, self._heads[HEADS + branch], set(tips.values()))
-            named: dict[str, set[str]] = {}
-            for name, tip in tips.items():
-                named.setdefault(tip, set()).add(self._key(name))
-            for key, was in {**self._known, **{s.change.key: s for s in self._standings}}.items():
-                if was.landed and was.change.branch == branch:
-                    named.setdefault(was.change.commit, set()).add(key)
-            near = nearest(found, {commit: frozenset(keys) for commit, keys in named.items() if commit in found})
-            self._bases |= {name: tuple(sorted(near.get(tip, ()))) for name, tip in tips.items()}
-            self._arrived |= {name for name, tip in tips.items() if tip not in found}
+            tips = {self._key(name): self._refs[FOR + name] for name in names if self._refs[FOR + name] not in absent}
+            if tips:
+                here = {key: one for key, one in known.items() if one.change.branch == branch}
+                self._stacked |= await stacked(self._mirror, self._heads[HEADS + branch], tips, here, self._refs)
 
     async def _describe(self, fresh: list[str]) -> dict[str, Change]:
         paths: dict[tuple[str, str], tuple[str, ...] | None] = {}
@@ -230,7 +221,7 @@ class Look:
             kept = Original(b"", b"", b"")
         message = _cut(text(kept, kept.message).replace("\0", "\ufffd"))
         needs, unresolved = self._names.needs(message)
-        bases = self._bases.get(name, ())
+        bases = self._stacked.get(self._key(name), Stacked()).bases
         return Change(
             connection=self._connection,
             project=self._project,
@@ -252,20 +243,20 @@ class Look:
 
     def _change(self, name: str, described: Change | None) -> None:
         was, approved = self._known.get(self._key(name)), self._refs.get(APPROVED + name, "")
+        there = self._stacked.get(self._key(name), Stacked()).arrived
         said = self._said.of(name, self._refs[FOR + name], was)
         if described is None:
             if was is None or not self._is_known(name):
                 return
             described = self._with_needs(name, was.change)
             same_words = (was.approvals, was.vetoes, was.proposers) == said
-            if (was.change, was.approved) == (described, approved) and same_words and name not in self._arrived:
+            if (was.change, was.approved) == (described, approved) and same_words and not there:
                 return
             same = was
         else:
             same = None
             before, fresh = was.change.commit if was else "", was is None or not was.open
             self._tell(EventKind.PROPOSED, described, before, fresh=fresh)
-        there = name in self._arrived
         now = Standing(described, not there, approved, there, "", *said)
         self._standings.append(now)
         if there and was is not None and was.open:
@@ -297,11 +288,12 @@ class Look:
 
     def _with_needs(self, name: str, change: Change) -> Change:
         """What it is built on, and what its footers mean by the branches of now."""
-        bases = self._bases.get(name, change.bases)
+        bases, stale, _ = self._stacked.get(change.key, Stacked(change.bases, change.stale))
         if not change.needs and not change.unresolved and not bases:
             return change
         needs, unresolved = self._names.needs(change.message)
-        return replace(change, needs=tuple(dict.fromkeys((*bases, *needs))), bases=bases, unresolved=unresolved)
+        needs = tuple(dict.fromkeys((*bases, *needs)))
+        return replace(change, needs=needs, bases=bases, stale=stale, unresolved=unresolved)
 
     # --- what is gone
 
