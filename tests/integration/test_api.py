@@ -28,7 +28,7 @@ from headgate.services.tenancy import Tenancy
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import Append, Delete, Put
 from headgate.testing.gate import Gate, gate
-from headgate.testing.repositories import Repositories
+from headgate.testing.repositories import Repositories, run_git
 from headgate.web.access import Access
 from headgate.web.app import create_app
 from headgate.web.site import Site
@@ -91,6 +91,51 @@ async def test_a_change_is_enqueued_by_hand_and_lands(
     assert answer.status_code == 200, answer.text
     assert (await running.history.result_of("byhand", "gate")).result == "SUCCESS"
     assert repositories.show("code/api", "a") == "1"
+
+
+async def test_what_has_landed_is_started_again_and_stopped_by_hand(
+    client: Client, running: Gate, repositories: Repositories
+) -> None:
+    repositories.propose("code/api", "one", {"a": "1\n"})
+    repositories.approve("code/api", "one")
+    assert (await running.history.result_of("one", "gate")).result == "SUCCESS"
+    assert (await running.history.result_of("one", "check")).result == "SUCCESS"
+    running.history.finished.clear()
+
+    async def ask(verb: str, pipeline: str) -> tuple[int, str]:
+        body = {"pipeline": pipeline, "change": "one"}
+        answer = await client.post(f"{TENANT}/project/code/api/{verb}", json=body, headers=TOKEN)
+        return answer.status_code, answer.text
+
+    running.runner.hold = asyncio.Event()
+    status, text = await ask("enqueue", "gate")
+    assert status == 409 and "of git.example/code/api has landed already" in text
+    assert await ask("enqueue", "check") == (200, "true")
+    assert await ask("dequeue", "check") == (200, "true")
+    assert (await running.history.result_of("one", "check")).result == "DEQUEUED"
+    running.history.finished.clear()
+    running.runner.hold.set()
+    assert await ask("enqueue", "check") == (200, "true")
+    assert (await running.history.result_of("one", "check")).result == "SUCCESS"
+
+
+async def test_a_name_that_several_changes_have_is_asked_about(
+    client: Client, running: Gate, repositories: Repositories
+) -> None:
+    running.runner.hold = asyncio.Event()
+    work = repositories.work("code/api")
+    run_git("push", "-q", "origin", "HEAD:refs/heads/stable", at=work)
+    repositories.propose("code/api", "one", {"a": "1\n"})
+    run_git("push", "-q", "origin", "HEAD:refs/for/stable/one", "HEAD:refs/for/stable/master/one", at=work)
+    async with asyncio.timeout(10):
+        await running.runner.begun(3)
+    said = dict[str, tuple[int, str]]()
+    for name in ("one", "master/one", "stable/one", "stable/master/one"):
+        body = {"pipeline": "check", "change": name}
+        answer = await client.post(f"{TENANT}/project/code/api/dequeue", json=body, headers=TOKEN)
+        said[name] = answer.status_code, answer.text
+    assert said["one"][0] == 400 and "several changes 'one'; say which: master/one, stable/one" in said["one"][1]
+    assert [status for status, _ in said.values()] == [400, 200, 200, 200]
 
 
 async def test_what_was_done_by_hand_is_kept(client: Client, running: Gate, repositories: Repositories) -> None:
@@ -164,7 +209,7 @@ async def test_without_the_token_nothing_is_done(client: Client) -> None:
     text = {**TOKEN, "Content-Type": "text/plain"}
     assert (await client.post(url, content=json.dumps(body), headers=text)).status_code == 415
     answer = await client.post(url, json=body, headers=TOKEN)
-    assert answer.status_code == 404 and "no open change 'x'" in answer.json()["detail"]
+    assert answer.status_code == 404 and "no change 'x' that is open" in answer.json()["detail"]
 
 
 STATUS = {

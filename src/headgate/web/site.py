@@ -258,18 +258,29 @@ class Site:
         return source.project
 
     def change(self, tenant: str, project: str, change: str) -> Change:
-        """Return a known change of a project, by topic or branch and topic.  Raise 404, 503 while none is known."""
+        """Return a change of a project by its name, by branch and name, or by its patchset: an open one, else one that
+        has landed.  Raise 400 when several may be meant, 404, 503 while none is known."""
         canonical = self.project(tenant, project)
         source = self.tenant(tenant).tenant.find(canonical)
         assert source is not None, "it was found just now"
-        for standing in Standings(self.context.map, self.context.mirror, (source.connection,)).now().values():
-            found = standing.change
-            names = (found.name, f"{found.branch}/{found.name}", found.id)
-            if found.project == canonical and standing.open and change in names:
-                return found
+        standings = Standings(self.context.map, self.context.mirror, (source.connection,)).now().values()
+        own = [one for one in standings if one.change.project == canonical]
+        for among in ([one.change for one in own if one.open], [one.change for one in own if one.landed]):
+            found = _named(among, change)
+            if len(found) > 1:
+                names = ", ".join(sorted(f"{one.branch}/{one.name}" for one in found))
+                raise HTTPException(f"{project} has several changes {change!r}; say which: {names}", status_code=400)
+            if found:
+                return found[0]
         if not looked_at(self.context, source.connection, canonical):
             raise _too_early(UNREAD.format(canonical))
-        raise NotFoundException(f"{project} has no open change {change!r}")
+        raise NotFoundException(f"{project} has no change {change!r} that is open or has landed")
+
+
+def _named(changes: Sequence[Change], said: str) -> list[Change]:
+    """Return those that are meant: by the whole name, if that is one's."""
+    whole = [one for one in changes if said in (f"{one.branch}/{one.name}", one.id)]
+    return whole if len(whole) == 1 else [one for one in changes if one in whole or one.name == said]
 
 
 async def ref_of(site: Site, tenant: str, project: str, ref: str, oldrev: str, newrev: str) -> Change:
