@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import replace
 
 from headgate.base.tasks import end, run_until
 from headgate.config.tenants import Connection, parse_tenants
-from headgate.gate.change import Change
-from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.change import Change, EventKind, Standing
+from headgate.gate.work import (
+    BuildOutcome,
+    BuildSpec,
+    CatAnswer,
+    CatRequest,
+    MergeAnswer,
+    MergerAnswer,
+    MergerWork,
+    RepoState,
+)
 from headgate.map.places import Map
+from headgate.ports.forge import Sighting
 from headgate.ports.runner import Contact
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
@@ -27,7 +39,7 @@ from headgate.testing.gate import Remembered
 from headgate.testing.loop import run_virtual
 from headgate.testing.sim import world as worlds
 from headgate.testing.sim.doubles import SimForge, SimGit
-from headgate.testing.sim.world import BRANCH, CONFIG, HOST, Proposal, World
+from headgate.testing.sim.world import BRANCH, CONFIG, HEAD, HOST, Proposal, World
 
 MOST = 200
 SERVED_WITHIN_S = 600.0
@@ -42,6 +54,10 @@ class Sizes:
     tenants: int = 1
     pipelines: int = 1
     projects: int = 1
+    branches: int = 0
+    """Of each project, beside the one that changes are for; all of them are pushed to at one moment."""
+    queues: int = 1
+    """In each of them a change is approved at one moment."""
     jobs: int = 1
     changes: int = 1
     """Proposed at one moment."""
@@ -55,6 +71,11 @@ class Sizes:
     @property
     def names(self) -> list[str]:
         return [f"check{n}" for n in range(self.pipelines)]
+
+    @property
+    def projects_max(self) -> int:
+        """Each queue has one of its own."""
+        return max(self.projects, self.queues)
 
     @property
     def config(self) -> str:
@@ -71,11 +92,16 @@ class Sizes:
         declared = "".join(f"- job: {{name: job{n}, parent: base}}\n" for n in range(self.jobs))
         checks = "".join(f"    {name}: {{jobs: [{jobs}]}}\n" for name in self.names)
         base = "- job: {name: base, parent: null, run: jobs/x}\n"
-        return f"{base}{declared}{pipelines}{gate}- project:\n    name: ^sim/p.*$\n    gate: {{jobs: [job0]}}\n{checks}"
+        queues = "".join(
+            f"- queue: {{name: q{n}}}\n- project: {{name: {HOST}/p{n}, queue: q{n}}}\n"
+            for n in range(self.queues if self.queues > 1 else 0)
+        )
+        every = f"- project:\n    name: ^sim/p.*$\n    gate: {{jobs: [job0]}}\n{checks}"
+        return f"{base}{declared}{pipelines}{gate}{queues}{every}"
 
     @property
     def tenant_file(self) -> str:
-        projects = ", ".join(f"p{n}" for n in range(self.projects))
+        projects = ", ".join(f"p{n}" for n in range(self.projects_max))
         return "".join(
             f"- tenant:\n    name: t{n}\n    max-dependencies: {MOST}\n"
             f"    source: {{sim: {{config-projects: [config], untrusted-projects: [{projects}]}}}}\n"
@@ -94,13 +120,78 @@ class Runner:
         return BuildOutcome(spec.build, "SUCCESS")
 
 
+@dataclass
+class Forge(SimForge):
+    """Every project has more branches."""
+
+    branches: int = 0
+    pushed: int = 0
+    """How often all of them were pushed to."""
+
+    def more(self) -> dict[str, str]:
+        """Return ref -> commit of these."""
+        return {f"refs/heads/b{n}": f"b{n}-{self.pushed}" for n in range(self.branches)}
+
+    def push(self) -> None:
+        self.pushed += 1
+        self.world.stir()
+
+    def _look(
+        self,
+        known: Mapping[str, Standing],
+        heads: Mapping[str, Mapping[str, str]],
+        refs: Mapping[str, Mapping[str, str]],
+    ) -> Sighting:
+        found = super()._look(known, {project: {HEAD: own[HEAD]} for project, own in heads.items()}, refs)
+        moved, events, more = dict(found.heads), list(found.events), self.more()
+        for project, head in self.world.heads.items():
+            old = heads.get(project, more)
+            if project in moved or any(old.get(ref) != commit for ref, commit in more.items()):
+                moved[project] = {HEAD: head, **more}
+            for ref, commit in more.items():
+                if old.get(ref) != commit:
+                    branch = ref.removeprefix("refs/heads/")
+                    change = Change(self.name, project, branch, commit=commit, old_commit=old.get(ref, ""), ref=ref)
+                    events.append(self._told(EventKind.REF_UPDATED, replace(change, files=(worlds.FILE,))))
+        return replace(found, heads=moved, events=tuple(events))
+
+
+def job_of(project: str, commit: str) -> str:
+    """Return the name of the job that a branch beside the one of the changes has at this commit."""
+    return f"of-{project.rpartition('/')[2]}-{commit}"
+
+
+@dataclass
+class Git(SimGit):
+    """Each of them has configuration."""
+
+    forge: Forge
+
+    async def do(self, work: MergerWork) -> MergerAnswer:
+        answer, more = await super().do(work), self.forge.more()
+        if isinstance(answer, CatAnswer) and isinstance(work, CatRequest):
+            names = {ref.removeprefix("refs/heads/"): commit for ref, commit in more.items()}
+            wanted = {name: commit for name, commit in names.items() if not work.branches or name in work.branches}
+            files = {name: {worlds.FILE: self._text(answer.project, commit)} for name, commit in wanted.items()}
+            return replace(answer, branches=answer.branches | wanted, files=answer.files | files)
+        if isinstance(answer, MergeAnswer) and answer.state is not None:
+            heads = {project: own | more for project, own in answer.state.heads.items()}
+            return replace(answer, state=replace(answer.state, heads=heads))
+        return answer
+
+    def _text(self, project: str, commit: str) -> str:
+        return f"- job: {{name: {job_of(project, commit)}, parent: base}}\n" if project != CONFIG else ""
+
+
 class House:
     """One process with everything, at work on what the sizes say."""
 
     def __init__(self, sizes: Sizes) -> None:
         self.sizes, self.backend, self.history = sizes, MemoryBackend(), Remembered()
         self.world = World(random.Random(1), sizes.config, gating=("job0",))
-        self.world.heads = {CONFIG: "h"} | {f"{HOST}/p{n}": "h" for n in range(sizes.projects)}
+        self.world.heads = {CONFIG: "h"} | {f"{HOST}/p{n}": "h" for n in range(sizes.projects_max)}
+        self.forge = Forge(self.world, branches=sizes.branches)
+        self.scheduler: Scheduler | None = None
         self._life: asyncio.Future[None] | None = None
         self._told = 0
 
@@ -117,13 +208,13 @@ class House:
         context = Context(store, Mirror(store, Map().path), lambda: int((loop.time() + 1e6) * 1000), hostname="here")
         file = self.sizes.tenant_file
         tenants = parse_tenants(file, "tenants.yaml", {"sim": Connection("sim", HOST)})
-        scheduler = Scheduler.of(context, file, tenants, "tenants.yaml", {"sim": SimForge(self.world)})
+        self.scheduler = Scheduler.of(context, file, tenants, "tenants.yaml", {"sim": self.forge})
         runner = Runner(self.world)
         bodies: dict[str, Body] = {
-            "scheduler": scheduler.run,
+            "scheduler": self.scheduler.run,
             "web": Recorder(context, self.history).run,
             "executor": Executor(context, runner, builds_max=JOBS_AT_ONCE).run,
-            "merger": Merger(context, SimGit(self.world)).run,
+            "merger": Merger(context, Git(self.world, self.forge)).run,
         }
         stop = asyncio.Event()
         await run_until(
@@ -134,7 +225,7 @@ class House:
         self._told += 1
         topic, keys = f"t{self._told}", tuple(need.key for need in needs)
         files = tuple(f"dir{n}/file{n * self._told}" for n in range(self.sizes.files))
-        project = f"{HOST}/p{self._told % self.sizes.projects}"
+        project = f"{HOST}/p{self._told % self.sizes.projects_max}"
         ref = f"refs/for/{BRANCH}/{topic}"
         if self.sizes.config_bytes:
             self.world.proposals[f"c{self._told}"] = Proposal(f"c{self._told}", comments_bytes=self.sizes.config_bytes)
@@ -158,10 +249,23 @@ class House:
             missing = {name: len(ends - self.ends(name)) for name, ends in wanted.items() if ends - self.ends(name)}
             raise AssertionError(f"{done}: {missing} of {self.sizes}") from None
 
+    async def _read(self) -> None:
+        """Until what is on every branch is in force in the first tenant."""
+        projects = (project for project in self.world.heads if project != CONFIG)
+        wanted = {job_of(project, commit) for project in projects for commit in self.forge.more().values()}
+        async with asyncio.timeout(SERVED_WITHIN_S):
+            while self.scheduler is None or wanted - self.scheduler.tenants["t0"].layouts.landed.jobs.keys():
+                assert self._life is not None and not self._life.done(), self._life
+                await asyncio.sleep(1.0)
+
     async def everything(self) -> None:
-        """Every change is tested everywhere; then one lands, and leaves what its pipeline supersedes."""
+        """Every change is tested everywhere while all branches move; then one of each queue lands, and leaves what its
+        pipeline supersedes."""
         self.start()
         try:
+            if self.sizes.branches:
+                await self._read()
+                self.forge.push()
             proposed = [self.propose() for _ in range(self.sizes.changes)]
             if self.sizes.needs:
                 ahead = [self.propose() for _ in range(self.sizes.needs)]
@@ -169,8 +273,10 @@ class House:
             tenants = [f"t{n}" for n in range(self.sizes.tenants)]
             every = {(tenant, one.topic) for tenant in tenants for one in proposed}
             await self.until("tested", dict.fromkeys(self.sizes.names, every))
-            last = self.propose(approved=True)
-            await self.until("landed", {"gate": {("t0", last.topic)}} if self.sizes.tenants == 1 else {})
+            last = {("t0", self.propose(approved=True).topic) for _ in range(self.sizes.queues)}
+            await self.until("landed", {"gate": last} if self.sizes.tenants == 1 else {})
+            if self.sizes.branches:
+                await self._read()
             assert not self.backend.tree.under(Map().quarantine.path), "something was set aside"
         finally:
             await self.stop()
@@ -185,14 +291,14 @@ def test_a_large_configuration_is_tested_and_lands(config_bytes: int) -> None:
 def drawn(seed: int) -> Sizes:
     """One number is large, or two are of middling size."""
     chance = random.Random(seed)
-    names = ["tenants", "pipelines", "projects", "jobs", "changes", "files", "needs"]
+    names = ["tenants", "pipelines", "projects", "branches", "queues", "jobs", "changes", "files", "needs"]
     if seed < len(names):
         return Sizes(**{names[seed]: {"files": 25 * MOST, "tenants": MOST // 4}.get(names[seed], MOST)})
     one, other = chance.sample(names, 2)
     return Sizes(**{one: chance.randrange(2, 13), other: chance.randrange(2, 13)})
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", range(18))
 def test_no_number_that_somebody_chooses_is_too_large(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     run_virtual(House(drawn(seed)).everything())
     assert "a commit has at most" not in caplog.text and "a commit appends to at most" not in caplog.text

@@ -188,7 +188,8 @@ class SimGit:
             results[item.project] = {BRANCH: merged(head, item)}
         commit = {project: results.get(project, {}).get(BRANCH, self.world.heads[project]) for project in projects}
         texts = {p: self.world.files(p, commit[p], paths) for p, paths in work.config_paths.items()}
-        unknown = {p: {BRANCH: t} for p, t in texts.items() if work.config_known.get(p) != {BRANCH: content_of(t)}}
+        known = {p: work.config_known.get(p, {}).get(BRANCH) for p in texts}
+        unknown = {p: {BRANCH: t} for p, t in texts.items() if known[p] != content_of(t)}
         containing: tuple[str, ...] = ()
         if work.at is not None and work.at.ref != HEAD:
             heads[work.at.project][work.at.ref] = work.at.commit
