@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headgate.gate import absorb, decide, landing, people, readiness
+from headgate.config.forges import people
+from headgate.gate import absorb, decide, landing, readiness
 from headgate.gate.actions import Resume
 from headgate.gate.leave import leave
 from headgate.gate.model import BuildSet, State

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from headgate.adapters.forges.registry import FORGES
+
 
 class Option(NamedTuple):
     kind: str
@@ -57,7 +59,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
     },
     "connection *": {
         "driver": Option(
-            "choice:git,queue,inventory,smtp,http,chat",
+            f"choice:{','.join(('git', *FORGES, 'queue', 'inventory', 'smtp', 'http', 'chat'))}",
             "git",
             "The kind of the connection. git has projects. Messages of a queue, and objects of the inventory, start "
             "pipelines. To all of them pipelines report; so they do as mail, to a webhook, or to chats, which needs "
@@ -325,3 +327,14 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "dburi": Option("text", "", "SQLAlchemy URL of the history. Default: an SQLite file in state_dir."),
     },
 }
+
+
+def _of_forges(known: dict[str, Option]) -> None:
+    """Add the options of each driver; one that several have says what it is to each."""
+    for driver, row in FORGES.items():
+        for name, (kind, default, doc) in row.settings.items():
+            was, text = known.get(name), f"{driver}: {doc}"
+            known[name] = Option(kind, default, text) if was is None else was._replace(doc=f"{was.doc} {text}")
+
+
+_of_forges(OPTIONS["connection *"])

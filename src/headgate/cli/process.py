@@ -9,8 +9,10 @@ from collections.abc import Mapping
 
 import click
 
+from headgate.adapters.forges.registry import FORGES
 from headgate.adapters.git.connection import GitConnection
 from headgate.base.errors import UserError
+from headgate.cli.forges import connected
 from headgate.cli.settings import Settings
 from headgate.cli.store.opening import SQLITE, open_to_read, open_url, said
 from headgate.config.operator.model import TenantFile
@@ -26,6 +28,12 @@ SCRIPT_TIMEOUT_S = 60
 
 
 def connections(settings: Settings) -> dict[str, GitConnection]:
+    """Return how the repositories of each connection are reached that has any, by name.  Raise UserError."""
+    return {**plain(settings), **{name: one.git for name, one in connected(settings).items()}}
+
+
+def plain(settings: Settings) -> dict[str, GitConnection]:
+    """Return those of plain git."""
     return {
         name: GitConnection(
             name,
@@ -60,6 +68,8 @@ def connection_shapes(settings: Settings) -> tuple[ConnectionShape, ...]:
 def _shown(found: Mapping[str, str]) -> str:
     """Where it is.  Addresses of webhooks and chats are secrets: of those, the host, or what kind they are of."""
     match driver_of(found):
+        case driver if driver in FORGES:
+            return re.sub(r"(://)[^/@]*@", r"\1", found.get("baseurl") or f"https://{found.get('server', '')}")
         case "smtp":
             return f"smtp://{found.get('server') or 'localhost'}"
         case "http":

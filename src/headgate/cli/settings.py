@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
 
+from headgate.adapters.forges.registry import FORGES
 from headgate.base.errors import UserError
 from headgate.cli.inifile import IniFile, read_ini
 from headgate.cli.options import OPTIONS, Option
@@ -207,7 +208,7 @@ def _check(ini: IniFile, section: str, kind: str, found: Mapping[str, str]) -> N
             raise UserError(f"{ini.at(section, name)}: {name} {why}")
     if kind == "connection *":
         driver = found.get("driver") or "git"
-        needed, what = _NEEDED.get(driver, ("", ""))
+        needed, what = FORGES[driver].needed if driver in FORGES else _NEEDED.get(driver, ("", ""))
         own = driver == "queue" and not {"messages", "application_keys"}.isdisjoint(ini.sections)
         if driver == "inventory" and found.get("project") and not found.get("partition"):
             needed, what = "partition", "whose objects it watches"

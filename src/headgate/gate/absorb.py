@@ -77,7 +77,7 @@ def absorb(state: State, event: TriggerEvent | Answer | Managed, world: World, a
 def triggered(state: State, event: TriggerEvent, world: World, asked: list[Action]) -> State:
     change = event.change
     if event.kind is EventKind.REF_UPDATED and world.dependent:
-        state = _moved(state, change, asked)
+        state = _moved(state, change, world, asked)
     parted: tuple[Change, ...] = ()
     """Those that were tested as one with an older patchset."""
     if event.kind is EventKind.ABANDONED:
@@ -98,9 +98,12 @@ def triggered(state: State, event: TriggerEvent, world: World, asked: list[Actio
     return state
 
 
-def _moved(state: State, update: Change, asked: list[Action]) -> State:
-    """A branch that somebody else moved: what rests on where it was starts anew, and with it what is behind."""
+def _moved(state: State, update: Change, world: World, asked: list[Action]) -> State:
+    """A branch that somebody else moved: what rests on where it was starts anew, and with it what is behind.  Whether a
+    forge moved it that is asked to merge there, its answer says."""
     for queue in state.queues:
+        if any(_merging(item, update, world) for item in queue.items):
+            continue
         begun = (one for one in queue.items if one.buildset is not None and one.buildset.landing)
         landing = {commit_of(one, change) for one in begun for change in one.changes}
         if update.commit in landing or update.commit in queue.landed_as:
@@ -119,6 +122,13 @@ def _moved(state: State, update: Change, asked: list[Action]) -> State:
         if any(after is not before for after, before in zip(items, queue.items, strict=True)):
             state = with_queue(state, replace(queue, items=tuple(items)))
     return state
+
+
+def _merging(item: Item, update: Change, world: World) -> bool:
+    """Is a forge asked to merge the item into the branch?"""
+    if item.buildset is None or not item.buildset.landing or update.connection not in world.merging:
+        return False
+    return any((one.project, f"refs/heads/{one.branch}") == (update.project, update.ref) for one in item.left)
 
 
 def _lost_its_base(item: Item, buildset: BuildSet, update: Change, *, old: bool) -> bool:

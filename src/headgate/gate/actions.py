@@ -36,6 +36,9 @@ class Report:
     id: str
     work: ReportRequest
     precedence: int
+    phase: str = ""
+    """The pipeline's reporters that it is told by, where there are such; empty: it is said to the people of the change
+    whatever the pipeline tells to whom."""
 
 
 @dataclass(frozen=True, slots=True)

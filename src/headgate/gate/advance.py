@@ -152,7 +152,7 @@ def _announce(item: Item, world: World, asked: list[Action]) -> Item:
     for change in item.changes:
         if change.connection in told:
             work = ReportRequest(change=change, pipeline=world.pipeline.name, note=note)
-            asked.append(Report(item.named(change, "start"), work, world.pipeline.precedence))
+            asked.append(Report(item.named(change, "start"), work, world.pipeline.precedence, "start"))
     return replace(item, started=True)
 
 

@@ -368,7 +368,7 @@ def _entered(item: Item, change: Change, world: World) -> Iterator[Action]:
     if announces(change, world):
         note = filled(pipeline.enqueue_message, item, world) or f"Enqueued in {pipeline.name}."
         work = ReportRequest(change=change, pipeline=pipeline.name, note=note)
-        yield Report(item.named(change, "enqueue"), work, pipeline.precedence)
+        yield Report(item.named(change, "enqueue"), work, pipeline.precedence, "enqueue")
     for name in pipeline.supercedes if is_known(change, world) else ():
         if name != pipeline.name:
             yield Supersede(name, change.key)

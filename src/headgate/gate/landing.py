@@ -16,16 +16,19 @@ from headgate.gate.leave import commit_of, leave, with_landed
 from headgate.gate.model import Item, Landed, Queue, with_item
 from headgate.gate.readiness import heeds_vetoes, leases, needs_approval
 from headgate.gate.report import text
+from headgate.gate.start import abandon
 from headgate.gate.work import LandAnswer, Landing, LandRequest, ReportRequest
 from headgate.gate.world import World
 
 
 def ask_to_land(item: Item, queue: Queue, world: World, asked: list[Action]) -> Item:
     """The next step."""
-    buildset, step = item.buildset, _step(item)
+    buildset, step = item.buildset, _step(item, world)
     assert buildset is not None and buildset.state is not None, "only a merged buildset can be complete and good"
     first, *others = (_part(item, change, step, world) for change in step)
     later = tuple(change for change in item.left if change not in step)
+    if not _merged(first.change, world):  # whoever pushes can try nothing that a forge merges
+        later = tuple(change for change in later if not _merged(change, world))
     work = LandRequest(
         buildset=buildset.id,
         state=buildset.state,
@@ -39,17 +42,26 @@ def ask_to_land(item: Item, queue: Queue, world: World, asked: list[Action]) -> 
         said=first.said,
         others=tuple(others),
         later=tuple(replace(_part(item, change, step, world), note="") for change in later if not item.landed),
+        after=queue.landed_as if _merged(first.change, world) else (),
         rest=bool(item.landed),
         queue=queue.name,
     )
-    of = (first.change.project,) if item.landed or later else ()
+    alone = len(item.left) == len(step) and not item.landed
+    of = () if alone else (first.change.key if _merged(first.change, world) else first.change.project,)
     asked.append(Land(derived(buildset.id, "land", *of), work, world.pipeline.precedence))
     return replace(item, buildset=replace(buildset, landing=True))
 
 
-def _step(item: Item) -> tuple[Change, ...]:
-    """What is left of the repository whose turn it is."""
+def _merged(change: Change, world: World) -> bool:
+    """Does its forge make the merge?"""
+    return change.connection in world.merging
+
+
+def _step(item: Item, world: World) -> tuple[Change, ...]:
+    """What is left of the repository whose turn it is; of a forge that merges, one change."""
     left = item.left
+    if _merged(left[0], world):
+        return left[:1]
     return tuple(change for change in left if change.project == left[0].project)
 
 
@@ -82,11 +94,15 @@ def landed(queue: Queue, item: Item, answer: LandAnswer, world: World, asked: li
     buildset = item.buildset
     if buildset is None or not buildset.landing:
         return queue
-    step = _step(item)
-    if answer.project not in ("", step[0].project):
+    step = _step(item, world)
+    if answer.project not in ("", step[0].project) or answer.change not in ("", step[0].key):
         return queue  # of a step before it: that is known
     if answer.ok:
-        queue, done = with_landed(queue, item, step), tuple(Landed(one, commit_of(item, one)) for one in step)
+        queue = with_landed(queue, item, step, answer.commit)
+        done = tuple(Landed(one, answer.commit or commit_of(item, one)) for one in step)
+        if answer.differs:
+            queue = _unbelieved(queue, item, asked)
+            asked.append(_alarm(item, step[0], answer, world))
         if len(step) < len(item.left):
             item = replace(item, landed=item.landed + done, buildset=replace(buildset, landing=False))
             return with_item(queue, item)
@@ -97,6 +113,27 @@ def landed(queue: Queue, item: Item, answer: LandAnswer, world: World, asked: li
     if answer.moved:  # somebody pushed to the branch: test again on what is there now
         return with_item(queue, rest(item))
     return with_item(queue, replace(item, buildset=replace(buildset, landing=False, landing_error=answer.error)))
+
+
+def _alarm(item: Item, change: Change, answer: LandAnswer, world: World) -> Report:
+    """Who reads of the change learns that nobody tested what its branch has now."""
+    note = (
+        f"ALARM: {change.key} has landed as {answer.commit or 'another commit'}, and {change.branch} does not have the "
+        "tree that was tested: somebody pushed to it at that moment, or the forge merges otherwise. Look at the "
+        "branch; what is behind it in the queue is tested anew."
+    )
+    work = ReportRequest(change, world.pipeline.name, note, landed=answer.commit)
+    return Report(item.named(change, "differs"), work, world.pipeline.precedence)
+
+
+def _unbelieved(queue: Queue, item: Item, asked: list[Action]) -> Queue:
+    """What rests on it is tested anew: the branch has not come to what was tested."""
+    items = list(queue.items)
+    for position, other in enumerate(items):
+        if other.id != item.id and other.live and not (other.buildset is not None and other.buildset.landing):
+            abandon(other, asked)
+            items[position] = replace(other, buildset=None)
+    return replace(queue, items=tuple(items))
 
 
 def rest(item: Item) -> Item:

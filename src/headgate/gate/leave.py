@@ -14,7 +14,7 @@ from headgate.gate.change import Change
 from headgate.gate.model import Item, Queue, State, Unfollowed, with_queue
 from headgate.gate.readiness import Obstacle, Unready
 from headgate.gate.refs import is_known
-from headgate.gate.report import knows, reporters, text
+from headgate.gate.report import kind_of, knows, reporters, text
 from headgate.gate.start import abandon
 from headgate.gate.work import ReportRequest
 from headgate.gate.world import World
@@ -46,7 +46,8 @@ def leave(
         if change.connection in names:
             as_commit = done[change.key].commit if change.key in done else ""
             work = ReportRequest(change, world.pipeline.name, message, landed=as_commit)
-            asked.append(Report(item.named(change, "report", result), work, world.pipeline.precedence))
+            phase = kind_of(result, world)
+            asked.append(Report(item.named(change, "report", result), work, world.pipeline.precedence, phase))
     if item.live:
         asked.append(Record(item, result, message, tested))
     return without(queue, item, result if tested else "DEQUEUED", world)
@@ -105,11 +106,13 @@ def without(queue: Queue, item: Item, result: str, world: World) -> Queue:
     return queue if result == "MERGE_FAILURE" else shrunk(queue, world.pipeline.window)
 
 
-def with_landed(queue: Queue, item: Item, changes: Sequence[Change]) -> Queue:
-    """The queue that knows that these changes of the item have landed."""
+def with_landed(queue: Queue, item: Item, changes: Sequence[Change], commit: str = "") -> Queue:
+    """The queue that knows that these changes of the item have landed.  `commit`: what the branch came to by that,
+    where it is not the tested one."""
     for change in changes:
         keys = [key for key in [change.key] if key not in queue.landed_keys]
-        commits = [commit for commit in [commit_of(item, change)] if commit and commit not in queue.landed_as]
+        found = dict.fromkeys((commit_of(item, change), commit))
+        commits = [commit for commit in found if commit and commit not in queue.landed_as]
         queue = replace(
             queue,
             landed_keys=(*queue.landed_keys, *keys),

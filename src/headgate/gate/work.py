@@ -164,6 +164,8 @@ class LandRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
     """Of a circle: what lands in the same repository, in the same step."""
     later: tuple[Landing, ...] = ()
     """What is to land in other repositories then: it is tried before anything lands."""
+    after: tuple[str, ...] = ()
+    """Where a forge makes the merges: what the queue landed before, any of which may be the head of the branch."""
     rest: bool = False
     """A part of the circle has landed already: what is refused is tried again, as long as that may help."""
 
@@ -186,6 +188,12 @@ class LandAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
     """Its queue is closed: nothing was pushed."""
     project: str = ""
     """Where it landed, of what lands in several repositories one after the other; else it may be empty."""
+    change: str = ""
+    """Key of the change that landed, where each lands by itself."""
+    commit: str = ""
+    """What its branch came to, where a forge makes the merge; else the tested commit."""
+    differs: bool = False
+    """It landed as another tree than the one that was tested."""
 
 
 class ReportRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):

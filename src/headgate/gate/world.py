@@ -75,6 +75,8 @@ class World:
     """Semaphore -> who waits for a place, in this pipeline and in others; each goes before those with later tickets."""
     closings: tuple[Closing, ...] = ()
     """What people closed."""
+    merging: Collection[str] = ()
+    """Connections whose forge makes the merges that land: each change is asked for by itself."""
     beside: Beside = field(default_factory=Beside)
     """The other pipelines of the tenant, and what this one has forgotten."""
     dependants: Mapping[str, Collection[str]] | None = None

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from headgate.gate.change import Change
 from headgate.gate.returned.shape import Comment
+from headgate.gate.work import LandRequest
 
 LONG_MAX_BYTES, SHORT_MAX_BYTES = 100_000, 4_000
 """Of a report that waits, as JSON: while few wait, and while many do."""
@@ -145,6 +146,8 @@ class Posting(msgspec.Struct, frozen=True, omit_defaults=True):
     """What it is told of, where it is told at a forge."""
     how: dict[str, Any] = {}
     """The reporter's own keys as the pipeline has them, of a forge.  JSON."""
+    land: LandRequest | None = None
+    """What is to be merged there; the answer goes to the pipeline."""
 
 
 class Postings(msgspec.Struct, frozen=True):

@@ -60,7 +60,10 @@ class Watch(Protocol):
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
         """Compare the world with what is known (key -> standing; project -> branch -> commit; project -> other ref ->
-        what it names), again whenever the world moves.  What is yielded is stored when the next is asked for."""
+        what it names), again whenever the world moves.  What is yielded is stored when the next is asked for.
+
+        Footers are read, and `needs` completed, by who stores it: a driver fills `bases` and `needs` only with what the
+        forge itself knows.  A standing that is `untold` has landed through the gate: of that an event is due."""
         ...
 
 
@@ -165,20 +168,24 @@ class Forge(Watch, Protocol):
         ...
 
     async def land(self, work: LandRequest, part: Landing) -> Landed | NotLanded:
-        """Merge one change, of the patchset that was tested and of no other; of a forge that lands by merge.  Asked
-        again for what is merged already it says that it has landed.  A forge that has not made up its mind whether the
-        change can be merged is not asked to wait: ReportPutOff is raised."""
+        """Merge one change, of the patchset that was tested and of no other, into a branch that is where it was tested
+        (`is_tested_on`); then compare what came of it (`tested_tree`).  Asked again for what is merged already it says
+        that it has landed.  While the forge has not made up its mind whether the change can be merged, ReportPutOff is
+        raised, and it is asked again."""
         ...
 
 
-def tested_base(work: LandRequest, change: Change) -> str:
-    """Return the commit of the branch that the change was tested on, before anything of its queue was merged."""
-    return work.state.heads.get(change.project, {}).get(f"refs/heads/{change.branch}", "")
+def is_tested_on(work: LandRequest, change: Change, head: str) -> bool:
+    """May the branch of the change have this head as it lands?  It is what the change was tested on, or what the queue
+    has landed since."""
+    base = work.state.heads.get(change.project, {}).get(f"refs/heads/{change.branch}", "")
+    return not base or head == base or head in work.after
 
 
 def tested_tree(work: LandRequest, change: Change) -> str:
-    """Return the tree of the tested commit; empty: it is not known."""
-    return work.state.trees.get(change.project, {}).get(change.branch, "")
+    """Return the tree that the branch has to come to; empty: it is not known, or more is to land there first."""
+    more = any((one.change.project, one.change.branch) == (change.project, change.branch) for one in work.later)
+    return "" if more else work.state.trees.get(change.project, {}).get(change.branch, "")
 
 
 def merge_mode(work: LandRequest, change: Change) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TypeVar
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
 
 from headgate.map.places import Map
 from headgate.map.records import ComponentRecord
@@ -36,6 +37,15 @@ COMMIT_OPS_MAX = OPS_MAX - 4
 """Leaves room for guards."""
 
 
+class Outboxes(NamedTuple):
+    """Where a turn puts what forges are to be told, and to do."""
+
+    lands: Mapping[str, str] = MappingProxyType({})
+    """As of `Context`."""
+    tell: Callable[[str, Posting], list[Op]] = lambda _, __: []
+    ask: Callable[[str, Posting], list[Op]] = lambda _, __: []
+
+
 @dataclass(slots=True)
 class Context:
     """One process: its store, its mirror, its clock."""
@@ -57,6 +67,9 @@ class Context:
     judging: Judging | None = None
     """How proposed configuration is judged; without it each turn does so itself."""
 
+    lands: Mapping[str, str] = field(default_factory=dict)
+    """Forge -> how it lands changes (`ports.forge.Abilities`); plain git is no such forge."""
+
     history: HistoryReader | None = None
     """Where schedulers look up what ended; without it nothing did."""
 
@@ -75,6 +88,19 @@ class Context:
         many = stream.length(self.mirror) >= LENGTHY_MAX
         kept = fitted(posting, SHORT_MAX_BYTES if many else LONG_MAX_BYTES)
         return self._kept(connection, stream, Postings((kept,)), 1)
+
+    @property
+    def outboxes(self) -> Outboxes:
+        return Outboxes(self.lands, self.reported, self.asked_of)
+
+    @property
+    def merging(self) -> frozenset[str]:
+        """Return the forges that make the merges that land."""
+        return frozenset(name for name, how in self.lands.items() if how == "merge")
+
+    def asked_of(self, connection: str, posting: Posting) -> list[Op]:
+        """For the commit that makes it true: what a forge is to do, which a pipeline waits for; it is always kept."""
+        return self.map.reports(connection).stream.append(Postings((posting,)))
 
     def _kept(self, to: str, stream: Stream[E], event: E, messages: int) -> list[Op]:
         if stream.length(self.mirror) < self.waiting_max:

@@ -233,14 +233,29 @@ class Play:
     def fails(self, name: str, job: str = "unit") -> None:
         self.ends(name, job, "FAILURE")
 
-    def lands(self, name: str, *, moved: bool = False, error: str = "", shut: bool = False) -> None:
+    merging_there: frozenset[str] = frozenset()
+    """Connections whose forge makes the merges."""
+
+    def lands(
+        self,
+        name: str,
+        *,
+        moved: bool = False,
+        error: str = "",
+        shut: bool = False,
+        commit: str = "",
+        differs: bool = False,
+    ) -> None:
+        """`commit`: what a forge has made of it."""
         id = next(i for i, action in self.landing.items() if action.work.change.topic == name)
         work = self.landing.pop(id).work
         landed = not (moved or error or shut)
         for part in work.parts if landed else ():
             standing = self.standings[part.change.key]
             self.standings[part.change.key] = replace(standing, open=False, landed=True)
-        self.act(LandAnswer(work.buildset, landed, moved, error, shut, work.change.project))
+        key = work.change.key if work.change.connection in self.merging_there else ""
+        answer = LandAnswer(work.buildset, landed, moved, error, shut, work.change.project, key, commit, differs)
+        self.act(answer)
 
     # --- the stage
 
@@ -250,7 +265,7 @@ class Play:
         more = (self.state.disabled, *self.most, self.waiters, self.closings)
         pipeline = as_it_was("gate", self.state.remains) if self.removed else self.pipeline
         world = World("t", pipeline, layouts, self.standings, now_ms, "http://h", self.held, *more)
-        return replace_dataclass(world, beside=Beside(self.pipelines, lambda _: self.past))
+        return replace_dataclass(world, beside=Beside(self.pipelines, lambda _: self.past), merging=self.merging_there)
 
     @property
     def queue(self) -> list[str]:

@@ -1,1 +1,1 @@
-"""Forges: where people propose changes, and see what became of them."""
+"""Drivers of forges: each is a package beside this one, and a row in `registry`."""

@@ -169,6 +169,8 @@ async def _noted(mirror: MirrorRepository, parts: Sequence[Landing], pipeline: s
     """The notes with those of the parts, as far as their commits can be had."""
     for part in parts:
         commit = part.change.commit
+        if part.change.number:
+            continue  # its forge is told
         if not await mirror.missing([commit]):
             landed_as = landed_line(part.change.branch, part.commit)
             notes = await annotate(mirror, commit, pipeline, part.note, notes, landed_as)
@@ -219,7 +221,10 @@ def _nobody_objects(change: Change, refs: Mapping[str, str], vetoed: bool) -> No
         raise Impossible(("push",), 1, f"it was vetoed by {', '.join(sorted(found))}")
 
 
-def _ours(change: Change) -> tuple[str, str]:
+def _ours(change: Change) -> tuple[str, ...]:
+    """The refs that propose a change and approve it; of a forge, which has ways of its own, none."""
+    if change.number:
+        return ()
     return f"refs/for/{change.branch}/{change.topic}", f"refs/approved/{change.branch}/{change.topic}"
 
 

@@ -15,10 +15,11 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from headgate.adapters.forges.registry import Connected
+from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.forge import GitForge
 from headgate.adapters.git.objects.commits import identity
-from headgate.adapters.identity.tokens import authenticator
 from headgate.adapters.judging.apart import ApartJudge, Limits
 from headgate.adapters.keys.keystore import KeyStore
 from headgate.adapters.metrics.figures import Figures
@@ -30,19 +31,20 @@ from headgate.adapters.sql.history import HistoryError, SqlHistory
 from headgate.base.errors import UserError
 from headgate.base.private import private_directory
 from headgate.base.tasks import run_until
+from headgate.cli.forges import connected
 from headgate.cli.identity.tls import as_client, scheme, tls_of
-from headgate.cli.identity.token import operator_token
 from headgate.cli.jobs import runner_settings
-from headgate.cli.process import connection_shapes, connections, known_connections, tenant_text
+from headgate.cli.process import connection_shapes, known_connections, plain, tenant_text
 from headgate.cli.running.beginning import begun
 from headgate.cli.running.directories import LOG_MODES, writable
 from headgate.cli.running.earlier import reader
+from headgate.cli.running.entry import access_of
 from headgate.cli.running.fleet import fleet
 from headgate.cli.running.front import front, serves_queues
 from headgate.cli.running.reaching import reached
 from headgate.cli.running.telling import telling, watching
+from headgate.cli.running.tracing import traces
 from headgate.cli.settings import FLAGS, Settings
-from headgate.config.operator.model import TenantFile
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Tenant
 from headgate.map.places import Map
@@ -62,7 +64,6 @@ from headgate.services.recorder import Recorder
 from headgate.services.scheduler.scheduler import Scheduler
 from headgate.services.tenancy import Tenancy
 from headgate.store.store import Session, Store
-from headgate.web.access import Access, Realm, Rules
 from headgate.web.app import create_app
 from headgate.web.peers.fleet import Fleet
 from headgate.web.peers.turns import SHARE_ALONE, SHARE_BESIDE, Paced, Turns
@@ -99,6 +100,7 @@ class Process:
     logs: Logs | None = None
     serves_inventory: bool = False
     _inventory: Inventory | None = None
+    _connected: dict[str, Connected] | None = None
     _engine: GitEngine | None = None
     _history: SqlHistory | None = None
     _tenancy: Tenancy | None = None
@@ -112,8 +114,22 @@ class Process:
         if self._engine is None:
             copies = writable(self.settings, "merger", "git_dir", "git")
             who = identity(*(self.settings.get("merger", f"git_user_{part}") for part in ("name", "email")))
-            self._engine = GitEngine(copies, connections(self.settings), who)
+            self._engine = GitEngine(copies, self.git, who)
         return self._engine
+
+    @property
+    def forges(self) -> dict[str, Connected]:
+        """Return those of the settings, one for all components here.  Raises UserError."""
+        if self._connected is None:
+            self._connected = connected(self.settings, lambda: self.engine)
+            for one in self._connected.values():
+                self.stack.push_async_callback(one.close)
+        return self._connected
+
+    @property
+    def git(self) -> dict[str, GitConnection]:
+        """Return how the repositories of each connection are reached.  Raises UserError."""
+        return {**plain(self.settings), **{name: one.git for name, one in self.forges.items()}}
 
     @property
     def inventory(self) -> Inventory:
@@ -131,7 +147,7 @@ class Process:
         if self.scheduler is not None:
             return self.scheduler.tenants
         if self._tenancy is None:
-            known = known_connections(self.settings, connections(self.settings))
+            known = known_connections(self.settings, self.git)
             self._tenancy = Tenancy(self.context, known, self.settings.budgets)
         return self._tenancy
 
@@ -200,43 +216,38 @@ async def process(
         context.hostname = settings.get("executor", "hostname") or context.hostname
         observers: list[Observer] = [figures]
         if FLAGS[settings.get("tracing", "enabled").lower()]:
-            observers.append(_traces(settings, context, stack))
+            observers.append(traces(settings, context, stack))
         context.observer = Everybody(observers)
         yield Process(settings, context, backend, figures, stack, stop)
 
 
-def _traces(settings: Settings, context: Context, stack: AsyncExitStack) -> Observer:
-    """Raises UserError."""
-    try:
-        from headgate.adapters.metrics.traces import Traces
-    except ImportError as error:
-        raise UserError(f"[tracing] needs pip install 'headgate[tracing]': {error}") from error
-    traces = Traces.to(settings.get("tracing", "endpoint"), context.hostname)
-    stack.callback(traces.close)
-    return traces
-
-
 async def add_scheduler(process: Process) -> None:
     settings, context = process.settings, process.context
-    at = connections(settings)
+    at, ours = process.git, {name: one.forge for name, one in process.forges.items()}
     text, file, refused = await begun(settings, context, at)
-    forges: dict[str, Watch] = {name: GitForge(c, process.engine, {}) for name, c in at.items()}
+    forges: dict[str, Watch] = {n: GitForge(c, process.engine, {}) for n, c in plain(settings).items()}
+    forges |= ours
+    context.lands = {name: forge.can.lands for name, forge in ours.items()}
     most = (int(settings.number("scheduler", f"config_reading_max_{unit}")) for unit in ("s", "bytes"))
     judge = ApartJudge(Limits(*most))
     process.stack.push_async_callback(judge.close)
     context.judging = Judging(judge)
     context.history = process.history
     cache = ParseCache(budgets=settings.budgets)
-    path = str(settings.tenant_config)
     known, read = known_connections(settings, at), partial(tenant_text, settings)
     watched = await watching(settings, process.stack, lambda: process.inventory)
-    scheduler = Scheduler.of(context, text, file, path, forges, cache, known, read, watched, refused)
+    scheduler = Scheduler.of(
+        context, text, file, str(settings.tenant_config), forges, cache, known, read, watched, refused
+    )
     process.scheduler = scheduler
-    recorder = Recorder(context, process.history)
-    also = await telling(settings, context, process.stack, lambda: process.inventory)
+    also = await telling(settings, context, process.stack, lambda: process.inventory, ours)
 
     async def body(session: Session) -> None:
-        works = {"the history": recorder.run, "the format of records": lambda _: agree(context), **also}
+        works = {
+            "the history": Recorder(context, process.history).run,
+            "the format of records": lambda _: agree(context),
+            **also,
+        }
         tended_ones = [tended(context, what, run, session) for what, run in works.items()]
         await run_until(asyncio.Event(), scheduler.run(session), *tended_ones)
 
@@ -318,7 +329,7 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
         process.history,
         settings.place("executor", "log_dir", "logs"),
         follow,
-        _access(settings, lambda: process.tenancy.file),
+        access_of(settings, lambda: process.tenancy.file),
         connection_shapes(settings),
         process.keys,
         remote=remote,
@@ -343,21 +354,6 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     process.join(member, _forever)
 
 
-def _access(settings: Settings, file: Callable[[], TenantFile]) -> Access:
-    """Raises UserError."""
-    realms = []
-    for name, said in settings.authenticators.items():
-        found = authenticator(name, said, settings.path)
-        override, default = (FLAGS[said.get(o, "false").lower()] for o in ("allow_authz_override", "default"))
-        realms.append(Realm(found, said.get("realm") or said["client_id"], override, default))
-
-    def rules() -> Rules:
-        now = file()
-        return Rules(now.rules, now.roles, now.api_root)
-
-    return Access(operator_token(settings), realms, rules, settings.get("web", "metrics") == "everybody")
-
-
 async def add_everything(process: Process, bound: Callable[[int], None]) -> None:
     """What `headgate run` consists of."""
     await add_scheduler(process)
@@ -379,7 +375,7 @@ def add_monitor(process: Process, kind: str, *, always: bool, said: Callable[[st
     port, host = settings.get(kind, "prometheus_port"), settings.get(kind, "prometheus_addr")
     if not port and not always:
         return
-    access = _access(settings, lambda: process.tenancy.file)
+    access = access_of(settings, lambda: process.tenancy.file)
     app = create_process_app(process.vitals, access, process.logs)
     name = host if host in ("127.0.0.1", "::1", "localhost") else process.context.hostname
 

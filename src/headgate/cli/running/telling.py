@@ -14,12 +14,14 @@ from headgate.cli.identity.token import operator_token
 from headgate.cli.process import driver_of
 from headgate.cli.running.front import own_queues
 from headgate.cli.settings import FLAGS, Settings
+from headgate.ports.forge import Forge
 from headgate.ports.occasions import Watched
 from headgate.ports.reporter import Reporter
 from headgate.services.context import Context
 from headgate.services.notices.posting import PARTITIONS, Posts
 from headgate.services.notices.publisher import Publisher
 from headgate.services.reporting.courier import Courier
+from headgate.services.reporting.forges import ForgeReporter
 from headgate.services.reporting.queues import QueueReporter
 from headgate.services.scheduler.occasions.messages import WatchedQueues
 from headgate.store.store import Session
@@ -32,10 +34,17 @@ Tells = Callable[[Session], Coroutine[Any, Any, None]]
 
 
 async def telling(
-    settings: Settings, context: Context, stack: AsyncExitStack, objects: Callable[[], Inventory]
+    settings: Settings,
+    context: Context,
+    stack: AsyncExitStack,
+    objects: Callable[[], Inventory],
+    forges: Mapping[str, Forge],
 ) -> dict[str, Tells]:
     """Name -> the body of each.  `objects`: the inventory, for whoever needs it.  Raises UserError."""
     found: dict[str, Tells] = {}
+    for name, forge in forges.items():
+        merger = ForgeReporter(context, forge)
+        found[f"reports to {name}"] = Courier(context, name, merger, merger).run
     for name, said in settings.connections.items():
         if (reporter := await _reporter(name, said, settings, stack, objects)) is not None:
             found[f"reports to {name}"] = Courier(context, name, reporter).run

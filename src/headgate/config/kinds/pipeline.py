@@ -40,7 +40,9 @@ def pipeline(body: Table, tenant: Tenant, warnings: list[Wrong]) -> Pipeline:
         triggers=triggers,
         require=require,
         reject=reject,
-        require_approved=tuple(name for name, wanted in require.items() if wanted.get("approved")),
+        require_approved=tuple(
+            name for name, wanted in require.items() if wanted.get("approved") and not _is_forge(tenant.driver(name))
+        ),
         reporters={kind: told for kind, found in reports.items() if (told := _told(found))},
         reports=reports,
         posts=tuple(dict.fromkeys(name for found in reports.values() for name in found if said.posts(name))),

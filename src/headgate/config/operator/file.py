@@ -126,6 +126,7 @@ class _File:
             idle=tuple(self._source.told(wrong) for wrong in warnings if wrong.name == NO_EFFECT),
             connections=(*self._connections, *(name for name in ALWAYS_THERE if name not in self._connections)),
             drivers={**ALWAYS_THERE, **drivers},
+            hosts={name: one.canonical_hostname for name, one in self._connections.items() if one.canonical_hostname},
             bound=tuple(name for name, connection in self._connections.items() if connection.bound),
             max_dependencies=stanza.get("max-dependencies"),
             max_changes_per_pipeline=stanza.get("max-changes-per-pipeline"),

@@ -100,6 +100,8 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """Names a pipeline may use in triggers and reporters."""
     drivers: dict[str, str] = {}
     """Connection -> driver; git when not named."""
+    hosts: dict[str, str] = {}
+    """Connection -> canonical hostname, of those that the settings name."""
     max_dependencies: int | None = None
     max_changes_per_pipeline: int | None = None
     max_nodes_per_job: int = 5

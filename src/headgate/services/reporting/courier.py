@@ -8,7 +8,9 @@ aside, where people see it, and retry or drop it.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -25,6 +27,7 @@ from headgate.recipes.mirror import Part
 from headgate.recipes.stream import Waiting, consumed
 from headgate.services.context import Context
 from headgate.services.quarantine.quarantine import Quarantine, Tries
+from headgate.services.reporting.forges import LAND_MAX_MS, ForgeReporter
 from headgate.store.store import Session
 from headgate.store.types import At, Op
 
@@ -60,10 +63,13 @@ class Courier:
     context: Context
     connection: str
     reporter: Reporter
+    lander: ForgeReporter | None = None
+    """Of a forge: who asks it to merge."""
     _tries: Tries = field(default_factory=Tries)
     _away: _Pause = field(default_factory=_Pause)
     _put_off: dict[str, _Pause] = field(default_factory=dict)
     """Change -> its pause."""
+    _session: Session | None = None
     _said: str = ""
     """Why reports wait, as the record beside them says it."""
 
@@ -72,7 +78,7 @@ class Courier:
         return self.context.map.reports(self.connection)
 
     async def run(self, session: Session) -> None:
-        place = self._place
+        place, self._session = self._place, session
         async with lock(self.context.store, session, place.election.path).hold() as guard:
             self._said = trouble.text if (trouble := self._shown) is not None else ""
             with self.context.mirror.part(place.queue.path, place.data.path, place.wish.path) as part:
@@ -92,7 +98,8 @@ class Courier:
             waiting = self._place.stream.waiting(self.context.mirror, limit=DROPPED_MAX)
             if not waiting:
                 break
-            await self.context.store.commit([], consumed(waiting), guards=[guard])
+            unanswered = [op for one in waiting for op in self._unasked(one, "it was dropped by hand")]
+            await self.context.store.commit([], [*consumed(waiting), *unanswered], guards=[guard])
             await self.context.mirror.gone(waiting[-1].entry)
         await self.context.store.commit([], [self._place.wish.delete()], guards=[guard])
         await self.context.mirror.gone(self._place.wish.path)
@@ -121,19 +128,22 @@ class Courier:
             await part.moved_within(left_s, part.moves)
 
     def _chosen(self, waiting: Sequence[Waiting[Postings]], now_s: float) -> Iterator[Waiting[Postings]]:
-        """The oldest of each change that is not put off; one alone while it is not known whether any is taken."""
+        """The oldest of each change that is not put off, the projects in turn; one alone while it is not known whether
+        any is taken."""
         seen, most = set[str](), 1 if self._away.length_s else AT_ONCE_MAX
-        for event in waiting:
+        turns: Counter[str] = Counter()
+        found = list[tuple[int, int, Waiting[Postings]]]()
+        for place, event in enumerate(waiting):
             whose = _change(event)
             if whose in seen:
                 continue
             seen.add(whose)
             if whose in self._put_off and self._put_off[whose].until_s > now_s:
                 continue
-            yield event
-            most -= 1
-            if not most:
-                return
+            project = _project(event)
+            found.append((turns[project], place, event))
+            turns[project] += 1
+        yield from (event for _, _, event in heapq.nsmallest(most, found, key=lambda one: one[:2]))
 
     async def _tell_all(self, chosen: Sequence[Waiting[Postings]], guard: At) -> None:
         """Every one is tried to its end, whatever becomes of the others."""
@@ -151,9 +161,12 @@ class Courier:
             else:
                 ended.append(event)
                 self._put_off.pop(_change(event), None)
-                ops += (
-                    event.consume() if result is None else aside(event, self._place.queue.path, self.connection, result)
-                )
+                if not isinstance(result, Exception):
+                    ops += [*event.consume(), *result]
+                elif _landings(event):
+                    ops += [*event.consume(), *self._unasked(event, str(result) or repr(result))]
+                else:
+                    ops += aside(event, self._place.queue.path, self.connection, result)
         if ops:
             await self.context.store.commit([], ops, guards=[guard])
             await self.context.mirror.gone(ended[-1].entry)
@@ -164,11 +177,20 @@ class Courier:
             self._away = _Pause()
             await self._well(guard)
 
-    async def _tell(self, event: Waiting[Postings]) -> None:
-        """Raises what the reporter does."""
-        name = event.body.rpartition("/")[2]
+    async def _tell(self, event: Waiting[Postings]) -> list[Op]:
+        """Return the answers that somebody waits for.  Raises what the reporter does."""
+        name, answers = event.body.rpartition("/")[2], list[Op]()
         for number, posting in enumerate(event.event.postings):
-            await self.reporter.tell(replace(posting, key=posting.key or f"{name}-{number}"))
+            if posting.land is not None and self.lander is not None and self._session is not None:
+                answers += await self.lander.land(posting, posting.land, self._session)
+            else:
+                await self.reporter.tell(replace(posting, key=posting.key or f"{name}-{number}"))
+        return answers
+
+    def _unasked(self, event: Waiting[Postings], why: str) -> list[Op]:
+        """The answers to who waits for what is not tried any more."""
+        found = [(one, one.land) for one in _landings(event) if one.land is not None]
+        return [op for one, work in found if self.lander for op in self.lander.given_up(one, work, why)]
 
     def _given_up(self, event: Waiting[Postings], error: Exception) -> bool:
         """Is it to be set aside?"""
@@ -177,7 +199,8 @@ class Courier:
         if isinstance(error, ReportPutOff):
             oldest_ms = min((one.report.at_ms for one in event.event.postings), default=0)
             log.warning("%s: a report is put off: %s", self.connection, error)
-            return self.context.now_ms() - oldest_ms > PUT_OFF_MAX_MS
+            most_ms = LAND_MAX_MS if _landings(event) else PUT_OFF_MAX_MS
+            return self.context.now_ms() - oldest_ms > most_ms
         log.error("%s: a report raises in a way nobody foresaw", self.connection, exc_info=error)
         return self._tries.spent(event.entry)
 
@@ -203,9 +226,18 @@ class Courier:
             self._said = ""
 
 
+def _landings(event: Waiting[Postings]) -> list[Posting]:
+    """What of it somebody waits for."""
+    return [one for one in event.event.postings if one.land is not None]
+
+
 def _change(event: Waiting[Postings]) -> str:
     """Whose order is kept."""
     return next((whose(one) for one in event.event.postings), "")
+
+
+def _project(event: Waiting[Postings]) -> str:
+    return next((one.report.project for one in event.event.postings), "")
 
 
 def whose(posting: Posting) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -16,6 +16,7 @@ from msgspec.structs import asdict, replace
 from headgate.base.ids import derived
 from headgate.base.subject import about
 from headgate.base.texts import line
+from headgate.config.operator.model import Tenant
 from headgate.config.reading.check import as_list
 from headgate.gate.actions import Action, Land, Merge, Record
 from headgate.gate.change import Change
@@ -122,21 +123,42 @@ def _end(action: Record) -> str:
 
 
 def reports(
-    before: State, after: State, asked: Sequence[Action], world: World, drivers: Callable[[str], str]
+    before: State, after: State, asked: Sequence[Action], world: World, tenant: Tenant
 ) -> Iterator[tuple[str, Posting]]:
-    """Connection and what it is told, in order: one report for each reporter that the pipeline names, of those that
-    are told wherever the change comes from.  `drivers`: connection -> its driver."""
-    pipeline = world.pipeline
-    if not pipeline.posts:
+    """Connection and what it is told, in order: one report for each reporter that the pipeline names.  A forge is told
+    of its own changes; others wherever the change comes from."""
+    pipeline, forges = world.pipeline, set(world.pipeline.drivers)
+    if not pipeline.posts and not forges:
         return
-    for kind, item, result, text in _said(before, after, asked, world):
-        for name, hows in pipeline.reports.get(kind, {}).items():
-            for (number, how), change in product(enumerate(hows if name in pipeline.posts else ()), item.whole):
-                report = _report(kind, item, change, result, text, world)
+    for said in _said(before, after, asked, world, tenant):
+        for name, hows in pipeline.reports.get(said.kind, {}).items():
+            posted, driver = name in pipeline.posts, tenant.driver(name)
+            if not posted and name not in forges:
+                continue
+            for (number, how), change in product(enumerate(hows), said.item.whole):
+                if not _concerns(name, change, said, tenant, posted=posted):
+                    continue
+                report = _report(said.kind, said.item, change, said.result, said.text, world, said.again)
                 key = derived(report.id, name, change.key, str(number))
-                queue = (how.get("queue") or queue_of(world.tenant)) if drivers(name) == "queue" else ""
-                options = _options(how, drivers(name)) if not queue else {}
-                yield name, Posting(queue, report, how.get("ttl"), options, key)
+                queue = (how.get("queue") or queue_of(world.tenant)) if driver == "queue" else ""
+                if posted:
+                    options = _options(how, driver) if not queue else {}
+                    yield name, Posting(queue, report, how.get("ttl"), options, key)
+                else:
+                    yield name, Posting("", report, key=key, change=change, how=dict(how))
+
+
+def _concerns(name: str, change: Change, said: _Said, tenant: Tenant, *, posted: bool) -> bool:
+    """Is a reporter told of this change?  What a forge merges it is told of before."""
+    if posted:
+        return not said.only
+    if said.only and change.connection not in said.only:
+        return False
+    same = name == change.connection
+    beside = tenant.driver(name) == tenant.driver(change.connection) and bool(tenant.hosts.get(name))
+    return (same or (beside and tenant.hosts[name] == tenant.hosts.get(change.connection))) and (
+        change.connection not in said.told
+    )
 
 
 def _options(how: Mapping[str, Any], driver: str) -> dict[str, str]:
@@ -147,8 +169,22 @@ def _options(how: Mapping[str, Any], driver: str) -> dict[str, str]:
     return {key: str(value)[:OPTION_MAX] for key, value in how.items()}
 
 
-def _said(before: State, after: State, asked: Sequence[Action], world: World) -> Iterator[tuple[str, Item, str, str]]:
-    """Kind of report, item, result, text."""
+class _Said(NamedTuple):
+    """Something that a pipeline reports."""
+
+    kind: str
+    item: Item
+    result: str
+    text: str
+    only: frozenset[str] = frozenset()
+    """Connections of which alone changes are told of; empty: any."""
+    told: frozenset[str] = frozenset()
+    """Connections of which they were told of before."""
+    again: str = ""
+    """What tells it from the same of another try."""
+
+
+def _said(before: State, after: State, asked: Sequence[Action], world: World, tenant: Tenant) -> Iterator[_Said]:
     pipeline = world.pipeline
     ended = [action for action in asked if isinstance(action, Record) and not action.item.epilogue]
     here = {item.id: item for _, item in after.items()}
@@ -159,19 +195,36 @@ def _said(before: State, after: State, asked: Sequence[Action], world: World) ->
         if world.disabled or not item.live or item.epilogue:
             continue
         if was is None and item.id in here:
-            yield "enqueue", item, "", filled(pipeline.enqueue_message, item, world) or f"Enqueued in {pipeline.name}."
+            text = filled(pipeline.enqueue_message, item, world) or f"Enqueued in {pipeline.name}."
+            yield _Said("enqueue", item, "", text)
         if item.started and not (was is not None and was.started):
-            yield "start", item, "", filled(pipeline.start_message, item, world)
-    announced = bool(pipeline.reports.get("enqueue"))
+            yield _Said("start", item, "", filled(pipeline.start_message, item, world))
+    yield from _to_be_merged(after, asked, world)
+    announced, merging = bool(pipeline.reports.get("enqueue")), frozenset(world.merging)
     for action in ended:
-        kind = kind_of(action.result, world)
-        if kind != "dequeue" or announced or action.item.started:  # who heard of it hears that it left
-            yield kind, action.item, action.result, action.message
+        kind, item = kind_of(action.result, world), action.item
+        if kind != "dequeue" or announced or item.started:  # who heard of it hears that it left
+            landed = action.result == "SUCCESS" and item.buildset is not None and item.buildset.landing
+            entered = item.id in here or earlier(item) is not None
+            told = merging if landed else frozenset() if entered else frozenset(pipeline.drivers)
+            yield _Said(kind, item, action.result, action.message, told=told)
 
 
-def _report(kind: str, item: Item, change: Change, result: str, text: str, world: World) -> QueueReport:
+def _to_be_merged(after: State, asked: Sequence[Action], world: World) -> Iterator[_Said]:
+    """What a forge has to know before it merges: votes and statuses that it asks for."""
+    of = {item.buildset.id: item for _, item in after.items() if item.buildset is not None}
+    for action in asked:
+        if isinstance(action, Land) and (item := of.get(action.work.buildset)) is not None and not item.landed:
+            only = frozenset(one.connection for one in item.left) & frozenset(world.merging)
+            if only:
+                yield _Said("success", item, "SUCCESS", action.work.note, only, again=action.work.buildset)
+
+
+def _report(
+    kind: str, item: Item, change: Change, result: str, text: str, world: World, again: str = ""
+) -> QueueReport:
     own = kind if change == item.change else f"{kind} {change.key}"
-    about = notice("report", own, world.tenant, world.pipeline.name, change, item.id, world.now_ms)
+    about = notice("report", f"{own} {again}".strip(), world.tenant, world.pipeline.name, change, item.id, world.now_ms)
     about = replace(about, result=result, message=text)
     buildset = item.buildset
     return QueueReport(

@@ -316,6 +316,7 @@ class PipelineRunner:
             beside=Beside(pipelines, self._past.of, self._past.away, layouts.tenant.trusted),
             dependants=self._standings.dependants,
             closings=state_of(self._context, self.tenant).closings,
+            merging=self._context.merging,
         )
 
     def _facts(self) -> tuple[object, ...]:
@@ -359,16 +360,16 @@ class PipelineRunner:
             mirror=mirror,
             now_ms=context.now_ms(),
             outcomes={e.event.outcome.build: e.event.outcome for e in events if isinstance(e.event, BuildEnded)},
+            outboxes=context.outboxes,
             remembers=context.remembers(),
         )
-        besides = [Piece([op]) for event in events for op in event.besides]
         news, answers = self._news(after, asked, world)
         ends = [*news, *(Piece(event.consume()) for event in events)]
         pieces = turn.pieces(self._state, after, asked, ends, answers)
         for piece in pieces:
             if piece.item and not piece.fits:
                 raise Faulty(piece.item) from TooLarge("what is to be recorded of it is too large for the store")
-        rest = [*aside, *pieces, *besides]
+        rest = [*aside, *pieces, *(Piece([op]) for event in events for op in event.besides)]
         holding = self._semaphores.holding(self._state, after, settled=self._settled)
         commits = packed([*holding, *rest], context.ops_max)
         if cut := len(commits) > 1:
@@ -391,7 +392,7 @@ class PipelineRunner:
             if context.publishing:
                 told = notices(self.tenant, self.name, self._state, after, asked, context.now_ms())
                 found += [context.published(*some) for some in batched(told)]
-            for connection, posting in reports(self._state, after, asked, world, self._configuration.tenant.driver):
+            for connection, posting in reports(self._state, after, asked, world, self._configuration.tenant):
                 (found if posting.report.answers is None else answers).append(context.reported(connection, posting))
         except Exception:
             log.exception("%s/%s: what happened in a turn cannot be told", self.tenant, self.name)

@@ -30,7 +30,8 @@ from headgate.map.places import Map
 from headgate.map.records import Finished, ForPipeline
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Open, Request, Requests
-from headgate.services.context import COMMIT_OPS_MAX
+from headgate.services.context import COMMIT_OPS_MAX, Outboxes
+from headgate.services.reporting.postings import said, to_land
 from headgate.services.scheduler.bygone import Bygone
 from headgate.services.scheduler.standings import remember, shown
 from headgate.store.types import COMMIT_SIZE_MAX_BYTES, PARENTS_MAX, Append, At, Delete, Op, Put
@@ -70,6 +71,7 @@ class Turn:
     now_ms: int
     outcomes: Mapping[str, BuildOutcome] = field(default_factory=dict)
     """Build -> how it ended, of those whose end the turn absorbs."""
+    outboxes: Outboxes = field(default_factory=Outboxes)
     remembers: bool = True
     """Whether the history is told of what gave way to something else, too."""
 
@@ -138,6 +140,9 @@ class Turn:
 
     def _landing(self, action: Land, item: str) -> list[Op]:
         """What has an item is cancelled when nobody waits for it; what is to land is not."""
+        connection = action.work.change.connection
+        if self.outboxes.lands.get(connection) == "merge":
+            return self.outboxes.ask(connection, to_land(action, item, self.tenant, self.pipeline, self.now_ms))
         meta = {"buildset": action.work.buildset, "landing": item} | _of(action.work.change)
         request = self._request(action.id, action.precedence, meta)
         return self.merges.submit(request, msgspec.json.encode(action.work))
@@ -165,6 +170,10 @@ class Turn:
                     piece.ops += self.merges.submit(request, msgspec.json.encode(work))
             case Land() | Cancel() | Resume():
                 pass  # go with what they change
+            case Report(id, work, phase=phase) if work.change.connection in self.outboxes.lands:
+                if not phase:  # its reporters tell the rest
+                    text = said(id, work, self.tenant, self.now_ms)
+                    told.append(Piece(self.outboxes.tell(work.change.connection, text)))
             case Report(id, work, precedence):
                 request = self._request(id, precedence, _of(work.change))
                 told.append(Piece(self.merges.submit(request, msgspec.json.encode(work))))
@@ -180,6 +189,7 @@ class Turn:
                         known = shown(self.map, self.mirror, change)
                         standing = Standing(change, open=False, approved=change.commit, landed=True)
                         standing = replace(standing, untold=known is None or known.open or known.untold)
+                        standing = replace(standing, details=known.details if known is not None else None)
                         check, ops = remember(self.map, self.mirror, standing, fresh())
                         piece.checks.append(check)
                         piece.ops += ops

@@ -1,0 +1,72 @@
+"""The drivers of forges, in one place: a new one is a row here, and a package that has `connect`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+
+if TYPE_CHECKING:  # commands that only name drivers load none of it
+    from headgate.adapters.git.connection import GitConnection
+    from headgate.adapters.git.engine import GitEngine
+    from headgate.ports.forge import Forge
+
+
+class Setting(NamedTuple):
+    """An option of the section of a connection."""
+
+    kind: str
+    """text | path | number | seconds | integer | integer:least,most | flag | choice:a,b"""
+    default: str
+    doc: str
+
+
+class Given(NamedTuple):
+    """What a driver is given of one connection."""
+
+    name: str
+    said: Mapping[str, str]
+    """Its section of the settings, as far as anything is said."""
+    directory: Path
+    """That the settings file is in: paths are relative to it."""
+    engine: Callable[[], GitEngine]
+    """For who looks into repositories; not to be asked for while connecting."""
+    now_ms: Callable[[], int]
+
+
+async def _nothing() -> None:
+    pass
+
+
+class Connected(NamedTuple):
+    """What a driver makes of it.  Making it talks with nobody."""
+
+    git: GitConnection
+    """How mergers and executors reach its repositories."""
+    forge: Forge
+    close: Callable[[], Awaitable[None]] = _nothing
+
+
+class Row(NamedTuple):
+    """One driver."""
+
+    module: str
+    """That has `connect(given: Given) -> Connected`, which raises UserError; loaded once a connection names it."""
+    settings: Mapping[str, Setting]
+    """Beside those that every connection has."""
+    needed: tuple[str, str] = ("", "")
+    """An option without which there is no connection, and what it is."""
+
+
+class _Package(Protocol):
+    def connect(self, given: Given) -> Connected: ...
+
+
+FORGES: dict[str, Row] = {}
+"""Name of the driver, as settings and `config.forges.table` have it -> its row."""
+
+
+def connect(driver: str, given: Given) -> Connected:
+    """Raise UserError for what is wrong with the section."""
+    return cast(_Package, importlib.import_module(FORGES[driver].module)).connect(given)

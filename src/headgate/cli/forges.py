@@ -1,0 +1,38 @@
+"""The forges that the settings name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headgate.adapters.forges.registry import FORGES, Connected, Given, connect
+from headgate.base.errors import UserError
+from headgate.cli.settings import Settings
+
+if TYPE_CHECKING:
+    from headgate.adapters.git.engine import GitEngine
+
+
+def is_forge(driver: str) -> bool:
+    """Is it one that has changes of its own, and is not plain git?"""
+    return driver in FORGES
+
+
+def _no_engine() -> GitEngine:
+    raise AssertionError("a driver looks into no repository while it connects")
+
+
+def connected(settings: Settings, engine: Callable[[], GitEngine] = _no_engine) -> dict[str, Connected]:
+    """Return them by the names of their connections.  Raise UserError for what is wrong with a section."""
+    found: dict[str, Connected] = {}
+    for name, said in settings.connections.items():
+        driver = said.get("driver") or "git"
+        if is_forge(driver):
+            filled = {key: value for key, value in said.items() if value}
+            given = Given(name, filled, settings.path.parent, engine, lambda: int(time.time() * 1000))
+            try:
+                found[name] = connect(driver, given)
+            except UserError as error:
+                raise UserError(f"{settings.path}: [connection {name}]: {error}") from error
+    return found

@@ -1,0 +1,193 @@
+"""A forge is asked to merge through its outbox: in order, again while it is away, and the pipeline has its answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+from msgspec.structs import replace
+
+from headgate.base.tasks import run_until
+from headgate.gate.change import Change, Standing
+from headgate.gate.closing import Closing
+from headgate.gate.work import LandAnswer, Landing, LandRequest, RepoState
+from headgate.map.check import check
+from headgate.map.orders import TenantState
+from headgate.map.places import Map
+from headgate.map.telling import Posting
+from headgate.map.trees import Tree
+from headgate.ports.forge import Landed, NotLanded, ReporterAway, ReportPutOff, ReportRefused
+from headgate.recipes.mirror import Mirror
+from headgate.services.context import Context
+from headgate.services.membership import serve
+from headgate.services.reporting import courier
+from headgate.services.reporting.courier import Courier
+from headgate.services.reporting.forges import ForgeReporter
+from headgate.services.reporting.shown import wanted
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+
+from .told import REPORT, posting
+
+DEADLINE_S = 20.0
+TO = "hub"
+PULL = Change(TO, "hub/lib", "main", commit="a" * 40, ref="refs/pull/7/head", number="7")
+WORK = LandRequest("bs1", RepoState(), PULL, "b" * 40, "It passed.", pipeline="gate", queue="shared")
+
+
+@dataclass(slots=True)
+class Hub:
+    """A forge as far as landing goes; `says` is asked each time."""
+
+    says: Callable[[int], Landed | NotLanded | Exception] = lambda _: Landed("c" * 40)
+    done: list[str] = field(default_factory=list)
+    asked: int = 0
+    standing: Standing | None = None
+    slow: float = 0.0
+
+    async def report(self, posting: Posting) -> None:
+        await asyncio.sleep(self.slow)
+        self.done.append(posting.key)
+
+    async def land(self, work: LandRequest, part: Landing) -> Landed | NotLanded:
+        self.asked += 1
+        found = self.says(self.asked)
+        if isinstance(found, Exception):
+            raise found
+        self.done.append(f"land {part.change.key}")
+        return found
+
+    async def look_up(self, key: str) -> Standing | None:
+        return self.standing if self.standing is not None and self.standing.change.key == key else None
+
+
+@dataclass(slots=True)
+class Desk:
+    context: Context
+    hub: Hub
+
+    async def ask(self, *postings: Posting) -> None:
+        for one in postings:
+            put = self.context.asked_of if one.land else self.context.reported
+            written = await self.context.store.commit([], put(TO, one))
+            await self.context.mirror.reached(written[0].path)  # type: ignore[union-attr]  # it was put
+
+    @property
+    def answers(self) -> list[LandAnswer]:
+        stream = self.context.map.events.tenant("example").pipelines("gate").result.stream
+        found = [one.event for one in stream.waiting(self.context.mirror, limit=100)]
+        return [one for one in found if isinstance(one, LandAnswer)]
+
+    async def answered(self) -> LandAnswer:
+        async with asyncio.timeout(DEADLINE_S):
+            while not self.answers:  # noqa: ASYNC110  # of what another process does
+                await asyncio.sleep(0.005)
+        (found,) = self.answers
+        return found
+
+
+@asynccontextmanager
+async def desk(hub: Hub, *, telling: bool = True) -> AsyncIterator[Desk]:
+    backend, stop = MemoryBackend(), asyncio.Event()
+    store = Store(backend)
+    context = Context(store, Mirror(store, "/zuul"), lambda: REPORT.at_ms + 1_000)
+    forge = ForgeReporter(context, hub)  # type: ignore[arg-type]  # it does not watch
+    works = [serve(context, "scheduler", Courier(context, TO, forge, forge).run, stop)] if telling else []
+    task = asyncio.ensure_future(run_until(stop, context.mirror.run(), *works))
+    await context.mirror.ready()
+    try:
+        yield Desk(context, hub)
+        found = check(list(backend.tree.under("/zuul")), [Tree("/zuul", Map)])
+        assert not found.unknown and not found.undecodable, found.text()
+    finally:
+        stop.set()
+        await task
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(courier, "PAUSE_FIRST_S", 0.02)
+
+
+def landing(key: str = "land1") -> Posting:
+    one = posting(key, change="7,aaaaaaaa", project="hub/lib", branch="main", tenant="example", pipeline="gate", id=key)
+    return replace(one, change=PULL, land=WORK)
+
+
+async def test_the_vote_goes_first_and_the_pipeline_has_the_answer() -> None:
+    hub = Hub(slow=0.05)
+    async with desk(hub) as found:
+        vote = replace(landing("vote"), land=None)
+        await found.ask(vote, landing())
+        answer = await found.answered()
+    assert hub.done == ["vote", "land hub/lib#7"]
+    assert answer == LandAnswer("bs1", True, project="hub/lib", change="hub/lib#7", commit="c" * 40)
+
+
+@pytest.mark.parametrize("error", [ReporterAway("it is down"), ReportPutOff("it is still looking")])
+async def test_it_is_asked_again_while_it_cannot_say(error: Exception) -> None:
+    hub = Hub(lambda tries: error if tries < 3 else Landed(differs=True))
+    async with desk(hub) as found:
+        await found.ask(landing())
+        answer = await found.answered()
+    assert hub.asked == 3 and answer.ok and answer.differs and not answer.commit
+
+
+async def test_what_it_refuses_is_told_in_its_words() -> None:
+    async with desk(Hub(lambda _: NotLanded("a review is missing"))) as found:
+        await found.ask(landing())
+        answer = await found.answered()
+    assert not answer.ok and answer.error == "a review is missing" and not answer.moved
+
+
+@pytest.mark.parametrize("error", [ReportRefused("no such account"), RuntimeError("nobody foresaw it")])
+async def test_who_waits_has_an_answer_also_when_it_cannot_be_asked(error: Exception) -> None:
+    async with desk(Hub(lambda _: error)) as found:
+        await found.ask(landing())
+        answer = await found.answered()
+        assert found.context.map.reports(TO).stream.length(found.context.mirror) == 0
+    assert not answer.ok and str(error) in answer.error
+
+
+async def test_it_is_not_asked_for_ever() -> None:
+    async with desk(Hub(lambda _: ReportPutOff("still looking"))) as found:
+        late = landing()
+        await found.ask(replace(late, report=replace(late.report, at_ms=late.report.at_ms - 3_700_000)))
+        answer = await found.answered()
+    assert not answer.ok and "still looking" in answer.error
+
+
+async def test_what_is_dropped_by_hand_is_answered() -> None:
+    async with desk(Hub(lambda _: ReporterAway("it is down"))) as found:
+        await found.ask(landing())
+        await found.context.store.commit([], wanted(found.context, TO, "drop"))
+        answer = await found.answered()
+    assert not answer.ok and "dropped by hand" in answer.error
+
+
+@pytest.mark.parametrize("merged", [False, True])
+async def test_what_was_closed_meanwhile_is_not_merged_but_what_was_merged_before_has_landed(merged: bool) -> None:
+    hub = Hub(standing=Standing(PULL, open=not merged, landed=merged))
+    async with desk(hub) as found:
+        place = found.context.map.events.tenant("example").state
+        state = TenantState(closings=(Closing("gate", reason="the freeze"),))
+        await found.context.store.commit([], [place.put(state)])
+        await found.ask(landing())
+        answer = await found.answered()
+    assert (answer.ok, answer.shut) == ((True, False) if merged else (False, True))
+    assert hub.asked == (1 if merged else 0)
+
+
+async def test_a_busy_project_does_not_hold_up_another() -> None:
+    hub = Hub(slow=0.01)
+    busy = [posting(f"busy{n}", change=f"{n},1", project="hub/busy", id=f"busy{n}") for n in range(40)]
+    quiet = posting("quiet", change="1,1", project="hub/quiet", id="quiet")
+    async with desk(hub) as found:
+        await found.ask(*busy, quiet)
+        async with asyncio.timeout(DEADLINE_S):
+            while "quiet" not in hub.done:  # noqa: ASYNC110  # of what another process does
+                await asyncio.sleep(0.005)
+        assert len(hub.done) < 30
