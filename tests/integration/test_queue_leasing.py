@@ -11,7 +11,7 @@ import pytest
 
 from headgate.adapters.messages.board import MessageBoard
 from headgate.adapters.messages.client import MessageClient
-from headgate.adapters.messages.leases import Lease
+from headgate.adapters.messages.leased import Lease
 from headgate.adapters.messages.leasing import Leasing
 from headgate.ports.messages import LeaseGone
 from headgate.queue.leasing import LeaseWorker

@@ -44,6 +44,19 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True):
     """Go on behind this, in any form of `last`; removed by the owner once it has."""
 
 
+class QueueShape(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a queue is made."""
+
+    priorities: int = 1
+    """So many of its partitions are processed together, see `queueing.priorities`."""
+
+
+class QueueShapePlace(Dir):
+    """One queue."""
+
+    record = place(QueueShape, "How it is made; nothing where it has no priorities.", by="worker", own=True)
+
+
 class QueueProgress(Dir):
     """One queue."""
 
@@ -87,6 +100,7 @@ class Application(Dir):
     )
     queues = each(QueueProgress, key="queue", doc="Every queue there is, and how far it has been processed.")
     owners = each(QueueOwners, key="queue", doc="Who processes what.", seed=False)
+    shapes = each(QueueShapePlace, key="queue", doc="Queues with priorities.", seed=False)
     control = each(QueueControls, key="queue", doc="What people asked for.", seed=False)
 
     def lane_of(self, path: str) -> Lane | None:
@@ -97,6 +111,17 @@ class Application(Dir):
             case ["queues", queue, "partitions", number] | ["owners" | "control", queue, number]:
                 return Lane(unescape(queue), int(number)) if number.isdecimal() else None
         return None
+
+    def queue_of(self, path: str) -> str | None:
+        """Return the queue of the entry of a shape; None for anything else."""
+        match path[len(self.path) + 1 :].split("/"):
+            case ["shapes", queue]:
+                return unescape(queue)
+        return None
+
+    def shape(self, queue: str) -> Address[QueueShape]:
+        """Return the place of how the queue is made."""
+        return self.shapes(queue).record
 
     def progress(self, lane: Lane) -> Address[Progress]:
         queue = self.queues(lane.queue)

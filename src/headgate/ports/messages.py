@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -80,6 +80,8 @@ class Letter:
     """Or at this time: seconds since 1970, or ISO 8601."""
     hold: bool = False
     """Until it is delivered, those posted after it to its partition wait behind it."""
+    priority: str = ""
+    """high | normal | low, or a number from 1, the highest; empty: the usual one."""
 
 
 class Poster(Protocol):
@@ -105,6 +107,10 @@ class MessageSource(Protocol):
 
     async def lanes(self) -> Sequence[Lane]:
         """Every partition of every queue."""
+        ...
+
+    async def priorities(self) -> Mapping[str, int]:
+        """How many the queues have that have more than one; asked after `lanes`, it tells of all those."""
         ...
 
     async def read(self, lane: Lane, after: Position, limit: int) -> Sequence[Message]:

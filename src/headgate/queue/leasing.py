@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.adapters.messages.client import MessageClient
-from headgate.adapters.messages.leases import CREW, Failure, Handed, Lease, Outcome
+from headgate.adapters.messages.leased import CREW, Failure, Handed, Lease, Outcome
 from headgate.adapters.messages.leasing import Leasing
 from headgate.base.tasks import end, run_until, unless
 from headgate.ports.messages import LeaseGone, NoStream, PostRefused, QueueGone, SourceDown

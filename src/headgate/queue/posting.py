@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -17,6 +17,7 @@ from headgate.adapters.messages.calendar import Calendar
 from headgate.adapters.messages.client import MessageClient
 from headgate.base.ids import fresh
 from headgate.ports.messages import Letter, QueueGone
+from headgate.queueing.priorities import shape_for
 
 T = TypeVar("T")
 
@@ -24,6 +25,38 @@ T = TypeVar("T")
 def text_of(body: Any) -> str:  # whatever JSON can say
     """Text as it stands, everything else as JSON.  Raises TypeError when JSON cannot say it."""
     return body if isinstance(body, str) else msgspec.json.encode(body).decode()
+
+
+class PostOptions(TypedDict, total=False):
+    """How a message is posted."""
+
+    key: str
+    """Messages of one key (and of one priority) keep their order."""
+    partition: int | None
+    """In place of a key and a priority."""
+    ttl_s: int | None
+    """How long it is kept."""
+    once: str
+    """With the same text a message is there once, however often it is posted."""
+    delay_s: float
+    """It is delivered so long after it was posted; those posted after it to its partition go ahead meanwhile."""
+    deliver_at: datetime | None
+    """Or then; with a time zone."""
+    hold: bool
+    """Those posted after it to its partition wait for it."""
+    priority: str | int
+    """`high`, `normal` (the default), `low`, or a number from 1, the highest, to the priorities of the queue."""
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """How a schedule posts."""
+
+    zone: str
+    """The time zone of its fields; UTC, when it is not said."""
+    missed: Literal["once", "all", "skip"]
+    """Of times that passed while no server ran: one message in all (the default), one each, or none."""
+    key: str
+    priority: str | int
 
 
 class Queues:
@@ -47,39 +80,34 @@ class Queues:
         self._client = None
         await self._stack.aclose()
 
-    async def create(self, queue: str, partitions: int = 1) -> None:
-        """Create the queue if it is not there."""
-        await self._open().create(queue, partitions)
+    async def create(self, queue: str, partitions: int | None = None, priorities: int = 1) -> None:
+        """Create the queue if it is not there; of its partitions, one for each priority are processed together."""
+        await self._open().create(queue, partitions or priorities, priorities)
 
-    async def post(
-        self,
-        queue: str,
-        body: Any,  # whatever JSON can say
-        *,
-        key: str = "",
-        partition: int | None = None,
-        ttl_s: int | None = None,
-        once: str = "",
-        delay_s: float = 0.0,
-        deliver_at: datetime | None = None,
-        hold: bool = False,
-    ) -> None:
-        """Post a message: durable when it returns; the queue is made if there is none.
-
-        Messages of one `key` keep their order.  With the same `once` a message is there once, however often it is
-        posted.  With `delay_s`, or `deliver_at` (with a time zone), it is delivered then; those posted after it to its
-        partition go ahead meanwhile, unless `hold` says that they wait for it.
+    async def post(self, queue: str, body: Any, **how: Unpack[PostOptions]) -> None:  # whatever JSON can say
+        """Post a message: durable when it returns; the queue is made if there is none, with priorities if one is said.
 
         Raises SourceDown (perhaps it is there: post it again with the same `once`), QueueFull (it
         is not there), PostRefused.
         """
-        at = deliver_at.isoformat() if deliver_at is not None else ""
-        letter = Letter(queue, text_of(body), once or fresh(), partition, ttl_s, key, delay_s, at, hold)
+        deliver_at, priority = how.get("deliver_at"), str(how.get("priority", ""))
+        letter = Letter(
+            queue,
+            text_of(body),
+            key=how.get("once") or fresh(),
+            partition=how.get("partition"),
+            ttl_s=how.get("ttl_s"),
+            of=how.get("key", ""),
+            delay_s=how.get("delay_s", 0.0),
+            at=deliver_at.isoformat() if deliver_at is not None else "",
+            hold=how.get("hold", False),
+            priority=priority,
+        )
         client = self._open()
         try:
             await client.post(letter)
         except QueueGone:
-            await client.create(queue, partition or 1)
+            await client.create(queue, *shape_for(letter.priority, letter.partition))
             await client.post(letter)
 
     async def schedule(
@@ -87,22 +115,19 @@ class Queues:
         queue: str,
         name: str,
         cron: str,
-        body: Any,  # whatever JSON can say
-        *,
-        zone: str = "UTC",
-        missed: Literal["once", "all", "skip"] = "once",
-        key: str = "",
+        body: Any,
+        **how: Unpack[ScheduleOptions],  # whatever JSON can say
     ) -> None:
         """Let the server post a message whenever `cron` (minute hour day month weekday) says so; or change that.
 
-        `missed` says what is posted for times that passed while no server ran.  Raises SourceDown, PostRefused.
+        Raises SourceDown, PostRefused.
         """
-        wanted = {"cron": cron, "body": text_of(body), "zone": zone, "missed": missed, "key": key}
+        wanted = {"cron": cron, "body": text_of(body), **how}
         client = self._open()
         try:
             await Calendar(client).schedule(queue, name, wanted)
         except QueueGone:
-            await client.create(queue)
+            await client.create(queue, *shape_for(str(how.get("priority", ""))))
             await Calendar(client).schedule(queue, name, wanted)
 
     async def unschedule(self, queue: str, name: str) -> None:
@@ -140,40 +165,24 @@ class SyncQueues:
         loop.close()
         self._loop = self._thread = None
 
-    def create(self, queue: str, partitions: int = 1) -> None:
-        """Create the queue if it is not there."""
-        self._wait(self._queues.create(queue, partitions))
+    def create(self, queue: str, partitions: int | None = None, priorities: int = 1) -> None:
+        """Do as `Queues.create` does."""
+        self._wait(self._queues.create(queue, partitions, priorities))
 
-    def post(
-        self,
-        queue: str,
-        body: Any,  # whatever JSON can say
-        *,
-        key: str = "",
-        partition: int | None = None,
-        ttl_s: int | None = None,
-        once: str = "",
-        delay_s: float = 0.0,
-        deliver_at: datetime | None = None,
-        hold: bool = False,
-    ) -> None:
+    def post(self, queue: str, body: Any, **how: Unpack[PostOptions]) -> None:  # whatever JSON can say
         """Do as `Queues.post` does."""
-        when: Any = {"delay_s": delay_s, "deliver_at": deliver_at, "hold": hold}  # as `post` takes them
-        self._wait(self._queues.post(queue, body, key=key, partition=partition, ttl_s=ttl_s, once=once, **when))
+        self._wait(self._queues.post(queue, body, **how))
 
     def schedule(
         self,
         queue: str,
         name: str,
         cron: str,
-        body: Any,  # whatever JSON can say
-        *,
-        zone: str = "UTC",
-        missed: Literal["once", "all", "skip"] = "once",
-        key: str = "",
+        body: Any,
+        **how: Unpack[ScheduleOptions],  # whatever JSON can say
     ) -> None:
         """Do as `Queues.schedule` does."""
-        self._wait(self._queues.schedule(queue, name, cron, body, zone=zone, missed=missed, key=key))
+        self._wait(self._queues.schedule(queue, name, cron, body, **how))
 
     def unschedule(self, queue: str, name: str) -> None:
         """Do as `Queues.unschedule` does."""

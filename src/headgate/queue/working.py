@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 
 from headgate.adapters.identity.trust import trusting
-from headgate.adapters.messages.leases import CREW, Handed, Lease
+from headgate.adapters.messages.leased import CREW, Handed, Lease
 from headgate.base.tasks import run_until, unless
 from headgate.queueing import Message, Reject, RetryLater
 from headgate.services.queueing.calling import Caller, log

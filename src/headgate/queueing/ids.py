@@ -59,6 +59,11 @@ def ticks_of_unix_ns(unix_ns: int) -> int:
     return unix_ns // 100 + UNIX_EPOCH_TICKS
 
 
+def unix_ms_of(id: str) -> int:
+    """Return the time of an id, in milliseconds since 1970.  Raise ValueError when it is no id."""
+    return (ticks_of(id) - UNIX_EPOCH_TICKS) // 10_000
+
+
 def unix_text(ticks: int) -> str:
     """Seconds since the Unix epoch, exact: seven decimals."""
     whole, part = divmod(ticks - UNIX_EPOCH_TICKS, TICKS_A_SECOND)

@@ -11,10 +11,11 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from headgate.adapters.messages import later, leases, queues, schedules
+from headgate.adapters.messages import later, queues, schedules
 from headgate.adapters.messages.bell import Bell
 from headgate.adapters.messages.bounds import UNLIMITED, Account, Limits, usage
 from headgate.adapters.messages.database import Database, DatabaseDown, Open, opener
+from headgate.adapters.messages.leased import Moment
 from headgate.adapters.messages.line import Line, Overloaded, Write
 from headgate.adapters.messages.posting import Post, digest_of, post_group
 from headgate.adapters.messages.reading import read, read_ids
@@ -144,7 +145,7 @@ class MessageBoard:
         """One of the functions that read, with the time in milliseconds since 1970.  Raises what that raises."""
         return await self._read(lambda database: work(database, self._now_ms()))
 
-    async def change(self, app: str, work: Callable[[Database, leases.Moment], T], *, soon: bool = False) -> T:
+    async def change(self, app: str, work: Callable[[Database, Moment], T], *, soon: bool = False) -> T:
         """One of the functions that write, as those of `leases`, durable when it returns.  Raises what that raises.
 
         `soon`: afterwards something may be due sooner than was known.
@@ -214,8 +215,8 @@ class MessageBoard:
         for app, lane in await self._write(work, alone=True):
             self.bell.ring(app, lane)
 
-    def _moment(self) -> leases.Moment:
-        return leases.Moment(self.now_ns(), self._node, self._chance)
+    def _moment(self) -> Moment:
+        return Moment(self.now_ns(), self._node, self._chance)
 
     async def _keep_listening(self) -> None:
         if self._url.startswith("postgres"):

@@ -93,13 +93,20 @@ class MessageClient:
             yield cls(urls, http)
 
     async def lanes(self) -> list[Lane]:
-        found: list[Lane] = []
+        every = await self._listed()
+        return [Lane(one["queue_name"], n + 1) for one in every for n in range(one.get("partitions", 1))]
+
+    async def priorities(self) -> dict[str, int]:
+        return {one["queue_name"]: one["priorities"] for one in await self._listed() if one.get("priorities", 1) > 1}
+
+    async def _listed(self) -> list[dict[str, Any]]:  # JSON
+        found: list[dict[str, Any]] = []  # JSON
         offset = ""
         while True:
             query = {"details": "true", "limit": str(QUEUES_PAGE), "offset": offset}
             page = (await self.ask("GET", "", query)).queues
             fresh = [one for one in page if one["queue_name"] != offset]
-            found += [Lane(one["queue_name"], n + 1) for one in fresh for n in range(one.get("partitions", 1))]
+            found += fresh
             if len(page) < QUEUES_PAGE or not fresh:
                 return found
             offset = fresh[-1]["queue_name"]
@@ -133,6 +140,8 @@ class MessageClient:
             headers["X-Partition"] = str(letter.partition)
         if letter.of:
             headers["X-Key"] = letter.of
+        if letter.priority:
+            headers["X-Priority"] = letter.priority
         if letter.ttl_s is not None:
             headers["X-TTL"] = str(letter.ttl_s)
         await self.ask("POST", f"/{quote(letter.queue)}", data=letter.body.encode(), headers=headers)
@@ -151,12 +160,12 @@ class MessageClient:
             raise QueueGone(queue)
         return int(page[0].get("partitions", 1))
 
-    async def create(self, queue: str, partitions: int = 1) -> None:
+    async def create(self, queue: str, partitions: int = 1, priorities: int = 1) -> None:
         try:
             await self.ask("GET", f"/{quote(queue)}", {"limit": "1"})
         except QueueGone:
             form = {"queue_name": queue, "partitions": str(partitions)}
-            await self.ask("POST", "", data=form)
+            await self.ask("POST", "", data={**form, "priorities": str(priorities)} if priorities > 1 else form)
 
     async def change(self, queue: str, form: Mapping[str, str]) -> None:
         """Change what the form says of the queue.  Raise as `ask` does."""

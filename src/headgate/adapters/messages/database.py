@@ -53,6 +53,12 @@ create table if not exists kept (queue bigint not null, partition integer not nu
 create table if not exists bounded (queue bigint primary key, messages_max bigint not null, bytes_max bigint not null,
     "full" text not null);
 create table if not exists aged (queue bigint primary key, age_max_s bigint not null);
+create table if not exists ranked (queue bigint primary key, priorities integer not null);
+create table if not exists turn (queue bigint not null, crew text not null, partition integer not null,
+    handed integer not null, passed integer not null, then_passed integer not null,
+    primary key (queue, crew, partition)){rowless};
+create table if not exists schedule_priority (queue bigint not null, name text not null, priority text not null,
+    primary key (queue, name)){rowless};
 create table if not exists doomed (queue bigint primary key);
 create table if not exists retired (app text not null, name text not null, last_ticks bigint not null,
     primary key (app, name)){rowless};

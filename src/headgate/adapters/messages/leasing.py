@@ -8,7 +8,7 @@ from urllib.parse import quote
 import msgspec
 
 from headgate.adapters.messages.client import MessageClient
-from headgate.adapters.messages.leases import Handed, Lease, Outcome
+from headgate.adapters.messages.leased import Handed, Lease, Outcome
 from headgate.ports.messages import SourceDown
 
 

@@ -16,6 +16,7 @@ from headgate.adapters.messages.database import Database, Row
 from headgate.adapters.messages.records import KEYS_KEPT_S, Draft, KeyReused, NoQueue, Posted, Queue, QueueFull, Refused
 from headgate.queueing.ids import make_id, ticks_of_unix_ns, unix_text
 from headgate.queueing.lanes import partition_of_key
+from headgate.queueing.priorities import partition_of, priority_named
 
 _REUSED = "this Idempotency-Key was used for other messages"
 
@@ -40,6 +41,8 @@ def digest_of(drafts: Sequence[Draft]) -> str:
         found.update(f"{draft.ttl_s} {draft.partition} {len(body)}\n".encode())
         if draft.key:
             found.update(f"key {len(draft.key)}\n{draft.key}".encode())
+        if draft.priority:
+            found.update(f"priority {draft.priority}\n".encode())
         if draft.delay_ms or draft.at_ms:
             found.update(f"later {draft.delay_ms} {draft.at_ms} {draft.hold}\n".encode())
         found.update(body)
@@ -103,20 +106,25 @@ def _answered(database: Database, queue: Queue, post: Post) -> list[Posted] | No
 
 
 def _partitions(post: Post, queue: Queue, chance: random.Random) -> list[int]:
-    """Of each draft.  Raises Refused, naming every draft with a partition the queue has not."""
-    wrong = {
-        f"{n}.partition": f"the queue has partitions 1 to {queue.partitions}, not {draft.partition}"
-        for n, draft in enumerate(post.drafts)
-        if draft.partition is not None and not 1 <= draft.partition <= queue.partitions
-    }
+    """Of each draft.  Raises Refused, naming every draft with a partition or a priority the queue does not have."""
+    found, wrong = list[int](), dict[str, str]()
+    strands = queue.partitions // queue.priorities
+    for n, draft in enumerate(post.drafts):
+        if draft.partition is not None:
+            if not 1 <= draft.partition <= queue.partitions:
+                wrong[f"{n}.partition"] = f"the queue has partitions 1 to {queue.partitions}, not {draft.partition}"
+            found.append(draft.partition)
+            continue
+        try:
+            priority = priority_named(draft.priority, queue.priorities)
+        except ValueError as error:
+            wrong[f"{n}.priority"] = str(error)
+            continue
+        strand = partition_of_key(draft.key, strands) if draft.key else chance.randrange(strands) + 1
+        found.append(partition_of(strand, priority, queue.priorities))
     if wrong:
         raise Refused(wrong)
-    return [
-        partition_of_key(draft.key, queue.partitions)
-        if draft.key
-        else draft.partition or chance.randrange(queue.partitions) + 1
-        for draft in post.drafts
-    ]
+    return found
 
 
 def _write(

@@ -7,9 +7,18 @@ from headgate.adapters.messages.records import COUNT_MAX, NoQueue, Queue, Refuse
 
 _COLUMNS = (
     "id, name, partitions, kind, consistency, principles, created_ms, coalesce(messages_max, 0),"
-    " coalesce(bytes_max, 0), coalesce(\"full\", 'refuse'), coalesce(age_max_s, 0)"
+    " coalesce(bytes_max, 0), coalesce(\"full\", 'refuse'), coalesce(age_max_s, 0),"
+    " coalesce(priorities, 1)"
 )
-_FROM = "queue left join bounded on bounded.queue = queue.id left join aged on aged.queue = queue.id"
+_FROM = (
+    "queue left join bounded on bounded.queue = queue.id left join aged on aged.queue = queue.id"
+    " left join ranked on ranked.queue = queue.id"
+)
+
+_PARTS = (
+    "lane", "lease", "tried", "turn", "awaited", "schedule", "schedule_priority", "kept", "bounded", "aged", "ranked",
+)  # fmt: skip
+"""Tables of which nothing is left of a queue that was removed."""
 
 
 def find(database: Database, app: str, name: str) -> Queue:
@@ -61,6 +70,8 @@ def create(database: Database, app: str, wanted: Queue) -> None:
         )
         _add_lanes(database, app, rows[0][0], wanted.name, range(1, wanted.partitions + 1))
         _bound(database, rows[0][0], wanted)
+        if wanted.priorities > 1:
+            database.execute("insert into ranked (queue, priorities) values (?, ?)", (rows[0][0], wanted.priorities))
     else:
         _update(database, app, known, wanted)
     database.notify(app)
@@ -69,6 +80,8 @@ def create(database: Database, app: str, wanted: Queue) -> None:
 def _update(database: Database, app: str, known: Queue, wanted: Queue) -> None:
     if wanted.partitions < known.partitions:
         raise Refused({"partitions": f"a queue keeps its partitions: it has {known.partitions}"})
+    if wanted.priorities != known.priorities:
+        raise Refused({"priorities": f"a queue keeps its priorities: it has {known.priorities}; create another queue"})
     database.execute(
         "update queue set partitions = ?, kind = ?, consistency = ?, principles = ? where id = ?",
         (wanted.partitions, wanted.kind, wanted.consistency, wanted.principles, known.id),
@@ -104,7 +117,7 @@ def remove(database: Database, app: str, name: str) -> None:
         " on conflict (app, name) do update set last_ticks = excluded.last_ticks",
         (app, name, queue.id),
     )
-    for table in ("lane", "lease", "tried", "awaited", "schedule", "kept", "bounded", "aged"):
+    for table in _PARTS:
         database.execute(f"delete from {table} where queue = ?", (queue.id,))
     database.execute("delete from posted where queue = ?", (queue.id,))
     database.execute("insert into doomed (queue) values (?)", (queue.id,))

@@ -55,13 +55,15 @@ class Draft(msgspec.Struct, frozen=True):
     partition: int | None = None
     """None: by the key; without one any, by chance."""
     key: str = ""
-    """Messages of one key are in one partition, for as long as the queue has as many."""
+    """Messages of one key are in one partition, or strand, for as long as the queue has as many."""
     delay_ms: int = 0
     """It is delivered so long after it was posted."""
     at_ms: int = 0
     """Or not before this time, since 1970."""
     hold: bool = False
     """Until it is delivered, those posted after it to its partition wait behind it."""
+    priority: str = ""
+    """A name or a number, as `priority_named` takes it; empty: the usual one, or that of the partition."""
 
     @property
     def size_bytes(self) -> int:
@@ -109,6 +111,8 @@ class Queue(msgspec.Struct, frozen=True):
     """What becomes of more: refuse it, or drop the oldest."""
     age_max_s: int = 0
     """No message of the queue is kept for longer, whatever its own time is; 0: each is kept for its own."""
+    priorities: int = 1
+    """Its partitions are in strands of so many, see `queueing.priorities`."""
 
     def kept_s(self, ttl_s: int) -> int:
         """Return how long a message is kept whose own time is `ttl_s`."""

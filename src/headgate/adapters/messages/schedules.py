@@ -14,11 +14,12 @@ import msgspec
 from headgate.adapters.messages import queues
 from headgate.adapters.messages.database import Database, Row
 from headgate.adapters.messages.later import seconds
-from headgate.adapters.messages.leases import Moment
+from headgate.adapters.messages.leased import Moment
 from headgate.adapters.messages.posting import Post, post_group
 from headgate.adapters.messages.records import TTL_DEFAULT_S, Draft, Refused
 from headgate.config.timing import BadTime, next_in, schedule
 from headgate.queueing.lanes import Lane
+from headgate.queueing.priorities import priority_named
 
 SCHEDULES_MAX = 1_000
 """Of one queue."""
@@ -37,6 +38,10 @@ AGAIN_S = 86_400
 MOMENT = "{time}"
 """In a body, stands for the moment."""
 _COLUMNS = "name, cron, zone, missed, partition, key, ttl_s, body, next_ms, trouble"
+_PRIORITY = (
+    "coalesce((select priority from schedule_priority as said where said.queue = schedule.queue"
+    " and said.name = schedule.name), '')"
+)
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -56,6 +61,8 @@ class Schedule(msgspec.Struct, frozen=True):
     """Seconds since 1970."""
     trouble: str = ""
     """Why the last message was refused; empty: it was not."""
+    priority: str = ""
+    """Of its messages; empty: the usual one, or that of the partition."""
 
 
 def put(database: Database, app: str, name: str, wanted: Schedule, now_ms: int) -> Schedule:
@@ -63,6 +70,10 @@ def put(database: Database, app: str, name: str, wanted: Schedule, now_ms: int) 
     queue = queues.find(database, app, name)
     if wanted.partition is not None and wanted.partition > queue.partitions:
         raise Refused({"partition": f"the queue has partitions 1 to {queue.partitions}"})
+    try:
+        priority_named(wanted.priority, queue.priorities)
+    except ValueError as error:
+        raise Refused({"priority": str(error)}) from error
     known = database.execute(
         "select cron, zone, next_ms from schedule where queue = ? and name = ?", (queue.id, wanted.name)
     )
@@ -73,26 +84,34 @@ def put(database: Database, app: str, name: str, wanted: Schedule, now_ms: int) 
     first_ms = _next_ms(wanted.cron, wanted.zone, now_ms)
     if known and known[0][:2] == (wanted.cron, wanted.zone):
         first_ms = known[0][2]
-    database.execute("delete from schedule where queue = ? and name = ?", (queue.id, wanted.name))
+    _forget(database, queue.id, wanted.name)
     values: Row = (queue.id, wanted.name, wanted.cron, wanted.zone, wanted.missed, wanted.partition or 0, wanted.key)
     values = (*values, wanted.ttl, wanted.body, first_ms, "")
     database.insert("schedule", f"queue, {_COLUMNS}", [values])
+    if wanted.priority:
+        database.insert("schedule_priority", "queue, name, priority", [(queue.id, wanted.name, wanted.priority)])
     return msgspec.structs.replace(wanted, next_at=seconds(first_ms), trouble="")
 
 
 def remove(database: Database, app: str, name: str, which: str) -> int:
     """How many there were.  Raises NoQueue."""
     queue = queues.find(database, app, name)
-    sql = "delete from schedule where queue = ? and name = ? returning 1"
-    return len(database.execute(sql, (queue.id, which)))
+    return _forget(database, queue.id, which)
+
+
+def _forget(database: Database, queue: int, name: str) -> int:
+    """Return how many there were."""
+    place = "where queue = ? and name = ?"
+    database.execute(f"delete from schedule_priority {place}", (queue, name))
+    return len(database.execute(f"delete from schedule {place} returning 1", (queue, name)))
 
 
 def every(database: Database, queue: int) -> list[Schedule]:
     """By name."""
-    rows = database.execute(f"select {_COLUMNS} from schedule where queue = ? order by name", (queue,))
+    rows = database.execute(f"select {_COLUMNS}, {_PRIORITY} from schedule where queue = ? order by name", (queue,))
     return [
-        Schedule(name, cron, body, zone, missed, partition or None, key, ttl_s, seconds(next_ms), trouble)
-        for name, cron, zone, missed, partition, key, ttl_s, body, next_ms, trouble in rows
+        Schedule(name, cron, body, zone, missed, partition or None, key, ttl_s, seconds(next_ms), trouble, priority)
+        for name, cron, zone, missed, partition, key, ttl_s, body, next_ms, trouble, priority in rows
     ]
 
 
@@ -105,12 +124,12 @@ def next_ms(database: Database) -> int | None:
 def post_due(database: Database, moment: Moment) -> list[tuple[str, Lane]]:
     """Post what is due, a bounded part of it; answer applications and lanes.  In a transaction of its own."""
     due = database.execute(
-        f"select queue, {_COLUMNS} from schedule where next_ms <= ? order by next_ms, queue, name limit ?",
+        f"select queue, {_COLUMNS}, {_PRIORITY} from schedule where next_ms <= ? order by next_ms, queue, name limit ?",
         (moment.now_ms, TOGETHER_MAX),
     )
     posts, of = list[Post](), list[tuple[int, str]]()
     for row in due:
-        queue, name, cron, zone, missed, *_, before_ms, _ = row
+        queue, name, cron, zone, missed, *_, before_ms, _, _ = row
         try:
             moments, then_ms = _passed(cron, zone, missed, before_ms, moment.now_ms)
             trouble = ""
@@ -135,9 +154,9 @@ def post_due(database: Database, moment: Moment) -> list[tuple[str, Lane]]:
 
 
 def _draft(row: Row, at_ms: int) -> Draft:
-    *_, partition, key, ttl_s, body, _, _ = row
+    *_, partition, key, ttl_s, body, _, _, priority = row
     at = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat().replace("+00:00", "Z")
-    return Draft(body.replace(MOMENT, at), ttl_s, partition or None, key)
+    return Draft(body.replace(MOMENT, at), ttl_s, partition or None, key, priority=priority)
 
 
 def _passed(cron: str, zone: str, missed: str, from_ms: int, now_ms: int) -> tuple[list[int], int]:

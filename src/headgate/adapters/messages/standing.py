@@ -6,6 +6,7 @@ import msgspec
 
 from headgate.adapters.messages.database import Database
 from headgate.adapters.messages.records import Queue
+from headgate.queueing.priorities import priority_of
 
 WAITING_MAX = 1_000
 """Messages behind a group are counted so far; more is "at least"."""
@@ -28,7 +29,7 @@ class GroupShape(msgspec.Struct, frozen=True):
     """Messages that failed and wait for another try, counted to WAITING_MAX."""
 
 
-class Standing(msgspec.Struct, frozen=True):
+class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of one partition."""
 
     partition: int
@@ -38,6 +39,8 @@ class Standing(msgspec.Struct, frozen=True):
     delayed: int
     """Of the messages, counted to WAITING_MAX."""
     groups: list[GroupShape]
+    priority: int = 0
+    """Of its messages, 1 is the highest; 0: the queue has none."""
 
 
 def standings(database: Database, queue: Queue, now_ms: int) -> list[Standing]:
@@ -64,7 +67,8 @@ def standings(database: Database, queue: Queue, now_ms: int) -> list[Standing]:
         later = "select 1 from later where queue = ? and partition = ?"
         delayed = _count(database, later, queue.id, partition)
         messages, size = kept.get(partition, (0, 0))
-        found.append(Standing(partition, messages, size, delayed, groups.get(partition, [])))
+        priority = priority_of(partition, queue.priorities) if queue.priorities > 1 else 0
+        found.append(Standing(partition, messages, size, delayed, groups.get(partition, []), priority))
     return found
 
 

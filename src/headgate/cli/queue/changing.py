@@ -16,6 +16,7 @@ from headgate.cli.queue.operator import operator
 from headgate.ports.messages import Letter, QueueGone
 from headgate.queueing.ids import is_id, parse_last
 from headgate.queueing.lanes import PARTITIONS_MAX, Lane
+from headgate.queueing.priorities import PRIORITIES_MAX, shape_for
 
 
 @click.command()
@@ -24,6 +25,7 @@ from headgate.queueing.lanes import PARTITIONS_MAX, Lane
 @click.argument("body", default="-")
 @click.option("--partition", type=click.IntRange(1, PARTITIONS_MAX), help="Any, without it.")
 @click.option("--key", "of", default="", help="In place of a partition: messages of one key are in one, in order.")
+@click.option("--priority", default="", metavar="PRIORITY", help="high, normal, low, or a number from 1, the highest.")
 @click.option("--ttl", "ttl_s", type=int, metavar="SECONDS", help="How long it is kept.")
 @click.option(
     "--create",
@@ -31,6 +33,9 @@ from headgate.queueing.lanes import PARTITIONS_MAX, Lane
     metavar="PARTITIONS",
     type=click.IntRange(1, PARTITIONS_MAX),
     help="Of the queue, where there is none yet.",
+)
+@click.option(
+    "--priorities", type=click.IntRange(1, PRIORITIES_MAX), help="The same; a queue made with --priority has 3."
 )
 @click.option(
     "--delay", "delay_s", type=click.FloatRange(0), default=0.0, metavar="SECONDS", help="Deliver it so much later."
@@ -45,26 +50,29 @@ def post(
     body: str,
     partition: int | None,
     of: str,
+    priority: str,
     ttl_s: int | None,
     partitions: int | None,
+    priorities: int | None,
     delay_s: float,
     at: str,
     hold: bool,
 ) -> None:
     """Post BODY, or what stands on standard input, to QUEUE, which is made if there is none."""
     text = sys.stdin.read() if body == "-" else body
-    letter = Letter(queue, text, fresh(), partition, ttl_s, of, delay_s, at, hold)
-    made = asyncio.run(_posted(config, letter, partitions or partition or 1))
+    letter = Letter(queue, text, fresh(), partition, ttl_s, of, delay_s, at, hold, priority)
+    usual = (priorities, priorities) if priorities else shape_for(letter.priority, letter.partition)
+    made = asyncio.run(_posted(config, letter, partitions or usual[0], usual[1]))
     click.echo(f"posted to {queue}" + (", a new queue" if made else ""))
 
 
-async def _posted(config: str, letter: Letter, partitions: int) -> bool:
+async def _posted(config: str, letter: Letter, partitions: int, priorities: int) -> bool:
     """Was the queue made?"""
     async with operator(config) as at:
         try:
             await at.client.post(letter)
         except QueueGone:
-            await at.client.create(letter.queue, partitions)
+            await at.client.create(letter.queue, partitions, priorities)
             await at.client.post(letter)
             return True
         return False

@@ -15,6 +15,7 @@ from headgate.cli.queue.looking import SHOWN_MAX, config_option, json_option, sh
 from headgate.cli.queue.operator import operator
 from headgate.ports.messages import QueueGone
 from headgate.queueing.lanes import PARTITIONS_MAX
+from headgate.queueing.priorities import shape_for
 
 
 @click.command()
@@ -33,6 +34,9 @@ from headgate.queueing.lanes import PARTITIONS_MAX
 )
 @click.option("--partition", type=click.IntRange(1, PARTITIONS_MAX), help="Any, without it.")
 @click.option("--key", default="", help="In place of a partition: messages of one key are in one, in order.")
+@click.option(
+    "--priority", default=None, metavar="PRIORITY", help="high, normal, low, or a number from 1, the highest."
+)
 @click.option("--ttl", type=int, metavar="SECONDS", help="How long each message is kept.")
 def schedule(
     config: str,
@@ -44,6 +48,7 @@ def schedule(
     missed: str,
     partition: int | None,
     key: str,
+    priority: str | None,
     ttl: int | None,
 ) -> None:
     """Post BODY to QUEUE at the times that CRON says: `minute hour day month weekday`, all of which must fit.
@@ -51,7 +56,7 @@ def schedule(
     NAME is the schedule's; one of this name is changed. In BODY, {time} stands for the time the message is for.
     """
     said = {"cron": cron, "body": body, "zone": zone, "missed": missed, "partition": partition, "key": key, "ttl": ttl}
-    wanted = {option: value for option, value in said.items() if value is not None}
+    wanted = {option: value for option, value in {**said, "priority": priority}.items() if value is not None}
     click.echo(f"{name}: the next message is posted at {_shown(asyncio.run(_scheduled(config, queue, name, wanted)))}")
 
 
@@ -61,7 +66,7 @@ async def _scheduled(config: str, queue: str, name: str, wanted: dict[str, Any])
         try:
             return await Calendar(at.client).schedule(queue, name, wanted)
         except QueueGone:
-            await at.client.create(queue, wanted.get("partition", 1))
+            await at.client.create(queue, *shape_for(wanted.get("priority", ""), wanted.get("partition")))
             return await Calendar(at.client).schedule(queue, name, wanted)
 
 
@@ -84,6 +89,7 @@ async def _listed(config: str, queue: str, as_json: bool) -> list[dict[str, Any]
                 "missed": one.missed,
                 "next_at": _shown(one.next_at),
                 "body": one.body if as_json else line(one.body, SHOWN_MAX),
+                **({"priority": one.priority} if as_json else {}),
                 "trouble": one.trouble,
             }
             for one in await Calendar(at.client).schedules(queue)

@@ -19,7 +19,7 @@ import click
 
 from headgate import __version__
 from headgate.adapters.messages.client import MessageClient
-from headgate.adapters.messages.leases import CREW
+from headgate.adapters.messages.leased import CREW
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
 from headgate.cli.queue.operator import token_of, trust_of

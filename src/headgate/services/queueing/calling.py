@@ -11,10 +11,12 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from headgate.base.tasks import end
 from headgate.queueing.message import TimeLimit
+from headgate.services.queueing.turns import Rank
 
 log = logging.getLogger("headgate.queueing")
 
@@ -39,20 +41,33 @@ class Stuck(Exception):
 Hook = Callable[..., Any]  # people's own functions
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """For a place."""
+
+    plain: bool
+    place: asyncio.Future[None]
+    rank: Rank | None
+    """Of a lane that has to have the turn."""
+
+
 class Places:
     """For so many calls at once, of which so many may be of plain functions: first come, first served, but a call that
-    needs no thread does not wait for one."""
+    needs no thread does not wait for one, and one whose turn has not come is passed over."""
 
     def __init__(self, calls_max: int, threads: int) -> None:
         self._calls, self._threads = calls_max, threads
-        self._waiting: deque[tuple[bool, asyncio.Future[None]]] = deque()
+        self._waiting: deque[_Waiting] = deque()
 
     @asynccontextmanager
-    async def one(self, plain: bool, unless: asyncio.Event | None = None) -> AsyncIterator[bool]:
+    async def one(
+        self, plain: bool, unless: asyncio.Event | None = None, rank: Rank | None = None
+    ) -> AsyncIterator[bool]:
         """A place, inside; or False, when `unless` was set before there was one."""
         place = asyncio.get_running_loop().create_future()
-        self._waiting.append((plain, place))
-        self._grant()
+        waiting = _Waiting(plain, place, rank)
+        self._waiting.append(waiting)
+        self.grant()
         try:
             if not place.done():
                 await _either(place, unless)
@@ -60,21 +75,26 @@ class Places:
         finally:
             if place.done() and not place.cancelled():
                 self._calls, self._threads = self._calls + 1, self._threads + plain
+                if rank is not None:
+                    rank.ends()
             else:
-                self._waiting.remove((plain, place))
-            self._grant()
+                self._waiting.remove(waiting)
+                if rank is not None:
+                    rank.gives_up()
+            self.grant()
 
-    def _grant(self) -> None:
-        if not self._calls:
-            return
-        left: deque[tuple[bool, asyncio.Future[None]]] = deque()
+    def grant(self) -> None:
+        """Give out what is free."""
+        left: deque[_Waiting] = deque()
         while self._waiting and self._calls:
-            plain, place = self._waiting.popleft()
-            if plain and not self._threads:
-                left.append((plain, place))
+            one = self._waiting.popleft()
+            if (one.plain and not self._threads) or (one.rank is not None and not one.rank.is_next):
+                left.append(one)
                 continue
-            self._calls, self._threads = self._calls - 1, self._threads - plain
-            place.set_result(None)
+            self._calls, self._threads = self._calls - 1, self._threads - one.plain
+            if one.rank is not None:
+                one.rank.begins()
+            one.place.set_result(None)
         self._waiting.extendleft(reversed(left))
 
 
@@ -97,9 +117,11 @@ class Caller:
         self._stuck = 0
         self.running = 0
 
-    def place(self, hook: Hook, unless: asyncio.Event | None = None) -> AbstractAsyncContextManager[bool]:
+    def place(
+        self, hook: Hook, unless: asyncio.Event | None = None, rank: Rank | None = None
+    ) -> AbstractAsyncContextManager[bool]:
         """For one `run` of it, inside; False when `unless` was set before there was one."""
-        return self.places.one(not _is_async(hook), unless)
+        return self.places.one(not _is_async(hook), unless, rank)
 
     async def call(self, hook: Hook, *arguments: Any, limit_s: float = 0.0) -> Any:  # what people's functions take
         """As `run`, once there is a place."""

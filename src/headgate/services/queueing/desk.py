@@ -12,6 +12,7 @@ from headgate.queueing.lanes import DEAD_LETTERS, Lane
 from headgate.queueing.letters import DEAD_TTL_S, ERROR_MAX_CHARS, DeadLetter, letter_of
 from headgate.queueing.message import Message
 from headgate.queueing.policy import Failure, Routes
+from headgate.queueing.priorities import PATIENCE_S
 from headgate.queueing.tally import Tally
 from headgate.services.queueing.calling import Caller, log
 from headgate.services.queueing.figures import Figures
@@ -39,6 +40,8 @@ class Pace:
     """How often the server is asked for its queues, even when none is said to be new."""
     lag_s: float = 15.0
     """How often lag is measured."""
+    patience_s: float = PATIENCE_S
+    """A message that waits for longer than this for those of higher priorities is late."""
 
 
 @dataclass(slots=True)

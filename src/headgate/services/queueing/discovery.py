@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from headgate.map.workers import Application
+from headgate.map.workers import Application, QueueShape
 from headgate.ports.messages import SourceDown
 from headgate.queueing.lanes import Lane
 from headgate.queueing.progress import NEW, Progress
@@ -51,13 +51,30 @@ async def discover(desk: Desk, store: Store, app: Application, mirror: Mirror, t
 async def _look(desk: Desk, store: Store, app: Application, mirror: Mirror) -> None:
     try:
         lanes = await desk.source.lanes()
-        for piece in _pieces(changes(app, mirror, lanes, desk.now_ms())):
+        priorities = await desk.source.priorities()
+        found = [*shaped(app, mirror, priorities), *changes(app, mirror, lanes, desk.now_ms())]
+        for piece in _pieces(found):
             await store.commit([check for check, _ in piece], [op for _, ops in piece for op in ops])
     except SourceDown as down:
         desk.figures.source_errors.inc()
         log.warning("the queues could not be listed: %s", down)
     except (Conflict, Unavailable) as error:
         log.info("%s: the queues are looked at again later", error)
+
+
+def shaped(app: Application, mirror: Mirror, priorities: Mapping[str, int]) -> list[Change]:
+    """What says how many priorities queues have, before they are seen; what cannot be read is written anew."""
+    known = {queue: e for e in mirror.under(app.shapes.path) if (queue := app.queue_of(e.path)) is not None}
+    found: list[Change] = []
+    for queue, count in sorted(priorities.items()):
+        place, entry = app.shape(queue), known.get(queue)
+        wanted = place.put(QueueShape(count))
+        if entry is None or entry.value != wanted.value:
+            found.append((At(place.path, entry.version if entry is not None else None), (wanted,)))
+    for queue in sorted(known.keys() - priorities.keys()):
+        entry = known[queue]
+        found.append((At(entry.path, entry.version), (Delete(entry.path),)))
+    return found
 
 
 def changes(app: Application, mirror: Mirror, lanes: Iterable[Lane], now_ms: int) -> list[Change]:

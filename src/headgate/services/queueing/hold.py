@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headgate.map.workers import Application, Control
@@ -106,23 +107,43 @@ class Hold:
                 wait_s = min(wait_s * 2, RETRY_MAX_S)
 
 
-async def take(store: Store, session: Session, app: Application, lane: Lane, name: str) -> Hold | None:
-    """The lane, when nobody has it; or when we have it, from a commit whose answer was lost.  Raises ValueError when
-    its progress says nothing that can be understood."""
-    owner, place = app.owner(lane), app.progress(lane)
-    held, kept = await store.get(owner.path), await store.get(place.path)
-    if kept is None:
-        return None
-    now = place.decode(kept.value)
-    steps.position(now)  # can be understood
-    if held is not None:
-        ours = held.value == name.encode()  # the name is that of one session alone
-        return Hold(store, session, app, lane, At(owner.path, held.version), name, now, kept.version) if ours else None
-    mine = steps.taken(now, name)
-    checks = [At(owner.path, None), At(place.path, kept.version)]
+async def take(
+    store: Store,
+    session: Session,
+    app: Application,
+    lanes: Sequence[Lane],
+    name: str,
+    unreadable: Callable[[Lane, ValueError], None],
+) -> list[Hold]:
+    """Return the lanes: when nobody has any of them, or we have, from a commit whose answer was lost; else nothing.
+    One whose progress says nothing that can be understood is told of, and left out."""
+    checks, ops, found = list[At](), list[Op](), list[Hold]()
+    fresh = list[tuple[Lane, Progress]]()
+    for lane in lanes:
+        owner, place = app.owner(lane), app.progress(lane)
+        held, kept = await store.get(owner.path), await store.get(place.path)
+        if held is not None and held.value != name.encode():  # the name is that of one session alone
+            return []
+        if kept is None:
+            continue
+        try:
+            now = place.decode(kept.value)
+            steps.position(now)
+        except ValueError as error:
+            unreadable(lane, error)
+            continue
+        if held is not None:
+            found.append(Hold(store, session, app, lane, At(owner.path, held.version), name, now, kept.version))
+            continue
+        fresh.append((lane, steps.taken(now, name)))
+        checks += [At(owner.path, None), At(place.path, kept.version)]
+        ops += [Put(owner.path, name.encode(), session.lease), place.put(fresh[-1][1])]
     try:
-        entry, progress = await store.commit(checks, [Put(owner.path, name.encode(), session.lease), place.put(mine)])
+        entries = await store.commit(checks, ops) if ops else []
     except (Conflict, Unavailable):
-        return None
-    assert entry is not None and progress is not None, "a put answers with its entry"
-    return Hold(store, session, app, lane, At(entry.path, entry.version), name, mine, progress.version)
+        return []
+    for (lane, mine), entry, progress in zip(fresh, entries[::2], entries[1::2], strict=True):
+        assert entry is not None and progress is not None, "a put answers with its entry"
+        guard = At(entry.path, entry.version)
+        found.append(Hold(store, session, app, lane, guard, name, mine, progress.version))
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Container, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -13,7 +13,7 @@ from headgate.base.tasks import end
 from headgate.map.workers import Control
 from headgate.ports.messages import QueueGone, SourceDown
 from headgate.queueing import progress as steps
-from headgate.queueing.ids import position_of
+from headgate.queueing.ids import position_of, unix_ms_of
 from headgate.queueing.lanes import Lane
 from headgate.queueing.letters import ERROR_MAX_CHARS
 from headgate.queueing.message import Failed, Message, Reject, RetryLater, StopWorker, Vanished
@@ -23,6 +23,7 @@ from headgate.queueing.tally import Ending, Tally
 from headgate.services.queueing.calling import JobExit, Stuck, log
 from headgate.services.queueing.desk import Desk
 from headgate.services.queueing.hold import Hold
+from headgate.services.queueing.turns import Rank
 from headgate.store.store import GuardLost
 from headgate.store.types import StoreError
 
@@ -38,6 +39,8 @@ class Around:
     control: Callable[[Lane], Control]
     alive: Callable[[], Container[str]]
     """Names that processes alive had in sessions they lost."""
+    rank: Rank
+    """Among the lanes of its strand."""
 
 
 class LaneRunner:
@@ -46,7 +49,7 @@ class LaneRunner:
     def __init__(self, desk: Desk, hold: Hold, route: Route, around: Around) -> None:
         self._desk, self._hold, self._around = desk, hold, around
         self._job, self._policy = route.job, route.policy
-        self.lane = hold.lane
+        self.lane, self.rank = hold.lane, around.rank
         self.now = hold.stored
         self._wake = asyncio.Event()
         self._leaves = asyncio.Event()
@@ -57,6 +60,7 @@ class LaneRunner:
         self._since_commit, self._committed_s = 0, self._time()
         self._done = desk.figures.done.labels(self.lane.queue)
         self._job_s = desk.figures.job_s.labels(self.lane.queue)
+        self.rank.stirs()
 
     @property
     def leaving(self) -> bool:
@@ -65,6 +69,7 @@ class LaneRunner:
 
     def ring(self) -> None:
         """Something was posted, or is wanted of the lane."""
+        self.rank.stirs()
         self._wake.set()
 
     def leave(self) -> None:
@@ -102,8 +107,10 @@ class LaneRunner:
         trouble_s = 0.1
         while not self.leaving:
             self._wake.clear()
+            self.rank.stirs()
             try:
                 if not await self._step():
+                    self._calms()
                     await self._rest(self._patience_s())
                 trouble_s = 0.1
             except QueueGone:
@@ -111,6 +118,7 @@ class LaneRunner:
             except SourceDown as down:
                 self._desk.figures.source_errors.inc()
                 log.warning("%s: %s; trying again in %.1f s", self.lane, down, trouble_s)
+                self._calms()
                 await self._rest(trouble_s)
                 trouble_s = min(trouble_s * 2, TROUBLE_MAX_S)
         return False
@@ -139,9 +147,11 @@ class LaneRunner:
         if not page or self.leaving:
             return False
         for first in range(0, len(page), self._policy.batch):
-            async with self._place() as granted:
+            async with self._place(unix_ms_of(page[first].message_id)) as granted:
                 if not granted:
                     return True
+                if self._called_away():
+                    break
                 if first == 0:
                     await self._commit(steps.begun(self.now, page[-1].message_id))
                 try:
@@ -208,7 +218,8 @@ class LaneRunner:
         if why := tally.spent(self._policy):
             await self._give_up(message, tally, why)
             return
-        async with self._place() as granted:
+        due = next((one.due_ms for one in self.now.parked if one.id == id), unix_ms_of(id))
+        async with self._place(due) as granted:
             if not granted or self._called_away():
                 return
             await self._commit(steps.tried(self.now, id, tally.opened(me)))
@@ -263,8 +274,15 @@ class LaneRunner:
 
     # --- one try
 
-    def _place(self) -> AbstractAsyncContextManager[bool]:
-        return self._desk.caller.place(self._job, self._leaves)
+    @asynccontextmanager
+    async def _place(self, since_ms: int) -> AsyncIterator[bool]:
+        """A place for the job of a message that waits since then; meanwhile it is recorded how it stands."""
+        self.rank.waits(since_ms)
+        async with AsyncExitStack() as stack:
+            async with self._recorded(self._desk.pace.commit_s):
+                place = self._desk.caller.place(self._job, self._leaves, self.rank)
+                granted = await stack.enter_async_context(place)
+            yield granted
 
     def _open(self, id: str, tally: Tally) -> None:
         self._with_job, self.now = id, steps.tried(self.now, id, tally)
@@ -309,7 +327,7 @@ class LaneRunner:
         """Records how it stands if what runs inside takes longer."""
         begun: list[asyncio.Task[None]] = []
         loop = asyncio.get_running_loop()
-        timer = loop.call_later(after_s, lambda: begun.append(loop.create_task(self._commit(self.now))))
+        timer = loop.call_later(after_s, lambda: begun.append(loop.create_task(self._flush())))
         try:
             yield
         except BaseException:
@@ -343,6 +361,11 @@ class LaneRunner:
             await self._commit(self.now)
 
     # --- waiting
+
+    def _calms(self) -> None:
+        """Nothing is to be done, unless something was posted meanwhile."""
+        if not self._wake.is_set():
+            self.rank.rests()
 
     def _wanted_elsewhere(self) -> bool:
         now_ms = self._desk.now_ms()

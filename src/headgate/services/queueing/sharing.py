@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -18,12 +19,14 @@ from headgate.map.workers import WORKER_PREFIX, Application, Control, WorkerReco
 from headgate.queueing.assignment import share_out
 from headgate.queueing.lanes import RESERVED, Lane
 from headgate.queueing.message import StopWorker
+from headgate.queueing.priorities import head_of, priority_of, strand_of
 from headgate.recipes.mirror import Mirror
 from headgate.services.queueing.calling import JobExit, Stuck, log
 from headgate.services.queueing.desk import Desk
 from headgate.services.queueing.discovery import Turn
 from headgate.services.queueing.hold import take
 from headgate.services.queueing.lane import Around, LaneRunner
+from headgate.services.queueing.turns import Rank, Turns
 from headgate.store.store import Session, Store
 from headgate.store.types import Append, Entry, Put, StoreError, Unavailable
 
@@ -48,6 +51,16 @@ class View:
     controls: Mapping[Lane, Control]
     alive: frozenset[str]
     """Names that processes alive had in sessions they lost."""
+    priorities: Mapping[str, int] = field(default_factory=dict)
+    """Of queues that have more than one."""
+
+    def head(self, lane: Lane) -> Lane:
+        """Return the first lane of its strand, which stands for the strand where work is shared out."""
+        return head_of(lane, self.priorities.get(lane.queue, 1))
+
+    def strand(self, lane: Lane) -> list[Lane]:
+        """Return the lanes of its strand that are there."""
+        return [one for one in strand_of(lane, self.priorities.get(lane.queue, 1)) if one in self.lanes]
 
 
 def view(app: Application, mirror: Mirror) -> View:
@@ -70,7 +83,11 @@ def view(app: Application, mirror: Mirror) -> View:
         if (lane := app.lane_of(entry.path)) and b'"gone_ms"' not in entry.value and str(lane) not in others:
             lanes.add(lane)
     alive = frozenset(name for record in workers.values() for name in record.was)
-    return View(workers, owners, frozenset(lanes), controls, alive)
+    priorities = dict[str, int]()
+    for entry in mirror.under(app.shapes.path):
+        if (queue := app.queue_of(entry.path)) and (shape := _read(app.shape(queue), entry)) is not None:
+            priorities[queue] = shape.priorities
+    return View(workers, owners, frozenset(lanes), controls, alive, priorities)
 
 
 def _read(place: Address[R], entry: Entry) -> R | None:
@@ -216,9 +233,10 @@ class Sharing:
             for lane in self._runners.keys() - share:
                 self._runners[lane][0].leave()
         rested = {lane for lane, until_s in self._failed.items() if until_s > asyncio.get_running_loop().time()}
-        wanted = sorted(share - self._runners.keys() - rested)
-        free = [lane for lane in wanted if now.owners.get(lane, self.name) == self.name]
-        await asyncio.gather(*(self._take(lane) for lane in free))
+        wanted = share - self._runners.keys() - rested
+        strands = [now.strand(head) for head in sorted({now.head(lane) for lane in wanted})]
+        free = [strand for strand in strands if all(now.owners.get(one, self.name) == self.name for one in strand)]
+        await asyncio.gather(*(self._take(now, strand, wanted) for strand in free))
         return bool(now.lanes)
 
     def _notice(self, now: View) -> None:
@@ -232,34 +250,51 @@ class Sharing:
         self._seen = ours
 
     def _share(self, now: View) -> frozenset[Lane]:
-        able = frozenset(
-            lane
-            for lane in now.lanes
-            if not lane.queue.startswith(RESERVED)
-            and (not self.choice.only or lane in self.choice.only)
-            and self.desk.routes.of(lane.queue) is not None
-        )
-        if self.choice.manual:
-            return able
-        takers = {name: record.takes for name, record in now.workers.items() if not (record.manual or record.leaving)}
-        lanes = [lane for lane in now.lanes if not lane.queue.startswith(RESERVED)]
-        return able & frozenset(share_out(takers, lanes, now.owners).get(self.name, ()))
+        """Return the lanes of the strands that are to be ours."""
+        only = {now.head(lane) for lane in self.choice.only}
+        able = {
+            head
+            for head in map(now.head, now.lanes)
+            if not head.queue.startswith(RESERVED)
+            and (not only or head in only)
+            and self.desk.routes.of(head.queue) is not None
+        }
+        if not self.choice.manual:
+            takers = {n: record.takes for n, record in now.workers.items() if not (record.manual or record.leaving)}
+            heads = {now.head(lane) for lane in now.lanes if not lane.queue.startswith(RESERVED)}
+            able &= set(share_out(takers, heads, now.owners).get(self.name, ()))
+        return frozenset(lane for head in able for lane in now.strand(head))
 
-    async def _take(self, lane: Lane) -> None:
-        route = self.desk.routes.of(lane.queue)
+    async def _take(self, now: View, strand: list[Lane], wanted: frozenset[Lane]) -> None:
+        """Take the lanes of a strand that are wanted, all or none."""
+        queue = strand[0].queue
+        route, priorities = self.desk.routes.of(queue), now.priorities.get(queue, 1)
         assert route is not None, "only lanes that a route fits are shared out"
-        try:
-            hold = await take(self.store, self.session, self.app, lane, self.name)
-        except (Undecodable, ValueError) as error:
-            self._say_once(f"{lane}: its progress cannot be understood, so it is left alone: {error}")
-            return
-        if hold is not None and lane not in self._runners:
-            around = Around(lambda lane: self._controls.get(lane, Control()), lambda: self._alive)
+        lanes = [lane for lane in strand if lane in wanted]
+        holds = await take(self.store, self.session, self.app, lanes, self.name, self._leave_alone)
+        known = [self._runners[lane][0].rank.turns for lane in strand if lane in self._runners]
+        turns = next((one for one in known if one.count == priorities), None) or self._turns(priorities)
+        for hold in holds:
+            if hold.lane in self._runners:
+                continue
+            rank = turns.of(priority_of(hold.lane.partition, priorities) - 1)
+            around = Around(lambda lane: self._controls.get(lane, Control()), lambda: self._alive, rank)
             runner = LaneRunner(self.desk, hold, route, around)
             task = asyncio.ensure_future(runner.run())
-            task.add_done_callback(lambda _: self._stirred.set())
-            self._runners[lane] = runner, task
+            task.add_done_callback(partial(self._ended, rank))
+            self._runners[hold.lane] = runner, task
             self.desk.figures.owned.set(len(self._runners))
+
+    def _turns(self, priorities: int) -> Turns:
+        pace, places = self.desk.pace, self.desk.caller.places
+        return Turns(priorities, pace.patience_s, self.desk.now_ms, places.grant)
+
+    def _ended(self, rank: Rank, _: asyncio.Task[None]) -> None:
+        rank.rests()
+        self._stirred.set()
+
+    def _leave_alone(self, lane: Lane, error: ValueError) -> None:
+        self._say_once(f"{lane}: its progress cannot be understood, so it is left alone: {error}")
 
     def _reap(self) -> None:
         """Raises what a job raised that ends the worker."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headgate.map.workers import Application
@@ -37,6 +37,8 @@ class QueueWorld:
     app: Application
     backend: MemoryBackend
     policy: Policy
+    priorities: int = 1
+    """Of each queue."""
     messages: dict[Lane, list[Message]] = field(default_factory=dict)
     poison: set[str] = field(default_factory=set)
     """Ids of messages whose job ends the process."""
@@ -180,6 +182,9 @@ class SimSource:
     async def lanes(self) -> Sequence[Lane]:
         await self._step()
         return list(self.world.messages)
+
+    async def priorities(self) -> Mapping[str, int]:
+        return {lane.queue: self.world.priorities for lane in self.world.messages if self.world.priorities > 1}
 
     async def read(self, lane: Lane, after: Position, limit: int) -> Sequence[Message]:
         await self._step()

@@ -12,7 +12,7 @@ from litestar.datastructures import State
 from litestar.params import FromPath
 
 from headgate.adapters.messages import leases
-from headgate.adapters.messages.leases import CREW, Outcome
+from headgate.adapters.messages.leased import CREW, Outcome, Wish
 from headgate.adapters.messages.records import READ_MAX, Refused
 from headgate.base.tasks import unless
 from headgate.queueing.ids import is_id
@@ -29,7 +29,7 @@ NAMED_MAX = 2 * READ_MAX
 RETRY_AFTER_MAX_S = 30 * 86_400.0
 
 
-class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """For a lease, as it is asked for."""
 
     worker: str = ""
@@ -42,7 +42,7 @@ class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def take_lease(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
     site = site_of(state)
     site.caller(request, app).must_be(app)
-    said = await _body(request, Wish)
+    said = await _body(request, Wanted)
     _between("ttl", said.ttl, 1, TTL_MAX_S)
     if said.partition is not None:
         _between("partition", said.partition, 1, PARTITIONS_MAX)
@@ -50,7 +50,7 @@ async def take_lease(state: State, request: Asked, app: FromPath[str], queue: Fr
         raise Refused({"worker": "it has at most 200 printable characters"})
     if not QUEUE_NAME.fullmatch(said.group):
         raise Refused({"group": "a name has 1 to 50 letters, digits, dots, hyphens or underscores"})
-    wish = leases.Wish(app, queue, said.worker, said.group, said.partition, said.ttl)
+    wish = Wish(app, queue, said.worker, said.group, said.partition, said.ttl)
     look = lambda: site.board.change(app, lambda database, now: leases.take(database, wish, now))  # noqa: E731
     found = await _patiently(site, app, queue, parsing.wait(request.query_params), look)
     return answer({**OK, "lease": found})

@@ -26,6 +26,7 @@ from headgate.adapters.messages.records import (
 )
 from headgate.queueing.ids import START, TICKS_MAX, Position, is_id, position_of, ticks_of_unix
 from headgate.queueing.lanes import DEAD_LETTERS, PARTITIONS_MAX, QUEUE_NAME, TTL_MAX_S
+from headgate.queueing.priorities import PRIORITIES_MAX, PRIORITY
 
 T = TypeVar("T")
 
@@ -73,7 +74,9 @@ def queue(fields: Mapping[str, str], known: Queue | None, now_ms: int, name: str
     base = known or Queue(0, name, 1, "user", "strong", "", now_ms)
     kind = _choice(fields, "type", KINDS, base.kind)
     consistency = _choice(fields, "consistency", CONSISTENCIES, base.consistency)
-    partitions = whole(fields, "partitions", 1, PARTITIONS_MAX, base.partitions)
+    priorities = whole(fields, "priorities", 1, PRIORITIES_MAX, base.priorities)
+    partitions = whole(fields, "partitions", 1, PARTITIONS_MAX, base.partitions if known else priorities)
+    _check_priorities(name, partitions, priorities, known)
     principles, most = _principles(fields, base.principles), MOST_MAX
     messages_max = whole(fields, "messages_max", 0, most, base.messages_max)
     bytes_max = whole(fields, "bytes_max", 0, most, base.bytes_max)
@@ -93,7 +96,18 @@ def queue(fields: Mapping[str, str], known: Queue | None, now_ms: int, name: str
         bytes_max=bytes_max,
         full=full,
         age_max_s=age_max_s,
+        priorities=priorities,
     )
+
+
+def _check_priorities(name: str, partitions: int, priorities: int, known: Queue | None) -> None:
+    if known and priorities != known.priorities:
+        raise Refused({"priorities": f"a queue keeps its priorities: it has {known.priorities}; create another queue"})
+    if partitions % priorities:
+        wanted = f"with {priorities} priorities it is a multiple of {priorities}, not {partitions}"
+        raise Refused({"partitions": f"{wanted}: each strand has one partition of each priority"})
+    if name == DEAD_LETTERS and priorities > 1:
+        raise Refused({"priorities": "dead letters have none: posted again, each has the priority it had"})
 
 
 def _choice(fields: Mapping[str, str], name: str, words: tuple[str, ...], default: str) -> str:
@@ -117,7 +131,8 @@ def drafts(headers: Mapping[str, str], body: bytes, queue: str, now_ms: int) -> 
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         fields = {"body": _text(body), "ttl": headers.get("x-ttl"), "partition": headers.get("x-partition")}
         fields["key"] = _utf8(headers.get("x-key", ""))
-        fields |= {name: headers.get(f"x-{name.replace('_', '-')}") for name in ("delay", "deliver_at", "hold")}
+        others = ("delay", "deliver_at", "hold", "priority")
+        fields |= {name: headers.get(f"x-{name.replace('_', '-')}") for name in others}
         return [draft(fields, "", now_ms, DEAD_LETTER_MAX_BYTES if queue == DEAD_LETTERS else BODY_MAX_BYTES)]
     try:
         found = msgspec.json.decode(body)
@@ -147,7 +162,7 @@ def draft(fields: Mapping[str, Any], prefix: str, now_ms: int, most_bytes: int =
         raise Refused({f"{prefix}body": why})
     try:
         partition = whole(fields, "partition", 1, PARTITIONS_MAX, None)
-        return Draft(body, ttl(fields), partition, _key(fields), *_due(fields, now_ms))
+        return Draft(body, ttl(fields), partition, _key(fields), *_due(fields, now_ms), _priority(fields))
     except Refused as refused:
         raise Refused({f"{prefix}{name}": text for name, text in refused.fields.items()}) from None
 
@@ -170,6 +185,19 @@ def _key(fields: Mapping[str, Any]) -> str:
     if fields.get("partition") not in (None, ""):
         raise Refused({"key": "either a key or a partition is said, not both"})
     return key
+
+
+def _priority(fields: Mapping[str, Any]) -> str:
+    """As it is said; whether the queue has it is seen when the message is posted."""
+    said = fields.get("priority")
+    if said is None or said == "":
+        return ""
+    priority = str(said).lower()
+    if isinstance(said, bool) or not isinstance(said, str | int) or not PRIORITY.fullmatch(priority):
+        raise Refused({"priority": f"high, normal, low or a number from 1 is wanted, not {str(said)[:40]!r}"})
+    if fields.get("partition") not in (None, ""):
+        raise Refused({"priority": "either a priority or a partition is said, not both"})
+    return priority
 
 
 class Due(NamedTuple):

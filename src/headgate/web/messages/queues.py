@@ -70,6 +70,7 @@ def _shown(queue: Queue) -> dict[str, Any]:  # JSON
         "consistency": queue.consistency,
         "principles": queue.principles or None,
         **_bounds(queue),
+        **({"priorities": queue.priorities} if queue.priorities > 1 else {}),
     }
 
 

@@ -27,6 +27,7 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partition: int | None = None
     key: str = ""
     ttl: int = TTL_DEFAULT_S
+    priority: str | int = ""
 
 
 @get("/v1/{app:str}/{queue:str}/schedules")
@@ -73,9 +74,19 @@ def _wanted(name: str, body: bytes) -> Schedule:
         raise Refused({"missed": f"one of once, all, skip is wanted, not {said.missed[:40]!r}"})
     if len(said.body) > BODY_MAX_CHARS:
         raise Refused({"body": f"the message of a schedule has at most {BODY_MAX_CHARS} characters"})
-    fields: dict[str, Any] = {name: getattr(said, name) for name in ("body", "partition", "key", "ttl")}
+    fields: dict[str, Any] = {name: getattr(said, name) for name in ("body", "partition", "key", "ttl", "priority")}
     draft = parsing.draft(fields, "", now_ms())
-    return Schedule(name, said.cron, draft.body, said.zone, said.missed, draft.partition, draft.key, draft.ttl_s)
+    return Schedule(
+        name=name,
+        cron=said.cron,
+        body=draft.body,
+        zone=said.zone,
+        missed=said.missed,
+        partition=draft.partition,
+        key=draft.key,
+        ttl=draft.ttl_s,
+        priority=draft.priority,
+    )
 
 
 SCHEDULE_ROUTES = [list_schedules, put_schedule, remove_schedule]

@@ -6,6 +6,7 @@ from typing import Any
 
 from headgate.adapters.messages.records import BODY_MAX_BYTES, DELAY_MAX_S, TTL_DEFAULT_S
 from headgate.queueing.lanes import PARTITIONS_MAX, TTL_MAX_S
+from headgate.queueing.priorities import PRIORITIES_MAX
 
 Json = dict[str, Any]  # a document
 
@@ -17,6 +18,11 @@ DELAY = {"type": "number", "minimum": 0, "maximum": DELAY_MAX_S, "description": 
 DELIVER_AT = {
     "type": ["number", "string"],
     "description": "In place of `delay`: seconds since 1970, or a time as 2026-01-31T12:00:00Z.",
+}
+PRIORITY = {
+    "type": ["string", "integer"],
+    "description": "high, normal, low, or a number from 1, the highest, to the `priorities` of the queue. Default: "
+    "normal, the one in the middle.",
 }
 HOLD = {"type": "boolean", "default": False, "description": "Those posted after it to its partition wait for it."}
 TTL = {"type": "integer", "minimum": 1, "maximum": TTL_MAX_S, "default": TTL_DEFAULT_S, "description": "Seconds."}
@@ -49,6 +55,7 @@ SCHEMAS: Json = {
             "partition": PARTITION,
             "key": TEXT,
             "ttl": TTL,
+            "priority": PRIORITY,
         },
     },
     "Standing": {
@@ -58,6 +65,7 @@ SCHEMAS: Json = {
             "messages": {"type": "integer", "description": "Processed or not, with those that are not due yet."},
             "bytes": NUMBER,
             "delayed": {"type": "integer", "description": "Not due yet, counted to 1000."},
+            "priority": {"type": "integer", "description": "Of its messages, where the queue has priorities."},
             "groups": {
                 "type": "array",
                 "items": {
@@ -99,11 +107,13 @@ SCHEMAS: Json = {
             "key": {
                 "type": "string",
                 "description": "In place of a partition: messages of one key are in one, and keep their order. It is "
-                "the first 8 bytes of the SHA-256 of the key, as a number, modulo the number of partitions, plus 1.",
+                "the first 8 bytes of the SHA-256 of the key, as a number, modulo the number of partitions (with "
+                "priorities: of strands), plus 1.",
             },
             "delay": DELAY,
             "deliver_at": DELIVER_AT,
             "hold": HOLD,
+            "priority": PRIORITY,
         },
     },
     "Wish": {
@@ -123,6 +133,11 @@ SCHEMAS: Json = {
             "epoch": {"type": "integer", "description": "One more with every holder."},
             "expires_in": {"type": "number", "description": "Seconds."},
             "processed": {"type": "string", "description": "The newest message that is done; empty: none is."},
+            "priorities": {
+                "type": "integer",
+                "description": "Of the queue, where it has some: so many partitions from this one on are held "
+                "together, and messages come one at a time.",
+            },
         },
     },
     "Handed": {
@@ -161,6 +176,14 @@ SCHEMAS: Json = {
         "properties": {
             "queue_name": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,50}$"},
             "partitions": {**PARTITION, "default": 1},
+            "priorities": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": PRIORITIES_MAX,
+                "default": 1,
+                "description": "Of a new queue. `partitions` is a multiple of it: the first so many are of priority "
+                "1, 2 and so on, and are processed together; so are the next.",
+            },
             "type": {"enum": ["user", "public"], "default": "user"},
             "consistency": {"enum": ["weak", "strong", "very_strong"], "default": "strong"},
             "messages_max": {"type": "integer", "default": 0, "description": "Of each partition; 0: any number."},

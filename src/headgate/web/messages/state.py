@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from headgate.adapters.messages.board import MessageBoard
 from headgate.adapters.messages.database import DatabaseDown
-from headgate.adapters.messages.leases import LeaseLost
+from headgate.adapters.messages.leased import LeaseLost
 from headgate.adapters.messages.line import AGAIN_S, Overloaded
 from headgate.adapters.messages.records import KeyReused, NoQueue, Queue, QueueFull, Refused
 from headgate.web.messages.access import Caller, Denied, Keys

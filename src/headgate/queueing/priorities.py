@@ -1,0 +1,99 @@
+"""Priorities within a queue: which partition is of which priority, and what comes next.
+
+A queue with N priorities has its partitions in strands: N partitions that follow one another, one of each priority, the
+first before all others.  A strand is processed as a whole, by one worker and one message at a time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headgate.queueing.lanes import Lane
+
+PRIORITIES_MAX = 10
+USUAL_COUNT = 3
+"""Of a queue that is made because something with a priority is posted to it."""
+PATIENCE_S = 60.0
+"""A message that has waited for longer than this for those of higher priorities is late."""
+SHARE = 5
+"""One message in so many of a strand is a late one, while there are any."""
+PRIORITY = re.compile(r"high|normal|low|[1-9][0-9]?")
+
+
+def head_of(lane: Lane, priorities: int) -> Lane:
+    """Return the first lane of its strand, by which the strand is named."""
+    return Lane(lane.queue, lane.partition - (lane.partition - 1) % priorities)
+
+
+def strand_of(lane: Lane, priorities: int) -> tuple[Lane, ...]:
+    """Return the lanes of its strand, the highest priority first."""
+    first = head_of(lane, priorities).partition
+    return tuple(Lane(lane.queue, partition) for partition in range(first, first + priorities))
+
+
+def priority_of(partition: int, priorities: int) -> int:
+    """Return the priority of a partition; 1 is the highest."""
+    return (partition - 1) % priorities + 1
+
+
+def partition_of(strand: int, priority: int, priorities: int) -> int:
+    """Return the partition of this priority in this strand; both are counted from 1."""
+    return (strand - 1) * priorities + priority
+
+
+def usual(priorities: int) -> int:
+    """Return the priority of what is posted without one: the middle, or the lower of two in the middle."""
+    return priorities // 2 + 1
+
+
+def priority_named(name: str, priorities: int) -> int:
+    """Return the number of a priority: `high`, `normal`, `low`, or a number itself; empty: the usual one.  Raise
+    ValueError when the queue does not have it."""
+    named = {"": usual(priorities), "normal": usual(priorities), "high": 1, "low": priorities}
+    if not PRIORITY.fullmatch(name) and name:
+        raise ValueError(f"high, normal, low or a number is wanted, not {name[:40]!r}")
+    if priorities == 1 and name not in ("", "normal", "1"):
+        raise ValueError("the queue has no priorities: they are chosen when a queue is created, as with priorities=3")
+    found = named[name] if name in named else int(name)
+    if found > priorities:
+        raise ValueError(f"the queue has priorities 1 (high) to {priorities} (low), not {found}")
+    return found
+
+
+def shape_for(priority: str, partition: int | None = None) -> tuple[int, int]:
+    """Return how many partitions and priorities a queue gets that is made because this is posted to it."""
+    if not priority:
+        return partition or 1, 1
+    priorities = max(USUAL_COUNT, int(priority) if priority.isdecimal() else 0)
+    return priorities, priorities
+
+
+class Next(NamedTuple):
+    """Which lane of a strand comes next."""
+
+    which: int
+    passed: int
+    """How many messages came before a late one, in a row, once this one has its turn."""
+
+
+def comes_next(since_ms: Sequence[int | None], now_ms: int, passed: int, patience_s: float = PATIENCE_S) -> Next | None:
+    """Choose among the lanes of a strand; `since_ms` says since when the first message of each waits (None: it has
+    none), `passed` what the choice before said.
+
+    The highest priority comes first.  While messages of lower ones are late, one in SHARE is the one of them that has
+    waited longest.
+    """
+    waiting = [index for index, since in enumerate(since_ms) if since is not None]
+    if not waiting:
+        return None
+    first = waiting[0]
+    late = [
+        (since, index)
+        for index in waiting[1:]
+        if (since := since_ms[index]) is not None and now_ms - since > patience_s * 1000
+    ]
+    if not late:
+        return Next(first, 0)
+    return Next(min(late)[1], 0) if passed + 1 >= SHARE else Next(first, passed + 1)

@@ -1,0 +1,83 @@
+"""Whose turn it is among the lanes of a strand, in the worker that has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from headgate.queueing.priorities import comes_next
+
+
+@dataclass(slots=True)
+class Turns:
+    """Of one strand: one message at a time, as `comes_next` says."""
+
+    count: int
+    """Of lanes."""
+    patience_s: float
+    now_ms: Callable[[], int]
+    changed: Callable[[], None]
+    """Told when somebody who waits may have the turn."""
+    _stirring: set[int] = field(default_factory=set)
+    """Lanes that are about to say whether they have anything: lower ones wait for that."""
+    _since_ms: list[int | None] = field(default_factory=list)
+    """Of lanes that wait for their turn: since when their message waits."""
+    _busy: bool = False
+    _passed: int = 0
+
+    def __post_init__(self) -> None:
+        self._since_ms = [None] * self.count
+
+    def of(self, which: int) -> Rank:
+        """Return the part in it of one lane."""
+        return Rank(self, which)
+
+    def next(self) -> tuple[int, int] | None:
+        """Return the lane that has the turn, if one of those that wait has it, and what is passed by then."""
+        found = comes_next(self._since_ms, self.now_ms(), self._passed, self.patience_s)
+        if self._busy or found is None:
+            return None
+        first = next(which for which, since in enumerate(self._since_ms) if since is not None)
+        return None if any(which < first for which in self._stirring) else found
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """Of one lane."""
+
+    turns: Turns
+    which: int
+
+    def stirs(self) -> None:
+        """It may have something to do."""
+        self.turns._stirring.add(self.which)
+
+    def rests(self) -> None:
+        """It has nothing to do for now."""
+        if self.which in self.turns._stirring:
+            self.turns._stirring.discard(self.which)
+            self.turns.changed()
+
+    def waits(self, since_ms: int) -> None:
+        """It has a message, which waits since then; but only by our clock, where the server's is ahead."""
+        self.turns._since_ms[self.which] = min(since_ms, self.turns.now_ms())
+
+    @property
+    def is_next(self) -> bool:
+        """Tell whether it has the turn."""
+        found = self.turns.next()
+        return found is not None and found[0] == self.which
+
+    def begins(self) -> None:
+        """Its message has its place; it had the turn."""
+        found = self.turns.next()
+        assert found is not None and found[0] == self.which, "a place is given to whoever has the turn"
+        self.turns._since_ms[self.which], self.turns._busy, self.turns._passed = None, True, found[1]
+
+    def ends(self) -> None:
+        """Its place is free again."""
+        self.turns._busy = False
+
+    def gives_up(self) -> None:
+        """It waits no more."""
+        self.turns._since_ms[self.which] = None
