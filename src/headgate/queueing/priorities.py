@@ -16,7 +16,7 @@ PRIORITIES_MAX = 10
 USUAL_COUNT = 3
 """Of a queue that is made because something with a priority is posted to it."""
 PATIENCE_S = 60.0
-"""A message that has waited for longer than this for those of higher priorities is late."""
+"""A message that is older than this, and waits for those of higher priorities, is late."""
 SHARE = 5
 """One message in so many of a strand is a late one, while there are any."""
 PRIORITY = re.compile(r"high|normal|low|[1-9][0-9]?")
@@ -75,15 +75,14 @@ class Next(NamedTuple):
 
     which: int
     passed: int
-    """How many messages came before a late one, in a row, once this one has its turn."""
+    """How many messages were no late ones since the last that was, once this one has its turn."""
 
 
 def comes_next(since_ms: Sequence[int | None], now_ms: int, passed: int, patience_s: float = PATIENCE_S) -> Next | None:
-    """Choose among the lanes of a strand; `since_ms` says since when the first message of each waits (None: it has
+    """Choose among the lanes of a strand; `since_ms` says when the next message of each was posted (None: it has
     none), `passed` what the choice before said.
 
-    The highest priority comes first.  While messages of lower ones are late, one in SHARE is the one of them that has
-    waited longest.
+    The highest priority comes first; but while messages of lower ones are late, one in SHARE is the oldest of them.
     """
     waiting = [index for index, since in enumerate(since_ms) if since is not None]
     if not waiting:
@@ -94,6 +93,4 @@ def comes_next(since_ms: Sequence[int | None], now_ms: int, passed: int, patienc
         for index in waiting[1:]
         if (since := since_ms[index]) is not None and now_ms - since > patience_s * 1000
     ]
-    if not late:
-        return Next(first, 0)
-    return Next(min(late)[1], 0) if passed + 1 >= SHARE else Next(first, passed + 1)
+    return Next(min(late)[1], 0) if late and passed + 1 >= SHARE else Next(first, min(passed + 1, SHARE))

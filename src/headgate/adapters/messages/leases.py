@@ -157,13 +157,11 @@ def fetch(database: Database, app: str, queue: str, token: str, limit: int, mome
 
 
 def _since_ms(database: Database, held: Held, now_ms: int) -> int | None:
-    """Return since when the next message of a partition waits."""
-    due = f"select min(due_ms) from tried where {PLACE} and due_ms between 1 and ?"
-    due_ms: int | None = database.execute(due, (*held.place, now_ms))[0][0]
-    if due_ms is not None:
-        return due_ms
-    found = behind(database, held.queue.id, held.partition, held.at, 1, now_ms)
-    return unix_ms_of(found[0].message_id) if found else None
+    """Return when the next message of a partition was posted."""
+    due = f"select id from tried where {PLACE} and due_ms between 1 and ? order by due_ms limit 1"
+    ids = [id for (id,) in database.execute(due, (*held.place, now_ms))]
+    found = ids or [one.message_id for one in behind(database, held.queue.id, held.partition, held.at, 1, now_ms)]
+    return unix_ms_of(found[0]) if found else None
 
 
 def _fetch(database: Database, held: Held, limit: int, moment: Moment) -> list[Handed]:

@@ -187,6 +187,7 @@ def _pace(get: _Values) -> Pace:
         poll_s=min(wait_s, 5.0),
         settle_s=get.number("zookeeper", "party_wait") if old else get.number(WORKER, "settle"),
         drain_s=get.number(WORKER, "drain"),
+        patience_s=get.number(WORKER, "patience"),
     )
 
 

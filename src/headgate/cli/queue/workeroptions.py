@@ -63,6 +63,14 @@ OPTIONS: dict[str, dict[str, WorkerOption]] = {
         "page": WorkerOption("whole", "200", "Messages of a partition fetched at once.", 1, 1_000),
         "commit_count": WorkerOption("whole", "200", "Progress is recorded after so many messages.", 1, 1_000_000),
         "commit_interval": WorkerOption("number", "1", "Or after so many seconds."),
+        "patience": WorkerOption(
+            "number",
+            "60",
+            "Seconds after which a message that waits for those of higher priorities is late: one in five is the "
+            "oldest late one.",
+            0,
+            DAY_S,
+        ),
         "session_timeout": WorkerOption(
             "number", "15", "Seconds without a sign of life until others take over.", 1, 3_600
         ),
@@ -76,7 +84,11 @@ OPTIONS: dict[str, dict[str, WorkerOption]] = {
             "`automatic`: workers share the partitions. `manual` (or `all`): this one takes all it is for. "
             "Default: automatic where `[zookeeper] connection` is set.",
         ),
-        "ids": WorkerOption("list", "", "The partitions it is for: `QUEUE`, `QUEUE:N`. Default: all."),
+        "ids": WorkerOption(
+            "list",
+            "",
+            "The partitions it is for: `QUEUE`, `QUEUE:N`. With priorities each stands for its strand. Default: all.",
+        ),
     },
     "queuey": {
         "connection": WorkerOption(
@@ -122,6 +134,7 @@ NOT_LEASED: dict[tuple[str, str], str] = {
     ("qdo-worker", "commit_count"): _RECORDED,
     ("qdo-worker", "commit_interval"): _RECORDED,
     ("qdo-worker", "settle"): "whoever has a partition keeps it while something is to be done there",
+    ("qdo-worker", "patience"): "the server says which message comes next, after 60 s",
     ("partitions", "policy"): "workers share the partitions in any case, so that only `automatic` can be said",
     ("zookeeper", "connection"): "progress is kept in one place only",
     ("zookeeper", "party_wait"): "as `settle`",

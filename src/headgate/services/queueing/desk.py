@@ -41,7 +41,7 @@ class Pace:
     lag_s: float = 15.0
     """How often lag is measured."""
     patience_s: float = PATIENCE_S
-    """A message that waits for longer than this for those of higher priorities is late."""
+    """A message that is older than this, and waits for those of higher priorities, is late."""
 
 
 @dataclass(slots=True)

@@ -147,7 +147,7 @@ class LaneRunner:
         if not page or self.leaving:
             return False
         for first in range(0, len(page), self._policy.batch):
-            async with self._place(unix_ms_of(page[first].message_id)) as granted:
+            async with self._place(page[first].message_id) as granted:
                 if not granted:
                     return True
                 if self._called_away():
@@ -218,8 +218,7 @@ class LaneRunner:
         if why := tally.spent(self._policy):
             await self._give_up(message, tally, why)
             return
-        due = next((one.due_ms for one in self.now.parked if one.id == id), unix_ms_of(id))
-        async with self._place(due) as granted:
+        async with self._place(id) as granted:
             if not granted or self._called_away():
                 return
             await self._commit(steps.tried(self.now, id, tally.opened(me)))
@@ -275,9 +274,9 @@ class LaneRunner:
     # --- one try
 
     @asynccontextmanager
-    async def _place(self, since_ms: int) -> AsyncIterator[bool]:
-        """A place for the job of a message that waits since then; meanwhile it is recorded how it stands."""
-        self.rank.waits(since_ms)
+    async def _place(self, id: str) -> AsyncIterator[bool]:
+        """A place for the job of that message; meanwhile it is recorded how it stands."""
+        self.rank.waits(unix_ms_of(id))
         async with AsyncExitStack() as stack:
             async with self._recorded(self._desk.pace.commit_s):
                 place = self._desk.caller.place(self._job, self._leaves, self.rank)

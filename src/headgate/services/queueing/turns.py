@@ -21,7 +21,7 @@ class Turns:
     _stirring: set[int] = field(default_factory=set)
     """Lanes that are about to say whether they have anything: lower ones wait for that."""
     _since_ms: list[int | None] = field(default_factory=list)
-    """Of lanes that wait for their turn: since when their message waits."""
+    """Of lanes that wait for their turn: when their message was posted."""
     _busy: bool = False
     _passed: int = 0
 
@@ -59,7 +59,7 @@ class Rank:
             self.turns.changed()
 
     def waits(self, since_ms: int) -> None:
-        """It has a message, which waits since then; but only by our clock, where the server's is ahead."""
+        """It has a message, posted then; where the server's clock is ahead, now."""
         self.turns._since_ms[self.which] = min(since_ms, self.turns.now_ms())
 
     @property

@@ -28,7 +28,8 @@ from headgate.store.store import Store
 from headgate.store.types import At, Conflict, Entry, Op, StoreError, Unavailable
 from headgate.testing.loop import run_virtual, tidily
 from headgate.testing.mortal import MortalBackend
-from headgate.testing.queues.world import QueueWorld, SimSource
+from headgate.testing.queues.strands import StrandOracle
+from headgate.testing.queues.world import QueueWorld, SimSource, now_ms
 from headgate.testing.sim.world import Broken
 
 TIME_MAX_S = 400.0
@@ -38,7 +39,17 @@ TTL_S = 3.0
 ATTEMPTS = 3
 MOST = Policy(attempts=ATTEMPTS, losses=4, departures=3, retry_delay_s=0.5)
 DEATHS_MAX = 2
-PACE = Pace(page=4, commit_count=3, commit_s=0.3, idle_s=5.0, settle_s=0.2, drain_s=5.0, discover_s=5.0, lag_s=60.0)
+PACE = Pace(
+    page=4,
+    commit_count=3,
+    commit_s=0.3,
+    idle_s=5.0,
+    settle_s=0.2,
+    drain_s=5.0,
+    discover_s=5.0,
+    lag_s=60.0,
+    patience_s=2.0,
+)
 
 
 class LateBackend(MortalBackend):
@@ -83,8 +94,13 @@ class LateBackend(MortalBackend):
 @dataclass(slots=True)
 class QueueSimulation:
     seed: int
+    priorities: int = 1
+    rough: bool = True
+    """Stores and servers are away now and then."""
     deaths: int = 0
     repeated: int = 0
+    overtaken: int = 0
+    """As `StrandOracle` has it."""
     calm: bool = False
     """No process dies or leaves by itself any more."""
     restless: dict[int, asyncio.Event] = field(default_factory=dict)
@@ -101,14 +117,18 @@ class QueueSimulation:
     async def _run(self) -> None:
         chance = random.Random(self.seed)
         backend = MemoryBackend()
-        world = QueueWorld(chance, QueueMap().app("sim"), backend, MOST)
-        lanes = [Lane(f"q{q}", p + 1) for q in range(chance.randrange(1, 3)) for p in range(chance.randrange(1, 3))]
-        for lane in lanes[1:]:
+        n = self.priorities
+        world = QueueWorld(chance, QueueMap().app("sim"), backend, MOST, n)
+        if n > 1:
+            known = world.must, world.owner, world.taken_s, world.waiting_since
+            world.strands = StrandOracle(n, PACE.patience_s, not self.rough, *known)
+        lanes = [Lane(f"q{q}", p + 1) for q in range(chance.randrange(1, 3)) for p in range(n * chance.randrange(1, 3))]
+        for lane in lanes[n:]:
             world.create(lane)
         stop, watching = asyncio.Event(), asyncio.ensure_future(world.watch())
         workers = chance.randrange(1, 4)
         self.processes = [asyncio.ensure_future(self._process(n, world, chance, stop)) for n in range(workers)]
-        story = asyncio.ensure_future(_story(world, lanes, chance))
+        story = asyncio.ensure_future(_story(world, lanes, chance, rough=self.rough))
         try:
             await self._until(world, lambda: story.done() and world.here(TTL_S) and _quiet(world))
             self.calm = True
@@ -122,12 +142,12 @@ class QueueSimulation:
                 task.cancel()
             await asyncio.gather(story, watching, *self.processes, return_exceptions=True)
         await asyncio.sleep(TTL_S + 1)  # sessions of the dead run out
-        self.repeated = world.repeated
+        self.repeated, self.overtaken = world.repeated, world.strands.overtaken if world.strands else 0
         _verify(world)
 
     async def _joins(self, world: QueueWorld, workers: int, stop: asyncio.Event) -> None:
         """One more worker, at rest: it gets its share, and no more than that moves."""
-        before = {lane: world.owner(lane) for lane in world.messages}
+        before = {lane: world.owner(lane) for lane in world.heads()}
         self.processes.append(asyncio.ensure_future(self._life(world, Store(world.backend), stop, stop)))
         await self._until(world, lambda: _shared(world, workers + 1))
         moved = sum(world.owner(lane) != owner for lane, owner in before.items())
@@ -159,7 +179,7 @@ class QueueSimulation:
                 self.restless[number] = leaves
             backend = LateBackend(world.backend, chance, None if last else chance.randrange(3, 60))
             backend.world = world
-            backend.late = 0.0 if last else backend.late
+            backend.late = 0.0 if last or not self.rough else backend.late
             life = asyncio.ensure_future(self._life(world, Store(backend), stop, leaves, backend.died))
             death = asyncio.ensure_future(backend.died.wait())
             if not last and chance.random() < 0.3:
@@ -183,7 +203,6 @@ class QueueSimulation:
         died: asyncio.Event | None = None,
     ) -> None:
         """Until `stop` or `leaves`, which is then set."""
-        loop = asyncio.get_running_loop()
         name = f"life-{world.chance.randrange(10**6)}"
 
         async def job(message: Message, context: None) -> None:
@@ -206,7 +225,8 @@ class QueueSimulation:
 
         routes = Routes((Route("*", job, replace(MOST, blocking=world.chance.random() < 0.3)),))
         caller = Caller(world.chance.choice((1, 1, 2, 20)), 1)
-        desk = Desk(SimSource(world), routes, caller, None, lambda: int(loop.time() * 1000), pace=PACE)
+        source = SimSource(world) if self.rough else SimSource(world, 0.0)
+        desk = Desk(source, routes, caller, None, now_ms, pace=PACE)
         desk.pace = replace(PACE, drain_s=world.chance.choice((0.2, 5.0)))
         desk.chance = world.chance
         worker = QueueWorker(desk, store, world.app, name, ttl_s=TTL_S)
@@ -222,20 +242,22 @@ async def _either(stop: asyncio.Event, leaves: asyncio.Event) -> None:
     leaves.set()
 
 
-async def _story(world: QueueWorld, lanes: list[Lane], chance: random.Random) -> None:
-    """Messages are posted, some of them bad; one queue comes late."""
+async def _story(world: QueueWorld, lanes: list[Lane], chance: random.Random, *, rough: bool) -> None:
+    """Messages are posted, some of them bad; one strand comes late."""
+    late = lanes[: world.priorities]
     for step in range(chance.randrange(1, 4)):
-        for lane in lanes if step else lanes[1:]:
-            for _ in range(chance.randrange(4)):
+        for lane in lanes if step else lanes[world.priorities :]:
+            for _ in range(chance.randrange(4 if world.priorities == 1 else 9)):
                 message = world.post(lane)
                 if chance.random() < 0.05:
                     world.poison.add(message.message_id)
                 elif chance.random() < 0.2:
                     world.failing[message.message_id] = chance.randrange(1, ATTEMPTS + 2)
         if not step:
-            world.create(lanes[0])
+            for lane in late:
+                world.create(lane)
         await asyncio.sleep(chance.random() * 4)
-        if chance.random() < 0.2:
+        if chance.random() < 0.2 and rough:
             world.away_until_s = asyncio.get_running_loop().time() + TTL_S * 2 * chance.random()
 
 
@@ -247,7 +269,7 @@ def _quiet(world: QueueWorld) -> bool:
 def _shared(world: QueueWorld, workers: int) -> bool:
     """So many workers are there, and their shares differ by one at most."""
     names = [e.path.rpartition("/")[2] for e in world.backend.tree.under(world.app.workers.path)]
-    owners = [world.owner(lane) for lane in world.messages]
+    owners = [world.owner(lane) for lane in world.heads()]
     sizes = [owners.count(name) for name in names]
     return len(names) == workers and None not in owners and max(sizes) - min(sizes) <= 1
 
@@ -267,10 +289,17 @@ def _verify(world: QueueWorld) -> None:
 def simulate_queues(first: int, count: int) -> tuple[int, int]:
     """Runs seeds `first` … `first + count - 1`; deaths and repetitions in all.  Raises Broken."""
     found = list(tidily(partial(_run, seed) for seed in range(first, first + count)))
-    return sum(deaths for deaths, _ in found), sum(repeated for _, repeated in found)
+    return sum(one.deaths for one in found), sum(one.repeated for one in found)
 
 
-def _run(seed: int) -> tuple[int, int]:
-    simulation = QueueSimulation(seed)
+def simulate_priorities(first: int, count: int) -> tuple[int, int]:
+    """Run such seeds where queues have two or three priorities, the even ones with stores and servers that are always
+    there; return deaths, and how often a late message came before others.  Raise Broken."""
+    found = list(tidily(partial(_run, seed, 2 + seed // 2 % 2, seed % 2 == 1) for seed in range(first, first + count)))
+    return sum(one.deaths for one in found), sum(one.overtaken for one in found)
+
+
+def _run(seed: int, priorities: int = 1, rough: bool = True) -> QueueSimulation:
+    simulation = QueueSimulation(seed, priorities, rough)
     simulation.run()
-    return simulation.deaths, simulation.repeated
+    return simulation

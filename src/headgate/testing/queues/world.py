@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 
 from headgate.map.workers import Application
 from headgate.ports.messages import Backlog, Happening, Letter, QueueGone, SourceDown
-from headgate.queueing.ids import Position, make_id, position_of, ticks_of_unix_ns, unix_text
+from headgate.queueing.ids import (
+    TICKS_A_SECOND,
+    UNIX_EPOCH_TICKS,
+    Position,
+    make_id,
+    position_of,
+    ticks_of_unix_ns,
+    unix_text,
+)
 from headgate.queueing.lanes import DEAD_LETTERS, Lane
 from headgate.queueing.letters import DeadLetter, dead_letter
 from headgate.queueing.message import Message
@@ -19,7 +27,17 @@ from headgate.queueing.progress import Progress, position
 from headgate.queueing.tally import UNSURE_MORE
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import Changed, Gone
+from headgate.testing.queues.strands import StrandOracle
 from headgate.testing.sim.world import Broken
+
+BEGINNING_TICKS = ticks_of_unix_ns(10**18) >> 32 << 32
+"""Ids of the next seven minutes are ordered by their text."""
+
+
+def now_ms() -> int:
+    """Return the time in this world, in milliseconds since 1970."""
+    elapsed_ms = int(asyncio.get_running_loop().time() * 1000)
+    return (BEGINNING_TICKS - UNIX_EPOCH_TICKS) // 10_000 + elapsed_ms
 
 
 def begun_max(policy: Policy) -> int:
@@ -56,21 +74,35 @@ class QueueWorld:
     """How far first tries have come."""
     listeners: list[asyncio.Event] = field(default_factory=list)
     rung: set[Lane] = field(default_factory=set)
+    taken_s: dict[Lane, float] = field(default_factory=dict)
+    """When each lane was last taken by a worker."""
+    posted_s: dict[str, float] = field(default_factory=dict)
+    strands: StrandOracle | None = None
+    """Where queues have priorities."""
     repeated: int = 0
     broken: Broken | None = None
-    _ticks: int = ticks_of_unix_ns(10**18)
+    _ticks: int = BEGINNING_TICKS
 
     def create(self, lane: Lane) -> None:
         self.messages[lane] = []
         self._tell()
 
     def post(self, lane: Lane) -> Message:
-        self._ticks += self.chance.randrange(1, 100)
+        elapsed = int(asyncio.get_running_loop().time() * TICKS_A_SECOND)
+        self._ticks = max(self._ticks + self.chance.randrange(1, 100), BEGINNING_TICKS + elapsed)
         id = make_id(self._ticks, 0, 1)
         message = Message(id, f"body {id}", lane.partition, unix_text(self._ticks), lane.queue)
         self.messages[lane].append(message)
+        self.posted_s[id] = asyncio.get_running_loop().time()
         self._tell()
         return message
+
+    def waiting_since(self, lane: Lane) -> float | None:
+        """When the first message of a lane was posted that was never begun; None while one that was is not done."""
+        first = next((m.message_id for m in self.messages.get(lane, ()) if not self.begun[m.message_id]), None)
+        begun = [m.message_id for m in self.messages.get(lane, ()) if self.begun[m.message_id]]
+        busy = any(id not in self.succeeded and id not in self.dead for id in begun)
+        return None if first is None or busy else self.posted_s[first]
 
     def _tell(self) -> None:
         for event in self.listeners:
@@ -86,6 +118,8 @@ class QueueWorld:
 
     def begins(self, worker: str, message: Message) -> None:
         lane, id = Lane(message.queue, message.partition), message.message_id
+        if self.strands is not None:
+            self.strands.begins(lane, id, self.posted_s[id], asyncio.get_running_loop().time())
         self.begun[id] += 1
         self.must(lane not in self.running, f"{lane} is run by {self.running.get(lane)} and {worker} at once")
         self.running[lane] = worker
@@ -121,7 +155,10 @@ class QueueWorld:
         self.dead.add(id)
 
     def ends(self, message: Message, *, well: bool) -> None:
-        self.running.pop(Lane(message.queue, message.partition), None)
+        lane = Lane(message.queue, message.partition)
+        self.running.pop(lane, None)
+        if self.strands is not None:
+            self.strands.ends(lane)
         if well:
             self.succeeded.add(message.message_id)
 
@@ -147,7 +184,13 @@ class QueueWorld:
             now, before = self.app.progress(lane).decode(change.entry.value), seen.get(lane, Progress(""))
             self.must(position(now) >= position(before), f"{lane}: progress went back from {before} to {now}")
             self.must(now.epoch >= before.epoch, f"{lane}: written by an owner of before, {now} after {before}")
+            if now.epoch > before.epoch:
+                self.taken_s[lane] = asyncio.get_running_loop().time()
             seen[lane] = now
+
+    def heads(self) -> list[Lane]:
+        """Return one lane of each strand."""
+        return [lane for lane in self.messages if (lane.partition - 1) % self.priorities == 0]
 
     def owner(self, lane: Lane) -> str | None:
         entry = self.backend.tree.entries.get(self.app.owner(lane).path)

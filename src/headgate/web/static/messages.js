@@ -35,19 +35,20 @@ async function overview() {
   const found = await Promise.all(applications.map(async (name) => {
     const { queues } = await had(`${api(name)}?details=true&kept=true&limit=1000`);
     const rows = queues.map((q) => [el("a", { href: here({ app: name, queue: q.queue_name }) }, q.queue_name === LETTERS ? "Dead letters" : q.queue_name),
-      String(q.partitions), String(q.messages), size(q.bytes), bounds(q)]);
-    return [el("h2", {}, name), table(["Queue", "Partitions", "Messages", "Size", "Bounds"], rows, "It has no queue yet.")];
+      String(q.partitions), q.priorities ? String(q.priorities) : "", String(q.messages), size(q.bytes), bounds(q)]);
+    return [el("h2", {}, name), table(["Queue", "Partitions", "Priorities", "Messages", "Size", "Bounds"], rows, "It has no queue yet.")];
   }));
   return found.length ? found.flat() : [el("p", { class: "note" }, "This token opens no application.")];
 }
 
 async function one() {
   const [{ partitions }, { schedules }] = await Promise.all([had(`${api(app, queue)}/standing`), had(`${api(app, queue)}/schedules`)]);
-  const rows = partitions.flatMap((p) => (p.groups.length ? p.groups : [null]).map((g, n) => [n ? "" : String(p.partition), n ? "" : String(p.messages), n ? "" : size(p.bytes), n ? "" : counted(p.delayed),
+  const ranked = partitions.some((p) => p.priority);
+  const rows = partitions.flatMap((p) => (p.groups.length ? p.groups : [null]).map((g, n) => [n ? "" : String(p.partition), ...(ranked ? [n ? "" : String(p.priority)] : []), n ? "" : String(p.messages), n ? "" : size(p.bytes), n ? "" : counted(p.delayed),
     g ? g.group : "", g ? [g.held ? el("span", { class: "result good" }, "held") : el("span", { class: "result mute" }, "free"), ` ${g.worker}`] : "", g ? lag(g.waiting) : "", g ? counted(g.retrying) : ""]));
   const next = await Promise.all(partitions.slice(0, 20).map((p) => had(`${api(app, queue)}?order=descending&limit=5&partitions=${p.partition}`)));
   const newest = next.flatMap((page) => page.messages).sort((a, b) => Number(b.timestamp) - Number(a.timestamp)).slice(0, 20);
-  return [el("h2", {}, "Partitions"), table(["Partition", "Messages", "Size", "Not due yet", "Group", "Worker", "Waiting", "Tried again"], rows, ""),
+  return [el("h2", {}, "Partitions"), table(["Partition", ...(ranked ? ["Priority"] : []), "Messages", "Size", "Not due yet", "Group", "Worker", "Waiting", "Tried again"], rows, ""),
     el("p", { class: "small" }, "Groups are of workers over HTTP. Workers with a store of their own are told of by ", el("code", {}, "headgate queue list"), "."),
     ...(schedules.length ? [el("h2", {}, "Schedules"), table(["Schedule", "Fields", "Zone", "Next", "Message", "Trouble"],
       schedules.map((s) => [s.name, el("code", {}, s.cron), s.zone, moment(Number(s.next_at)), cut(s.body), s.trouble ? el("span", { class: "result bad" }, s.trouble) : ""]), "")] : []),

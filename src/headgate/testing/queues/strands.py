@@ -1,0 +1,77 @@
+"""What must never happen where queues have priorities; it knows nothing of how turns are taken."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from headgate.queueing.lanes import Lane
+
+LATENCY_S = 0.1
+"""In which a worker of a world where nothing is slow hears of a message, and looks."""
+SHARE = 5
+SPARE = 2
+"""Messages of higher priorities that may begin before a late one beyond its share, while it is looked for."""
+
+
+@dataclass(slots=True)
+class StrandOracle:
+    """Lanes 1 to `priorities` of a queue are a strand, the next so many another."""
+
+    priorities: int
+    patience_s: float
+    strict: bool
+    """Nothing is slow: who comes first is checked, too, not only that a strand is processed as a whole."""
+    must: Callable[[bool, str], None]
+    owner: Callable[[Lane], str | None]
+    taken_s: Mapping[Lane, float]
+    """Since when each lane has its owner."""
+    waiting_since: Callable[[Lane], float | None]
+    """When the first message of a lane was posted; None: it has none, or is busy with one that it began."""
+    overtaken: int = 0
+    """How often a late message came before one of a higher priority: without, nothing is tested."""
+    _running: dict[Lane, str] = field(default_factory=dict)
+    _in_turn: dict[tuple[Lane, str], int] = field(default_factory=lambda: defaultdict(int))
+    """Strand and owner -> messages begun since one was out of turn."""
+    _before_late: dict[tuple[Lane, str], int] = field(default_factory=lambda: defaultdict(int))
+    """Strand and owner -> messages begun since one was out of turn, while one of a lower priority was late that is
+    older than they."""
+
+    def begins(self, lane: Lane, id: str, posted_s: float, now_s: float) -> None:
+        """A job is handed a message of this lane."""
+        first = lane.partition - (lane.partition - 1) % self.priorities
+        strand = [Lane(lane.queue, first + n) for n in range(self.priorities)]
+        head, owner = strand[0], self.owner(lane) or ""
+        self.must(head not in self._running, f"{id} of {lane} is begun beside {self._running.get(head)}")
+        self._running[head] = id
+        others = {self.owner(one) for one in strand} - {None, owner}
+        self.must(not owner or not others, f"{lane} is {owner}'s, others of its strand are of {others}")
+        if not self.strict or not owner:
+            return
+        settled = now_s - LATENCY_S
+        since = {
+            one: since
+            for one in strand
+            if one != lane and self.owner(one) == owner and self.taken_s.get(one, now_s) < settled
+            and (since := self.waiting_since(one)) is not None and since < settled
+        }  # fmt: skip
+        higher = [one for one in since if one < lane]
+        late = [one for one in since if one > lane and since[one] < settled - self.patience_s]
+        turns = head, owner
+        if higher:
+            self.overtaken += 1
+            waited_s = now_s - posted_s
+            self.must(waited_s >= self.patience_s, f"{id} of {lane} waited {waited_s} s, and comes before {higher}")
+            enough = self._in_turn[turns] >= SHARE - 1
+            self.must(enough, f"{id} of {lane} comes before {higher} after {self._in_turn[turns]} others")
+            self._in_turn[turns] = 0
+        else:
+            self._in_turn[turns] += 1
+        passed = any(since[one] < posted_s for one in late)
+        self._before_late[turns] = 0 if higher or not late else self._before_late[turns] + passed
+        self.must(self._before_late[turns] < SHARE + SPARE, f"{id} of {lane} is begun, and {late} wait for ever")
+
+    def ends(self, lane: Lane) -> None:
+        """The job has ended."""
+        self._running.pop(Lane(lane.queue, lane.partition - (lane.partition - 1) % self.priorities), None)
