@@ -64,6 +64,7 @@ def test_from_the_first_message_to_a_worker_that_is_steered(tmp_path: Path) -> N
     (parcels,) = lines("python parcels.py")
     delay, *later = lines("headgate queue post -c worker.conf --delay")
     later += lines("headgate queue schedule") + lines("headgate queue bound")
+    later += lines("headgate queue post -c worker.conf --priority")
     said = run(
         f"""
 {serve} & until_up http://127.0.0.1:5000/__heartbeat__

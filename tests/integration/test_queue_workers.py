@@ -157,17 +157,35 @@ async def test_a_stale_owner_is_refused(hands: Crew) -> None:
     store, lane = Store(hands.backend), Lane("q")
     await hands.backend.commit([], [hands.app.progress(lane).put(NEW)])
     async with store.session("one") as one, store.session("two") as two:
-        stale = await take(store, one, hands.app, lane, "worker-1")
-        assert stale is not None and await take(store, two, hands.app, lane, "worker-2") is None
+        (stale,) = await take(store, one, hands.app, [lane], "worker-1", pytest.fail)
+        assert await take(store, two, hands.app, [lane], "worker-2", pytest.fail) == []
         await hands.backend.revoke(one.lease)  # as when it ran out
-        fresh = await take(store, two, hands.app, lane, "worker-2")
-        assert fresh is not None and fresh.stored.epoch == stale.stored.epoch + 1
+        (fresh,) = await take(store, two, hands.app, [lane], "worker-2", pytest.fail)
+        assert fresh.stored.epoch == stale.stored.epoch + 1
         done = make_id(7, 0, 0)
         await fresh.commit(steps.done(fresh.stored, done))
         for attempt in (stale.commit(stale.stored), stale.release(stale.stored), stale.commit(NEW)):
             with pytest.raises(GuardLost):
                 await attempt
         assert (await progress(hands, lane)).id == done
+
+
+async def test_a_strand_is_taken_as_a_whole_but_for_what_cannot_be_read(hands: Crew) -> None:
+    store, strand = Store(hands.backend), [Lane("q", n) for n in (1, 2, 3)]
+    await hands.backend.commit([], [hands.app.progress(lane).put(NEW) for lane in strand])
+    async with store.session("one") as one, store.session("two") as two:
+        await take(store, one, hands.app, strand[1:2], "worker-1", pytest.fail)
+        assert await take(store, two, hands.app, strand, "worker-2", pytest.fail) == []
+        assert await hands.owners() == {strand[1]: "worker-1"}, "nothing was taken"
+        held = await take(store, one, hands.app, strand, "worker-1", pytest.fail)
+        assert sorted(hold.lane for hold in held) == strand and set(await hands.owners()) == set(strand)
+        for hold in held:
+            await hold.commit(hold.stored)
+        await hands.backend.revoke(one.lease)
+        await hands.backend.commit([], [Put(hands.app.progress(strand[2]).path, b"{")])
+        told = list[Lane]()
+        held = await take(store, two, hands.app, strand, "worker-2", lambda lane, _: told.append(lane))
+        assert [hold.lane for hold in held] == strand[:2] and told == strand[2:]
 
 
 async def test_a_worker_whose_owner_entry_is_taken_away_stops_and_begins_anew(hands: Crew) -> None:

@@ -5,20 +5,23 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 import pytest
 
-from headgate.queueing.lanes import Lane
+from headgate.adapters.messages import leases, posting
 from headgate.queueing.priorities import Next
-from headgate.services.queueing import sharing, turns
+from headgate.services.queueing import turns
 from headgate.services.queueing.sharing import View
 from headgate.services.queueing.turns import Rank, Turns
 from headgate.testing.queues import simulator as queuesim
+from headgate.testing.queues.leases import LeaseSimulation
 from headgate.testing.queues.simulator import simulate_priorities
 from headgate.testing.sim.world import Broken
 
 SEEDS = int(os.environ.get("PRIORITY_SIM_SEEDS", "80"))
 CHUNK = 20
+LEASE_SEEDS = 40
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +35,14 @@ def quiet() -> Iterable[None]:
 def test_workers_with_a_store_serve_the_highest_priority_and_starve_none(first: int) -> None:
     deaths, overtaken = simulate_priorities(first, CHUNK)
     assert deaths > 0 and overtaken > 0, "nobody died, or no late message came before others: that tests nothing"
+
+
+def test_workers_over_http_are_given_the_highest_priority_and_starve_none(tmp_path: Path) -> None:
+    worlds = [LeaseSimulation(seed, tmp_path) for seed in range(LEASE_SEEDS)]
+    for world in worlds:
+        world.run()
+    assert sum(world.out_of_turn for world in worlds) > LEASE_SEEDS, "hardly anything was late: that tests nothing"
+    assert sum(world.vanished for world in worlds) > LEASE_SEEDS, "hardly any worker vanished"
 
 
 def the_oldest_comes_first(patch: pytest.MonkeyPatch) -> None:
@@ -85,3 +96,51 @@ def test_the_simulator_finds(mutant: Callable[[pytest.MonkeyPatch], None], monke
     mutant(monkeypatch)
     with pytest.raises(Broken):
         simulate_priorities(0, SEEDS)
+
+
+def every_lease_begins_anew(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(leases._Strand, "keep", lambda self, database: None)
+
+
+def a_strand_is_free_where_its_first_partition_has_nothing(patch: pytest.MonkeyPatch) -> None:
+    real = leases._waits
+    first = lambda place: (place[2] - 1) % 3 == 0  # noqa: E731
+    patch.setattr(leases, "_waits", lambda d, place, at, now: first(place) and real(d, place, at, now))
+
+
+def handed_out_in_the_order_of_posting(patch: pytest.MonkeyPatch) -> None:
+    def oldest(since_ms: Sequence[int | None], now_ms: int, passed: int) -> Next | None:
+        waiting = [(since, which) for which, since in enumerate(since_ms) if since is not None]
+        return Next(min(waiting)[1], 0) if waiting else None
+
+    patch.setattr(leases, "comes_next", oldest)
+
+
+def what_is_late_is_never_handed_out(patch: pytest.MonkeyPatch) -> None:
+    real = leases.comes_next
+    patch.setattr(leases, "comes_next", lambda since, now, passed: real(since, now, 0))
+
+
+def a_key_decides_on_the_partition_alone(patch: pytest.MonkeyPatch) -> None:
+    real = posting._partitions
+    one = lambda n, post: n if not post.drafts[0].key else (n * 5) % 6 + 1  # noqa: E731
+    patch.setattr(posting, "_partitions", lambda post, *more: [one(n, post) for n in real(post, *more)])
+
+
+LEASE_MUTANTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
+    every_lease_begins_anew,
+    a_strand_is_free_where_its_first_partition_has_nothing,
+    handed_out_in_the_order_of_posting,
+    what_is_late_is_never_handed_out,
+    a_key_decides_on_the_partition_alone,
+)
+
+
+@pytest.mark.parametrize("mutant", LEASE_MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_the_simulator_of_leases_finds(
+    mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    mutant(monkeypatch)
+    with pytest.raises(Broken):
+        for seed in range(LEASE_SEEDS):
+            LeaseSimulation(seed, tmp_path).run()

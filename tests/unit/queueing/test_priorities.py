@@ -30,7 +30,9 @@ def test_names_of_priorities(count: int, named: dict[str, int]) -> None:
     assert {name: priority_named(name, count) for name in named} == named
 
 
-@pytest.mark.parametrize(("name", "count"), [("4", 3), ("99", 3), ("high", 1), ("low", 1), ("2", 1), ("0", 3), ("up", 3)])
+@pytest.mark.parametrize(
+    ("name", "count"), [("4", 3), ("99", 3), ("high", 1), ("low", 1), ("2", 1), ("0", 3), ("up", 3)]
+)
 def test_a_priority_that_the_queue_does_not_have_is_an_error(name: str, count: int) -> None:
     with pytest.raises(ValueError):
         priority_named(name, count)

@@ -15,7 +15,7 @@ from headgate.adapters.messages import queues
 from headgate.adapters.messages.database import Database, Row
 from headgate.adapters.messages.queues import reserve
 from headgate.adapters.messages.records import Draft, Queue
-from headgate.queueing.ids import make_id, ticks_of, ticks_of_unix_ns, unix_text
+from headgate.queueing.ids import ticks_of, ticks_of_unix_ns, unix_text
 from headgate.queueing.lanes import Lane
 
 LANES_MAX = 50
@@ -138,7 +138,7 @@ def _deliver_lane(database: Database, of: Queue, partition: int, now_ns: int, no
         database.execute(
             "insert into message (queue, partition, ticks, id, body, expires_ms)"
             f" select queue, partition, ?, ?, body, ? from later where {_PLACE} and ticks = ?",
-            (first + n, make_id(first + n, 0, node), now_ms + of.kept_s(ttl_s) * 1000, *lane, ticks),
+            (first + n, of.id_of(partition, first + n, node), now_ms + of.kept_s(ttl_s) * 1000, *lane, ticks),
         )
         database.execute(f"delete from later where {_PLACE} and ticks = ?", (*lane, ticks))
     _look_again(database, lane, now_ms)

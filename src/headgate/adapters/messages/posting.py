@@ -14,7 +14,7 @@ from headgate.adapters.messages import later, queues
 from headgate.adapters.messages.bounds import Room
 from headgate.adapters.messages.database import Database, Row
 from headgate.adapters.messages.records import KEYS_KEPT_S, Draft, KeyReused, NoQueue, Posted, Queue, QueueFull, Refused
-from headgate.queueing.ids import make_id, ticks_of_unix_ns, unix_text
+from headgate.queueing.ids import ticks_of_unix_ns, unix_text
 from headgate.queueing.lanes import partition_of_key
 from headgate.queueing.priorities import partition_of, priority_named
 
@@ -155,7 +155,7 @@ def _write(
             database.kept.add((queue.id, partition), 1, draft.size_bytes)
             at = ticks[queue.id, partition]
             ticks[queue.id, partition] = at + 1
-            id = make_id(at, 0, node)
+            id = queue.id_of(partition, at, node)
             if due_ms := aside.take((queue.id, partition), at, id, draft):
                 posted.append(Posted(id, unix_text(at), partition, later.seconds(due_ms)))
                 continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from headgate.queueing.ids import make_id
 from headgate.queueing.lanes import TTL_MAX_S
 
 TTL_DEFAULT_S = 259_200
@@ -117,6 +118,10 @@ class Queue(msgspec.Struct, frozen=True):
     def kept_s(self, ttl_s: int) -> int:
         """Return how long a message is kept whose own time is `ttl_s`."""
         return min(ttl_s, self.age_max_s) if self.age_max_s else ttl_s
+
+    def id_of(self, partition: int, ticks: int, node: int) -> str:
+        """Return the id of a message, which no other of its partition has; nor of its strand, where there are some."""
+        return make_id(ticks, partition if self.priorities > 1 else 0, node)
 
 
 class Backlog(msgspec.Struct, frozen=True):
