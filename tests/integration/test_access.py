@@ -129,7 +129,7 @@ async def test_requirements_are_gone_round_by_whom_a_role_names_alone(client: ht
     assert [await enqueue(project, lander) for project in ("code/api", "code/lib")] == [404, 403]
     assert [await enqueue("code/api", headers) for headers in (ops, admin, token(groups=["dev-example"]))] == [403] * 3
     may = (await client.get(f"{TENANT}/authorizations", headers=ops)).json()["zuul"]
-    assert may["admin"] and not may["permissions"]["enqueue-unapproved"]
+    assert may["admin"] and "enqueue-unapproved" not in may["permissions"]
     promote = {"pipeline": "gate", "changes": ["x"], "unapproved": True}
     assert (await client.post(f"{TENANT}/promote", json=promote, headers=ops)).status_code == 403
 
@@ -159,7 +159,7 @@ async def test_holds_are_made_and_ended_by_whom_a_role_names_and_told_as_the_ref
     assert (await client.get(f"{TENANT}/project/nothing/autohold", headers=developer)).json() == []
     assert (await client.get(f"{all_of}/{one['id']}", headers=developer)).json() == one
     missing = await client.get(f"{all_of}/0000000001", headers=developer)
-    assert (missing.status_code, missing.json()["detail"]) == (404, "Hold request 0000000001 not found.")
+    assert (missing.status_code, missing.json()["description"]) == (404, "Hold request 0000000001 not found.")
     wrong: tuple[dict[str, Any], ...] = (
         {"count": -1},
         {"count": 0},
@@ -170,7 +170,7 @@ async def test_holds_are_made_and_ended_by_whom_a_role_names_and_told_as_the_ref
     assert [(await asked(holder, **more))[0] for more in wrong] == [400] * 5
     assert (await asked(holder, change="nothing"))[0] == (await asked(holder, job="nothing"))[0] == 404
     lacking = await client.post(ask, json={"job": "unit", "count": 1}, headers=holder)
-    assert lacking.status_code == 400 and "reason" in lacking.json()["detail"]
+    assert lacking.status_code == 400 and "reason" in lacking.json()["description"]
     for said, held_s in ((None, 86_400), (0, 172_800), (10**9, 172_800)):
         assert await asked(holder, node_hold_expiration=said, ref="refs/heads/.*") == (200, True)
         assert (await client.get(all_of, headers=holder)).json()[-1]["node_expiration"] == held_s
@@ -179,7 +179,7 @@ async def test_holds_are_made_and_ended_by_whom_a_role_names_and_told_as_the_ref
     assert [answer.status_code for answer in ended] == [401, 403, 204, 404] and ended[2].content == b""
     assert one["id"] not in {hold["id"] for hold in (await client.get(all_of, headers=holder)).json()}
     may = (await client.get(f"{TENANT}/authorizations", headers=holder)).json()["zuul"]["permissions"]
-    assert may["autohold"] and not may["enqueue"]
+    assert may["autohold"] and "enqueue" not in may
     for _ in range(100 - 3):
         assert await asked(holder) == (200, True)
     assert (await asked(holder))[0] == 409, "so many, and no more"
@@ -201,7 +201,7 @@ async def test_a_tenant_that_is_not_for_everybody_is_shown_to_readers_only(clien
         answer = await client.get(f"{TENANT}/{path}")
         assert answer.status_code == 401, path
         assert answer.headers["www-authenticate"].startswith('Bearer realm="our-realm"')
-        assert answer.json()["extra"]["error"] == "invalid_token"
+        assert answer.json()["error"] == "MissingAuthError"
     assert (await client.get(f"{TENANT}/status", headers=token(groups=[]))).status_code == 403
     assert (await client.get(f"{TENANT}/status", headers=token(groups=["dev-example"]))).status_code == 200
     assert (await client.get("/t/example/logs/abc/job-output.txt")).status_code == 401
@@ -224,16 +224,15 @@ async def test_a_token_that_is_not_good_is_refused_with_its_reason(
 ) -> None:
     given = {name: value for name, value in token(**claims).items()}
     answer = await client.get(f"{TENANT}/status", headers=given)
-    assert answer.status_code == 401 and why in answer.json()["detail"]
+    assert answer.status_code == 401 and why in answer.json()["description"]
 
 
 async def test_a_claim_makes_an_administrator_of_the_tenants_it_names(client: httpx.AsyncClient) -> None:
-    async def may(tenants: list[str]) -> Any:
-        headers = token(zuul={"admin": tenants})
-        return (await client.get(f"{TENANT}/authorizations", headers=headers)).json()["zuul"]
+    async def may(tenants: list[str]) -> httpx.Response:
+        return await client.get(f"{TENANT}/authorizations", headers=token(zuul={"admin": tenants}))
 
-    assert (await may(["example"]))["admin"]
-    assert not (await may(["another"]))["admin"]
+    assert (await may(["example"])).json()["zuul"]["admin"]
+    assert (await may(["another"])).status_code == 403
     answer = await client.post(
         "/api/component/web/x", json={"state": "paused"}, headers=token(zuul={"admin": ["example"]})
     )

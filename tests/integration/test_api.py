@@ -209,7 +209,7 @@ async def test_without_the_token_nothing_is_done(client: Client) -> None:
     text = {**TOKEN, "Content-Type": "text/plain"}
     assert (await client.post(url, content=json.dumps(body), headers=text)).status_code == 415
     answer = await client.post(url, json=body, headers=TOKEN)
-    assert answer.status_code == 404 and "no change 'x' that is open" in answer.json()["detail"]
+    assert answer.status_code == 404 and "no change 'x' that is open" in answer.json()["description"]
 
 
 STATUS = {
@@ -442,7 +442,7 @@ async def test_a_pipeline_is_unknown_only_once_the_configuration_is_known(client
     loaded.set()
     known = await client.post(f"{TENANT}/promote", json=body, headers=TOKEN)
     assert (early.status_code, known.status_code) == (503, 404)
-    assert "still being read" in early.json()["detail"] and "it has check, gate" in known.json()["detail"]
+    assert "still being read" in early.json()["description"] and "it has check, gate" in known.json()["description"]
     assert early.headers["retry-after"] == "1" and "retry-after" not in known.headers
 
 
@@ -462,5 +462,5 @@ async def test_a_change_or_a_ref_is_unknown_only_once_its_repository_was_looked_
         await mirror.gone(looked)
         early = await client.post(url, json=body, headers=TOKEN)
         assert early.status_code == 503 and early.headers["retry-after"] == "1", early.text
-        assert "code/api has not been looked at yet; ask again" in early.json()["detail"]
+        assert "code/api has not been looked at yet; ask again" in early.json()["description"]
         await store.commit([], [Put(looked, entry.value)])

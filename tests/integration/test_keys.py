@@ -229,5 +229,5 @@ async def test_the_public_key_of_a_project_is_served_and_made_when_first_asked_f
             assert rsa.load_public(answer.text).key_size == 4096
             assert (await client.get(place)).text == answer.text
             none = await client.get("/api/tenant/example/key/code/apj.pub")
-            assert none.status_code == 404 and "did you mean 'code/api'?" in none.json()["detail"]
+            assert none.status_code == 404 and "did you mean 'code/api'?" in none.json()["description"]
         history.close()

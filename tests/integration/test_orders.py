@@ -117,23 +117,23 @@ async def test_a_closed_gate_tests_tells_and_lands_once_it_is_opened(
 
 async def test_one_queue_is_closed(client: Client, running: Gate, repositories: Repositories) -> None:
     answer = await client.asks("close", {**GATE, "queue": "nowhere"}, 404)
-    assert "gate has no queue 'nowhere'; it has" in answer["detail"] and "integrated" in answer["detail"]
+    assert "gate has no queue 'nowhere'; it has" in answer["description"] and "integrated" in answer["description"]
     await client.asks("close", {**GATE, "queue": "integrated"})
     await approved(repositories, "one")
     await client.item(running, "passed; lands once it is opened again")
     answer = await client.asks("open", {"pipeline": "gate", "queue": "git.example/config"}, 409)
-    assert answer["detail"] == "queue git.example/config of gate is not closed"
+    assert answer["description"] == "queue git.example/config of gate is not closed"
     await client.asks("open", {"pipeline": "gate"})
     assert (await running.history.result_of("one", "gate")).result == "SUCCESS"
 
 
 async def test_what_cannot_be_closed_or_opened_is_said(client: Client) -> None:
-    assert "nothing lands from there" in (await client.asks("close", {**GATE, "pipeline": "check"}, 409))["detail"]
-    assert "has no pipeline 'nothing'" in (await client.asks("close", {"pipeline": "nothing"}, 404))["detail"]
-    assert (await client.asks("open", GATE, 409))["detail"] == "the pipeline gate is not closed"
+    assert "nothing lands from there" in (await client.asks("close", {**GATE, "pipeline": "check"}, 409))["description"]
+    assert "has no pipeline 'nothing'" in (await client.asks("close", {"pipeline": "nothing"}, 404))["description"]
+    assert (await client.asks("open", GATE, 409))["description"] == "the pipeline gate is not closed"
     await client.asks("close", GATE)
     answer = await client.asks("open", {"pipeline": "gate", "queue": "integrated"}, 409)
-    assert answer["detail"] == "queue integrated of gate is not closed; the pipeline gate is: open that"
+    assert answer["description"] == "queue integrated of gate is not closed; the pipeline gate is: open that"
     for verb in ("close", "open", "state"):
         answer = await client.http.post(f"{TENANT}/{verb}", json={} if verb == "state" else GATE)
         assert answer.status_code == 401

@@ -87,21 +87,40 @@ class Access:
         if not scheme:
             return None
         if scheme.lower() != "bearer" or not given:
-            raise self.refused(401, "the header Authorization must be `Bearer TOKEN`")
+            raise self.refused(401, "the header Authorization must be `Bearer TOKEN`", "InvalidAuthFormat")
         return self.of_token(given.strip())
+
+    def reader(self, connection: Connection) -> Bearer | None:
+        """Return who reads what is open to all: a token that is not good makes nobody in particular of them."""
+        try:
+            return self.bearer(connection)
+        except HTTPException:
+            return None
 
     def of_token(self, given: str) -> Bearer:
         """Raises 401."""
         if self.token and hmac.compare_digest(given.encode(), self.token.encode()):
             return Bearer({}, everything=True)
         if not self.realms:
-            raise self.refused(401, "this is not the operator's token, and no [auth NAME] of the settings takes others")
+            why = "this is not the operator's token, and no [auth NAME] of the settings takes others"
+            raise self.refused(401, why, "AuthTokenUnauthorizedException")
         try:
             authenticator, claims = read(given, [realm.authenticator for realm in self.realms])
         except BadToken as error:
-            raise self.refused(401, str(error)) from error
+            raise self.refused(401, str(error), error.error) from error
         override = any(realm.override for realm in self.realms if realm.authenticator is authenticator)
+        self._check_claim(claims, override=override)
         return Bearer(claims, authenticator.uid_claim, authenticator.name, override)
+
+    def _check_claim(self, claims: Mapping[str, Any], *, override: bool) -> None:
+        """Raise 401 for a claim to administer tenants that has another form, or that its issuer may not make."""
+        said = claims.get("zuul")
+        admin = said.get("admin", []) if isinstance(said, Mapping) else []
+        if not isinstance(admin, list):
+            raise self.refused(401, "the claim zuul.admin must be a list of tenants", "IncorrectZuulAdminClaimError")
+        if admin and not override:
+            why = "tokens of this issuer may not claim zuul.admin ([auth NAME] allow_authz_override)"
+            raise self.refused(401, why, "UnauthorizedZuulAdminClaimError")
 
     def may_read(self, bearer: Bearer | None, tenant: Tenant) -> bool:
         open_to_all = tenant.anonymous_read_access if tenant.role_mappings else not tenant.access_rules
@@ -127,7 +146,11 @@ class Access:
         return everybody or (bearer is not None and any(self.may_read(bearer, tenant) for tenant in known))
 
     def _reads_root(self, bearer: Bearer, root: ApiRoot) -> bool:
-        if bearer.everything or self._mapped(bearer, root.role_mappings, "", "read", {}):
+        if (
+            bearer.everything
+            or self._overrides(bearer, "*")
+            or self._mapped(bearer, root.role_mappings, "", "read", {})
+        ):
             return True
         return any(self._holds(rule, bearer, "") for rule in root.access_rules)
 
@@ -188,10 +211,11 @@ class Access:
         found = self.rules().rules.get(rule)
         return found is not None and holds(found, bearer.claims, tenant, bearer.uid_claim)
 
-    def refused(self, status: int, why: str) -> HTTPException:
-        error = {401: "invalid_token", 403: "insufficient_scope"}[status]
-        headers = {"WWW-Authenticate": f'Bearer realm="{self.realm}" error="{error}" error_description="{_plain(why)}"'}
-        extra = {"description": why, "error": error, "realm": self.realm}
+    def refused(self, status: int, why: str, error: str = "MissingAuthError") -> HTTPException:
+        """Return the refusal; `error`: why a token is needed or not good, in the reference's word."""
+        said = {401: "invalid_token", 403: "insufficient_scope"}[status]
+        headers = {"WWW-Authenticate": f'Bearer realm="{self.realm}" error="{said}" error_description="{_plain(why)}"'}
+        extra = {"error": error if status == 401 else "Forbidden", "realm": self.realm}
         return HTTPException(why, status_code=status, headers=headers, extra=extra)
 
 

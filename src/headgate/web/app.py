@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-
-from litestar import Litestar, Response
+from litestar import Litestar
 from litestar.datastructures import State
 from litestar.enums import ScopeType
 from litestar.handlers.base import BaseRouteHandler
@@ -12,9 +10,12 @@ from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin, YamlRenderPlugin
 
 from headgate import __version__
-from headgate.ports.history import HistoryUnavailable
 from headgate.web.access import Connection
+from headgate.web.errors import HANDLERS
+from headgate.web.manners import Mannered
+from headgate.web.peers.requests import App
 from headgate.web.routes import (
+    about,
     actions,
     approvals,
     autohold,
@@ -31,30 +32,13 @@ from headgate.web.routes import (
     reports,
     vitals,
 )
-from headgate.web.site import OPEN, HttpRequest, Site, site_of
-
-log = logging.getLogger("headgate.web")
+from headgate.web.site import OPEN, Site, must_read, site_of
 
 _MODULES = (
-    vitals, live, past, configuration, control, orders, autohold, actions, approvals, quarantine, reports, keys,
+    vitals, about, live, past, configuration, control, orders, autohold, actions, approvals, quarantine, reports, keys,
     logs, queues, pages,
 )  # fmt: skip
 ROUTES = tuple(route for module in _MODULES for route in module.ROUTES)
-
-
-def _no_history(request: HttpRequest, error: HistoryUnavailable) -> Response[dict[str, str]]:
-    detail = f"the history cannot be read just now: {error}; the queues are not affected"
-    return Response({"detail": detail}, status_code=503)
-
-
-def _fault(request: HttpRequest, error: Exception) -> Response[dict[str, int | str]]:
-    log.error("%s %s", request.method, request.url.path, exc_info=error)
-    return Response({"status_code": 500, "detail": "Internal Server Error"}, status_code=500)
-
-
-def _no_body(request: HttpRequest, error: Exception) -> Response[dict[str, int | str]]:
-    what = "nested too deep" if isinstance(error, RecursionError) else "not Unicode"
-    return Response({"status_code": 400, "detail": f"what was sent is {what}"}, status_code=400)
 
 
 def _readable(connection: Connection, handler: BaseRouteHandler) -> None:
@@ -64,22 +48,21 @@ def _readable(connection: Connection, handler: BaseRouteHandler) -> None:
     if tenant is None or handler.opt.get(OPEN) or connection.scope["type"] is ScopeType.WEBSOCKET:
         return
     site = site_of(connection.app.state)
-    site.readable(tenant, site.access.bearer(connection))
+    must_read(site, connection, tenant)
 
 
-def create_app(site: Site) -> Litestar:
-    """The application; what it knows is the site's."""
+def create_app(site: Site) -> App:
+    """Return the application; what it knows is the site's."""
+    return Mannered(_routed(site))
+
+
+def _routed(site: Site) -> Litestar:
     return Litestar(
         ROUTES,
         state=State({"site": site, "vitals": site.vitals, "access": site.access}),
         response_headers={"Access-Control-Allow-Origin": "*", "X-Content-Type-Options": "nosniff"},
         guards=[_readable],
-        exception_handlers={
-            HistoryUnavailable: _no_history,
-            RecursionError: _no_body,
-            UnicodeError: _no_body,
-            500: _fault,
-        },
+        exception_handlers=HANDLERS,
         openapi_config=OpenAPIConfig(
             title="Headgate",
             version=__version__,

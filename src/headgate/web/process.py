@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from litestar import Litestar, get
+from litestar import HttpMethod, Litestar, get, route
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException, NotFoundException
+from litestar.handlers import HTTPRouteHandler
 from litestar.handlers.base import BaseRouteHandler
 from litestar.params import FromPath, FromQuery
 from litestar.response import File, Stream
@@ -16,6 +17,7 @@ from litestar.response import File, Stream
 from headgate.services.context import Context
 from headgate.store.types import StoreError
 from headgate.web.access import Access, Connection
+from headgate.web.errors import HANDLERS
 from headgate.web.logfiles import Follow, inside, listed, output
 from headgate.web.peers.fleet import HEADER, Fleet
 from headgate.web.routes import vitals as vital
@@ -91,7 +93,7 @@ def over(context: Context, build: str) -> Callable[[], bool]:
     return gone
 
 
-@get(["/", "/{rest:path}"])
+@route(["/", "/{rest:path}"], http_method=[HttpMethod.GET, HttpMethod.POST, HttpMethod.PUT, HttpMethod.DELETE])
 async def waiting(state: State, rest: FromPath[str] = "") -> None:
     """Whatever else is asked before there is a store."""
     vitals: Vitals = state["vitals"]
@@ -101,10 +103,14 @@ async def waiting(state: State, rest: FromPath[str] = "") -> None:
 def create_waiting_app(vitals: Vitals) -> Litestar:
     """Before there is a store."""
     state = State({"vitals": vitals, "access": Access(figures_open=True)})  # there are none yet
-    return Litestar((*vital.ROUTES, waiting), state=state, openapi_config=None, logging_config=None)
+    return _app((*vital.ROUTES, waiting), state)
 
 
 def create_process_app(vitals: Vitals, access: Access, logs: Logs | None = None) -> Litestar:
     routes = (*vital.ROUTES, *((log_files, log_file, stream) if logs else ()))
     state = State({"vitals": vitals, "access": access, "logs": logs})
-    return Litestar(routes, state=state, openapi_config=None, logging_config=None)
+    return _app(routes, state)
+
+
+def _app(routes: Sequence[HTTPRouteHandler], state: State) -> Litestar:
+    return Litestar(routes, state=state, openapi_config=None, logging_config=None, exception_handlers=HANDLERS)

@@ -31,7 +31,7 @@ from headgate.services.scheduler.refs import last_seen, looked_at
 from headgate.services.scheduler.standings import Standings
 from headgate.store.store import Session
 from headgate.store.types import Op, SessionLost
-from headgate.web.access import Access, Bearer
+from headgate.web.access import Access, Bearer, Connection
 from headgate.web.estimates import Estimates
 from headgate.web.logfiles import Follow
 from headgate.web.remote import RemoteLogs
@@ -114,7 +114,8 @@ class Site:
         """Raises 404."""
         found = self.tenants.get(name)
         if found is None:
-            raise NotFoundException(f"there is no tenant {name!r}; there are {', '.join(self.tenants)}")
+            shown = ", ".join(other for other, one in self.tenants.items() if self.access.may_read(None, one.tenant))
+            raise NotFoundException(f"there is no tenant {name!r}" + (f"; there are {shown}" if shown else ""))
         return found
 
     async def shot(self, tenant: str) -> Shot:
@@ -216,17 +217,18 @@ class Site:
     def readable(self, tenant: str | None, bearer: Bearer | None) -> None:
         """Returns when who asks may read what this tenant has, or, for None, what belongs to no tenant; of a
         tenant that is none, somebody else says it.  Raises 401, 403."""
-        if tenant is None:
-            may = self.access.may_read_root(bearer, [found.tenant for found in self.tenants.values()])
-        else:
-            found = self.tenants.get(tenant)
-            may = found is None or self.access.may_read(bearer, found.tenant)
-        if may:
+        if self._may_read(tenant, bearer):
             return
         what = "this" if tenant is None else f"tenant {tenant}"
         if bearer is None:
             raise self.access.refused(401, f"{what} is shown only to who brings a bearer token")
         raise self.access.refused(403, f"the bearer of this token may not read {what}")
+
+    def _may_read(self, tenant: str | None, bearer: Bearer | None) -> bool:
+        if tenant is None:
+            return self.access.may_read_root(bearer, [found.tenant for found in self.tenants.values()])
+        found = self.tenants.get(tenant)
+        return found is None or self.access.may_read(bearer, found.tenant)
 
     async def ask(self, tenant: str, pipeline: str, work: Managed, besides: Sequence[Op] = ()) -> None:
         """Returns once it is done; `besides` is written with it.  Raises 404, 409 when the pipeline could not, 503 when
@@ -304,6 +306,15 @@ async def ref_of(site: Site, tenant: str, project: str, ref: str, oldrev: str, n
 def _too_early(why: str) -> HTTPException:
     """Return a 503 that tells programs to ask again: nothing was done."""
     return HTTPException(why, status_code=503, headers={"Retry-After": str(AGAIN_S)})
+
+
+def must_read(site: Site, connection: Connection, tenant: str | None = None) -> None:
+    """As `Site.readable`, of who sends the request: a token that is not good counts only where one is needed."""
+    try:
+        site.readable(tenant, site.access.reader(connection))
+    except HTTPException:
+        site.access.bearer(connection)
+        raise
 
 
 def site_of(state: AppState) -> Site:

@@ -35,7 +35,7 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(json.dumps({"detail": detail}).encode())
+        self.wfile.write(json.dumps({"description": detail}).encode())
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing."""
@@ -54,7 +54,7 @@ def server() -> Iterator[Server]:
 
 
 def post(server: Server) -> str:
-    return str(Pages(f"http://127.0.0.1:{server.server_port}").post("/api/x", {"a": 1})["detail"])
+    return str(Pages(f"http://127.0.0.1:{server.server_port}").post("/api/x", {"a": 1})["description"])
 
 
 def test_what_is_still_being_read_is_asked_for_again(server: Server) -> None:

@@ -16,7 +16,20 @@ SECRET_SIZE_MIN_BYTES = 32
 
 
 class BadToken(Exception):
-    """A token nobody here answers for; the text says why."""
+    """A token nobody here answers for; the text says why, and `error` so in the reference's word."""
+
+    def __init__(self, why: str, error: str = "AuthTokenUnauthorizedException") -> None:
+        super().__init__(why)
+        self.error = error
+
+
+_ERRORS: Sequence[tuple[type[jwt.PyJWTError], str]] = (
+    (jwt.InvalidSignatureError, "AuthTokenInvalidSignatureException"),
+    (jwt.ExpiredSignatureError, "TokenExpiredError"),
+    (jwt.InvalidAudienceError, "IncorrectAudienceError"),
+    (jwt.InvalidIssuerError, "IssuerUnknownError"),
+    (jwt.DecodeError, "AuthTokenUndecodedException"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +45,8 @@ class Authenticator:
     uid_claim: str = "sub"
     age_max_s: float | None = None
     skew_s: float = 0.0
+    driver: str = "HS256"
+    """HS256 | RS256 | OpenIDConnect: keys of a set, and an issuer that a page can be sent to."""
 
     def read(self, token: str) -> dict[str, Any]:  # JSON
         """Return its claims.  Raises BadToken."""
@@ -46,15 +61,21 @@ class Authenticator:
                 issuer=self.issuer,
                 audience=self.audience,
                 leeway=self.skew_s,
-                options={"require": ["exp", "iat", self.uid_claim]},
+                options={"require": ["exp", self.uid_claim, *(["iat"] if self.age_max_s is not None else [])]},
             )
         except jwt.PyJWTError as error:
-            raise BadToken(f"authenticator {self.name}: {error}") from error
+            raise BadToken(f"authenticator {self.name}: {error}", self._word(error)) from error
         if self.age_max_s is not None and claims["exp"] - claims["iat"] > self.age_max_s:
-            raise BadToken(f"authenticator {self.name}: tokens may be valid for {self.age_max_s:g} s only")
+            why = f"authenticator {self.name}: tokens may be valid for {self.age_max_s:g} s only"
+            raise BadToken(why, "TokenExpiredError")
         if not isinstance(claims[self.uid_claim], str):
-            raise BadToken(f"authenticator {self.name}: claim {self.uid_claim} is no text")
+            raise BadToken(f"authenticator {self.name}: claim {self.uid_claim} is no text", "MissingUIDClaimError")
         return claims
+
+    def _word(self, error: jwt.PyJWTError) -> str:
+        if isinstance(error, jwt.MissingRequiredClaimError):
+            return "MissingUIDClaimError" if error.claim == self.uid_claim else "MissingClaimError"
+        return next((word for kind, word in _ERRORS if isinstance(error, kind)), "AuthTokenUnauthorizedException")
 
 
 def read(token: str, among: Sequence[Authenticator]) -> tuple[Authenticator, dict[str, Any]]:  # JSON
@@ -62,10 +83,10 @@ def read(token: str, among: Sequence[Authenticator]) -> tuple[Authenticator, dic
     try:
         claims = jwt.decode(token, options={"verify_signature": False})
     except jwt.PyJWTError as error:
-        raise BadToken(f"this is no token: {error}") from error
+        raise BadToken(f"this is no token: {error}", "AuthTokenUndecodedException") from error
     found = [one for one in among if one.issuer == claims.get("iss")]
     if not found:
-        raise BadToken(f"tokens of issuer {claims.get('iss')!r} are not accepted here")
+        raise BadToken(f"tokens of issuer {claims.get('iss')!r} are not accepted here", "IssuerUnknownError")
     return found[0], found[0].read(token)
 
 
@@ -93,7 +114,15 @@ def authenticator(name: str, said: Mapping[str, str], file: Path) -> Authenticat
         said.get("uid_claim") or "sub",
         float(age_max) if age_max else None,
         float(said.get("skew") or 0),
+        _shown(driver, said["issuer_id"]),
     )
+
+
+def _shown(driver: str, issuer: str) -> str:
+    """Return what clients are told of the driver."""
+    if driver == "RS256withJWKS":
+        return "OpenIDConnect" if issuer.startswith(("https://", "http://")) else "RS256"
+    return driver
 
 
 def _keys(driver: str, said: Mapping[str, str], directory: Path) -> dict[str, Any]:

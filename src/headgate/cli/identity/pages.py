@@ -119,7 +119,7 @@ def _said(error: urllib.error.HTTPError) -> str:
         found = json.loads(error.read(ANSWER_SIZE_MAX_BYTES))
     except (ValueError, OSError):
         return error.reason
-    return str(found.get("detail") or error.reason) if isinstance(found, dict) else error.reason
+    return str(found.get("description") or error.reason) if isinstance(found, dict) else error.reason
 
 
 def _opened(request: urllib.request.Request, timeout_s: float, tls: ssl.SSLContext | None) -> Any:  # of urllib

@@ -14,14 +14,20 @@ from litestar.handlers import HTTPRouteHandler, WebsocketRouteHandler
 from litestar.response import File, ServerSentEvent, Stream
 
 from headgate.web.app import ROUTES
+from headgate.web.routes.about import paths_of
 
 _HEAD = """\
 # The API
 
 Over HTTP, in JSON, in the shapes of Zuul's API where it has what Headgate has; `/openapi/openapi.json` says the same
-for programs. Times are UTC. Errors are `{"status_code": …, "detail": "…"}`, with a text for people; 503 means that the
-store or the history cannot be reached just now; with `Retry-After`, that what is needed is still being read: nothing
-was done, and whoever asks again, as commands do by themselves, is soon answered.
+for programs, as does `/openapi.yaml`. Times are UTC. Errors are `{"error": "…", "description": "…"}`, a word for
+programs and a text for people; whoever accepts `text/html`, or names both JSON and plain text as the reference's
+dashboard does, gets the text in the first `<p>` of a page. 503 means that the store or the history cannot be reached
+just now; with `Retry-After`, that what is needed is still being read: nothing was done, and whoever asks again, as
+commands do by themselves, is soon answered.
+
+HEAD is answered as GET without a body. Every answer has an entity tag (`If-None-Match` is answered 304), and is
+compressed with gzip for whoever takes it.
 
 Reading needs no token, unless the tenant says so (`access-rules`, or `role-mappings` with `anonymous-read-access:
 false`). Whoever asks for something to be done sends `Content-Type: application/json` and a bearer token: the
@@ -51,10 +57,7 @@ def page() -> str:
 
 def _route(route: Any, shapes: dict[str, type[msgspec.Struct]]) -> Iterator[str]:  # of two kinds
     methods = sorted(getattr(route, "http_methods", ())) or ["websocket"]
-    path = re.sub(r":\w+}", "}", sorted(route.paths)[0])
-    if said := route.opt.get("path"):
-        path = path[: path.index(said.partition("{")[0])] + said
-    yield f"### `{', '.join(methods)} {path}`"
+    yield f"### `{', '.join(methods)} {', '.join(paths_of(route))}`"
     yield ""
     yield " ".join((inspect.getdoc(route.fn) or "").split())
     yield ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -133,7 +134,7 @@ def _saying_more(send: Send) -> Send:
 
 
 async def _refuse(send: Send, status: int, why: str) -> None:
-    body = b'{"status_code":%d,"detail":"%b"}' % (status, why.encode())
+    body = b'{"error":"%b","description":"%b"}' % (HTTPStatus(status).phrase.encode(), why.encode())
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await _saying_more(send)({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -24,7 +24,7 @@ WAITING_MAX = 100
 """Requests of one peer that wait; more are refused."""
 EXEMPT = ("/health", "/static/")
 """What is asked by whoever watches the process, and costs next to nothing."""
-BUSY = b'{"detail": "too many questions wait to be answered; ask again later"}'
+BUSY = b'{"error": "Service Unavailable", "description": "too many questions wait to be answered; ask again later"}'
 
 
 class Turns:

@@ -145,7 +145,7 @@ async def _found(site: Site, request: HttpRequest, tenant: str) -> list[ActionSh
     fresh_ones = {w.event.id: w.event for w in waiting if w.event.tenant == tenant}
     past = await site.history.actions(tenant, limit=limit + len(fresh_ones), skip=max(0, skip - len(fresh_ones)))
     found = {one.id: one for one in past} | fresh_ones
-    known = site.access.bearer(request) is not None
+    known = site.access.reader(request) is not None
     ordered = sorted(found.values(), key=lambda one: (-one.at_ms, one.id))
     return [_shape(one, known=known) for one in ordered[min(skip, len(fresh_ones)) :][:limit]]
 

@@ -170,7 +170,7 @@ def _of(site: Site, tenant: str) -> list[HoldRequest]:
 
 
 def _shape(site: Site, request: HttpRequest, one: HoldRequest) -> HoldShape:
-    bearer = site.access.bearer(request)
+    bearer = site.access.reader(request)
     asked = {"project": one.project.partition("/")[2]}
     told = bearer is not None and site.access.permits(bearer, site.tenant(one.tenant).tenant, AUTOHOLD, asked)
     return HoldShape(

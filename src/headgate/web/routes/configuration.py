@@ -77,7 +77,7 @@ def _branches(stanza: Stanza) -> list[str]:
     return [str(deep_plain(branch)) for branch in as_list(stanza.body.get("branches"))]
 
 
-@get("/api/tenant/{tenant:str}/job/{rest:path}")
+@get("/api/tenant/{tenant:str}/job/{rest:path}", opt={"rest": ("{job}",)})
 async def job(state: State, tenant: FromPath[str], rest: FromPath[str]) -> list[JobVariant]:
     """Every definition of one job, in the order they apply."""
     known, name = _landed(state, tenant).jobs, rest.strip("/")
@@ -108,7 +108,7 @@ def _type(source: TenantProject) -> str:
     return "config" if source.trusted else "untrusted"
 
 
-@get("/api/tenant/{tenant:str}/project/{rest:path}", opt={"path": "project/{project}, …/autohold"})
+@get("/api/tenant/{tenant:str}/project/{rest:path}", opt={"rest": ("{project}", "{project}/autohold")})
 async def project(
     state: State, request: HttpRequest, tenant: FromPath[str], rest: FromPath[str]
 ) -> ProjectShape | list[HoldShape]:
@@ -197,7 +197,7 @@ async def labels(state: State, tenant: FromPath[str]) -> list[dict[str, str]]:
 
 @get(
     "/api/tenant/{tenant:str}/pipeline/{pipeline:str}/project/{rest:path}",
-    opt={"path": "pipeline/{pipeline}/project/{project}/branch/{branch}/freeze-jobs, …/freeze-job/{job}"},
+    opt={"rest": ("{project}/branch/{branch}/freeze-jobs", "{project}/branch/{branch}/freeze-job/{job}")},
 )
 async def freeze(state: State, tenant: FromPath[str], pipeline: FromPath[str], rest: FromPath[str]) -> Any:  # of two
     """The jobs a branch of a project runs in a pipeline; or one of them with everything that it is frozen to."""

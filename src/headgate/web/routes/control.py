@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 import msgspec
-from litestar import get, post
+from litestar import post
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath, JSONBody
@@ -22,8 +22,7 @@ from headgate.store.types import Op
 from headgate.web.access import UNAPPROVED
 from headgate.web.routes.actions import Hand
 from headgate.web.routes.autohold import AUTOHOLD, ForHold, hold
-from headgate.web.routes.orders import STATE
-from headgate.web.site import OPEN, HttpRequest, Site, asked, ref_of, site_of
+from headgate.web.site import HttpRequest, Site, asked, ref_of, site_of
 
 B = TypeVar("B", bound=msgspec.Struct)
 
@@ -66,7 +65,7 @@ class ForChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     "/api/tenant/{tenant:str}/project/{rest:path}",
     status_code=200,
     opt={
-        "path": "project/{project}/enqueue, …/dequeue, …/autohold",
+        "rest": ("{project}/enqueue", "{project}/dequeue", "{project}/autohold"),
         "permission": f"enqueue, dequeue, {AUTOHOLD}; with unapproved {UNAPPROVED}",
         "body": ForChange | ForHold,
     },
@@ -255,21 +254,6 @@ async def read_anew(state: State, request: HttpRequest, data: JSONBody[HowMuch])
     return ReadAgain(said[0])
 
 
-PERMISSIONS = ("read", "enqueue", "dequeue", "promote", AUTOHOLD, STATE, UNAPPROVED)
-"""Those that anything here asks for."""
-
-
-@get("/api/tenant/{tenant:str}/authorizations", opt={OPEN: True})
-async def authorizations(state: State, request: HttpRequest, tenant: FromPath[str]) -> dict[str, Any]:  # JSON
-    """What the bearer of the token may do."""
-    site = site_of(state)
-    found, bearer = site.tenant(tenant).tenant, site.access.bearer(request)
-    may = {p: bearer is not None and site.access.permits(bearer, found, p, {}) for p in PERMISSIONS}
-    may["read"] = site.access.may_read(bearer, found)
-    admin = all(held for permission, held in may.items() if permission != UNAPPROVED)
-    return {"zuul": {"admin": admin, "permissions": may, "scope": [tenant] if admin else []}}
-
-
 VERBS = {"running": "unpause", "paused": "pause", "stopped": "stop"}
 
 
@@ -316,4 +300,4 @@ async def forget(state: State, request: HttpRequest, zone: FromPath[str], data: 
     return True
 
 
-ROUTES = (control, cancel, promote, reconfigure, read_anew, authorizations, component, forget)
+ROUTES = (control, cancel, promote, reconfigure, read_anew, component, forget)

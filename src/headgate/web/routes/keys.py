@@ -20,7 +20,7 @@ from headgate.web.routes.control import OF_ALL
 from headgate.web.site import HttpRequest, Site, site_of
 
 
-@get("/api/tenant/{tenant:str}/key/{rest:path}", media_type=MediaType.TEXT)
+@get("/api/tenant/{tenant:str}/key/{rest:path}", media_type=MediaType.TEXT, opt={"rest": ("{project}.pub",)})
 async def public_key(state: State, tenant: FromPath[str], rest: FromPath[str]) -> str:
     """`rest` is `<project>.pub`; a project's name may hold slashes.  PEM; the pair is made when there is none."""
     site = site_of(state)
@@ -51,7 +51,7 @@ class KeyShape(msgspec.Struct, frozen=True):
     public: str
 
 
-@post("/api/tenant/{tenant:str}/key/{rest:path}", status_code=200, opt={"path": "key/{project}", "permission": OF_ALL})
+@post("/api/tenant/{tenant:str}/key/{rest:path}", status_code=200, opt={"rest": ("{project}",), "permission": OF_ALL})
 async def change_keys(
     state: State, request: HttpRequest, tenant: FromPath[str], rest: FromPath[str], data: JSONBody[ForKey]
 ) -> list[KeyShape]:

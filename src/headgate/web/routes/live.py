@@ -12,8 +12,6 @@ from litestar.datastructures import State
 from litestar.params import FromPath
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 
-from headgate import __version__
-from headgate.config.tenants import Tenant
 from headgate.web.shapes import (
     ComponentShape,
     ConnectionShape,
@@ -23,7 +21,7 @@ from headgate.web.shapes import (
     TenantName,
     TroubleShape,
 )
-from headgate.web.site import OPEN, HttpRequest, Site, site_of
+from headgate.web.site import HttpRequest, must_read, site_of
 from headgate.web.status import timed
 
 EVENT_INTERVAL_S = 0.1
@@ -43,43 +41,14 @@ async def health(state: State) -> dict[str, Any]:  # JSON
     return {"ok": all(loaded.values()), "tenants": shown}
 
 
-@get("/api/info")
-async def info(state: State) -> dict[str, Any]:  # JSON
-    """What this server can do; `beside` is ours: what else is served at the same port (inventory, queues)."""
-    return {"info": _info(site_of(state), None)}
-
-
-@get("/api/tenant/{tenant:str}/info", opt={OPEN: True})
-async def tenant_info(state: State, tenant: FromPath[str]) -> dict[str, Any]:  # JSON
-    """What this server can do for one tenant."""
-    site = site_of(state)
-    return {"info": {**_info(site, site.tenant(tenant).tenant), "tenant": tenant}}
-
-
-def _info(site: Site, tenant: Tenant | None) -> dict[str, Any]:  # JSON
-    access = site.access
-    realms = {realm.name: {"driver": "jwt", "type": "JWT"} for realm in access.realms}
-    default = (tenant.authentication_realm if tenant else "") or (access.realm if realms else None)
-    protected = tenant is not None and not access.may_read(None, tenant)
-    auth = {"realms": realms, "default_realm": default, "read_protected": protected}
-    capabilities = {"job_history": True, "auth": auth}
-    return {
-        "capabilities": capabilities,
-        "version": __version__,
-        "websocket_url": None,
-        "stats": {"url": None},
-        "beside": site.beside,
-    }
-
-
 @get("/api/tenants")
 async def tenants(state: State, request: HttpRequest) -> list[TenantName]:
     """Every tenant that whoever asks may read."""
     site = site_of(state)
-    bearer = site.access.bearer(request)
+    bearer = site.access.reader(request)
     return [
         TenantName(name, len(found.tenant.projects), sum(1 for _ in await site.items(name)))
-        for name, found in site.tenants.items()
+        for name, found in sorted(site.tenants.items())
         if site.access.may_read(bearer, found.tenant)
     ]
 
@@ -87,21 +56,21 @@ async def tenants(state: State, request: HttpRequest) -> list[TenantName]:
 @get("/api/components")
 async def components(state: State, request: HttpRequest) -> dict[str, list[ComponentShape]]:
     """Every process that takes part, by kind."""
-    site_of(state).readable(None, site_of(state).access.bearer(request))
+    must_read(site_of(state), request)
     return site_of(state).status.components()
 
 
 @get("/api/troubles")
 async def troubles(state: State, request: HttpRequest) -> list[TroubleShape]:
     """What is wrong for every tenant: the store cannot be used, or nobody is there to do the work.  Ours."""
-    site_of(state).readable(None, site_of(state).access.bearer(request))
+    must_read(site_of(state), request)
     return list(site_of(state).troubles())
 
 
 @get("/api/connections")
 async def connections(state: State, request: HttpRequest) -> list[ConnectionShape]:
     """Every configured connection."""
-    site_of(state).readable(None, site_of(state).access.bearer(request))
+    must_read(site_of(state), request)
     return list(site_of(state).connections)
 
 
@@ -130,7 +99,7 @@ async def events(state: State, request: HttpRequest, tenant: FromPath[str]) -> S
     """The queues as server-sent events: `status` has the queues with ids of items, and those items that changed."""
     site = site_of(state)
     site.tenant(tenant)
-    bearer = site.access.bearer(request)
+    bearer = site.access.reader(request)
 
     async def moves() -> AsyncIterator[ServerSentEventMessage]:
         sent: dict[str, ItemShape] = {}
@@ -182,5 +151,5 @@ async def semaphores(state: State, tenant: FromPath[str]) -> list[SemaphoreShape
 
 
 ROUTES = (
-    health, info, tenant_info, tenants, components, troubles, connections, status, status_change, events, semaphores,
+    health, tenants, components, troubles, connections, status, status_change, events, semaphores,
 )  # fmt: skip

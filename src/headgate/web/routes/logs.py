@@ -22,7 +22,7 @@ from headgate.web.process import over
 from headgate.web.remote import NoLogs
 from headgate.web.routes.pages import page
 from headgate.web.shapes import LogFile
-from headgate.web.site import OPEN, HttpRequest, Site, site_of
+from headgate.web.site import OPEN, HttpRequest, Site, must_read, site_of
 
 ASKED = {"Vary": "Accept, Authorization"}
 FIRST_MESSAGE_TIMEOUT_S = 10.0
@@ -45,7 +45,7 @@ async def log_file(
     in."""
     site = site_of(state)
     try:
-        site.readable(tenant, site.access.bearer(request))
+        must_read(site, request, tenant)
     except HTTPException as refused:
         if refused.status_code == 401 and "text/html" in request.headers.get("accept", ""):
             return page("log", "Log", status=401)

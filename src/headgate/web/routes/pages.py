@@ -44,11 +44,6 @@ async def tenants() -> Response[str]:
     return page("tenants", "Tenants")
 
 
-@get("/api", include_in_schema=False)
-async def api() -> Response[str]:
-    return page("api", "API")
-
-
 @get("/t/{tenant:str}", include_in_schema=False, opt={OPEN: True})
 async def tenant_index(state: State, tenant: FromPath[str]) -> Redirect:
     site_of(state).tenant(tenant)
@@ -79,4 +74,4 @@ async def static(name: FromPath[str]) -> Response[bytes]:
     )
 
 
-ROUTES = (index, tenants, api, tenant_index, tenant_page, static)
+ROUTES = (index, tenants, tenant_index, tenant_page, static)

@@ -9,7 +9,7 @@ from litestar.datastructures import State
 from headgate.map.tree import unescape
 from headgate.map.workers import QueueMap
 from headgate.services.queueing.standing import PartitionShape, shape, standings, workers
-from headgate.web.site import HttpRequest, site_of
+from headgate.web.site import HttpRequest, must_read, site_of
 
 
 class WorkerShape(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class ApplicationShape(msgspec.Struct, frozen=True):
 @get("/api/queues")
 async def queues(state: State, request: HttpRequest) -> list[ApplicationShape]:
     """Every application with its workers and partitions, as of now."""
-    site_of(state).readable(None, site_of(state).access.bearer(request))
+    must_read(site_of(state), request)
     root = QueueMap()
     entries = await site_of(state).context.store.list(root.path)
     names = sorted({unescape(entry.path[len(root.path) + 1 :].split("/")[0]) for entry in entries})

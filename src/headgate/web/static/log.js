@@ -10,7 +10,7 @@ main.append(el("h1", {}, name), el("p", {}, link("build", build, `Build ${build}
 async function read() {
   if (!token()) throw new Error("This log is for those who log in.");
   const answer = await fetch(location.pathname, { headers: { ...bearing(), Accept: "text/plain" } });
-  if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).detail ?? `${answer.status}`);
+  if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).description ?? `${answer.status}`);
   main.append(log);
   const pieces = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let piece = await pieces.read(); !piece.done; piece = await pieces.read()) log.append(piece.value);

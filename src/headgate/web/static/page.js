@@ -42,7 +42,7 @@ function door() {
 
 export async function fetched(url) {
   const answer = await fetch(url, { headers: bearing() });
-  if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).detail ?? `${url} answered ${answer.status}`);
+  if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).description ?? `${url} answered ${answer.status}`);
   return answer.json();
 }
 

@@ -1,0 +1,94 @@
+"""What is answered when something is not: one form for programs, and one for people and for pages that ask for HTML."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from html import escape
+from http import HTTPStatus
+from typing import Any
+
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+
+from headgate.ports.history import HistoryUnavailable
+from headgate.ports.secrets import SecretError
+from headgate.store.types import SessionLost, StoreError
+
+log = logging.getLogger("headgate.web")
+
+AnyRequest = Request[Any, Any, Any]  # no user, no auth, no state of its own
+_HTML = """\
+<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>
+<body><h2>{title}</h2><p>{text}</p></body></html>
+"""
+
+
+def wants_html(accept: str) -> bool:
+    """Return whether an error is asked for as HTML: by a browser that follows a link, or by a page that names both JSON
+    and plain text, as the reference's dashboard does, which takes the first paragraph of it."""
+    named = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
+    return "text/html" in named or {"application/json", "text/plain"} <= named
+
+
+def answer(
+    request: AnyRequest,
+    status: int,
+    text: str,
+    error: str = "",
+    headers: Mapping[str, str] | None = None,
+    more: Mapping[str, Any] | None = None,  # JSON
+) -> Response[Any]:
+    """Return the answer of this status; `error` is one word for programs, by default what the status is called."""
+    told = {"Vary": "Accept, Authorization", **(headers or {})}
+    name = HTTPStatus(status).phrase if status in set(HTTPStatus) else "Error"
+    if wants_html(request.headers.get("accept", "")):
+        page = _HTML.format(title=escape(f"{status} {name}"), text=escape(text))
+        return Response(page, status_code=status, media_type="text/html; charset=utf-8", headers=told)
+    body = {"error": error or name, "description": text, **(more or {})}
+    return Response(body, status_code=status, media_type="application/json", headers=told)
+
+
+def _refused(request: AnyRequest, refused: HTTPException) -> Response[Any]:
+    more = dict(refused.extra) if isinstance(refused.extra, dict) else {}
+    error = str(more.pop("error", ""))
+    text = refused.detail or HTTPStatus(refused.status_code).phrase
+    if isinstance(refused.extra, list):  # what is wrong with each part of a body or query
+        parts = [f"{one.get('key', '')}: {one['message']}" for one in refused.extra if isinstance(one, dict)]
+        text = "; ".join([text, *(part.removeprefix(": ") for part in parts)])
+    return answer(request, refused.status_code, text, error, refused.headers, more)
+
+
+def _no_history(request: AnyRequest, error: HistoryUnavailable) -> Response[Any]:
+    return answer(request, 503, f"the history cannot be read just now: {error}; the queues are not affected")
+
+
+def _no_store(request: AnyRequest, error: Exception) -> Response[Any]:
+    return answer(request, 503, f"the store cannot be used just now: {error}")
+
+
+def _no_keys(request: AnyRequest, error: SecretError) -> Response[Any]:
+    return answer(request, 503, str(error))
+
+
+def _fault(request: AnyRequest, error: Exception) -> Response[Any]:
+    log.error("%s %s", request.method, request.url.path, exc_info=error)
+    return answer(request, 500, "this is a fault of Headgate, and is in its log")
+
+
+def _no_body(request: AnyRequest, error: Exception) -> Response[Any]:
+    what = "nested too deep" if isinstance(error, RecursionError) else "not Unicode"
+    return answer(request, 400, f"what was sent is {what}")
+
+
+HANDLERS: dict[int | type[Exception], Any] = {  # of several exceptions
+    HTTPException: _refused,
+    HistoryUnavailable: _no_history,
+    StoreError: _no_store,
+    SessionLost: _no_store,
+    SecretError: _no_keys,
+    RecursionError: _no_body,
+    UnicodeError: _no_body,
+    500: _fault,
+}

@@ -1,0 +1,110 @@
+"""What every answer of the pages' port has in common: HEAD, entity tags, compression, and what caches may keep."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+
+from headgate.web.peers.requests import App, Message, Receive, Send
+
+COMPRESSED_MIN_BYTES = 1_024
+THREAD_MIN_BYTES = 65_536
+"""What takes longer to compress than to hand to another thread."""
+LEVEL = 5
+TEXTS = (b"text/", b"application/json", b"application/yaml", b"application/vnd.oai", b"image/svg+xml")
+"""Beginnings of the types that are worth it."""
+Headers = list[tuple[bytes, bytes]]
+
+
+class Mannered:
+    """An application that answers GET; whoever asks for less, or knows the answer already, is sent less."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD"):
+            await self._app(scope, receive, send)
+            return
+        answer = _Answer(scope, receive, send)
+        await self._app({**scope, "method": "GET"}, answer.receive, answer.send)
+
+
+class _Answer:
+    """One answer on its way: what is whole is tagged and compressed, what is streamed goes as it is."""
+
+    def __init__(self, scope: Message, receive: Receive, send: Send) -> None:
+        self._receive, self._send = receive, send
+        self._head = scope["method"] == "HEAD"
+        self._api = scope["path"].startswith("/api")
+        asked = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        self._known = asked.get(b"if-none-match", "")
+        self._gzip = any(
+            one.split(";")[0].strip().lower() == "gzip" and "q=0" not in one.replace(" ", "").replace("q=0.", "")
+            for one in asked.get(b"accept-encoding", "").split(",")
+        )
+        self._start: Message | None = None
+        self._over = False
+
+    async def receive(self) -> Message:
+        """Return what the client sends; who asked for the head alone is gone once it has that."""
+        if self._over:
+            return {"type": "http.disconnect"}
+        return await self._receive()
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._start = message
+            return
+        if self._over:
+            return
+        if message["type"] != "http.response.body" or self._start is None:
+            await self._send(message)
+            return
+        start, self._start = self._start, None
+        body: bytes = message.get("body", b"")
+        if not message.get("more_body", False):
+            start, body = await self._whole(start, body)
+        await self._send(start)
+        self._over = self._head
+        await self._send({**message, "body": b"", "more_body": False} if self._head else {**message, "body": body})
+
+    async def _whole(self, start: Message, body: bytes) -> tuple[Message, bytes]:
+        headers: Headers = [(name.lower(), value) for name, value in start.get("headers", ())]
+        known = dict(headers)
+        if start["status"] == 200 and self._api:
+            known = _added(headers, known)
+            if b"etag" not in known:
+                known[b"etag"] = b'W/"%s"' % hashlib.sha256(body).hexdigest()[:24].encode()
+                headers.append((b"etag", known[b"etag"]))
+            if _matches(self._known, known[b"etag"].decode("latin-1")):
+                gone = (b"content-length", b"content-type")
+                return {**start, "status": 304, "headers": [h for h in headers if h[0] not in gone]}, b""
+        if len(body) >= COMPRESSED_MIN_BYTES and known.get(b"content-type", b"").startswith(TEXTS):
+            headers.append((b"vary", b"Accept-Encoding"))
+            if self._gzip and b"content-encoding" not in known:
+                body = await _compressed(body)
+                headers = [h for h in headers if h[0] != b"content-length"]
+                headers += [(b"content-encoding", b"gzip"), (b"content-length", b"%d" % len(body))]
+        return {**start, "headers": headers}, body
+
+
+def _added(headers: Headers, known: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    """Have caches ask again: what is shown depends on who asks, and changes at any moment."""
+    for name, value in ((b"cache-control", b"no-cache"), (b"vary", b"Authorization")):
+        if name not in known:
+            headers.append((name, value))
+    return dict(headers)
+
+
+def _matches(known: str, tag: str) -> bool:
+    """Return whether the client has the answer, as far as entity tags tell: weakly."""
+    bare = tag.removeprefix("W/")
+    return any(one.strip() == "*" or one.strip().removeprefix("W/") == bare for one in known.split(",") if one)
+
+
+async def _compressed(body: bytes) -> bytes:
+    if len(body) < THREAD_MIN_BYTES:
+        return gzip.compress(body, LEVEL, mtime=0)
+    return await asyncio.to_thread(gzip.compress, body, LEVEL, mtime=0)

@@ -1,0 +1,143 @@
+"""What this server is, and what who asks may do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from litestar import Litestar, Response, get
+from litestar.datastructures import State
+from litestar.handlers import HTTPRouteHandler, WebsocketRouteHandler
+from litestar.openapi.plugins import YamlRenderPlugin
+from litestar.params import FromPath
+from litestar.routes import HTTPRoute
+
+from headgate import __version__
+from headgate.config.tenants import Tenant
+from headgate.web.access import UNAPPROVED, Realm
+from headgate.web.errors import wants_html
+from headgate.web.routes.autohold import AUTOHOLD
+from headgate.web.routes.orders import STATE
+from headgate.web.routes.pages import page
+from headgate.web.site import NEEDED, OPEN, HttpRequest, Site, site_of
+
+PERMISSIONS = ("read", "enqueue", "dequeue", "promote", AUTOHOLD, STATE, UNAPPROVED)
+"""Those that anything here asks for."""
+SCOPE = "openid profile"
+"""What a page asks of who logs people in."""
+
+
+@get("/api")
+async def everything(request: HttpRequest) -> Response[Any]:
+    """Every path of the API by name, in the notation of the reference; a browser gets the page about it."""
+    if "text/html" in request.headers.get("accept", "") and wants_html(request.headers["accept"]):
+        return page("api", "API")
+    return Response(paths(request.app), headers={"Vary": "Accept"})
+
+
+def paths(app: Litestar) -> dict[str, str]:
+    """Return name -> path; what takes the rest of an address stands as `{rest:.*}`."""
+    found: dict[str, str] = {}
+    for route in app.routes:
+        if isinstance(route, HTTPRoute) and route.path.startswith("/api/"):
+            named = next(h.handler_name for h in route.route_handlers if h.handler_name != "options_handler")
+            several = list(dict.fromkeys(path for h in route.route_handlers for path in paths_of(h)))
+            for number, path in enumerate(several):
+                found[f"{named}{number or ''}"] = re.sub("{(project|branch|job|rest)}", r"{\1:.*}", path)
+    return found
+
+
+def paths_of(handler: HTTPRouteHandler | WebsocketRouteHandler) -> list[str]:
+    """Return the paths of a route: of one that takes the rest of an address, those that `opt` names in its place."""
+    path = re.sub(r":\w+}", "}", min(handler.paths))
+    head = path.removesuffix("{rest}")
+    return [head + tail for tail in handler.opt.get("rest", ())] or [path]
+
+
+@get("/api/info")
+async def info(state: State) -> dict[str, Any]:  # JSON
+    """What this server can do; `beside` is ours: what else is served at the same port (inventory, queues)."""
+    site = site_of(state)
+    tenants = [found.tenant for found in site.tenants.values()]
+    return {"info": _info(site, "", protected=not site.access.may_read_root(None, tenants))}
+
+
+@get("/api/tenant/{tenant:str}/info", opt={OPEN: True})
+async def tenant_info(state: State, tenant: FromPath[str]) -> dict[str, Any]:  # JSON
+    """What this server can do for one tenant; `niz`: whether it has providers of machines."""
+    site = site_of(state)
+    found = site.tenant(tenant)
+    protected = not site.access.may_read(None, found.tenant)
+    told = _info(site, found.tenant.authentication_realm, protected=protected)
+    told["capabilities"]["niz"] = bool(found.layouts.landed.singles["provider"])
+    return {"info": {**told, "tenant": tenant}}
+
+
+def _info(site: Site, realm: str, *, protected: bool) -> dict[str, Any]:  # JSON
+    access = site.access
+    auth = {
+        "realms": {one.name: _realm(one) for one in access.realms},
+        "default_realm": realm or (access.realm if access.realms else None),
+        "read_protected": protected,
+        "auth_log_file_requests": protected,
+    }
+    return {
+        "capabilities": {"job_history": True, "auth": auth},
+        "version": __version__,
+        "websocket_url": None,
+        "stats": {"type": "graphite", "prefix": None, "url": None},
+        "beside": site.beside,
+    }
+
+
+def _realm(realm: Realm) -> dict[str, Any]:  # JSON
+    known = realm.authenticator
+    told: dict[str, Any] = {"type": "JWT", "driver": known.driver, "client_id": known.audience}
+    if known.driver == "OpenIDConnect":
+        told |= {"authority": known.issuer, "scope": SCOPE, "load_user_info": True}
+    else:
+        told["authority"] = known.issuer
+    return told
+
+
+@get("/api/tenant/{tenant:str}/authorizations", opt={OPEN: True})
+async def authorizations(state: State, request: HttpRequest, tenant: FromPath[str]) -> dict[str, Any]:  # JSON
+    """What the bearer of the token may do in the tenant."""
+    site = site_of(state)
+    found, bearer = site.tenant(tenant).tenant, site.access.bearer(request)
+    if bearer is None:
+        raise site.access.refused(401, NEEDED)
+    may = [p for p in PERMISSIONS if p != "read" and site.access.permits(bearer, found, p, {})]
+    return _authorized(site, tenant, may, reads=site.access.may_read(bearer, found))
+
+
+@get("/api/authorizations")
+async def all_authorizations(state: State, request: HttpRequest) -> dict[str, Any]:  # JSON
+    """What the bearer of the token may do to the whole system."""
+    site = site_of(state)
+    bearer = site.access.bearer(request)
+    if bearer is None:
+        raise site.access.refused(401, NEEDED)
+    may = [p for p in PERMISSIONS if p != "read"] if site.access.permits_all(bearer) else []
+    tenants: Iterable[Tenant] = [one.tenant for one in site.tenants.values()]
+    return _authorized(site, "*", may, reads=site.access.may_read_root(bearer, tenants))
+
+
+def _authorized(site: Site, scope: str, may: list[str], *, reads: bool) -> dict[str, Any]:  # JSON
+    """Raise 403 for who may nothing."""
+    if not (may or reads):
+        raise site.access.refused(403, "the bearer of this token may nothing here")
+    admin = {p for p in PERMISSIONS if p not in ("read", UNAPPROVED)} <= set(may)
+    names = [*(["read"] if reads else []), *may]
+    return {"zuul": {"admin": admin, "permissions": dict.fromkeys(names, True), "scope": [scope]}}
+
+
+@get("/openapi.yaml", include_in_schema=False)
+async def described(request: HttpRequest) -> Response[bytes]:
+    """The description of the API, where the reference has it."""
+    schema = YamlRenderPlugin().render(request, request.app.openapi_schema.to_schema())
+    return Response(schema, media_type="application/yaml")
+
+
+ROUTES = (everything, described, info, tenant_info, authorizations, all_authorizations)

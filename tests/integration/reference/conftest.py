@@ -1,0 +1,113 @@
+"""One gate with a change that landed, one under way, and everything that the API tells of."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jwt
+import pytest
+
+from headgate.adapters.identity.tokens import authenticator
+from headgate.adapters.process.tail import follow
+from headgate.adapters.sql.history import SqlHistory
+from headgate.config.tenants import Connection, parse_tenant_file
+from headgate.store.memory import MemoryBackend
+from headgate.testing.gate import DEADLINE_S, Gate, gate
+from headgate.testing.repositories import Repositories, run_git
+from headgate.web.access import Access, Realm, Rules
+from headgate.web.app import create_app
+from headgate.web.shapes import ConnectionShape
+from headgate.web.site import Site
+
+from ..conftest import TENANTS
+from .configured import CONFIG, TENANT_MORE
+
+TENANT = "/api/tenant/example"
+SECRET = "a secret of thirty-two bytes, or more"
+AXIOS = "application/json, text/plain, */*"
+"""What the reference's dashboard accepts."""
+
+
+def token(**claims: Any) -> dict[str, str]:
+    """Return the header of an administrator of the tenant; `claims` with None are left out."""
+    said = {"iss": "issuer", "aud": "headgate", "sub": "ann", "exp": time.time() + 60}
+    said |= {"zuul": {"admin": ["example"]}, **claims}
+    kept = {name: value for name, value in said.items() if value is not None}
+    return {"Authorization": f"Bearer {jwt.encode(kept, SECRET, 'HS256')}"}
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    client: httpx.AsyncClient
+    running: Gate
+    history: SqlHistory
+    repositories: Repositories
+    logs: Path
+
+    async def get(self, path: str, **more: Any) -> Any:  # JSON
+        answer = await self.client.get(path.replace("T/", f"{TENANT}/", 1), **more)
+        assert answer.status_code == 200, f"{path}: {answer.status_code} {answer.text}"
+        return answer.json()
+
+    async def landed(self, topic: str) -> dict[str, Any]:
+        """Return the build of the gate by which a change lands, once the history has it."""
+        self.repositories.propose("code/api", topic, {topic: "1\n"})
+        self.repositories.approve("code/api", topic)
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                for one in await self.get(f"T/builds?change={topic}&pipeline=gate&complete=true"):
+                    found: dict[str, Any] = one
+                    return found
+                await asyncio.sleep(0.05)
+
+    async def under_way(self, topic: str) -> dict[str, Any]:
+        """Return the job of a change that is tested and held, as the status has it."""
+        self.running.runner.hold = asyncio.Event()
+        self.repositories.propose("code/api", topic, {topic: "1\n"})
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                for item in await self.get(f"T/status/change/{topic}"):
+                    for job in item["jobs"]:
+                        if job["start_time"]:
+                            return {**job, "item": item}
+                await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+async def world(tmp_path: Path, repositories: Repositories) -> AsyncIterator[World]:
+    work = repositories.work("config")
+    repositories.write("config", CONFIG)
+    run_git("commit", "-q", "-m", "Configure", at=work)
+    run_git("push", "-q", "origin", "master", at=work)
+    text = TENANTS + TENANT_MORE
+    history = SqlHistory(f"sqlite:///{tmp_path}/history.sqlite")
+    file = parse_tenant_file(text, "tenants.yaml", {"local": Connection("local", "git.example")})
+    said = {"issuer_id": "issuer", "client_id": "headgate", "secret": SECRET}
+    realm = Realm(authenticator("ours", said, Path("headgate.conf")), "our-realm", override=True)
+    access = Access("operators", [realm], lambda: Rules(file.rules, file.roles, file.api_root))
+    async with (
+        gate(tmp_path, repositories.hub, MemoryBackend(), text, recording=history) as running,
+        running.context.store.session("web") as session,
+    ):
+        await running.scheduler.tenants["example"].loaded.wait()
+        logs = tmp_path / "logs"
+        site = Site(
+            running.context,
+            running.scheduler.tenants,
+            history,
+            logs,
+            follow,
+            access,
+            (ConnectionShape(name="local", driver="git", baseurl="", canonical_hostname="git.example"),),
+            joined=lambda: session,
+        )
+        transport = httpx.ASGITransport(create_app(site))
+        async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as client:
+            yield World(client, running, history, repositories, logs)
+    history.close()
