@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from headgate.adapters.keys.clear import Clear, write_private
+from headgate.adapters.process.context.facts import Facts
 from headgate.adapters.process.context.values import (
     EVALUATED_SIZE_MAX_BYTES,
     LOCALHOST,
@@ -55,6 +56,8 @@ class Playbooks:
         self._workspace = workspace
         self._hosts = hosts or {LOCALHOST: {"ansible_connection": "local"}}
         self._values: Values | None = None
+        here = [name for name, found in self._hosts.items() if found.get("ansible_connection") == "local"]
+        self._facts = Facts((*here, LOCALHOST))
 
     @property
     def _said(self) -> JobVariables:
@@ -88,11 +91,28 @@ class Playbooks:
         if stage.context.careful:
             values = self._values or self._said.harmless(self._hosts)
             inventory, extra = self._flat(literal(dict(values))), self._careful_extra(stage, values)
+            self._tell(stage, values)
+        self._facts.offer(stage.context, stage.facts)
         words, environment = self._command(program, stage, inventory, {**extra, **said})
         if clear:
             write_private(stage.secrets, for_ansible(literal(clear)))
             words[1:1] = ["-e", f"@{stage.secrets}"]
         return words, environment
+
+    def found(self, stage: Stage, secrets: Iterable[str]) -> list[str]:
+        """Take up the facts that it leaves; `secrets` are texts that it had.  Return, for people, what is not taken.
+        Raises OSError."""
+        return self._facts.learn(stage.context, stage.facts, secrets)
+
+    def _tell(self, stage: Stage, values: Values) -> None:
+        """What others found out becomes variables of hosts, but for those that the job says."""
+        told = self._facts.told(stage.context)
+        for host in {**self._hosts, LOCALHOST: {}}:
+            said = {name: value for name, value in told.get(host, {}).items() if name not in values[host]}
+            if said:
+                file = stage.own / "host_vars" / host
+                file.parent.mkdir(exist_ok=True)
+                file.write_bytes(for_ansible(literal(said)))
 
     def _command(self, program: str, stage: Stage, inventory: dict[str, Any], extra: dict[str, Any]) -> Command:
         config, known = stage.own / "ansible.cfg", stage.own / "known_hosts"
@@ -209,7 +229,8 @@ def _config(stage: Stage, known: Path) -> str:
         f"library = {PLUGINS / 'modules'}\naction_plugins = {PLUGINS / 'action'}\n"
         f"callback_plugins = {PLUGINS / 'callback'}\nstdout_callback = headgate\n"
         f"local_tmp = {tmp}/local\nremote_tmp = {tmp}/remote\nasync_dir = {tmp}/async\n"
-        "fact_caching = memory\nhost_key_checking = False\nretry_files_enabled = False\nnocows = True\nnocolor = True\n"
+        f"fact_caching = jsonfile\nfact_caching_connection = {stage.facts}\nfact_caching_timeout = 0\n"
+        "host_key_checking = False\nretry_files_enabled = False\nnocows = True\nnocolor = True\n"
         "interpreter_python = auto_silent\ngathering = smart\ntimeout = 30\n"
         "[ssh_connection]\n"
         f"pipelining = True\ncontrol_path_dir = {_sockets(stage)}\n"

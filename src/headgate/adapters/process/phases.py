@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headgate.adapters.keys.clear import opened
+from headgate.adapters.keys.clear import Clear, opened
 from headgate.adapters.process import ansible, variables
 from headgate.adapters.process.bounds.budget import Exceeded
 from headgate.adapters.process.confinement.cell import Cell, Command
@@ -17,7 +17,7 @@ from headgate.adapters.process.early import TOKEN_VARIABLE, Early, TooLarge
 from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.returning import ReturnError, read
 from headgate.adapters.process.workspace import Stage, Unusable, Workspace
-from headgate.base.tasks import unless
+from headgate.base.tasks import unless, whole
 from headgate.config.model import Playbook
 from headgate.gate.returned.shape import checked
 from headgate.ports.checkout import CheckoutError
@@ -214,7 +214,7 @@ class Phases:
                 stage, command, {**self._environment(stage, said), **more}, end - loop.time(), cancel
             )
         finally:
-            stage.forget()
+            await self._forget(stage, clear)
         if status == "timeout":
             return Ended("timeout", f"ended after its time was up ({max(0.0, limit_s):.0f} s)")
         if status == "cancel":
@@ -222,6 +222,15 @@ class Phases:
         if stage.is_ansible and status != 0 and ansible.unreachable(stage):
             return Ended("unreachable", "a host could not be reached")
         return Ended("failed", _status(int(status))) if status else Ended("good")
+
+    async def _forget(self, stage: Stage, clear: Clear) -> None:
+        """Keep what it found out, and nothing else of it.  Raises OSError."""
+        try:
+            if stage.is_ansible:
+                for line in await whole(asyncio.to_thread(self.playbooks.found, stage, list(clear.texts))):
+                    self.joblog.say(line)
+        finally:
+            stage.forget()
 
     async def _evaluated(self, limit_s: float, cancel: asyncio.Event) -> Ended | None:
         """What the job's variables come to; how it ended, when that is not known.  Raises Unusable, OSError."""

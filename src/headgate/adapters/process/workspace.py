@@ -15,7 +15,7 @@ from headgate.adapters.keys.clear import Clear, write_private
 from headgate.adapters.process import variables
 from headgate.adapters.process.context.places import Context, Contexts
 from headgate.adapters.process.context.values import JobVariables
-from headgate.adapters.work.directory import Directory, Strange
+from headgate.adapters.work.directory import Directory, Strange, remove
 from headgate.base.tasks import whole
 from headgate.config.model import IncludeVars, JobRole, Playbook, ProjectFilter
 from headgate.gate.work import BuildSpec, RepoState
@@ -65,10 +65,16 @@ class Stage:
     def secrets(self) -> Path:
         return self.own / "secrets.yaml"
 
+    @property
+    def facts(self) -> Path:
+        """Return the directory in which Ansible has its facts."""
+        return self.said / "facts"
+
     def forget(self) -> None:
-        """The secrets it was given."""
+        """The secrets it was given, and facts, which may have them."""
         for file in (self.secrets, self.variables):
             file.unlink(missing_ok=True)
+        remove(self.facts)
 
 
 @dataclass(slots=True)

@@ -21,8 +21,17 @@ class Context:
 
     root: Path
     trusted: bool
-    secret: bool
-    """It has secrets, so what its playbooks leave may have them, too."""
+    secrets: frozenset[bytes] = frozenset()
+    """By what they are made of."""
+
+    @property
+    def secret(self) -> bool:
+        """Return whether it has secrets, so that what its playbooks leave may have them, too."""
+        return bool(self.secrets)
+
+    def covers(self, other: Context) -> bool:
+        """Return whether its playbooks have every right that those of the other one have."""
+        return (self.trusted or not other.trusted) and self.secrets >= other.secrets
 
     @property
     def careful(self) -> bool:
@@ -47,15 +56,15 @@ class Contexts:
     """Those of one build, below `root`; each is made when the first of its playbooks is."""
 
     root: Path
-    _known: dict[tuple[bool, tuple[bytes, ...]], Context] = field(default_factory=dict)
+    _known: dict[tuple[bool, frozenset[bytes]], Context] = field(default_factory=dict)
 
     def of(self, book: Playbook) -> Context:
         """Raises OSError."""
-        secrets = tuple(sorted(msgspec.json.encode(secret) for secret in book.secrets))
+        secrets = frozenset(msgspec.json.encode(secret) for secret in book.secrets)
         key = book.trusted, secrets
         if key not in self._known:
             name = f"{len(self._known) + 1}-{'trusted' if book.trusted else 'untrusted'}"
-            made = Context(self.root / name, book.trusted, bool(secrets))
+            made = Context(self.root / name, book.trusted, secrets)
             for path in made.writable:
                 path.mkdir(parents=True)
             self._known[key] = made

@@ -93,10 +93,11 @@ class JobVariables:
     def harmless(self, hosts: Iterable[str]) -> Values:
         """Return those that a playbook with more rights may have, as the job says them."""
         places = dict.fromkeys((*hosts, LOCALHOST))
-        return {host: {name: v for name, v in self.on(host).items() if _may(name, v)} for host in places}
+        return {host: {name: v for name, v in self.on(host).items() if may_be_told(name, v)} for host in places}
 
 
-def _may(name: str, value: Any) -> bool:
+def may_be_told(name: str, value: Any) -> bool:
+    """Return whether a variable of a job may be one of a playbook that has more rights."""
     if name.startswith(_OF_ANSIBLE):
         return name in HARMLESS and not templates(value)
     return name not in RESERVED_VARS

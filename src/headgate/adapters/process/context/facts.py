@@ -1,0 +1,175 @@
+"""Facts about hosts, as playbooks of one build find them out, gather them or set them, for the playbooks after them.
+
+Ansible keeps them in a directory of JSON (`fact_caching = jsonfile`), one of its own for each playbook: what it ends
+with is read here, strictly, and the next playbook begins with it.  A fact overrules the inventory, and some facts tell
+Ansible what to run.  So a playbook takes a fact as a fact only from those that have every right it has itself; from
+others it gets it as a variable of the inventory, beneath those of the job and under the same rules: a plain text that
+says nothing to Ansible.  What holds a secret goes to nobody who lacks that secret, and what was gathered of this
+machine, where each context has a home of its own, stays in its context.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headgate.adapters.keys.censor import Censor
+from headgate.adapters.process.context.places import Context
+from headgate.adapters.process.context.values import may_be_told
+from headgate.adapters.work.directory import Directory, Strange, shown
+
+HOSTS_MAX = 500
+SIZE_MAX_BYTES = 1_000_000
+"""Of the facts of one host."""
+WHOLE_SIZE_MAX_BYTES = 8_000_000
+"""Of the facts that one playbook ends with."""
+
+_TOO_LARGE = f"they are more than {SIZE_MAX_BYTES // 1_000} kB, or {WHOLE_SIZE_MAX_BYTES // 1_000} kB with all others"
+_PAYLOAD = "__payload__"
+"""Under which Ansible 2.19 and newer have the facts, as a text of JSON."""
+_PREFIX = re.compile(r"s[0-9]+_")
+"""What names of files begin with that have a payload."""
+_TAGGED, _UNSAFE = "__ansible_type", "__ansible_unsafe"
+_GONE = object()
+_OF_ANSIBLE = ("ansible_", "_", "discovered_interpreter_", "module_setup", "gather_subset")
+
+
+@dataclass(frozen=True, slots=True)
+class _Fact:
+    """One that a playbook left otherwise than it found it."""
+
+    by: Context
+    host: str
+    name: str
+    value: Any
+    """JSON; _GONE: it was there before."""
+    secret: bool
+    """It holds a secret that the playbook had."""
+
+    def may_reach(self, context: Context) -> bool:
+        return not self.secret or self.by.secrets <= context.secrets
+
+
+@dataclass(slots=True)
+class Facts:
+    """Those of one build, in the order in which they were left."""
+
+    here: Collection[str] = ()
+    """Hosts that are this machine."""
+    _left: list[_Fact] = field(default_factory=list)
+    _forms: dict[Context, tuple[str, bool]] = field(default_factory=dict)
+    """How Ansible wrote them: what names of files begin with, and whether facts are a payload."""
+
+    def known(self, context: Context) -> dict[str, dict[str, Any]]:
+        """Return the facts that such a playbook begins with, by host.  JSON."""
+        covered = (fact for fact in self._left if fact.may_reach(context) and fact.by.covers(context))
+        return _folded(fact for fact in covered if fact.by == context or not self._of_here(fact))
+
+    def _of_here(self, fact: _Fact) -> bool:
+        return fact.host in self.here and fact.name.startswith(_OF_ANSIBLE)
+
+    def told(self, context: Context) -> dict[str, dict[str, Any]]:
+        """Return what those found out who may do less than such a playbook, by host: for variables.  JSON."""
+        others = (fact for fact in self._left if fact.may_reach(context) and not fact.by.covers(context))
+        return _folded(fact for fact in others if _plain_variable(fact.name))
+
+    def offer(self, context: Context, place: Path) -> None:
+        """Write what such a playbook begins with into its own directory.  Raises OSError."""
+        prefix, payload = next((form for by, form in self._forms.items() if by.covers(context)), ("", False))
+        place.mkdir()
+        for host, facts in self.known(context).items():
+            text = msgspec.json.encode(facts)
+            whole = msgspec.json.encode({_PAYLOAD: text.decode()}) if payload else text
+            (place / f"{prefix}{host}").write_bytes(whole)
+
+    def learn(self, context: Context, place: Path, secrets: Iterable[str]) -> list[str]:
+        """Take up what a playbook leaves in its own directory; `secrets` are texts that it had.  Return, for people,
+        what is not kept.  Raises OSError."""
+        before, problems = self.known(context), list[str]()
+        try:
+            with Directory.at(place.parent) as said, said.below(place.name) as directory:
+                found = self._read(context, directory, problems)
+        except FileNotFoundError:
+            return []  # it came to know none
+        except Strange as strange:
+            return [f"Its facts are not kept: {strange}"]
+        censor = Censor()
+        censor.learn(secrets)
+        for host in found if problems else {**before, **found}:
+            was, now = before.get(host, {}), found.get(host, {})
+            for name in {**was, **now}:
+                value = now.get(name, _GONE)
+                if value != was.get(name, _GONE):
+                    secret = value is not _GONE and censor.value({name: value}) != {name: value}
+                    self._left.append(_Fact(context, host, name, value, secret))
+        return problems
+
+    def _read(self, by: Context, place: Directory, problems: list[str]) -> dict[str, dict[str, Any]]:
+        """Return the facts of each host.  Raises OSError."""
+        found, left = dict[str, dict[str, Any]](), WHOLE_SIZE_MAX_BYTES
+        names = sorted(islice(place.names(), HOSTS_MAX + 1))
+        if len(names) > HOSTS_MAX:
+            problems.append(f"Facts are kept of {HOSTS_MAX} hosts at most")
+        for name in names[:HOSTS_MAX]:
+            try:
+                text = place.read(name, SIZE_MAX_BYTES) or b""
+                left -= len(text)
+                if len(text) > SIZE_MAX_BYTES or left < 0:
+                    raise ValueError(_TOO_LARGE)
+                facts, payload = _facts(text)
+            except (ValueError, RecursionError, Strange) as error:
+                problems.append(f"The facts of {shown(name)} are not kept: {error}")
+                continue
+            prefix = _PREFIX.match(name) if payload else None
+            self._forms[by] = (prefix[0] if prefix else "", payload)
+            found[name.removeprefix(self._forms[by][0])] = facts
+        return found
+
+
+def _folded(facts: Iterable[_Fact]) -> dict[str, dict[str, Any]]:
+    """The newest of each."""
+    found: dict[str, dict[str, Any]] = {}
+    for fact in facts:
+        if fact.value is _GONE:
+            found.get(fact.host, {}).pop(fact.name, None)
+        else:
+            found.setdefault(fact.host, {})[fact.name] = fact.value
+    return found
+
+
+def _plain_variable(name: str) -> bool:
+    """Is it neither Ansible's, nor one that only Headgate says?"""
+    return not name.startswith(_OF_ANSIBLE) and may_be_told(name, "")
+
+
+def _facts(text: bytes) -> tuple[dict[str, Any], bool]:
+    """Return the facts in a file, without what Ansible keeps beside a value; and whether they are a payload.  Raises
+    ValueError, RecursionError."""
+    whole = msgspec.json.decode(text, type=dict[str, Any])
+    payload = _PAYLOAD in whole
+    facts = msgspec.json.decode(str(whole[_PAYLOAD]), type=dict[str, Any]) if payload else whole
+    plain = ((name, list(_values(value))) for name, value in facts.items())
+    return {name: values[0] for name, values in plain if values}, payload
+
+
+def _values(value: Any) -> Iterator[Any]:
+    """Yield what it is as plain JSON; nothing where it is, or holds, what JSON does not have."""
+    if isinstance(value, dict):
+        if _UNSAFE in value or (_TAGGED in value and "value" in value):
+            yield from _values(value.get(_UNSAFE, value.get("value")))
+            return
+        inner = {name: list(_values(one)) for name, one in value.items()}
+        if not any(name.startswith("__ansible_") for name in value) and all(inner.values()):
+            yield {name: found[0] for name, found in inner.items()}
+    elif isinstance(value, list):
+        items = [list(_values(one)) for one in value]
+        if all(items):
+            yield [found[0] for found in items]
+    else:
+        yield value

@@ -1,0 +1,129 @@
+"""Facts of hosts go from one playbook of a build to the next as far as rights allow, whatever was written for them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.adapters.process.context import facts as module
+from headgate.adapters.process.context.facts import Facts
+from headgate.adapters.process.context.places import Context
+
+SECRET = "s3cr3t-5c1f"
+PLAIN, TRUSTED = Context(Path("1"), False), Context(Path("2"), True)
+OWN, SITE = Context(Path("3"), False, frozenset([b"own"])), Context(Path("4"), True, frozenset([b"site"]))
+EVERYBODY = (PLAIN, TRUSTED, OWN, SITE)
+
+
+def left(place: Path, **hosts: Any) -> Path:
+    """What Ansible 2.18 leaves, and all that a playbook may write in its place."""
+    place.mkdir()
+    for host, said in hosts.items():
+        (place / host).write_text(said if isinstance(said, str) else json.dumps(said))
+    return place
+
+
+def newer(said: dict[str, Any]) -> str:
+    """As Ansible 2.19 writes it."""
+    return json.dumps({"__payload__": json.dumps(said)})
+
+
+def tagged(value: Any) -> dict[str, Any]:
+    tags = [{"__ansible_type": "TrustedAsTemplate"}, {"path": "x", "line_num": 1, "__ansible_type": "Origin"}]
+    return {"value": value, "tags": tags, "__ansible_type": "_AnsibleTaggedStr"}
+
+
+@pytest.mark.parametrize(
+    ("by", "known", "told"),
+    [
+        (PLAIN, [PLAIN], [TRUSTED, OWN, SITE]),
+        (TRUSTED, [PLAIN, TRUSTED], [OWN, SITE]),
+        (OWN, [PLAIN, OWN], [TRUSTED, SITE]),
+        (SITE, [PLAIN, TRUSTED, SITE], [OWN]),
+    ],
+)
+def test_who_may_do_no_more_has_facts_as_facts_and_others_as_variables(
+    tmp_path: Path, by: Context, known: list[Context], told: list[Context]
+) -> None:
+    facts = Facts()
+    assert facts.learn(by, left(tmp_path / "f", node={"tool": "/bin/x", "ansible_distribution": "Debian"}), []) == []
+    for context in EVERYBODY:
+        whole = {"node": {"tool": "/bin/x", "ansible_distribution": "Debian"}} if context in known else {}
+        assert facts.known(context) == whole
+        assert facts.told(context) == ({"node": {"tool": "/bin/x"}} if context in told else {})
+
+
+def test_what_has_more_to_say_to_ansible_than_a_text_is_left_out_or_made_one(tmp_path: Path) -> None:
+    said = {
+        "template": tagged("{{ lookup('pipe', 'id') }}"),
+        "deep": tagged({"a": [tagged("{{ x }}"), {"__ansible_unsafe": "{{ y }}"}]}),
+        "vault": {"__ansible_vault": "$ANSIBLE_VAULT;1.1"},
+        "date": {"iso8601": "2026-01-01", "__ansible_type": "AnsibleSerializableDate"},
+        "holds": {"date": {"__ansible_type": "x"}},
+        **{name: "evil" for name in ("ansible_ssh_executable", "ansible_python_interpreter", "ansible_become_exe")},
+        **{name: "evil" for name in ("zuul", "nodepool", "unsafe_vars", "discovered_interpreter_python", "_x")},
+    }
+    facts = Facts()
+    facts.learn(PLAIN, left(tmp_path / "f", s1_node=newer(said)), [])
+    texts = {"template": "{{ lookup('pipe', 'id') }}", "deep": {"a": ["{{ x }}", "{{ y }}"]}}
+    assert facts.told(TRUSTED) == {"node": texts}
+    facts.offer(PLAIN, tmp_path / "again")
+    (file,) = (tmp_path / "again").iterdir()
+    again = json.loads(json.loads(file.read_text())["__payload__"])
+    assert file.name == "s1_node" and {name: again[name] for name in texts} == texts
+    assert not {"vault", "date", "holds"} & again.keys() and "__ansible" not in file.read_text()
+
+
+def test_a_fact_that_holds_a_secret_goes_to_those_who_have_it(tmp_path: Path) -> None:
+    facts = Facts()
+    wrote = {"node": {"token": [f"x {SECRET}"], "tool": "x", SECRET: 1}}
+    facts.learn(SITE, left(tmp_path / "f", **wrote), [SECRET])
+    assert facts.known(SITE) == wrote
+    assert facts.known(PLAIN) == facts.known(TRUSTED) == facts.told(OWN) == {"node": {"tool": "x"}}
+
+
+def test_the_newest_counts_and_what_was_cleared_is_gone(tmp_path: Path) -> None:
+    facts = Facts()
+    facts.learn(TRUSTED, left(tmp_path / "1", node={"a": 1, "b": 1}, other={"c": 1}), [])
+    facts.learn(PLAIN, left(tmp_path / "2", node={"a": 2}), [])
+    assert facts.known(PLAIN) == {"node": {"a": 2}, "other": {}}
+    assert facts.known(TRUSTED) == {"node": {"a": 1, "b": 1}, "other": {"c": 1}}
+    assert facts.told(TRUSTED)["node"] == {"a": 2}
+
+
+def test_what_was_gathered_of_this_machine_stays_in_its_context(tmp_path: Path) -> None:
+    facts = Facts(("here",))
+    gathered = {"ansible_user_dir": "/home", "module_setup": True, "_ansible_facts_gathered": True, "set": 1}
+    facts.learn(TRUSTED, left(tmp_path / "1", here=gathered, there=gathered), [])
+    assert facts.known(TRUSTED) == {"here": gathered, "there": gathered}
+    assert facts.known(PLAIN) == {"here": {"set": 1}, "there": gathered}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "nothing", "[" * 100_000, '{"a": ' * 50_000, newer({})[:-3], '{"__payload__": 1}', '{"a": "\\ud800"}'],
+)
+def test_garbage_is_named_and_takes_nothing_from_others(tmp_path: Path, text: str) -> None:
+    facts = Facts()
+    facts.learn(PLAIN, left(tmp_path / "1", one={"a": 1}, two={"b": 1}), [])
+    (problem,) = facts.learn(PLAIN, left(tmp_path / "2", one=text, two={"b": 2}), [])
+    assert problem.startswith("The facts of one are not kept: ")
+    assert facts.known(PLAIN) == {"one": {"a": 1}, "two": {"b": 2}}
+
+
+def test_links_pipes_directories_and_what_is_too_much_are_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SIZE_MAX_BYTES", 1_000)
+    monkeypatch.setattr(module, "HOSTS_MAX", 4)
+    (tmp_path / "mine").write_text('{"stolen": 1}')
+    place = left(tmp_path / "f", c={"a": "x" * 2_000}, d={"a": 1}, e={"a": 1})
+    (place / "a").symlink_to(tmp_path / "mine")
+    (place / "b").mkdir()
+    facts = Facts()
+    assert len(facts.learn(PLAIN, place, [])) == 4 and facts.known(PLAIN) == {"d": {"a": 1}}
+    (tmp_path / "link").symlink_to(place)
+    assert facts.learn(PLAIN, tmp_path / "link", []) and facts.learn(PLAIN, tmp_path / "none", []) == []
