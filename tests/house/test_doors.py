@@ -27,7 +27,7 @@ TOUCHES = {
 NOT_OF_JOBS = {
     "adapters/git/worktree.py": {"_begin": "the tree is made before anything of the build runs"},
     "adapters/process/ansible.py": {
-        "_command": "beside the work directory: a job can read it only",
+        **dict.fromkeys(("_command", "_tell"), "beside the work directory: a job can read it only"),
         "command": "beside the work directory: a job can read it only",
         "program": "Headgate's own installation",
     },
@@ -53,6 +53,7 @@ NOT_OF_JOBS = {
     },
     "adapters/process/confinement/errands.py": {"_net_namespace": "/proc", "_user_namespace": "/proc"},
     "adapters/process/confinement/users.py": {"_idle": "/proc", "subordinates_of_this_user": "/etc"},
+    "adapters/process/context/facts.py": {"offer": "a directory that is made before its playbook can write in it"},
     "adapters/process/context/places.py": {"of": "directories are made before a job can write in them"},
     "adapters/process/joblog.py": {"__init__": "among the kept logs: a job can read them only"},
     "adapters/process/network/forwarding.py": dict.fromkeys(

@@ -198,6 +198,12 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.key or self.name
 
     @property
+    def told(self) -> dict[str, Any]:
+        """Return what jobs are told of themselves, whether or not it has an effect here.  JSON."""
+        more = {"image_build_name": self.image_build_name} if self.image_build_name else {}
+        return {"ansible_version": self.ansible_version, "deduplicate": self.deduplicate, **more}
+
+    @property
     def semaphores_first(self) -> tuple[str, ...]:
         """Taken before anybody is asked for the build."""
         return tuple(s.name for s in self.semaphores if not s.resources_first)

@@ -235,8 +235,16 @@ def variables(
         "max_attempts": job.attempts_max,
         "project": project,
         "artifacts": _artifacts(item, buildset, job, build),
+        "child_jobs": _children(buildset, job),
         **of_ref(change),
     }
+
+
+def _children(buildset: BuildSet, job: FrozenJob) -> list[str]:
+    """Names of the jobs that depend on it directly."""
+    graph = buildset.graph
+    ids = [id for id, _ in graph.needed_by.get(job.id, ())] if graph is not None else []
+    return sorted({graph.by_id[id].name for id in ids if id in graph.by_id}) if graph is not None else []
 
 
 def _artifacts(item: Item, buildset: BuildSet, job: FrozenJob, build: Build) -> list[Any]:

@@ -145,7 +145,8 @@ async def test_an_executable_is_told_by_file_and_environment(tmp_path: Path) -> 
     }  # fmt: skip
     assert zuul["project"]["src_dir"] == f"src/{PROJECT}" and zuul["projects"][PROJECT]["commit"] == "1" * 40
     assert zuul["executor"]["hostname"] == "here" and zuul["executor"]["src_root"] == str(bench.work / "src")
-    assert zuul["playbook_context"]["playbooks"] == [{"path": f"{PROJECT}/run", "branch": "master", "trusted": False}]
+    (ran,) = zuul["playbook_context"]["playbooks"]
+    assert ran == {"path": f"{PROJECT}/run", "branch": "master", "trusted": False, "roles": []}
     assert base64.b64decode(zuul["message"]) == b"" and [i["ref"] for i in zuul["items"]] == ["refs/for/master/topic"]
     assert told["zuul_execution_phase"] == "run" and "zuul_success" not in told
     assert bench.kept("post.json")["zuul_success"] == "True" and outcome.result == "POST_FAILURE"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +23,17 @@ from headgate.adapters.process.context.values import (
     plain,
     templates,
 )
-from headgate.adapters.process.network.doors import Target
+from headgate.adapters.process.inventory import Hosts, Inventory, known_host
 from headgate.adapters.process.workspace import Stage, Unusable, Workspace
 from headgate.adapters.work.directory import Directory, Strange
-from headgate.ports.provider import HOST_KEY_VARIABLE
 
 PLUGINS = Path(__file__).parent / "ansible_plugins"
 EVALUATE = PLUGINS / "evaluate.yaml"
 MISSING = "this playbook needs Ansible, which is not installed; install it with: pip install 'headgate[ansible]'"
 SOCKET_DIRECTORY_SIZE_MAX = 80
+UNREACHABLE_SIZE_MAX_BYTES = 100_000
 UNREACHABLE_VARIABLE = "HEADGATE_UNREACHABLE"
 STREAMS_VARIABLE = "HEADGATE_STREAMS"
-
-Hosts = Mapping[str, Mapping[str, Any]]
-"""Host name -> how to reach it, in Ansible's variables.  JSON."""
 
 
 def program() -> str | None:
@@ -52,12 +49,18 @@ Command = tuple[list[str], dict[str, str]]
 class Playbooks:
     """The playbooks of one build."""
 
-    def __init__(self, workspace: Workspace, hosts: Hosts) -> None:
-        self._workspace = workspace
+    def __init__(self, workspace: Workspace, hosts: Hosts, user: str) -> None:
+        """`user`: see `Inventory`."""
+        self._workspace, self._user = workspace, user
         self._hosts = hosts or {LOCALHOST: {"ansible_connection": "local"}}
+        self._unreachable = set[str]()
         self._values: Values | None = None
         here = [name for name, found in self._hosts.items() if found.get("ansible_connection") == "local"]
         self._facts = Facts((*here, LOCALHOST))
+
+    @property
+    def _inventory(self) -> Inventory:
+        return Inventory(self._workspace.spec.job, self._hosts, self._user)
 
     @property
     def _said(self) -> JobVariables:
@@ -71,7 +74,7 @@ class Playbooks:
     def evaluation(self, program: str, stage: Stage) -> Command:
         """Of a playbook that finds out what they come to; `stage` has no rights."""
         said = plain(self._said.harmless(self._hosts))
-        inventory = self._flat({host: dict(values) for host, values in said.items()})
+        inventory = self._inventory.flat({host: dict(values) for host, values in said.items()})
         wanted = asked(said, str(stage.said))
         return self._command(program, stage, inventory, {**self._extra(stage), OWN_VARIABLE: wanted})
 
@@ -87,11 +90,14 @@ class Playbooks:
 
     def command(self, program: str, stage: Stage, said: Mapping[str, Any], clear: Clear) -> Command:
         """`clear` is in a file until the stage forgets it."""
-        inventory, extra = self._inventory(), self._extra(stage)
+        extra, missed = self._extra(stage), sorted(self._unreachable)
         if stage.context.careful:
             values = self._values or self._said.harmless(self._hosts)
-            inventory, extra = self._flat(literal(dict(values))), self._careful_extra(stage, values)
+            extra = self._careful_extra(stage, values)
+            inventory = self._inventory.flat(literal(dict(values)), missed)
             self._tell(stage, values)
+        else:
+            inventory = self._inventory.live(self._said.everywhere, missed)
         self._facts.offer(stage.context, stage.facts)
         words, environment = self._command(program, stage, inventory, {**extra, **said})
         if clear:
@@ -103,6 +109,16 @@ class Playbooks:
         """Take up the facts that it leaves; `secrets` are texts that it had.  Return, for people, what is not taken.
         Raises OSError."""
         return self._facts.learn(stage.context, stage.facts, secrets)
+
+    def missed(self, stage: Stage) -> bool:
+        """Return whether it could not reach a host.  Raises OSError."""
+        with Directory.at(stage.said) as said:
+            try:
+                names = said.read(_unreachable(stage).name, UNREACHABLE_SIZE_MAX_BYTES)
+            except Strange:  # its own doing
+                return True
+        self._unreachable.update((names or b"").decode(errors="replace").splitlines())
+        return names is not None
 
     def _tell(self, stage: Stage, values: Values) -> None:
         """What others found out becomes variables of hosts, but for those that the job says."""
@@ -118,7 +134,7 @@ class Playbooks:
         config, known = stage.own / "ansible.cfg", stage.own / "known_hosts"
         stage.inventory.write_bytes(for_ansible(inventory))
         stage.variables.write_bytes(for_ansible(extra))
-        known.write_text("".join(_known(name, host) for name, host in self._hosts.items()))
+        known.write_text("".join(known_host(name, host) for name, host in self._hosts.items()))
         config.write_text(_config(stage, known))
         environment = {
             "ANSIBLE_CONFIG": str(config),
@@ -126,22 +142,6 @@ class Playbooks:
             UNREACHABLE_VARIABLE: str(_unreachable(stage)),
         }
         return [program, "-e", f"@{stage.variables}", "-i", str(stage.inventory), str(stage.path)], environment
-
-    def _inventory(self) -> dict[str, Any]:
-        job = self._workspace.spec.job
-        groups = {
-            group.name: {"hosts": {name: {} for name in group.nodes}, "vars": job.group_vars.get(group.name, {})}
-            for group in job.nodeset.groups
-        }
-        hosts = {name: {**_host(found), **job.host_vars.get(name, {})} for name, found in self._hosts.items()}
-        return {"all": {"hosts": hosts, "children": groups, "vars": self._said.everywhere}}
-
-    def _flat(self, values: dict[str, Any]) -> dict[str, Any]:
-        """An inventory with `values` of each host; those of this machine hold for hosts that are none of them."""
-        groups = self._workspace.spec.job.nodeset.groups
-        hosts = {name: {**values[name], **_host(found)} for name, found in self._hosts.items()}
-        children: dict[str, Any] = {g.name: {"hosts": {name: {} for name in g.nodes}} for g in groups}
-        return {"all": {"hosts": hosts, "children": children, "vars": values[LOCALHOST]}}
 
     def _extra(self, stage: Stage) -> dict[str, Any]:
         return {**self._workspace.spec.job.extra_vars, **self._site(stage)}
@@ -163,50 +163,6 @@ def _read(said: Directory, path: Path) -> bytes:
     if text is None or len(text) > EVALUATED_SIZE_MAX_BYTES:
         raise ValueError(f"they come to nothing, or to more than {EVALUATED_SIZE_MAX_BYTES // 1_000} kB")
     return text
-
-
-_ELSEWHERE = {"ansible_remote_tmp": "~/.ansible/tmp", "ansible_async_dir": "~/.ansible_async"}
-
-
-def _host(found: Mapping[str, Any]) -> dict[str, Any]:
-    """On this machine Python is our own and the work directory is where Ansible keeps its things."""
-    local = found.get("ansible_connection") == "local"
-    held = {"ansible_ssh_host_key_checking": True} if found.get(HOST_KEY_VARIABLE) else {}
-    return {**({"ansible_python_interpreter": sys.executable} if local else _ELSEWHERE), **held, **found}
-
-
-def targets(hosts: Hosts) -> Iterator[Target]:
-    """Yield where Ansible reaches them."""
-    for name, found in hosts.items():
-        if found.get("ansible_connection") != "local":
-            port = str(found.get("ansible_port") or _PORTS.get(str(found.get("ansible_connection")), 22))
-            if port.isdigit():
-                yield Target(str(found.get("ansible_host") or name), int(port))
-
-
-def keys(hosts: Hosts, site: Mapping[str, Any]) -> Iterator[Path]:
-    """Private keys that ssh reaches them with."""
-    for found in (*hosts.values(), site):
-        for name in ("ansible_ssh_private_key_file", "ansible_private_key_file"):
-            if found.get(name):
-                yield Path(str(found[name]))
-
-
-_PORTS = {"winrm": 5986, "psrp": 5986}
-"""Kind of connection -> where it leads unless that is said; others are ssh."""
-
-
-def _known(name: str, found: Mapping[str, Any]) -> str:
-    """Lines of ssh's known hosts: the keys that the host must have, if that is known."""
-    host, port = found.get("ansible_host") or name, str(found.get("ansible_port") or 22)
-    where = host if port == "22" else f"[{host}]:{port}"
-    return "".join(f"{where} {key}\n" for key in str(found.get(HOST_KEY_VARIABLE, "")).split("\n") if key)
-
-
-def unreachable(stage: Stage) -> bool:
-    """Could it not reach a host?"""
-    with Directory.at(stage.said) as said:
-        return said.look(_unreachable(stage).name) is not None
 
 
 def _unreachable(stage: Stage) -> Path:

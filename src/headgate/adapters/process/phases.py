@@ -219,7 +219,7 @@ class Phases:
             return Ended("timeout", f"ended after its time was up ({max(0.0, limit_s):.0f} s)")
         if status == "cancel":
             return CANCELLED
-        if stage.is_ansible and status != 0 and ansible.unreachable(stage):
+        if stage.is_ansible and status != 0 and self.playbooks.missed(stage):
             return Ended("unreachable", "a host could not be reached")
         return Ended("failed", _status(int(status))) if status else Ended("good")
 

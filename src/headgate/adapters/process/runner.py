@@ -15,11 +15,12 @@ from msgspec.structs import replace
 
 from headgate.adapters.metrics.room import Room
 from headgate.adapters.nodes.machines import Machine, Machines, NoNode
-from headgate.adapters.process.ansible import Hosts, Playbooks, keys, targets
+from headgate.adapters.process.ansible import Playbooks
 from headgate.adapters.process.bounds.budget import Bounds
 from headgate.adapters.process.bounds.watch import Limiter
 from headgate.adapters.process.confinement.cell import Cells, Reached
 from headgate.adapters.process.confinement.users import NoUser, Numbers
+from headgate.adapters.process.inventory import Hosts, keys, targets
 from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.network.artifacts import ReadLog, given, reached, serving
 from headgate.adapters.process.network.networks import Choice, Fleet
@@ -249,10 +250,10 @@ class ProcessRunner:
             hosts = await unless(work.cancel, ready())
             if hosts is None:
                 return BuildOutcome(build=spec.build, result="CANCELED")
-            playbooks = Playbooks(workspace, hosts)
             earlier = serving(self._read_log, given(spec.zuul)) if self._read_log else None
             reaching = Reached(tuple(targets(hosts)), tuple(keys(hosts, self.settings.variables)), earlier)
             cell = await stack.enter_async_context(self.cells.opened(spec.build, reaching))
+            playbooks = Playbooks(workspace, hosts, cell.user_name)
             phases = Phases(
                 workspace, joblog, cell, playbooks, work.cancel, work.contact, self.settings.limits, self._keys
             )

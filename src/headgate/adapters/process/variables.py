@@ -19,7 +19,7 @@ from headgate.adapters.process.context.places import Context
 from headgate.adapters.process.returning import RESULT_VARIABLE
 from headgate.config.budgets import Budgets
 from headgate.config.keys.job import RESERVED_VARS
-from headgate.config.model import FrozenJob
+from headgate.config.model import FrozenJob, Playbook
 from headgate.config.reading.document import composed
 from headgate.config.reading.source import Wrong
 from headgate.gate.change import Change
@@ -41,16 +41,27 @@ def project(name: str, scheme: str = "golang") -> dict[str, Any]:
     }
 
 
+Plays = Mapping[tuple[str, str, str, bool], list[dict[str, Any]]]
+"""Project, branch, path and trust of a playbook -> the roles that it was given.  JSON."""
+
+
 def zuul(
-    spec: BuildSpec, state: RepoState, projects: Mapping[str, Mapping[str, Any]], places: Mapping[str, str]
+    spec: BuildSpec,
+    state: RepoState,
+    projects: Mapping[str, Mapping[str, Any]],
+    places: Mapping[str, str],
+    trees: Mapping[str, Mapping[str, str]] | None = None,
+    roles: Plays | None = None,
 ) -> dict[str, Any]:
-    """Return all of it: what the gate said, and what only the executor knows.  JSON."""
+    """Return all of it: what the gate said, and what only the executor knows; of `trees` and `roles` that is what was
+    prepared so far.  JSON."""
     job = spec.job
     of_change = project(spec.change.project, job.workspace_scheme)
     own = {key: spec.zuul[key] for key in _REF if key in spec.zuul} | {"project": of_change}
-    members = Counter(item.item for item in state.chain)
+    members, us = Counter(item.item for item in state.chain), (spec.item, spec.change.project, spec.change.ref)
     items = [
-        _item(item, job.workspace_scheme) | ({"bundle_id": item.item} if members[item.item] > 1 else {})
+        (own if (item.item, item.project, item.ref) == us else _item(item, job.workspace_scheme))
+        | ({"bundle_id": item.item} if members[item.item] > 1 else {})
         for item in state.chain
     ]
     if not state.chain or state.chain[-1].item != spec.item:
@@ -70,11 +81,13 @@ def zuul(
         "include_vars": [{"name": f.name, "project": f.project or spec.change.project} for f in job.include_vars],
         "resources": {},
         "playbook_context": {
-            "pre_playbooks": [_book(b) for b in job.pre_run],
-            "playbooks": [_book(b) for b in job.run],
-            "post_playbooks": [_book(b) for b in job.post_run],
+            "playbook_projects": trees or {},
+            "pre_playbooks": [_book(b, roles or {}) for b in job.pre_run],
+            "playbooks": [_book(b, roles or {}) for b in job.run],
+            "post_playbooks": [_book(b, roles or {}) for b in job.post_run],
         },
         "_inheritance_path": list(job.inheritance),
+        **job.told,
         **optional,
     }
 
@@ -108,8 +121,9 @@ def _item(item: MergeItem, scheme: str) -> dict[str, Any]:
     }
 
 
-def _book(book: Any) -> dict[str, Any]:  # a config.model.Playbook
-    return {"path": f"{book.project}/{book.path}", "branch": book.branch, "trusted": book.trusted}
+def _book(book: Playbook, roles: Plays) -> dict[str, Any]:
+    offered = roles.get((book.project, book.branch, book.path, book.trusted), [])
+    return {"path": f"{book.project}/{book.path}", "branch": book.branch, "trusted": book.trusted, "roles": offered}
 
 
 INCLUDED_SIZE_MAX_BYTES = 1_000_000

@@ -96,6 +96,10 @@ class Workspace:
     included: dict[str, Any] = field(default_factory=dict)
     """Variables of the files that the job includes.  JSON."""
     _trees: dict[tuple[str, str, bool], Path] = field(default_factory=dict)
+    _commits: dict[Path, str] = field(default_factory=dict)
+    """Of those."""
+    _roles: dict[tuple[str, str, str, bool], list[dict[str, Any]]] = field(default_factory=dict)
+    """See `variables.Plays`."""
     _shared: dict[Path, tuple[Path, ...]] = field(default_factory=dict)
     """Repository -> the objects it shares, as its checkout said: what a job writes into one adds nothing."""
     _contexts: Contexts = field(init=False)
@@ -251,13 +255,17 @@ class Workspace:
             raise Unusable(f"{book.project} {book.branch} has no file {book.path}, which job {self.spec.job.name} runs")
         own, said = self._own()
         trees = {tree: None}
+        told = list[dict[str, Any]]()
         roles = [p / "roles" for p in path.parents if p.is_relative_to(tree) and (p / "roles").is_dir()]
         for role in book.roles if path.suffix in ANSIBLE else ():
-            offered = tree if role.project == book.project else await self._tree(*await self._role(book, role))
+            branch, why = await self._role(book, role)
+            offered = await self._tree(role.project, branch, book.trusted)
             trees[offered] = None
             place = _offer(role, offered, own / "roles")
             if place is not None and place not in roles:
                 roles.append(place)
+                told.append(_told(role, place, offered, (branch, why)))
+        self._roles[book.project, book.branch, book.path, book.trusted] = told
         return Stage(book, path, tuple(roles), self._contexts.of(book), own, said, tuple(trees))
 
     def aside(self, path: Path) -> Stage:
@@ -273,16 +281,19 @@ class Workspace:
         said.mkdir(parents=True)
         return own, said
 
-    async def _role(self, book: Playbook, role: JobRole) -> tuple[str, str, bool]:
-        """What is checked out of a project for its roles.  With a trusted playbook nothing that the job or the change
-        says has a part in it.  Raises CheckoutError."""
+    async def _role(self, book: Playbook, role: JobRole) -> tuple[str, str]:
+        """The branch of a project that its roles are taken from, and why.  With a trusted playbook nothing that the job
+        or the change says has a part in it.  Raises CheckoutError."""
+        playbook = book.branch, "playbook branch"
+        if role.project == book.project:
+            return playbook
         if book.trusted:
-            branch, _ = await self._chosen(role.project, ((book.branch, ""), *DEFAULTS))
-        else:
-            own = [r.override_checkout for r in self.spec.job.required_projects if r.project == role.project]
-            first = (*own, self.spec.job.override_checkout, book.branch)
-            branch, _ = await self._branch(role.project, *((name, "") for name in first))
-        return role.project, branch, book.trusted
+            return await self._chosen(role.project, (playbook, *DEFAULTS))
+        own = [r.override_checkout for r in self.spec.job.required_projects if r.project == role.project]
+        required = ((name, "project override ref") for name in own)
+        return await self._branch(
+            role.project, *required, (self.spec.job.override_checkout, "job override ref"), playbook
+        )
 
     async def _tree(self, project: str, branch: str, trusted: bool) -> Path:
         """Made once for all playbooks of the build, where none of them can write.  Raises CheckoutError, OSError."""
@@ -290,7 +301,7 @@ class Workspace:
         dest = self.root / ("trusted" if trusted else "untrusted") / quote(project, safe="") / quote(branch, safe="")
         if key not in self._trees:
             done = await self.checkout.checkout(self.state, project, branch, dest, speculative=not trusted)
-            self._shared[dest] = done.shares
+            self._shared[dest], self._commits[dest] = done.shares, done.commit
             self._trees[key] = dest
         return dest
 
@@ -312,7 +323,11 @@ class Workspace:
             "result_data_file": str(self.result),
             **({"inventory_file": str(stage.inventory)} if stage else {}),
         }
-        found = variables.zuul(self.spec, self.state, self.projects, places)
+        trees = {
+            str(tree): {"canonical_name": project, "checkout": branch, "commit": self._commits[tree]}
+            for (project, branch, _), tree in self._trees.items()
+        }
+        found = variables.zuul(self.spec, self.state, self.projects, places, trees, self._roles)
         if stage and stage.book.trusted in self.artifacts:
             found["artifacts"] = self.artifacts[stage.book.trusted]
         return found
@@ -347,6 +362,12 @@ def _offer(role: JobRole, tree: Path, links: Path) -> Path | None:
     place.mkdir(parents=True)
     (place / name).symlink_to(tree)
     return place
+
+
+def _told(role: JobRole, place: Path, tree: Path, chosen: tuple[str, str]) -> dict[str, Any]:
+    """What playbooks are told of roles that they have.  JSON."""
+    links = {"link_name": str(place / role.name), "link_target": str(tree)} if not place.is_relative_to(tree) else {}
+    return {"checkout": chosen[0], "checkout_description": chosen[1], "role_path": str(place), **links}
 
 
 def _json(value: object) -> bytes:

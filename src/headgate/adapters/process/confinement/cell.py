@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headgate.adapters.process.bounds import machine
 from headgate.adapters.process.confinement import users
 from headgate.adapters.process.confinement.errands import found_program
 from headgate.adapters.process.confinement.spaces import NOWHERE_ELSE, Network, Spaces
@@ -191,6 +192,11 @@ class Cell:
     _open: dict[str, Network] = field(default_factory=dict)
     """Kind -> network, opened for the first command that has it."""
     _given: list[Path] = field(default_factory=list)
+
+    @property
+    def user_name(self) -> str:
+        """Return as whom its commands see themselves."""
+        return (machine.User(self._user.inside, self._user.inside, "") if self._user else machine.User.this()).name
 
     async def run(self, asked: Command, log: JobLog, cancel: asyncio.Event, timeout_s: float) -> int | str:
         """See `Keeper.run`.  Raises OSError."""

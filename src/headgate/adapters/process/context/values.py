@@ -52,9 +52,16 @@ def literal(value: Any) -> Any:  # JSON
     return Text(value) if isinstance(value, str) else value
 
 
+_TEXT = "tag:yaml.org,2002:str"
+
+
 class _Dumper(yaml.CSafeDumper):
     def text(self, value: Text) -> yaml.ScalarNode:
-        return self.represent_scalar("!unsafe", str(value), style='"')
+        """Ansible 2.19 takes what is `!unsafe` for a number, a date or a truth where it looks like one: such texts,
+        which are no templates, are quoted alone."""
+        kinds = self.yaml_implicit_resolvers.get(value[:1], ())
+        plain = any(pattern.match(value) for _, pattern in kinds)
+        return self.represent_scalar(_TEXT if plain else "!unsafe", str(value), style='"')
 
     def ignore_aliases(self, _: Any) -> bool:
         return True

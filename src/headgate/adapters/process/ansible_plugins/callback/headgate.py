@@ -174,6 +174,8 @@ def _texts(task, found, *, failed):
             if isinstance(found.get(key), str) and found[key]:
                 yield found[key]
     if failed:
+        if "assertion" in found:
+            yield f"not true: {found['assertion']}"
         for key in ("exception", "msg", "reason"):
             if found.get(key) and found[key] not in SAYS_NOTHING:
                 yield str(found[key])

@@ -1,0 +1,120 @@
+"""What Ansible is told of the machines of a build: addresses, users, groups, where they come from (nodes.md §4.1)."""
+
+from __future__ import annotations
+
+import ipaddress
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headgate.adapters.process.bounds import machine
+from headgate.adapters.process.context.values import LOCALHOST
+from headgate.adapters.process.network.doors import Target
+from headgate.config.model import FrozenJob
+from headgate.ports.provider import HOST_KEY_VARIABLE
+
+Hosts = Mapping[str, Mapping[str, Any]]
+"""Host name -> how to reach it, in Ansible's variables.  JSON."""
+
+UNREACHABLE = "zuul_unreachable"
+"""The group of hosts that an earlier playbook could not reach."""
+_ELSEWHERE = {"ansible_remote_tmp": "~/.ansible/tmp", "ansible_async_dir": "~/.ansible_async"}
+_PORTS = {"winrm": 5986, "psrp": 5986}
+"""Kind of connection -> where it leads unless that is said; others are ssh."""
+_UNKNOWN = dict.fromkeys(("az", "cloud", "provider", "region", "host_id", "external_id", "slot"))
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Of one job on its hosts."""
+
+    job: FrozenJob
+    hosts: Hosts
+    user: str
+    """As whom commands run on this machine; elsewhere, where nobody is named, the executor's own user logs in."""
+
+    def live(self, everywhere: Mapping[str, Any], unreachable: Iterable[str]) -> dict[str, Any]:
+        """Return it with the job's variables as they are.  JSON."""
+        said, groups = self.job.host_vars, self.job.nodeset.groups
+        hosts = {name: {**own, **said.get(name, {})} for name, own in self._told().items()}
+        more = {group.name: {"vars": self.job.group_vars.get(group.name, {})} for group in groups}
+        children = {name: {**group, **more.get(name, {})} for name, group in self._groups(unreachable).items()}
+        return {"all": {"hosts": hosts, "children": children, "vars": dict(everywhere)}}
+
+    def flat(self, values: Mapping[str, Any], unreachable: Iterable[str] = ()) -> dict[str, Any]:
+        """Return it with `values` of each host; those of this machine hold for hosts that are none of them.  JSON."""
+        hosts = {name: {**values[name], **own} for name, own in self._told().items()}
+        return {"all": {"hosts": hosts, "children": self._groups(unreachable), "vars": values[LOCALHOST]}}
+
+    def _groups(self, unreachable: Iterable[str]) -> dict[str, Any]:
+        named = {group.name: group.nodes for group in self.job.nodeset.groups}
+        every = {**named, UNREACHABLE: [name for name in unreachable if name in self.hosts]}
+        return {name: {"hosts": {host: {} for host in hosts}} for name, hosts in every.items()}
+
+    def _told(self) -> dict[str, dict[str, Any]]:
+        labels = {name: node.label for node in self.job.nodeset.nodes for name in node.name}
+        return {name: _host(name, found, labels.get(name), self.user) for name, found in self.hosts.items()}
+
+
+def _host(name: str, found: Mapping[str, Any], label: str | None, user: str) -> dict[str, Any]:
+    """On this machine Python is our own and the work directory is where Ansible keeps its things."""
+    connection = str(found.get("ansible_connection") or "ssh")
+    address = str(found.get("ansible_host") or ("127.0.0.1" if connection == "local" else name))
+    told: dict[str, Any] = {"ansible_host": address}
+    if connection == "local":
+        told |= {"ansible_port": 22, "ansible_user": user, "ansible_python_interpreter": sys.executable}
+    elif connection in ("ssh", "paramiko", "smart"):
+        mine = machine.User.this().name
+        told |= {"ansible_port": 22, "ansible_user": mine, "ansible_python_interpreter": "auto", **_ELSEWHERE}
+    elif connection not in _PORTS:
+        told |= _ELSEWHERE
+    if found.get(HOST_KEY_VARIABLE):
+        told["ansible_ssh_host_key_checking"] = True
+    told |= found
+    if told.get("ansible_user"):
+        told.setdefault("ansible_ssh_user", told["ansible_user"])
+    known = {"label": label, **_UNKNOWN, **_addresses(address), "node_properties": {}, **found.get("nodepool", {})}
+    node = {**known, "uuid": known["external_id"], "reuse": connection != "local"}
+    return {**told, "nodepool": known, "zuul_node": node}
+
+
+def _addresses(address: str) -> dict[str, Any]:
+    """A name is an address that nobody has looked up."""
+    version = 0
+    with suppress(ValueError):
+        version = ipaddress.ip_address(address).version
+    four, six = (address if version == wanted else None for wanted in (4, 6))
+    return {
+        "interface_ip": address,
+        "public_ipv4": four,
+        "private_ipv4": four,
+        "public_ipv6": six,
+        "private_ipv6": six,
+    }
+
+
+def targets(hosts: Hosts) -> Iterator[Target]:
+    """Yield where Ansible reaches them."""
+    for name, found in hosts.items():
+        if found.get("ansible_connection") != "local":
+            port = str(found.get("ansible_port") or _PORTS.get(str(found.get("ansible_connection")), 22))
+            if port.isdigit():
+                yield Target(str(found.get("ansible_host") or name), int(port))
+
+
+def keys(hosts: Hosts, site: Mapping[str, Any]) -> Iterator[Path]:
+    """Private keys that ssh reaches them with."""
+    for found in (*hosts.values(), site):
+        for name in ("ansible_ssh_private_key_file", "ansible_private_key_file"):
+            if found.get(name):
+                yield Path(str(found[name]))
+
+
+def known_host(name: str, found: Mapping[str, Any]) -> str:
+    """Return lines of ssh's known hosts: the keys that the host must have, if that is known."""
+    host, port = found.get("ansible_host") or name, str(found.get("ansible_port") or 22)
+    where = host if port == "22" else f"[{host}]:{port}"
+    return "".join(f"{where} {key}\n" for key in str(found.get(HOST_KEY_VARIABLE, "")).split("\n") if key)
