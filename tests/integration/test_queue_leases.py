@@ -106,13 +106,13 @@ async def test_each_of_several_takes_another_partition(talk: Talk) -> None:
 
 async def test_whoever_lost_the_lease_writes_nothing(talk: Talk) -> None:
     a, b = await talk.queue("a", "b")
-    stale = await talk.take(ttl=5)
+    stale = await talk.take(ttl=500)
     await talk.fetch(stale)
-    talk.ahead_s = 4
-    await talk.tell(stale, ttl=5)
-    talk.ahead_s = 8
-    await talk.tell(stale, done=[], ttl=5)
-    talk.ahead_s = 14
+    talk.ahead_s = 400
+    await talk.tell(stale, ttl=500)
+    talk.ahead_s = 800
+    await talk.tell(stale, done=[], ttl=500)
+    talk.ahead_s = 1400
     await talk.tell(stale, 409, done=[a])
     fresh = await talk.take()
     await talk.tell(stale, 409, done=[a, b])
@@ -144,12 +144,12 @@ async def test_a_message_that_ends_its_workers_is_given_up_and_those_behind_it_a
     a, b = await talk.queue("deadly", "fine")
     handed = []
     while True:
-        lease = await talk.take(ttl=5)
+        lease = await talk.take(ttl=500)
         page = await talk.fetch(lease)
         if page[0][0] != "deadly":
             break
         handed.append(page)
-        talk.ahead_s += 6
+        talk.ahead_s += 600
     assert handed[0] == [("deadly", 1), ("fine", 1)]
     assert [[body for body, _ in page] for page in handed[1:]] == [["deadly"]] * 3
     assert page == [("fine", 2)]

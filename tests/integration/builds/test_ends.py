@@ -160,8 +160,8 @@ from headgate.adapters.process.sandbox import Confined
 log = JobLog(Path(sys.argv[1], "log"), size_max_bytes=1000)
 log.say = print
 log.write = lambda chunk: print(chunk.decode(), flush=True)
-run = Keeper().run(Confined([sys.argv[1] + "/run"]), build="orphan-" + sys.argv[2], directory=Path(sys.argv[1]),
-    root=Path(sys.argv[1]),
+run = Keeper().run(Confined([sys.argv[1] + "/run"]), build="orphan-" + sys.argv[2], whose="t p",
+    directory=Path(sys.argv[1]), root=Path(sys.argv[1]),
     environment={"PATH": "/usr/bin:/bin"}, log=log, cancel=asyncio.Event(), timeout_s=100)
 asyncio.run(run)
 """
