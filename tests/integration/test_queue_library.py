@@ -12,7 +12,22 @@ from typing import Any
 import pytest
 
 from headgate.adapters.messages.board import MessageBoard
-from headgate.queue import Message, PostRefused, Queues, Reject, RetryLater, SourceDown, SyncQueues, Worker, job, tried
+from headgate.adapters.messages.records import NoQueue
+from headgate.queue import (
+    JobExit,
+    Message,
+    PostRefused,
+    Queues,
+    Reject,
+    RetryLater,
+    SourceDown,
+    StopWorker,
+    Stuck,
+    SyncQueues,
+    Worker,
+    job,
+    tried,
+)
 from headgate.queueing.ids import START
 from headgate.queueing.lanes import DEAD_LETTERS
 from headgate.queueing.letters import dead_letter
@@ -165,6 +180,43 @@ async def test_a_long_job_keeps_its_lease(url: str) -> None:
     assert seen == [1, 0], "nobody else took it meanwhile"
 
 
+@pytest.mark.parametrize("wish", [StopWorker("enough"), SystemExit(3), Stuck("eleven never ended")])
+async def test_a_job_that_ends_the_worker_has_not_failed(board: MessageBoard, url: str, wish: BaseException) -> None:
+    """What another job does meanwhile is finished and told; the message comes again."""
+    busy, seen, done = asyncio.Event(), list[int](), list[str]()
+
+    @job("ends", attempts=1)
+    async def ends(message: Message, context: None) -> None:
+        await busy.wait()
+        seen.append(message.attempt)
+        if len(seen) == 1:
+            raise wish
+
+    @job("slow")
+    async def slow(message: Message, context: None) -> None:
+        busy.set()
+        await until(lambda: bool(seen))
+        await asyncio.sleep(0.05)
+        done.append(message.body)
+
+    async with Queues(url, KEY) as queues:
+        await queues.post("ends", "a")
+        await queues.post("slow", "b")
+    worker = Worker(url, KEY, [ends, slow], ttl_s=1.0)
+    async with asyncio.timeout(15):
+        if isinstance(wish, StopWorker):
+            await worker.run(asyncio.Event())
+        else:
+            with pytest.raises(JobExit if isinstance(wish, SystemExit) else Stuck):
+                await worker.run(asyncio.Event())
+    assert (seen, done) == ([1], ["b"])
+    async with working(ends, slow, url=url, ttl_s=1.0):
+        await until(lambda: len(seen) == 2)
+    assert (seen, done) == ([1, 2], ["b"]), "with attempts = 1 a failure would have made it a dead letter"
+    with pytest.raises(NoQueue):
+        await board.queue(APP, DEAD_LETTERS)
+
+
 async def test_jobs_are_tried_without_a_server() -> None:
     @job("q", time_limit_s=0.05)
     async def work(message: Message, context: str) -> None:
@@ -175,9 +227,13 @@ async def test_jobs_are_tried_without_a_server() -> None:
                 raise Reject("no")
             case "later":
                 raise RetryLater(5)
+            case "stop":
+                raise StopWorker
         assert context == "c" and message.attempt == 2
 
-    for do, outcome in (("fine", "done"), ("hang", "failed"), ("reject", "rejected"), ("later", "later")):
+    for do, outcome in (
+        ("fine", "done"), ("hang", "failed"), ("reject", "rejected"), ("later", "later"), ("stop", "stop"),
+    ):  # fmt: skip
         assert (await tried(work, {"do": do}, attempt=2, context="c")).outcome == outcome
     assert (await tried(work, {"do": "later"})).retry_after_s == 5
     assert (await tried(lambda message, context: 1 / 0, "x")).outcome == "failed"

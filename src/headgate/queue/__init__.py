@@ -4,9 +4,11 @@ from headgate.ports.messages import PostRefused, QueueFull, QueueGone, SourceDow
 from headgate.queue.posting import PostOptions, Queues, ScheduleOptions, SyncQueues
 from headgate.queue.testing import Tried, tried
 from headgate.queue.working import JobFunction, Worker, job
-from headgate.queueing import Message, Reject, RetryLater, TimeLimit
+from headgate.queueing import Message, Reject, RetryLater, StopWorker, TimeLimit
+from headgate.services.queueing.calling import JobExit, Stuck
 
 __all__ = [
+    "JobExit",
     "JobFunction",
     "Message",
     "PostOptions",
@@ -18,6 +20,8 @@ __all__ = [
     "RetryLater",
     "ScheduleOptions",
     "SourceDown",
+    "StopWorker",
+    "Stuck",
     "SyncQueues",
     "TimeLimit",
     "Tried",

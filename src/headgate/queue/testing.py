@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from headgate.queue.posting import text_of
 from headgate.queue.working import JobFunction
-from headgate.queueing import Message, Reject, RetryLater
+from headgate.queueing import Message, Reject, RetryLater, StopWorker
 from headgate.queueing.ids import make_id, ticks_of_unix_ns, unix_text
 from headgate.services.queueing.calling import Caller
 
@@ -18,7 +18,7 @@ from headgate.services.queueing.calling import Caller
 class Tried:
     """What came of a try."""
 
-    outcome: Literal["done", "failed", "rejected", "later"]
+    outcome: Literal["done", "failed", "rejected", "later", "stop"]
     error: Exception | None = None
     retry_after_s: float | None = None
     """Where the job said so."""
@@ -45,6 +45,8 @@ async def tried(
         return Tried("rejected", error)
     except RetryLater as error:
         return Tried("later", error, error.after_s)
+    except StopWorker as error:
+        return Tried("stop", error)
     except Exception as error:
         return Tried("failed", error)
     finally:

@@ -17,8 +17,8 @@ import msgspec
 from headgate.adapters.identity.trust import trusting
 from headgate.adapters.messages.leased import CREW, Handed, Lease
 from headgate.base.tasks import run_until, unless
-from headgate.queueing import Message, Reject, RetryLater
-from headgate.services.queueing.calling import Caller, log
+from headgate.queueing import Message, Reject, RetryLater, StopWorker
+from headgate.services.queueing.calling import Caller, JobExit, Stuck, log
 
 WAIT_S = 20.0
 """A request for work waits so long for some."""
@@ -75,20 +75,36 @@ class Worker:
         self._jobs, self._context, self._group, self._ttl_s = tuple(jobs), context, group, ttl_s
         self._caller = Caller(sum(one.concurrency for one in jobs) or 1, threads)
         self._name = f"{socket.gethostname()}-{os.getpid()}"
+        self._failure: JobExit | Stuck | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop`: the jobs that run end, then everything is given back."""
+        """Work until `stop`, or until a job raises StopWorker: the jobs that run end, then everything is given back.
+
+        Raise JobExit when a job wanted the process to end, Stuck when too many of them never do.
+        """
         timeout = aiohttp.ClientTimeout(total=WAIT_S + 30)
         connector = aiohttp.TCPConnector(ssl=trusting(*([Path(self._ca)] if self._ca else ())) or True)
+        over, ended, self._failure = asyncio.Event(), asyncio.Event(), None
+
+        async def asked() -> None:
+            await stop.wait()
+            over.set()
+
+        async def work() -> None:
+            lines = [self._line(http, one, over) for one in self._jobs for _ in range(one.concurrency)]
+            await run_until(asyncio.Event(), *lines)
+            ended.set()
+
         async with aiohttp.ClientSession(headers=self._headers, timeout=timeout, connector=connector) as http:
-            lines = [self._line(http, one, stop) for one in self._jobs for _ in range(one.concurrency)]
             try:
-                await run_until(asyncio.Event(), *lines)
+                await run_until(ended, asked(), work())
             finally:
                 self._caller.close()
+        if self._failure is not None:
+            raise self._failure
 
     async def _line(self, http: aiohttp.ClientSession, of: JobFunction, stop: asyncio.Event) -> None:
-        """One partition after another."""
+        """Process one partition after another until `stop`, which a job that wants the end sets as well."""
         wait_s = 0.1
         while not stop.is_set():
             try:
@@ -98,6 +114,12 @@ class Worker:
                 if found is not None and found.lease is not None:
                     await self._hold(http, of, found.lease, stop)
                 wait_s = 0.1
+            except StopWorker as asked:  # the lease runs out, so that the next try of its message is known to be one
+                log.info("%s: a job asked the worker to stop: %s", of.queue, asked)
+                stop.set()
+            except (JobExit, Stuck) as failure:
+                self._failure = self._failure or failure
+                stop.set()
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 log.warning("%s: %s; trying again in %.1f s", of.queue, error or type(error).__name__, wait_s)
                 await unless(stop, asyncio.sleep(wait_s))
@@ -139,11 +161,13 @@ class Worker:
         lost.set()
 
     async def _tried(self, of: JobFunction, one: Handed) -> dict[str, Any]:
-        """What is told of it."""
+        """Return what is told of it.  Raise StopWorker, JobExit, Stuck: these are no failures of the message."""
         message = Message(one.message_id, one.body, one.partition, one.timestamp, of.queue, one.attempt)
         failure: dict[str, Any] = {"message_id": one.message_id}
         try:
             await self._caller.call(of.function, message, self._context, limit_s=of.time_limit_s)
+        except (StopWorker, Stuck):
+            raise
         except Exception as error:
             log.info("%s: try %s of message %s failed: %r", of.queue, one.attempt, one.message_id, error)
             failure |= {"error": f"{type(error).__name__}: {error}", "reject": isinstance(error, Reject)}
