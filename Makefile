@@ -15,7 +15,7 @@ THINGS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headgate
 demo: .venv/.demo
 	$(BIN)/headgate demo
 
-test: .venv/.dev check
+test: .venv/.dev check tests/node/node_modules
 	scripts/debian-packages default-jre-headless:java zookeeper:/usr/share/zookeeper/bin/zkServer.sh
 	scripts/debian-packages etcd-server:etcd etcd-client:etcdctl
 	scripts/debian-packages faketime:faketime bubblewrap:bwrap iproute2:/usr/sbin/ip nftables:/usr/sbin/nft passt:pasta uidmap:newuidmap chromium:chromium openssh-server:/usr/sbin/sshd openssh-client:ssh postgresql:pg_ctlcluster
@@ -66,11 +66,16 @@ wheel: .venv/.run
 	$(BIN)/pip wheel -q --no-deps --no-build-isolation -w dist .
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .hypothesis
+	rm -rf tests/node/node_modules .venv .mypy_cache .ruff_cache .hypothesis
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "Headgate needs Python 3.11 or newer; none was found. Set PYTHON=/path/to/python." >&2; exit 1; }
 	$(PYTHON) -m venv .venv
+
+# For the one test of a client in Node, which is left out where there is no npm or no registry.
+tests/node/node_modules: tests/node/package-lock.json
+	@! command -v npm >/dev/null || npm ci --prefix tests/node --ignore-scripts --no-audit --no-fund --silent || \
+		echo "npm does not reach its registry: the client in Node is not tested"
 
 # Packages are those of requirements/*.txt, each with its hash; see `lock`.
 INSTALL = $(BIN)/pip install -q --require-hashes -r requirements/$(1).txt && \

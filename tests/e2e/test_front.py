@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -77,9 +78,9 @@ def headgate(tmp_path: Path) -> Iterator[Headgate]:
     running.stop()
 
 
-def token(**claims: Any) -> str:
+def token(secret: str = SECRET, **claims: Any) -> str:
     said = {"iss": "issuer", "aud": "headgate", "sub": "ann", "iat": time.time(), "exp": time.time() + 300, **claims}
-    return jwt.encode(said, SECRET, "HS256")
+    return jwt.encode(said, secret, "HS256")
 
 
 class Caller:
@@ -187,3 +188,28 @@ def a_job_of_a_queue_holds_a_machine(headgate: Headgate, ann: Caller, inventory:
     finally:
         worker.terminate()
         assert worker.wait(30) == 0, said.read_text()
+
+
+def test_keys_are_replaced_while_everything_runs(headgate: Headgate) -> None:
+    """On SIGHUP, though nothing else tells of a change: the file is as large and as old as before."""
+    file = headgate.root / "headgate.conf"
+    file.write_text(file.read_text() + "[application_keys]\nqueuey = old-key\n")
+    kept = wait_for("the file is followed", lambda: _status(headgate, "Application old-key") == 200) and file.stat()
+    fresh = SECRET[::-1]
+    file_now = file.read_text().replace("old-key", "new-key").replace(SECRET, fresh)
+    with file.open("r+") as same:
+        same.write(file_now)
+    os.utime(file, ns=(kept.st_atime_ns, kept.st_mtime_ns))
+    assert headgate.process is not None
+    headgate.process.send_signal(signal.SIGHUP)
+    wait_for("the new key is good", lambda: _status(headgate, "Application new-key") == 200)
+    assert _status(headgate, "Application old-key") == 401
+    claims = {"applications": ["queuey"], "projects": ["lab"]}
+    assert _status(headgate, f"Bearer {token(**claims)}") == 401
+    assert _status(headgate, f"Bearer {token(fresh, **claims)}") == 200
+    assert headgate.get("/api/tenants"), "the gate goes on"
+
+
+def _status(headgate: Headgate, who: str) -> int:
+    """What one is answered who asks for the queues of the application."""
+    return Caller(headgate, "")("GET", "/v1/queuey", Authorization=who)[0]

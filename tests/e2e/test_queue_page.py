@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,36 +14,10 @@ from headgate.cli.settings import read
 from headgate.testing.queues.postgres import postgres
 from headgate.testing.servers.zookeeper import zookeeper
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "use-queues.md").read_text()
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-HERE = Path(__file__).read_text()
-BIN = Path(sys.executable).parent
-SHELL = r"""
-set -eu
-until_up() { for _ in $(seq 600); do curl -sfo /dev/null "$1" && return; sleep 0.1; done; echo "$1 is not up"; exit 1; }
-until_said() { for _ in $(seq 600); do grep -q "$2" "$1" && return; sleep 0.1; done; cat "$1"; echo "no $2"; exit 1; }
-"""
+from .copied import BIN, Page, run
 
-
-def block(begins: str) -> str:
-    """The one block of the page that begins so."""
-    (found,) = (text for _, text in BLOCKS if text.startswith(begins))
-    return found
-
-
-def lines(begins: str) -> list[str]:
-    """Its commands, without what is said beside them."""
-    return [re.split(r"\s+#", line)[0] for line in block(begins).splitlines()]
-
-
-def run(script: str, root: Path, **environment: str) -> str:
-    """In a network without anything else, all of it gone at the end."""
-    names = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "PYTHONUNBUFFERED": "1", **environment}
-    cell = ["bwrap", "--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc", "--unshare-net"]
-    cell += ["--unshare-pid", "--die-with-parent", "bash", "-c", SHELL + script]
-    done = subprocess.run(cell, cwd=root, env=names, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout
+PAGE = Page("use-queues.md", __file__)
+block, lines = PAGE.block, PAGE.lines
 
 
 def written(root: Path) -> None:
@@ -194,5 +167,4 @@ test $took -lt $(( 2000 + 3 * start ))
 
 
 def test_every_block_is_run_by_one_of_these() -> None:
-    taken = [text.encode().decode("unicode_escape") for text in re.findall(r'(?:block|lines)\("(.+?)"\)', HERE)]
-    assert not [text for _, text in BLOCKS if not text.startswith(tuple(taken))]
+    assert not PAGE.left_out

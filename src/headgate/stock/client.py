@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
@@ -96,16 +96,7 @@ class Stock:
 
     def search(self, *filters: str, sort: Sequence[str] = (), limit: int = 0) -> Iterator[pb.Object]:
         """Yield what matches one of the filters (`memory>=64 tag:gpu`), page by page; `-FIELD` sorts downwards."""
-        sorts = [pb.Sort(field=one.removeprefix("-"), descending=one.startswith("-")) for one in sort]
-        token, left = "", limit
-        while True:
-            size = min(PAGE_MAX, left) if left else PAGE_MAX
-            page = self.call("Search", filters=filters, sort=sorts, page_token=token, limit=size)
-            yield from page.objects
-            left -= len(page.objects)
-            token = page.next_page_token
-            if not token or (limit and left <= 0):
-                return
+        return paged(self.call, sort, limit, filters=filters)
 
     def create(
         self, type: str, name: str, properties: Mapping[str, str] | None = None, tags: Sequence[str] = ()
@@ -151,6 +142,25 @@ class Stock:
 
     def _request(self, method: str, fields: Mapping[str, Any]) -> Message:  # fields of any message
         return GetMessageClass(SERVICE.methods_by_name[method].input_type)(session=self._session, **fields)
+
+
+def paged(
+    call: Callable[..., Any],  # the answer of the method
+    sort: Sequence[str],
+    limit: int,
+    **wanted: Any,  # fields of the request
+) -> Iterator[pb.Object]:
+    """Yield what `call("Search", …)` finds, page by page; at most `limit` if there is one; `-FIELD` sorts downwards."""
+    sorts = [pb.Sort(field=one.removeprefix("-"), descending=one.startswith("-")) for one in sort]
+    token, left = "", limit
+    while True:
+        size = min(PAGE_MAX, left) if left else PAGE_MAX
+        page = call("Search", sort=sorts, page_token=token, limit=size, **wanted)
+        yield from page.objects
+        left -= len(page.objects)
+        token = page.next_page_token
+        if not token or (limit and left <= 0):
+            return
 
 
 def _bytes(message: Message) -> bytes:

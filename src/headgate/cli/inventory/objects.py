@@ -17,8 +17,8 @@ from headgate.inventory.filters import Item
 from headgate.inventory.model import KIND, PROVIDER
 from headgate.inventory.names import Invalid, is_uuid
 from headgate.inventory.wire import inventory_pb2 as pb
+from headgate.stock.client import paged
 
-PAGE_MAX = 1_000
 ORDERS = {"": pb.Item.AS_TEXT, "<": pb.Item.LESS, "<=": pb.Item.AT_MOST, ">": pb.Item.MORE, ">=": pb.Item.AT_LEAST}
 KINDS = {1: "created", 2: "updated", 3: "deleted"}
 
@@ -67,16 +67,7 @@ def _item(one: Item) -> pb.Item:
 
 def search(client: Client, any: list[pb.Filter], sort: tuple[str, ...] = (), limit: int = 0) -> Iterator[pb.Object]:
     """Every page; at most `limit`, if there is one."""
-    sorts = [pb.Sort(field=one.removeprefix("-"), descending=one.startswith("-")) for one in sort]
-    token, left = "", limit
-    while True:
-        size = min(PAGE_MAX, left) if left else PAGE_MAX
-        page = client.call("Search", any=any, sort=sorts, page_token=token, limit=size)
-        yield from page.objects
-        left -= len(page.objects)
-        token = page.next_page_token
-        if not token or (limit and left <= 0):
-            return
+    return paged(client.call, sort, limit, any=any)
 
 
 def find(client: Client, type: str, named: str) -> pb.Object:

@@ -1,0 +1,104 @@
+"""What demonstrations with machines stand on: `headgate run` in this process, with ssh servers in its inventory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from headgate.base.errors import UserError
+from headgate.cli.running.components import Process, add_everything, process
+from headgate.cli.settings import read
+from headgate.inventory.model import ADMIN, PROVIDER, Caller, Object, Partition
+from headgate.services.inventory.draft import Create
+from headgate.services.inventory.pool import MACHINE
+from headgate.testing.repositories import Repositories
+from headgate.testing.servers.sshd import Lab, program
+
+DEADLINE_S = 120.0
+SITE = "5" * 32
+ROOT = Caller("root", "lab", SITE, frozenset({ADMIN}))
+SETTINGS = """
+[scheduler]
+tenant_config = tenants.yaml
+[connection local]
+baseurl = hub
+canonical_hostname = git.example
+[web]
+port = 0
+[executor]
+trusted_ro_paths = lab
+"""
+GATE = """
+- pipeline:
+    name: gate
+    manager: dependent
+    trigger: {local: [{event: change-approved}]}
+    require: {local: {approved: true}}
+    success: {local: {land: true}}
+    failure: {local: {}}
+"""
+Furnish = Callable[[Process], Coroutine[Any, Any, None]]
+
+
+@contextmanager
+def two_servers(root: Path) -> Iterator[tuple[Lab, list[int]]]:
+    """Provide two ssh servers and their ports.  Raise UserError where there is no sshd."""
+    if program() is None:
+        raise UserError("this needs sshd: apt-get install openssh-server")
+    with ExitStack() as stack:
+        lab = Lab(root / "lab")
+        yield lab, [stack.enter_context(lab.server()) for _ in range(2)]
+
+
+def repositories_of(root: Path, config: Mapping[str, str]) -> Repositories:
+    """Return them: one with the configuration, and one with an application."""
+    repositories = Repositories(root)
+    repositories.create("config", dict(config))
+    repositories.create("app", {"README": "app\n"})
+    return repositories
+
+
+@asynccontextmanager
+async def running(root: Path, settings: str, tenants: str, furnish: Furnish) -> AsyncIterator[Process]:
+    """Provide everything, once its pages are served; `furnish` comes before anything runs."""
+    (root / "headgate.conf").write_text(settings)
+    (root / "tenants.yaml").write_text(tenants)
+    stop, served = asyncio.Event(), asyncio.Event()
+    async with process(read(root / "headgate.conf"), stop) as whole:
+        await whole.inventory.begin()
+        await whole.inventory.admin.create_partition(ROOT, Partition(SITE, "site1"))
+        provider = Object(SITE, PROVIDER, "", "6" * 32, "racks", {"kind": "static"})
+        await whole.inventory.apply(ROOT, [Create(provider)])
+        await furnish(whole)
+        await add_everything(whole, lambda port: served.set())
+        running = asyncio.ensure_future(whole.run())
+        try:
+            await served.wait()
+            yield whole
+        finally:
+            stop.set()
+            await running
+
+
+async def add_machine(whole: Process, uuid: str, name: str, properties: Mapping[str, str], *tags: str) -> None:
+    """Put one into the inventory; it is of the project lab."""
+    made = Object(SITE, MACHINE, "lab", uuid, name, {"provider": "racks", **properties}, tags)
+    await whole.inventory.apply(ROOT, [Create(made)])
+
+
+async def until(whole: Process, holds: Callable[[], bool]) -> None:
+    """Wait until it does, as the mirror shows it.  Raise UserError when that takes too long."""
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while not holds():
+                await whole.context.mirror.moved(whole.context.mirror.moves)
+    except TimeoutError as error:
+        raise UserError(f"demo: it is not done after {DEADLINE_S:.0f} s") from error
+
+
+def told(root: Path) -> list[str]:
+    """Return the lines of the logs of all builds."""
+    return [line for log in root.glob("state/logs/*/job-output.txt") for line in log.read_text().splitlines()]
