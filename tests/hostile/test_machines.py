@@ -85,6 +85,27 @@ async def test_a_machine_that_misbehaves_is_not_used_and_holds_up_no_other(
         assert not [child for child in ours.children() if child.name() == "ssh"]
 
 
+@pytest.mark.parametrize("said", ["ssh", "true"])
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_a_probe_of_what_is_no_machine_ends_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, said: str
+) -> None:
+    """Who says that it speaks ssh is believed where no more is asked; a command must end well."""
+    monkeypatch.setattr(ssh, "BANNER_MAX_S", 1.0)
+    monkeypatch.setattr(ssh, "PROBE_MAX_S", 1.0)
+    lab, ours = Lab(tmp_path / "lab"), psutil.Process()
+    with serving(SERVERS[kind]) as there:
+        used_bytes, machine = ours.memory_info().rss, Machine("evil", {**lab.properties(there), "probe": said}, {}, "")
+        if said == "ssh" and kind in ("late", "garbage"):
+            await SshProvider().probe(machine)
+            return
+        with pytest.raises(Unusable, match=r"does not speak ssh|did not answer in 1 s|ssh ended with 255") as refused:
+            await SshProvider().probe(machine)
+        assert str(refused.value).isprintable() and len(str(refused.value)) < 500
+        assert ours.memory_info().rss - used_bytes < GROWS_MAX_BYTES
+        assert not [child for child in ours.children() if child.name() == "ssh"]
+
+
 async def test_what_a_shell_greets_with_is_not_the_directory(tmp_path: Path) -> None:
     lab = Lab(tmp_path / "lab")
     with commanded(lab, f"echo 'Hello, {STOLEN}'; eval \"$SSH_ORIGINAL_COMMAND\"") as port:

@@ -39,6 +39,9 @@ class Slovenly:
     async def clean(self, machine: Machine) -> None:
         return None
 
+    async def probe(self, machine: Machine) -> None:
+        await self._inner.probe(machine)
+
 
 def uncleaned(context: Context, inventory: Inventory, providers: Mapping[str, Provider]) -> Launcher:
     return Launcher(context, inventory, lambda: TENANTS, {kind: Slovenly(one) for kind, one in providers.items()})

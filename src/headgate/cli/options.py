@@ -120,6 +120,11 @@ OPTIONS: dict[str, dict[str, Option]] = {
             "Of machines without the property `host-key`. learn: the key seen first is recorded there, and they are "
             "held to it. require: they are not used.",
         ),
+        "probe_interval": Option(
+            "seconds",
+            "60",
+            "How often a machine is probed that has no property `probe-interval`, nor its provider; 0: such are not.",
+        ),
         "prometheus_port": Option("integer:0,65535", "", "Port of health and figures, 0: a free one. Default: none."),
         "prometheus_addr": Option("text", "127.0.0.1", "Address of that port."),
     },

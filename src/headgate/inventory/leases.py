@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 
 import msgspec
+from msgspec.structs import replace
 
 from headgate.inventory.model import Object
 from headgate.inventory.names import Invalid, name, value
@@ -166,6 +168,11 @@ def lacking(wanted: Lease, object: Object, others: Sequence[Lease]) -> str:
     return ""
 
 
+def could(amounts: Mapping[str, str], object: Object) -> bool:
+    """Return whether the object has, in all, what is wanted of it."""
+    return all((number(object.properties.get(key, "")) or Decimal()) >= (number(n) or 0) for key, n in amounts.items())
+
+
 # ---- quotas
 
 
@@ -238,35 +245,48 @@ def _unit(quota: Quota) -> str:
     return quota.property or "objects"
 
 
-# ---- health
+# ---- what is over
 
 
-class Health(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was last heard of an object."""
-
-    seen_ms: int = 0
-    """When it was last well."""
-    failures: int = 0
-    """In a row."""
-    why: str = ""
-    """Of the last one."""
-    failed_ms: int = 0
-
-    @property
-    def aside(self) -> bool:
-        """Return whether the object is given to nobody until somebody says that it is well."""
-        return self.failures >= FAILURES_MAX
-
-    def and_then(self, why: str, now_ms: int) -> Health:
-        """Return it after another look; an empty text: the object is well."""
-        if not why:
-            return Health(seen_ms=now_ms)
-        return Health(self.seen_ms, self.failures + 1, why, now_ms)
+def ended(lease: Lease, quotas: Iterable[Quota], now_ms: int) -> Lease:
+    """Return what is kept of a lease that is over; of its machine, how much it had of what quotas count by time."""
+    kept = {quota.property for quota in quotas if quota.hours and concerns(quota, lease)}
+    reach = {key: value for key, value in lease.reach.items() if key in kept and number(value) is not None}
+    return replace(lease, state=ENDED, ended_ms=now_ms, reach=reach, provider={})
 
 
-FAILURES_MAX = 3
+def joined(earlier: Lease, later: Lease) -> Lease:
+    """Return one lease for two of the same user, the first of which ended before the other began.
+
+    It counts for quotas at least as much as both, at any time.
+    """
+    amounts, reach = _larger(earlier.amounts, later.amounts), _larger(earlier.reach, later.reach)
+    return replace(later, begun_ms=earlier.begun_ms, amounts=amounts, reach=reach)
 
 
-def could(amounts: Mapping[str, str], object: Object) -> bool:
-    """Return whether the object has, in all, what is wanted of it."""
-    return all((number(object.properties.get(key, "")) or Decimal()) >= (number(n) or 0) for key, n in amounts.items())
+def joinable(past: Iterable[Lease]) -> list[tuple[Lease, Lease]]:
+    """Return pairs that can be joined, no lease in two of them; first those that add the least to what was spent."""
+    over: dict[tuple[object, ...], list[tuple[int, str]]] = {}
+    known = {lease.id: lease for lease in past}
+    pairs: list[tuple[int, Lease, Lease]] = []
+    for lease in sorted(known.values(), key=lambda one: (one.begun_ms, one.id)):
+        own = over.setdefault((lease.partition, lease.project, lease.user, lease.counts, lease.whole), [])
+        if at := bisect_right(own, lease.begun_ms, key=lambda one: one[0]):
+            ended_ms, id = own.pop(at - 1)
+            pairs.append((lease.begun_ms - ended_ms, known[id], lease))
+        insort(own, (lease.ended_ms, lease.id))
+    found, used = list[tuple[Lease, Lease]](), set[str]()
+    for _, earlier, later in sorted(pairs, key=lambda one: (one[0], one[1].id)):
+        if used.isdisjoint((earlier.id, later.id)):
+            used |= {earlier.id, later.id}
+            found.append((earlier, later))
+    return found
+
+
+def _larger(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
+    """Return the larger number of each key."""
+
+    def size(text: str) -> Decimal:
+        return number(text) or Decimal()
+
+    return {key: max(one.get(key, "0"), other.get(key, "0"), key=size) for key in sorted(one.keys() | other.keys())}

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from headgate.inventory.health import PROBE, PROBE_INTERVAL
 from headgate.inventory.model import HOST_KEY, READ, WRITE, Caller, Definition, Object, Permission
 from headgate.inventory.schema import without
 
@@ -110,4 +111,4 @@ def redacted(definition: Definition, caller: Caller) -> Definition:
 
 PROVIDED = "provider"
 """The property of a machine that names its provider: without it, no build is given the machine."""
-_OPERATED = frozenset({PROVIDED, "prepare", "clean", "slot", HOST_KEY})
+_OPERATED = frozenset({PROVIDED, "prepare", "clean", PROBE, PROBE_INTERVAL, "slot", HOST_KEY})

@@ -39,3 +39,10 @@ class Provider(Protocol):
     async def clean(self, machine: Machine) -> None:
         """Nothing of the request is left on it.  Raises Unusable."""
         ...
+
+    async def probe(self, machine: Machine) -> None:
+        """Return when the machine is well, as its property `probe` or its provider's says; nobody has it meanwhile.
+
+        Raise Unusable.
+        """
+        ...

@@ -163,7 +163,7 @@ async def test_machines_are_leased_by_typing(tmp_path: Path) -> None:
         assert "this will never be given" in await shell("lease", "ask", "--for", "3d", status=9)
         for _ in range(3):
             await shell("health", "failed", uuid, "no answer", **roles)
-        assert "set aside" in await shell("health", "list", **roles)
+        assert "unhealthy since 20" in await shell("health", "list", **roles)
         await shell("health", "well", uuid, **roles)
         await shell("quota", "delete", "each", **roles)
         assert "no quota" in await shell("quota", "delete", "each", status=5, **roles)

@@ -218,6 +218,7 @@ MATRIX = (
     row("ListQuotas", "", INSIDE),
     about("DeleteQuota", "", OPERATORS, World.quota, lambda one: {"name": one.name}),
     about("ReportHealth", "", OPERATORS, World.machine, lambda one: {"uuid": one.uuid, "why": "no answer"}),
+    about("GetHealth", "", OWNERS, World.machine, lambda one: {"uuid": one.uuid}),
     row("ListHealth", "", OPERATORS),
     row("ListPartitions", "", ANYBODY),
     row("SetPartition", "a new one", GLOBAL, lambda: {"partition": v1.Partition(name=fresh())}),

@@ -52,7 +52,13 @@ class Fake:
     def __init__(self) -> None:
         self.down: set[str] = set()
         self.stuck: set[str] = set()
+        self.silent: set[str] = set()
+        """Who does not answer probes."""
         self.said: list[str] = []
+        self.probed: list[tuple[str, float]] = []
+        """Who was probed, and when."""
+        self.slow: set[str] = set()
+        self.probing = self.most = 0
 
     async def prepare(self, machine: Machine) -> dict[str, Any]:
         self.said.append(f"prepare {machine.name}")
@@ -64,6 +70,15 @@ class Fake:
         self.said.append(f"clean {machine.name}")
         if machine.name in self.stuck:
             raise Unusable(f"{machine.name} is stuck")
+
+    async def probe(self, machine: Machine) -> None:
+        self.probed.append((machine.name, asyncio.get_running_loop().time()))
+        self.probing += 1
+        self.most = max(self.most, self.probing)
+        await asyncio.sleep(10.0 * (machine.name in self.slow))
+        self.probing -= 1
+        if machine.name in self.silent:
+            raise Unusable(f"{machine.name} does not answer")
 
 
 class Site:
@@ -340,6 +355,9 @@ class Here:
         return {"ansible_connection": "local"}
 
     async def clean(self, machine: Machine) -> None:
+        return None
+
+    async def probe(self, machine: Machine) -> None:
         return None
 
 

@@ -15,3 +15,6 @@ class LocalProvider:
 
     async def clean(self, machine: Machine) -> None:
         """The executor has removed the work directory."""
+
+    async def probe(self, machine: Machine) -> None:
+        """Return: an executor that is there has its slots."""

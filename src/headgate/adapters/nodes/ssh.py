@@ -2,8 +2,8 @@
 
 A build has a directory of its own on the machine, which is removed after it.  Properties of the machine: Ansible's
 (`ansible_host`, `ansible_user`, `ansible_port`, `ansible_ssh_private_key_file`…); `host-key`, the public keys by which
-it is known, one a line; and `prepare` and `clean`, commands of a shell run there before and after, which the provider
-may have for all its machines.
+it is known, one a line; and `prepare` and `clean`, commands of a shell run there before and after, and `probe`, another
+one or `ssh`, all of which the provider may have for its machines.
 """
 
 from __future__ import annotations
@@ -19,11 +19,18 @@ from typing import Any
 
 from headgate.base.pipes import TooMuch, spoken
 from headgate.base.texts import line
+from headgate.inventory.health import PROBE, SSH
 from headgate.inventory.model import HOST_KEY
 from headgate.ports.provider import HOST_KEY_VARIABLE, Machine, Unusable
 
 COMMAND_MAX_S = 120.0
 CONNECT_MAX_S = 15
+PROBE_MAX_S = 30.0
+BANNER_MAX_S = 10.0
+"""What ssh at a machine may take to say what it is."""
+BANNER_LINES_MAX, BANNER_SIZE_MAX_BYTES = 50, 8_192
+"""Of what it may say before, as RFC 4253 allows."""
+PORT = 22
 OUTPUT_MAX_BYTES = 1_000_000
 ERROR_SIZE_MAX_CHARS = 300
 DIRECTORY = "headgate-builds"
@@ -68,6 +75,15 @@ class SshProvider:
         with self._known(machine) as known:
             await self._run(machine, command, known)
 
+    async def probe(self, machine: Machine) -> None:
+        """Log nothing in where `ssh` is asked for alone: what answers there must say that it speaks ssh."""
+        said = machine.reach.get(PROBE) or machine.provider.get(PROBE) or SSH
+        if said == SSH:
+            await _greeted(machine)
+            return
+        with self._known(machine) as known:
+            await self._run(machine, said, known, PROBE_MAX_S)
+
     @contextmanager
     def _known(self, machine: Machine) -> Iterator[Path]:
         """A file with the keys of the machine; empty where they are to be learned.  Raises Unusable."""
@@ -80,7 +96,7 @@ class SshProvider:
             known.write_text("".join(lines))
             yield known
 
-    async def _run(self, machine: Machine, command: str, known: Path) -> str:
+    async def _run(self, machine: Machine, command: str, known: Path, limit_s: float = COMMAND_MAX_S) -> str:
         """What it said.  Raises Unusable."""
         try:
             process = await asyncio.create_subprocess_exec(
@@ -89,10 +105,10 @@ class SshProvider:
         except OSError as error:
             raise Unusable(f"{self._program} cannot be run: {error.strerror}; install openssh-client") from error
         try:
-            async with asyncio.timeout(COMMAND_MAX_S):
+            async with asyncio.timeout(limit_s):
                 said, wrong = await spoken(process, b"", OUTPUT_MAX_BYTES)
         except TimeoutError as error:
-            raise Unusable(f"{machine.name} did not answer in {COMMAND_MAX_S:.0f} s") from error
+            raise Unusable(f"{machine.name} did not answer in {limit_s:.0f} s") from error
         except TooMuch as error:
             raise Unusable(f"{machine.name} said more than {OUTPUT_MAX_BYTES} bytes") from error
         finally:
@@ -124,7 +140,42 @@ class SshProvider:
         for flag, name in (("-p", "ansible_port"), ("-l", "ansible_user"), ("-i", "ansible_ssh_private_key_file")):
             if reach.get(name):
                 said += [flag, reach[name]]
-        return [self._program, *said, "--", reach.get("ansible_host") or machine.name]
+        return [self._program, *said, "--", _host(machine)]
+
+
+def _host(machine: Machine) -> str:
+    return machine.reach.get("ansible_host") or machine.name
+
+
+async def _greeted(machine: Machine) -> None:
+    """Return once something says that it speaks ssh there.  Raise Unusable."""
+    said = machine.reach.get("ansible_port") or str(PORT)
+    where = f"{machine.name}: {_host(machine)} port {said}"
+    if not said.isdecimal() or not 0 < int(said) < 65_536:
+        raise Unusable(f"{machine.name}: ansible_port is {said!r}, which is no port")
+    try:
+        async with asyncio.timeout(BANNER_MAX_S):
+            if await _speaks_ssh(_host(machine), int(said)):
+                return
+    except TimeoutError as error:
+        raise Unusable(f"{where} did not answer in {BANNER_MAX_S:.0f} s") from error
+    except (OSError, ValueError) as error:  # ValueError: a name that cannot be one
+        raise Unusable(f"{where}: {line(getattr(error, 'strerror', '') or str(error))}") from error
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        raise Unusable(f"{where}: what answers there does not speak ssh") from error
+    raise Unusable(f"{where}: what answers there does not speak ssh")
+
+
+async def _speaks_ssh(host: str, port: int) -> bool:
+    """Return whether it says so.  Raise OSError, ValueError, and what a reader raises that does not find a line."""
+    reader, writer = await asyncio.open_connection(host, port, limit=BANNER_SIZE_MAX_BYTES)
+    try:
+        for _ in range(BANNER_LINES_MAX):
+            if (await reader.readuntil(b"\n")).startswith(b"SSH-"):
+                return True
+        return False
+    finally:
+        writer.transport.abort()
 
 
 def _command(machine: Machine, name: str) -> str:

@@ -22,6 +22,7 @@ from headgate.inventory.model import LOCAL, STATIC
 from headgate.inventory.names import Invalid
 from headgate.map.inventory.discovery import PREFIX, PREFIX_VARIABLE, endpoint
 from headgate.map.inventory.places import ORIGINAL_PREFIX, InventoryMap, root
+from headgate.ports.provider import Provider
 from headgate.services.context import Context
 from headgate.services.inventory.discovery import found_at
 from headgate.services.inventory.inventory import Inventory
@@ -111,7 +112,9 @@ async def make_launcher(settings: Settings, context: Context, inventory: Invento
                 raise UserError(f"tenant {tenant.name}: label {name}: {error}") from error
     await inventory.begin()
     ssh = SshProvider(learns=settings.get("launcher", "host_keys") == "learn")
-    return Launcher(context, inventory, tenants, {STATIC: ssh, LOCAL: LocalProvider()})
+    providers: dict[str, Provider] = {STATIC: ssh, LOCAL: LocalProvider()}
+    interval_s = settings.number("launcher", "probe_interval")
+    return Launcher(context, inventory, tenants, providers, probe_interval_s=interval_s)
 
 
 def make_inventory(settings: Settings, store: Store) -> Inventory:

@@ -183,30 +183,36 @@ def delete_quota(said: Connection, name: str) -> None:
 
 @click.group("health")
 def health() -> None:
-    """Which machines fail: list, failed, well.  After three failures one is given to nobody."""
+    """Which machines are well: list, get, failed, well.  One that is unhealthy is given to nobody."""
 
 
 @health.command("list")
 @connected
 def list_health(said: Connection) -> None:
-    """List the objects that failed since they were last well."""
+    """List the objects that failed, or did not answer probes, since they were last well."""
     found = said.open().call("ListHealth").health
     rows = (
-        (
-            one.uuid,
-            str(one.failures),
-            "set aside" if one.aside else "",
-            one.why,
-            _when(one.failed_ms),
-            _when(one.seen_ms),
-        )
+        (one.name, one.uuid, _state(one), str(one.failures), str(one.missed), one.why, _when(one.seen_ms))
         for one in found
     )
-    tables.show(said, found, ("object", "failures", "", "last one", "when", "last well"), rows)
+    tables.show(said, found, ("name", "uuid", "state", "failures", "missed", "last one", "last well"), rows)
+
+
+@health.command("get")
+@click.argument("named", metavar="UUID-OR-NAME")
+@connected
+def get_health(said: Connection, named: str) -> None:
+    """Tell whether a machine is healthy, since when, and why not."""
+    client = said.open()
+    one = client.call("GetHealth", uuid=find(client, "", named).uuid)
+    if said.json:
+        click.echo(plain_json(json.dumps(tables.as_dict(one), indent=1, ensure_ascii=False)))
+    else:
+        click.echo(": ".join(filter(None, (f"{one.name} is {_state(one)}", one.why))))
 
 
 @health.command("failed")
-@click.argument("named", metavar="UUID")
+@click.argument("named", metavar="UUID-OR-NAME")
 @click.argument("why")
 @connected
 def failed(said: Connection, named: str, why: str) -> None:
@@ -218,7 +224,7 @@ def failed(said: Connection, named: str, why: str) -> None:
 
 
 @health.command("well")
-@click.argument("named", metavar="UUID")
+@click.argument("named", metavar="UUID-OR-NAME")
 @connected
 def well(said: Connection, named: str) -> None:
     """Say that a machine is well: it is given again."""
@@ -239,6 +245,13 @@ def _one(said: Connection, one: pb.Lease) -> None:
     for what, value in rows.items():
         if value:
             click.echo(f"{what:<12}{value}")
+
+
+def _state(one: pb.Health) -> str:
+    if one.state == pb.Health.UNKNOWN:
+        return "not probed"
+    word = "unhealthy" if one.state == pb.Health.UNHEALTHY else "healthy"
+    return f"{word} since {_when(one.since_ms)}" if one.since_ms else word
 
 
 def _amounts(one: pb.Lease) -> str:

@@ -616,20 +616,44 @@ class ListQuotasResponse(_message.Message):
     def __init__(self, quotas: _Optional[_Iterable[_Union[Quota, _Mapping]]] = ...) -> None: ...
 
 class Health(_message.Message):
-    __slots__ = ("uuid", "seen_ms", "failures", "why", "failed_ms", "aside")
+    __slots__ = ("uuid", "seen_ms", "failures", "why", "failed_ms", "aside", "state", "since_ms", "missed", "name")
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        UNKNOWN: _ClassVar[Health.State]
+        HEALTHY: _ClassVar[Health.State]
+        UNHEALTHY: _ClassVar[Health.State]
+    UNKNOWN: Health.State
+    HEALTHY: Health.State
+    UNHEALTHY: Health.State
     UUID_FIELD_NUMBER: _ClassVar[int]
     SEEN_MS_FIELD_NUMBER: _ClassVar[int]
     FAILURES_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
     FAILED_MS_FIELD_NUMBER: _ClassVar[int]
     ASIDE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    MISSED_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
     uuid: str
     seen_ms: int
     failures: int
     why: str
     failed_ms: int
     aside: bool
-    def __init__(self, uuid: _Optional[str] = ..., seen_ms: _Optional[int] = ..., failures: _Optional[int] = ..., why: _Optional[str] = ..., failed_ms: _Optional[int] = ..., aside: bool = ...) -> None: ...
+    state: Health.State
+    since_ms: int
+    missed: int
+    name: str
+    def __init__(self, uuid: _Optional[str] = ..., seen_ms: _Optional[int] = ..., failures: _Optional[int] = ..., why: _Optional[str] = ..., failed_ms: _Optional[int] = ..., aside: bool = ..., state: _Optional[_Union[Health.State, str]] = ..., since_ms: _Optional[int] = ..., missed: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
+
+class GetHealthRequest(_message.Message):
+    __slots__ = ("session", "uuid")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    UUID_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    uuid: str
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., uuid: _Optional[str] = ...) -> None: ...
 
 class ReportHealthRequest(_message.Message):
     __slots__ = ("session", "uuid", "why")

@@ -6,8 +6,9 @@ from typing import Self
 
 import msgspec
 
+from headgate.inventory.health import Health, Probed
 from headgate.inventory.journal import History, Recorded
-from headgate.inventory.leases import Health, Lease, Quota
+from headgate.inventory.leases import Lease, Quota
 from headgate.inventory.model import Definition, Object, ObjectType, Partition, ProviderType
 from headgate.map.tree import Dir, below, each, place
 
@@ -290,6 +291,18 @@ class Healths(Dir):
     object = each(HealthPlace, key="object uuid", bare=True)
 
 
+class ProbePlace(Dir):
+    """One object."""
+
+    record = place(Probed, "Since when probes find it well.", by="inventory", own=True)
+
+
+class Probes(Dir):
+    """Objects that are probed, and answer."""
+
+    object = each(ProbePlace, key="object uuid", bare=True)
+
+
 class InventoryMap(Dir):
     """Partitions, types, objects and their definitions."""
 
@@ -304,6 +317,7 @@ class InventoryMap(Dir):
     history = below(Histories, seed=False)
     leases = below(Leases, seed=False)
     health = below(Healths, seed=False)
+    probes = below(Probes, seed=False)
     page_key = place(
         PageKey, "What page tokens are sealed with: they may name what is hidden from who holds them.", by="inventory",
         seed=False,

@@ -139,8 +139,8 @@ class Draft:
             shown = sorted(set(locked) - hidden(definition, self.caller))
             which = f": {', '.join(shown)}" if shown else ""
             raise Denied(f"{old.name} has properties that {self.caller.user} may not remove{which}")
-        health = self.places.health.object(old.uuid).record.path
-        self._erase([*entries.indexes(self.places, old, per_project), *self._own(old.uuid), health])
+        heard = [places.object(old.uuid).record.path for places in (self.places.health, self.places.probes)]
+        self._erase([*entries.indexes(self.places, old, per_project), *self._own(old.uuid), *heard])
         self._now[old.uuid] = None
         self.changes.append(Change(Kind.DELETED, old, None))
         self.results.append(old)

@@ -146,7 +146,7 @@ def _stray(
             continue
         own = (At(path, entry.version),)
         within = path.removeprefix(f"{places.path}/").split("/")
-        if within[0] in ("history", "health") and within[-1] not in records.objects:
+        if within[0] in ("history", "health", "probes") and within[-1] not in records.objects:
             yield Finding(path, "is of an object that does not exist", Delete(path), own)
         elif within[0] == "partitions" and located.keys and "definitions" not in within[:3] and _is_index(within):
             yield Finding(path, "leads to nothing that has it", Delete(path), own)

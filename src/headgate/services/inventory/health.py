@@ -1,20 +1,25 @@
-"""Which objects fail: after some failures in a row one is set aside, and nobody is given it."""
+"""Which objects fail, or do not answer: after some times in a row one is set aside, and nobody is given it."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
 
 from headgate.inventory import names
-from headgate.inventory.leases import Health
+from headgate.inventory.health import Health, Probed
 from headgate.inventory.model import Caller
 from headgate.services.inventory.errors import NotFound, Stale
 from headgate.services.inventory.inventory import Inventory
 from headgate.services.inventory.pool import book_of, marks
+from headgate.store.store import GuardLost
 from headgate.store.types import At, Conflict, Op
 
 log = logging.getLogger("headgate.inventory")
 
 ATTEMPTS_MAX = 20
+Known = tuple[Health, Probed | None]
 
 
 class Healths:
@@ -29,33 +34,73 @@ class Healths:
         return await self.heard(uuid, why)
 
     async def heard(self, uuid: str, why: str) -> Health:
-        """As `report`, of what the system itself saw.  Raise Stale."""
-        address = self._inventory.places.health.object(uuid).record
-        store = self._inventory.facts.store
-        for _ in range(ATTEMPTS_MAX):
-            entry = await store.get(address.path)
-            before = address.decode(entry.value) if entry else Health()
-            now = before.and_then(why, self._inventory.clock())
-            ops: list[Op] = [address.put(now)]
-            if now.aside != before.aside:
-                ops += marks(self._inventory)
-                log.warning("object %s is %s", uuid, f"set aside: {why}" if why else "well again")
-            try:
-                await store.commit([At(address.path, entry.version if entry else None)], ops)
-                return now
-            except Conflict:
-                continue
-        raise Stale("the health of this object changes faster than it can be written; try again")
+        """Do as `report` does, with what the system itself saw.  Raise Stale."""
+        return await self._become(uuid, lambda health, now_ms: health.and_then(why, now_ms))
+
+    async def probed(self, uuid: str, why: str, guards: Sequence[At] = ()) -> Health:
+        """Record what a probe found: that an object is well or, with a text, what is wrong.  Raise Stale, GuardLost.
+
+        Nothing is written while it stays as it was.
+        """
+        return await self._become(uuid, lambda health, now_ms: health.probed(why, now_ms), not why, guards)
+
+    async def of(self, caller: Caller, uuid: str) -> Known:
+        """Return what is known of an object; what failed is for operators only.  Raise NotFound."""
+        await self._inventory.get(caller, uuid)
+        health, probed, _ = await self._read(uuid)
+        return (health if caller.operator else replace(health, why="", missed_why="")), probed
 
     async def unwell(self, caller: Caller) -> list[tuple[str, Health]]:
         """Return the objects of the partition that failed since they were last well.  Raise Denied."""
         self._inventory.admin.allow(caller)
         found = []
         for uuid, one in sorted((await book_of(self._inventory)).health.items()):
-            if one.failures:
+            if one.failures or one.missed:
                 try:
                     await self._inventory.get(caller, uuid)
                 except NotFound:
                     continue  # of another partition, or deleted
                 found.append((uuid, one))
         return found
+
+    async def _become(
+        self, uuid: str, change: Callable[[Health, int], Health], well: bool = False, guards: Sequence[At] = ()
+    ) -> Health:
+        """Write what has changed, if anything has, of an object that is still there."""
+        places, now_ms = self._inventory.places, self._inventory.clock()
+        for _ in range(ATTEMPTS_MAX):
+            before, probed, (object, *others) = await self._read(uuid)
+            now = change(before, now_ms)
+            ops: list[Op] = []
+            if now != before:
+                ops.append(places.health.object(uuid).record.put(now))
+            if well if probed is None else before.aside and not now.aside:
+                ops.append(places.probes.object(uuid).record.put(Probed(now_ms)))
+            if object.version is None or not ops:
+                return now
+            if now.aside != before.aside:
+                ops += marks(self._inventory)
+            try:
+                await self._inventory.facts.store.commit([object, *others], ops, guards=guards)
+            except GuardLost:
+                raise
+            except Conflict:
+                continue
+            if now.aside != before.aside:
+                log.warning("object %s is %s", uuid, f"given to nobody: {now.reason}" if now.aside else "well again")
+            return now
+        raise Stale("the health of this object changes faster than it can be written; try again")
+
+    async def _read(self, uuid: str) -> tuple[Health, Probed | None, list[At]]:
+        """Return what is known, and the checks that it still is, and the object; that of the object first."""
+        places = self._inventory.places
+        health, probed = places.health.object(uuid).record, places.probes.object(uuid).record
+        paths = [places.objects.by_uuid(uuid).record.path, health.path, probed.path]
+        found = await self._inventory.facts.store.get_many(paths)
+        checks = [At(path, entry.version if entry else None) for path, entry in zip(paths, found, strict=True)]
+        _, failed, answers = found
+        return (
+            health.decode(failed.value) if failed else Health(),
+            probed.decode(answers.value) if answers else None,
+            checks,
+        )

@@ -20,8 +20,9 @@ from headgate.inventory.names import Invalid
 from headgate.map.places import Map
 from headgate.services.inventory.errors import Denied, NotFound, Refused, Stale, Unmet
 from headgate.services.inventory.inventory import Inventory
+from headgate.services.inventory.past import Past
 from headgate.services.inventory.pool import Book, Candidate, Choice, Pool, book_of, marks, matching
-from headgate.store.store import PORTION_MAX, GuardLost
+from headgate.store.store import GuardLost
 from headgate.store.types import At, Conflict, Delete, Op, Unavailable
 
 log = logging.getLogger("headgate.inventory")
@@ -34,8 +35,6 @@ GIVE_UP_S = 24 * 3_600
 RETRY_S, RETRY_MAX_S = 1.0, 10.0
 LOOK_INTERVAL_S = 0.2
 """However much changes, leases are not looked through more often."""
-TRIMMED_MAX = 3
-"""Past leases that one which ends takes with it, once no quota can ask for them."""
 
 
 class Leasing:
@@ -45,6 +44,7 @@ class Leasing:
         self.inventory = inventory
         self._places = inventory.places.leases
         self._store = inventory.facts.store
+        self._past = Past(inventory.facts.store, inventory.places)
         self._book: Book | None = None
         self._pool, self._pool_at = Pool(inventory), -1
         """What the line was found to want, as long as no object changes."""
@@ -193,9 +193,10 @@ class Leasing:
         """End what is over, give what can be given; return the next moment at which something is over."""
         book = self._book
         ledger = await self._store.get(self._places.active.ledger.path)
-        if book is None or book.at.version != (ledger.version if ledger else None):
-            book = await self.book()
         now_ms = self.inventory.clock()
+        if book is None or book.at.version != (ledger.version if ledger else None):
+            await self._past.trim(now_ms)
+            book = await self.book()
         while (ending := _over(book, now_ms)) is not None:
             await self._end(book, *ending)
             book = await self.book()
@@ -265,23 +266,10 @@ class Leasing:
         """Return which quota keeps it from being given; empty: none."""
         for quota in book.quotas:
             if leases.concerns(quota, lease):
-                past = await self._past(now_ms - quota.window_hours * 3_600_000) if quota.hours else []
+                past = await self._past.since(now_ms - quota.window_hours * 3_600_000) if quota.hours else []
                 if why := leases.within(quota, lease, book.taking, past, now_ms):
                     return why
         return ""
-
-    async def _past(self, since_ms: int) -> list[Lease]:
-        """Return the leases that ended after that moment, read in portions."""
-        found: list[Lease] = []
-        after = f"{max(0, since_ms):015d}"
-        directory = self._places.past.path
-        while True:
-            read = await self._store.scan(directory, after=after, limit=PORTION_MAX)
-            found += [self._places.past("_").record.decode(entry.value) for entry in read]
-            if len(read) < PORTION_MAX:
-                return found
-            after = read[-1].path[len(directory) + 1 :]
-            await asyncio.sleep(0)
 
     async def _end(self, book: Book, lease: Lease, why: str) -> Lease | None:
         """End it; a machine that builds may have next is cleaned by a launcher before.  None: look again."""
@@ -296,13 +284,12 @@ class Leasing:
     async def over(self, book: Book, lease: Lease, *, guards: Sequence[At] = ()) -> Lease | None:
         """Nothing of it is left but what quotas over time ask for.  None: something changed, look again."""
         now_ms = self.inventory.clock()
-        ended = replace(lease, state=leases.ENDED, ended_ms=now_ms, reach={}, provider={})
+        ended = leases.ended(lease, book.quotas, now_ms)
         address = self._places.active.lease(lease.id).record
         checks = [book.at, At(address.path, book.entries[lease.id].version)]
         ops: list[Op] = [Delete(address.path)]
         if lease.begun_ms:
-            ops.append(self._places.past(f"{now_ms:015d}-{lease.id}").record.put(ended))
-            ops += [Delete(path) for path in await self._forgotten(now_ms)]
+            ops.append(self._past.put(ended))
         try:
             await self._store.commit(checks, [*ops, *marks(self.inventory)], guards=guards)
         except GuardLost:
@@ -310,13 +297,6 @@ class Leasing:
         except Conflict:
             return None
         return ended
-
-    async def _forgotten(self, now_ms: int) -> list[str]:
-        """Return a few past leases that no quota can ask for any more."""
-        oldest = f"{max(0, now_ms - leases.WINDOW_MAX_HOURS * 3_600_000):015d}"
-        directory = self._places.past.path
-        read = await self._store.scan(directory, limit=TRIMMED_MAX)
-        return [one.path for one in read if one.path[len(directory) + 1 :] < oldest]
 
     async def _write(
         self, book: Book, lease: Lease, checks: Sequence[At] = (), *, guards: Sequence[At] = ()

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from headgate.inventory import leases
 from headgate.inventory.expressions import Expression, parse
 from headgate.inventory.filters import Filter, Item, Wanted
-from headgate.inventory.leases import Health, Lease, Quota
+from headgate.inventory.health import Health
+from headgate.inventory.leases import Lease, Quota
 from headgate.inventory.model import ADMIN, LOCAL, PROVIDER, STATIC, Caller, Object
 from headgate.inventory.numbers import number
 from headgate.inventory.permissions import PROVIDED
@@ -58,8 +59,13 @@ class Book:
 
     @property
     def aside(self) -> dict[str, str]:
-        """Return the objects that failed too often, and why."""
-        return {uuid: one.why for uuid, one in self.health.items() if one.aside}
+        """Return the objects that are given to nobody, and why."""
+        return {uuid: one.reason for uuid, one in self.health.items() if one.aside}
+
+    @property
+    def broken(self) -> dict[str, str]:
+        """Return those of them that do not come back by themselves."""
+        return {uuid: one.reason for uuid, one in self.health.items() if one.broken}
 
     def with_lease(self, lease: Lease, entry: Entry, ledger: Entry) -> Book:
         """Return it after a commit that wrote the lease."""

@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from headgate.base.tasks import end
+from headgate.base.tasks import end, run_until
 from headgate.inventory.leases import CLEANING, Lease, level
 from headgate.inventory.model import HOST_KEY, ProviderType
 from headgate.inventory.names import Invalid
@@ -30,8 +30,10 @@ from headgate.services.inventory.pool import Book, Pool
 from headgate.services.nodes.asking import Tenants
 from headgate.services.nodes.assigning import Assigned, Assigning, Refusal
 from headgate.services.nodes.finding import KINDS, LAUNCHER, Finding
+from headgate.services.nodes.probing import Probing
 from headgate.services.nodes.slots import keep_slots
 from headgate.services.nodes.standing import Standing, Waiting, standing
+from headgate.services.quarantine.tended import tended
 from headgate.store.store import GuardLost, Session
 from headgate.store.types import At, Conflict, Op
 
@@ -54,9 +56,12 @@ class Launcher:
         inventory: Inventory,
         tenants: Tenants,
         providers: Mapping[str, Provider],
+        *,
+        probe_interval_s: float = 60.0,
     ) -> None:
-        """`providers` by their type."""
+        """`providers` by their type; `probe_interval_s`: of machines that do not say it, 0: these are not probed."""
         self.context, self.inventory, self.tenants, self.providers = context, inventory, tenants, providers
+        self._probe_interval_s = probe_interval_s
 
     async def run(self, session: Session) -> None:
         known = {one.code for one in await self.inventory.admin.provider_types()}
@@ -64,7 +69,13 @@ class Launcher:
             if kind not in known:
                 await self.inventory.admin.set_provider_type(LAUNCHER, ProviderType(kind, what))
         async with lock(self.context.store, session, self.context.map.nodepool.path).hold() as guard:
-            await Term(self, guard).run()
+            term = Term(self, guard)
+
+            async def probed(_: Session) -> None:
+                await Probing(self.inventory, self.providers, self._probe_interval_s, term.taken, guard).run()
+
+            probing = tended(self.context, "the probes of machines", probed, session)
+            await run_until(asyncio.Event(), term.run(), probing)
 
 
 class Term:
@@ -90,6 +101,11 @@ class Term:
                 await self._wait(seen, revision)
         finally:
             await end(*self._tasks.values())
+
+    def taken(self) -> set[str]:
+        """Return the machines that builds and people have, as far as is known here."""
+        claims = self._context.mirror.under(self._context.map.nodes.claims.path)
+        return {*self._book.taken, *(entry.path.rpartition("/")[2] for entry in claims)}
 
     async def _look(self) -> None:
         for key in [key for key, task in self._tasks.items() if task.done()]:
@@ -119,8 +135,8 @@ class Term:
         """In order, builds and people in one line; those behind do not take what one ahead waits for."""
         loop, now_ms = asyncio.get_running_loop(), self._context.now_ms()
         self._avoided = {machine: until for machine, until in self._avoided.items() if until > loop.time()}
-        avoided, aside = {*self._avoided, *self._book.taken}, self._book.aside
-        assigning = Assigning(self._launcher.tenants(), self._finding, now, avoided, aside)
+        avoided = {*self._avoided, *self._book.taken, *self._book.aside}
+        assigning = Assigning(self._launcher.tenants(), self._finding, now, avoided, self._book.broken)
 
         def place(one: Waiting | Lease) -> tuple[int, int]:
             asked = one.request if isinstance(one, Waiting) else one

@@ -108,6 +108,11 @@ class Yard:
             raise Unusable(f"{machine.name} does not answer")
         self.dirty.pop(machine.name, None)
 
+    async def probe(self, machine: Machine) -> None:
+        await asyncio.sleep(self.chance.random())
+        if self.chance.random() < 2 * self.faults:
+            raise Unusable(f"{machine.name} says nothing")
+
     @asynccontextmanager
     async def visit(self, lease: Lease) -> AsyncIterator[None]:
         """Somebody is on the machine, and leaves traces."""

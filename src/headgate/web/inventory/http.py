@@ -65,6 +65,7 @@ ROUTES = (
     Route("GET", "/v1/quotas", "ListQuotas"),
     Route("DELETE", "/v1/quotas/{name}", "DeleteQuota"),
     Route("PUT", "/v1/health/{uuid}", "ReportHealth"),
+    Route("GET", "/v1/health/{uuid}", "GetHealth"),
     Route("GET", "/v1/health", "ListHealth"),
 )
 SESSION = ("user", "project", "partition")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from headgate.inventory import leases, names
-from headgate.inventory.leases import Health, Lease, Quota
+from headgate.inventory.leases import Lease, Quota
 from headgate.inventory.model import Caller
 from headgate.inventory.wire import inventory_pb2 as pb
+from headgate.services.inventory.errors import NotFound
 from headgate.services.inventory.health import Healths
 from headgate.services.inventory.inventory import Inventory
 from headgate.services.inventory.leasing import Leasing
@@ -74,11 +77,37 @@ class Leases:
     async def ReportHealth(self, call: Call, request: pb.ReportHealthRequest) -> pb.Health:
         caller = await self._caller(call, request.session)
         uuid = names.uuid(request.uuid)
-        return _health(uuid, await self._healths.report(caller, uuid, request.why))
+        await self._healths.report(caller, uuid, request.why)
+        return await self._health(caller, uuid)
+
+    async def GetHealth(self, call: Call, request: pb.GetHealthRequest) -> pb.Health:
+        return await self._health(await self._caller(call, request.session), names.uuid(request.uuid))
 
     async def ListHealth(self, call: Call, request: pb.ListHealthRequest) -> pb.ListHealthResponse:
         caller = await self._caller(call, request.session)
-        return pb.ListHealthResponse(health=[_health(*one) for one in await self._healths.unwell(caller)])
+        found = []
+        for uuid, _ in await self._healths.unwell(caller):
+            with suppress(NotFound):  # deleted meanwhile
+                found.append(await self._health(caller, uuid))
+        return pb.ListHealthResponse(health=found)
+
+    async def _health(self, caller: Caller, uuid: str) -> pb.Health:
+        object, _ = await self._inventory.get(caller, uuid)
+        health, probed = await self._healths.of(caller, uuid)
+        since_ms = health.since_ms if health.aside else probed.since_ms if probed else 0
+        state = pb.Health.HEALTHY if probed else pb.Health.UNKNOWN
+        return pb.Health(
+            uuid=uuid,
+            name=object.name,
+            seen_ms=health.seen_ms,
+            failures=health.failures,
+            missed=health.missed,
+            why=health.reason,
+            failed_ms=health.failed_ms,
+            aside=health.aside,
+            state=pb.Health.UNHEALTHY if health.aside else state,
+            since_ms=since_ms,
+        )
 
     async def _caller(self, call: Call, session: pb.Session) -> Caller:
         return await self._sessions.caller(call, said(session))
@@ -118,10 +147,4 @@ def _quota(one: Quota) -> pb.Quota:
         most=one.most,
         hours=one.hours,
         window_hours=one.window_hours,
-    )
-
-
-def _health(uuid: str, one: Health) -> pb.Health:
-    return pb.Health(
-        uuid=uuid, seen_ms=one.seen_ms, failures=one.failures, why=one.why, failed_ms=one.failed_ms, aside=one.aside
     )

@@ -60,11 +60,20 @@ function differences(before, after) {
     .map((key) => el("li", {}, `${key}: `, key in old ? el("del", {}, old[key]) : "", key in old && key in now ? " → " : "", key in now ? el("ins", {}, now[key]) : ""));
 }
 
+const STATES = { HEALTHY: "healthy", UNHEALTHY: "unhealthy: given to nobody" };
+
+// Whether probes find it well; nothing where nobody looks.
+async function health(uuid) {
+  const found = await asked(`v1/health/${encodeURIComponent(uuid)}`).catch(() => ({}));
+  const since = moment(found.since_ms);
+  return STATES[found.state] ? [["Health", [STATES[found.state], since && `since ${since}`, found.why].filter(Boolean).join(", ")]] : [];
+}
+
 async function object(uuid) {
   try {
-    const [one, past] = await Promise.all([asked(`v1/objects/${encodeURIComponent(uuid)}`), asked(`v1/objects/${encodeURIComponent(uuid)}/history`)]);
+    const [one, past, well] = await Promise.all([asked(`v1/objects/${encodeURIComponent(uuid)}`), asked(`v1/objects/${encodeURIComponent(uuid)}/history`), health(uuid)]);
     const changes = past.changes ?? [];
-    main.append(el("p", {}, el("a", { href: address({}) }, "← Inventory")), el("h1", {}, one.name), facts([["Type", one.type], ["Project", one.project], ["Partition", one.partition], ["Uuid", one.uuid], ["Generation", one.generation], ["Tags", (one.tags ?? []).join(" ")]]),
+    main.append(el("p", {}, el("a", { href: address({}) }, "← Inventory")), el("h1", {}, one.name), facts([["Type", one.type], ["Project", one.project], ["Partition", one.partition], ["Uuid", one.uuid], ["Generation", one.generation], ["Tags", (one.tags ?? []).join(" ")], ...well]),
       el("h2", {}, "Properties"), table(["Property", "Value"], Object.entries(one.properties ?? {}).sort(), "It has none."));
     await leases(uuid);
     const rows = changes.map((change, number) => [moment(change.at_ms), change.user ?? "", change.kind.toLowerCase(), el("ul", { class: "plain" }, differences(number ? changes[number - 1].new : null, change.new))]);

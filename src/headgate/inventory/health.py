@@ -1,0 +1,95 @@
+"""Whether objects are well: what failed of one, what did not answer, and since when it is given to nobody."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import msgspec
+from msgspec.structs import replace
+
+from headgate.inventory.numbers import number
+
+FAILURES_MAX = 3
+"""In a row: then the object is set aside until somebody says that it is well."""
+MISSED_MAX = 3
+"""Probes in a row: then the object is unhealthy until a probe finds it well."""
+PROBE, PROBE_INTERVAL = "probe", "probe-interval"
+"""The properties of a machine, or of its provider, that say how it is probed and after how many seconds again."""
+SSH, NONE = "ssh", "none"
+"""What a probe may be besides a command: whether ssh answers at the address of the machine; and none."""
+INTERVAL_MIN_S, INTERVAL_MAX_S = 5, 86_400
+
+
+class Health(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was last heard of an object that failed some time."""
+
+    seen_ms: int = 0
+    """When it was last well."""
+    failures: int = 0
+    """In a row, of being made ready for somebody."""
+    why: str = ""
+    """Of the last one."""
+    failed_ms: int = 0
+    missed: int = 0
+    """Probes that failed in a row; counted to MISSED_MAX."""
+    missed_why: str = ""
+    since_ms: int = 0
+    """When it became one that is given to nobody."""
+
+    @property
+    def broken(self) -> bool:
+        """Return whether the object is given to nobody until somebody says that it is well."""
+        return self.failures >= FAILURES_MAX
+
+    @property
+    def aside(self) -> bool:
+        """Return whether the object is given to nobody."""
+        return self.broken or self.missed >= MISSED_MAX
+
+    @property
+    def reason(self) -> str:
+        """Return what failed last."""
+        return self.why if self.broken or not self.missed else self.missed_why
+
+    def and_then(self, why: str, now_ms: int) -> Health:
+        """Return it after another try to use it; an empty text: the object is well."""
+        if not why:
+            return Health(seen_ms=now_ms)
+        return self._now(replace(self, failures=self.failures + 1, why=why, failed_ms=now_ms), now_ms)
+
+    def probed(self, why: str, now_ms: int) -> Health:
+        """Return it after another probe; an empty text: it answered, which mends nothing but what probes missed."""
+        if why:
+            missed = min(self.missed + 1, MISSED_MAX)
+            if (missed, why) == (self.missed, self.missed_why):
+                return self
+            return self._now(replace(self, missed=missed, missed_why=why), now_ms)
+        if not self.missed:
+            return self
+        seen_ms = self.seen_ms if self.failures else now_ms
+        return self._now(replace(self, missed=0, missed_why="", seen_ms=seen_ms), now_ms)
+
+    def _now(self, later: Health, now_ms: int) -> Health:
+        """Return the later one with the time since when nobody is given the object."""
+        return replace(later, since_ms=(self.since_ms if self.aside else now_ms) if later.aside else 0)
+
+
+class Probed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An object that answers probes."""
+
+    since_ms: int = 0
+    """Since when all of them found it well, but for fewer than make it unhealthy."""
+
+
+def interval_s(said: str, default_s: float) -> float:
+    """Return after how long an object is probed again whose property says so; empty: after the default.
+
+    Raise ValueError.
+    """
+    if not said:
+        return default_s
+    found = number(said)
+    if found is None or not Decimal(INTERVAL_MIN_S) <= found <= INTERVAL_MAX_S:
+        raise ValueError(f"{PROBE_INTERVAL} is {said!r}; it is a number of seconds from {INTERVAL_MIN_S} to "
+                         f"{INTERVAL_MAX_S}")  # fmt: skip
+    return float(found)

@@ -1,0 +1,138 @@
+"""Leases that ended: so many are kept and so old ones, and nobody has spent less because they are fewer."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.inventory.leases import ENDED, HELD, Lease, Quota, joinable, joined
+from headgate.map.inventory.places import InventoryMap
+from headgate.services.inventory.errors import Unmet
+from headgate.services.inventory.past import TRIM_INTERVAL_MS, Past
+from headgate.services.inventory.quotas import Quotas
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+from tests.unit.inventory.test_leases import ALICE, BOB, PARTITIONS, a_shop
+from tests.unit.inventory.world import ADMIN
+
+HOUR_MS, DAY_MS = 3_600_000, 24 * 3_600_000
+
+
+def a_past(number: int, user: str, begun_ms: int, ended_ms: int, **amounts: str) -> Lease:
+    return Lease(
+        f"{number:032x}", user, "blue", PARTITIONS[0], "", 60, 0, amounts=amounts, state=ENDED, begun_ms=begun_ms,
+        until_ms=ended_ms, ended_ms=ended_ms,
+    )  # fmt: skip
+
+
+SPANS = st.tuples(
+    st.sampled_from(["ann", "bob"]), st.integers(0, 50), st.integers(1, 20), st.sampled_from(["", "1", "2", "7.5"])
+)
+PASTS = st.lists(SPANS, max_size=12).map(
+    lambda spans: [
+        a_past(number, user, begun, begun + long, **({"memory": memory} if memory else {}))
+        for number, (user, begun, long, memory) in enumerate(spans)
+    ]
+)
+
+
+def spent(past: list[Lease], user: str, key: str, since: int) -> Decimal:
+    """Return it added up by hand: the time of each after the moment, times what it had of the property."""
+    own = [one for one in past if one.user == user]
+    weights = [Decimal(1) if not key else Decimal(one.amounts.get(key, "0")) for one in own]
+    times = [max(0, one.ended_ms - max(one.begun_ms, since)) for one in own]
+    return sum((weight * time for weight, time in zip(weights, times, strict=True)), Decimal())
+
+
+@given(PASTS, st.integers(0, 80))
+def test_two_that_are_joined_count_at_least_as_much_at_any_time(past: list[Lease], since: int) -> None:
+    pairs = joinable(past)
+    used = [one.id for pair in pairs for one in pair]
+    assert len(used) == len(set(used)), "no lease is in two pairs"
+    left = [one for one in past if one.id not in used] + [joined(*pair) for pair in pairs]
+    for user in ("ann", "bob"):
+        for key in ("", "memory"):
+            assert spent(left, user, key, since) >= spent(past, user, key, since)
+    assert {one.user for one in left} == {one.user for one in past}
+
+
+@given(PASTS)
+def test_of_more_than_overlap_at_a_time_some_can_always_be_joined(past: list[Lease]) -> None:
+    """So the number that stays is bounded by who there is, and by how many they had at a time."""
+    while pairs := joinable(past):
+        ended = {one.id for pair in pairs for one in pair}
+        past = [one for one in past if one.id not in ended] + [joined(*pair) for pair in pairs]
+    for user in ("ann", "bob"):
+        for whole in (True, False):
+            own = [one for one in past if one.user == user and one.whole == whole]
+            assert all(one.begun_ms < other.ended_ms for one in own for other in own if one.id != other.id)
+
+
+async def kept(store: Store) -> list[Lease]:
+    places = InventoryMap().leases.past
+    return [places("_").record.decode(entry.value) for entry in await store.list(places.path)]
+
+
+async def test_there_are_never_many_more_than_are_kept_and_none_is_too_old() -> None:
+    store, now_ms = Store(MemoryBackend()), 40 * DAY_MS
+    past = Past(store, InventoryMap(), kept_max=100)
+    for number in range(400):
+        user = ("ann", "bob", "eve")[number % 3]
+        ended_ms = number * DAY_MS // 10
+        await store.commit([], [past.put(a_past(number, user, ended_ms - 1_000, ended_ms))])
+    before = {user: spent(await kept(store), user, "", 9 * DAY_MS) for user in ("ann", "bob", "eve")}
+    await past.trim(now_ms)
+    left = await kept(store)
+    assert min(one.ended_ms for one in left) >= 9 * DAY_MS and len(left) == 100
+    await store.commit([], [past.put(a_past(1_000, "ann", now_ms, now_ms))])
+    await past.trim(now_ms + TRIM_INTERVAL_MS - 1)
+    assert len(await kept(store)) == 101, "not again at once"
+    await past.trim(now_ms + TRIM_INTERVAL_MS)
+    assert len(await past.since(0)) == 100
+    assert all(spent(left, user, "", 9 * DAY_MS) >= before[user] for user in before)
+
+
+async def test_where_everybody_had_one_the_oldest_go() -> None:
+    store = Store(MemoryBackend())
+    past = Past(store, InventoryMap(), kept_max=10)
+    for number in range(15):
+        await store.commit([], [past.put(a_past(number, f"user{number}", number, number + 1))])
+    await past.trim(TRIM_INTERVAL_MS)
+    assert [one.user for one in await kept(store)] == [f"user{number}" for number in range(5, 15)]
+
+
+async def test_who_leases_for_a_second_again_and_again_has_not_spent_less_for_it() -> None:
+    """Ten hours are allowed in a day: nine were spent at once, then come leases without number."""
+    async with a_shop() as shop:
+        shop.leasing._past = Past(shop.inventory.facts.store, shop.inventory.places, kept_max=20)
+        await shop.put("m")
+        await Quotas(shop.inventory).set(ADMIN, Quota("each", "", user="*", hours="10", window_hours=24))
+        assert (await shop.ask(ALICE, hours=9)).state == HELD
+        await shop.later(9.01)
+        for _ in range(120):
+            lease = await shop.ask(ALICE, hours=1 / 3_600)
+            await shop.later(2 / 3_600)
+            assert await shop.state(lease) == ENDED
+        await shop.later(1)
+        assert len(await kept(shop.inventory.facts.store)) <= 20 + 30, "those of the last minute come on top"
+        with pytest.raises(Unmet, match="quota each"):
+            await shop.ask(ALICE, hours=24)
+        assert (await shop.ask(ALICE, hours=1)).state != HELD, "more than nine hours were spent"
+        assert (await shop.ask(BOB, hours=1)).state == HELD
+
+
+async def test_hours_of_a_property_are_counted_of_whole_objects_too_once_they_are_given_back() -> None:
+    async with a_shop() as shop:
+        await shop.put("m", memory="64", bmc="10.0.0.1")
+        quota = Quota("memory", "", user="*", property="memory", hours="640", window_hours=24)
+        await Quotas(shop.inventory).set(ADMIN, quota)
+        held = await shop.ask(ALICE, hours=9)
+        await shop.later(9)
+        assert await shop.state(held) == ENDED
+        (past,) = await kept(shop.inventory.facts.store)
+        assert past.reach == {"memory": "64"}, "and nothing else of the machine"
+        assert (await shop.ask(ALICE, hours=2)).state != HELD, "9 of 10 hours were spent"
+        assert (await shop.ask(ALICE, hours=0.9)).state == HELD

@@ -1,0 +1,204 @@
+"""Machines that are probed: who does not answer is given to nobody until it does; told in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from headgate.inventory.health import Health, interval_s
+from headgate.inventory.leases import HELD, WAITING, Lease
+from headgate.services.inventory.draft import Remove, Update
+from headgate.services.inventory.health import Healths
+from headgate.services.inventory.leasing import Leasing
+from headgate.services.nodes.asking import NoNodes
+from headgate.services.nodes.probing import LISTED_INTERVAL_S, PROBES_MAX
+from tests.unit.nodes.test_launcher import ROOT, Site, _uuid, on_site
+
+INTERVAL_S = 60.0
+UNHEALTHY_S = INTERVAL_S + 25
+"""Within so long a machine that stops answering is known for it: an interval, and two more looks after 10 s each."""
+
+
+def looks(site: Site, name: str) -> list[float]:
+    """When it was probed, in seconds since the first time."""
+    times = [at_s for one, at_s in site.provider.probed if one == name]
+    return [round(at_s - times[0], 1) for at_s in times]
+
+
+async def once(site: Site, *labels: str) -> list[str]:
+    async with site.build(*labels) as hosts:
+        found = [str(host["headgate_machine"]) for host in hosts.values()]
+    await site.quiet()
+    return found
+
+
+async def known(site: Site, name: str) -> tuple[bool, str, bool]:
+    """Return whether it is given to nobody, why, and whether probes are known to find it well."""
+    health, probed = await Healths(site.inventory).of(ROOT, _uuid(name))
+    return health.aside, health.reason, probed is not None
+
+
+@on_site
+async def test_a_build_waits_until_a_machine_answers_again(site: Site) -> None:
+    await site.machine("a", image="debian")
+    await asyncio.sleep(1)
+    assert await known(site, "a") == (False, "", True)
+    site.provider.silent.add("a")
+    await asyncio.sleep(UNHEALTHY_S)
+    assert await known(site, "a") == (True, "a does not answer", True)
+    build = asyncio.ensure_future(once(site, "debian"))
+    await asyncio.sleep(10 * INTERVAL_S)
+    assert not build.done() and not site.provider.said, "it is not even tried, and the build does not fail"
+    site.provider.silent.clear()
+    assert await build == ["a"]
+    assert await known(site, "a") == (False, "", True)
+
+
+@on_site
+async def test_others_are_given_meanwhile(site: Site) -> None:
+    for name in ("a", "b"):
+        await site.machine(name, image="debian")
+    site.provider.silent.add("a")
+    await asyncio.sleep(UNHEALTHY_S)
+    for _ in range(3):
+        assert await once(site, "debian") == ["b"]
+
+
+@on_site
+async def test_people_wait_for_it_as_well(site: Site) -> None:
+    await site.inventory.apply(ROOT, [Update(_uuid("east"), set_properties={"leases": "1"})])
+    await site.machine("a", image="debian")
+    site.provider.silent.add("a")
+    await asyncio.sleep(UNHEALTHY_S)
+    leasing = Leasing(site.inventory)
+    lease = await leasing.ask(replace(ROOT, user="ann"), Lease("", "", "", "", "name=a", 600, 0))
+    await asyncio.sleep(INTERVAL_S)
+    assert (await leasing.get(ROOT, lease.id))[0].state == WAITING
+    site.provider.silent.clear()
+    await asyncio.sleep(INTERVAL_S + 1)
+    assert (await leasing.get(ROOT, lease.id))[0].state == HELD
+
+
+@on_site
+async def test_one_answer_that_is_lost_means_nothing(site: Site) -> None:
+    await site.machine("a", image="debian")
+    await asyncio.sleep(1)
+    since = (await Healths(site.inventory).of(ROOT, _uuid("a")))[1]
+    site.provider.silent.add("a")
+    await asyncio.sleep(INTERVAL_S + 15)
+    assert [one.missed for _, one in await Healths(site.inventory).unwell(ROOT)] == [2]
+    site.provider.silent.clear()
+    await asyncio.sleep(INTERVAL_S)
+    assert await Healths(site.inventory).unwell(ROOT) == []
+    assert (await Healths(site.inventory).of(ROOT, _uuid("a")))[1] == since, "it was well all the time"
+
+
+@on_site
+async def test_what_could_not_be_prepared_is_not_mended_by_an_answer(site: Site) -> None:
+    await site.machine("a", image="debian")
+    healths = Healths(site.inventory)
+    for _ in range(3):
+        await healths.report(ROOT, _uuid("a"), "its disk is full")
+    await asyncio.sleep(3 * INTERVAL_S)
+    assert await known(site, "a") == (True, "its disk is full", True)
+    with pytest.raises(NoNodes, match="its disk is full"):
+        await once(site, "debian")
+    await healths.report(ROOT, _uuid("a"), "")
+    assert await once(site, "debian") == ["a"]
+
+
+@on_site
+async def test_who_has_a_machine_is_not_disturbed(site: Site) -> None:
+    await site.machine("a", image="debian")
+    await asyncio.sleep(1)
+    async with site.build("debian"):
+        before = len(site.provider.probed)
+        site.provider.silent.add("a")
+        await asyncio.sleep(5 * INTERVAL_S)
+        assert len(site.provider.probed) == before
+        assert not (await known(site, "a"))[0]
+
+
+@on_site
+async def test_how_often_and_whether_is_said_by_the_machine_or_its_provider(site: Site) -> None:
+    await site.inventory.apply(ROOT, [Update(_uuid("east"), set_properties={"probe-interval": "20"})])
+    await site.machine("a")
+    await site.machine("b", **{"probe-interval": "300"})
+    await site.machine("c", probe="none")
+    await site.machine("d", **{"probe-interval": "often"})
+    await site.machine("e", site="west")
+    await asyncio.sleep(LISTED_INTERVAL_S + 299)
+    assert looks(site, "a")[:15] == [20.0 * n for n in range(15)]
+    assert looks(site, "b")[:2] in ([0.0], [0.0, 300.0]) and "c" not in dict(site.provider.probed)
+    assert looks(site, "d")[:5] == looks(site, "e")[:5] == [60.0 * n for n in range(5)], "a wrong one is as none"
+
+
+@on_site
+async def test_what_stays_as_it_is_asks_the_store_nothing(site: Site) -> None:
+    await site.machine("a")
+    await site.machine("b")
+    site.provider.silent.add("b")
+    await asyncio.sleep(3 * INTERVAL_S)
+    counts = site.store.counts
+    commits, reads, revision = counts.commits, counts.reads, site.inventory.journal.revision
+    await asyncio.sleep(10 * INTERVAL_S)
+    assert (counts.commits, site.inventory.journal.revision) == (commits, revision)
+    assert counts.reads - reads <= 3 * 11, "of the one that does not answer it is seen whether somebody said it is well"
+
+
+@on_site
+async def test_machines_come_and_go(site: Site) -> None:
+    await site.machine("a")
+    await asyncio.sleep(LISTED_INTERVAL_S)
+    await site.machine("b")
+    await asyncio.sleep(LISTED_INTERVAL_S + 1)
+    assert looks(site, "b") == [0.0]
+    site.provider.silent.add("b")
+    await site.inventory.apply(ROOT, [Remove(_uuid("b"))])
+    await asyncio.sleep(5 * INTERVAL_S)
+    assert len(looks(site, "b")) <= 2 and await Healths(site.inventory).unwell(ROOT) == []
+
+
+@on_site
+async def test_dead_machines_without_number_do_not_keep_a_living_one_unprobed(site: Site) -> None:
+    """Each takes long to be found dead, and only so many are looked at together."""
+    dead = [f"z{number:02}" for number in range(3 * PROBES_MAX)]
+    for name in [*dead, "a"]:
+        await site.machine(name)
+    site.provider.slow = {*dead}
+    site.provider.silent |= site.provider.slow
+    await asyncio.sleep(12 * INTERVAL_S)
+    times = looks(site, "a")
+    assert max(later - earlier for earlier, later in pairwise(times)) <= 2 * INTERVAL_S
+    assert site.provider.most <= PROBES_MAX
+    assert all([(await known(site, name))[0] for name in dead]) and not (await known(site, "a"))[0]
+
+
+@pytest.mark.parametrize(("said", "found"), [("", 60.0), ("5", 5.0), ("86400", 86_400.0), ("7.5", 7.5)])
+def test_intervals(said: str, found: float) -> None:
+    assert interval_s(said, 60.0) == found
+
+
+@pytest.mark.parametrize("said", ["0", "4.9", "86401", "5m", "-60", "nan", "1e9"])
+def test_intervals_that_cannot_be(said: str) -> None:
+    with pytest.raises(ValueError, match="from 5 to 86400"):
+        interval_s(said, 60.0)
+
+
+def test_since_when_is_the_moment_it_turned() -> None:
+    def after(health: Health, *steps: tuple[str, Any, int]) -> Health:
+        for how, why, now_ms in steps:
+            health = getattr(health, how)(why, now_ms)
+        return health
+
+    silent = after(Health(), *(("probed", "no answer", now_ms) for now_ms in (1, 2, 3, 4)))
+    assert (silent.aside, silent.broken, silent.since_ms) == (True, False, 3)
+    both = after(silent, *(("and_then", "no disk", now_ms) for now_ms in (5, 6, 7)))
+    assert (both.broken, both.since_ms, both.reason) == (True, 3, "no disk")
+    assert after(both, ("probed", "", 8)).since_ms == 3, "it has been given to nobody since then"
+    assert after(silent, ("probed", "", 9)) == Health(seen_ms=9)
+    assert after(both, ("and_then", "", 9)) == Health(seen_ms=9)
