@@ -57,8 +57,7 @@ def headgate(tmp_path: Path, lab: Lab) -> Iterator[Headgate]:
     repositories.create("code/api", {"README": "api\n"})
     repositories.create("code/lib", {"README": "lib\n"})
     running = Headgate(repositories, TENANTS.replace("    name: example\n", f"    name: example{LABELS}", 1))
-    more = f"trusted_ro_paths = {lab.root}\nuntrusted_ro_paths = {lab.root}\n[inventory]\nport = 0\n"
-    (tmp_path / "headgate.conf").write_text(SETTINGS + more)
+    (tmp_path / "headgate.conf").write_text(SETTINGS + "[inventory]\nport = 0\n")
     running.start()
     yield running
     running.stop()

@@ -47,6 +47,10 @@ NOT_OF_JOBS = {
         "kernel": "/proc",
         "mounts": "the machine's own directories",
     },
+    "adapters/process/confinement/agent.py": {
+        "add": "a file that the operator names",
+        "opened": "a directory that is made before anything of the build runs",
+    },
     "adapters/process/confinement/cell.py": {
         "_as_root": "/proc",
         "_chown": "directories of the build that no job can rename; by a program that follows no links",
@@ -70,7 +74,7 @@ NOT_OF_JOBS = {
         "_logged": "among the kept logs: a job can read them only",
         "sweep": "the directory of all builds",
     },
-    "adapters/process/sandbox.py": {"_copy": "a file that the settings name", "_covered": "places of the settings"},
+    "adapters/process/sandbox.py": {"_covered": "places of the settings"},
     "adapters/process/supervisor.py": {
         "_children": "/proc",
         "_kill_group": "the file system of control groups",

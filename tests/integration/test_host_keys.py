@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.nodes.ssh import SshProvider
-from headgate.adapters.process.sandbox import Paths
 from headgate.config.model import Node, Nodeset
 from headgate.inventory.model import HOST_KEY
 from headgate.ports.provider import HOST_KEY_VARIABLE, Machine, Unusable
@@ -79,14 +78,27 @@ async def test_playbooks_hold_a_machine_to_its_key(tmp_path: Path, lab: Lab, por
         assert outcome.result is None and "Host key verification failed" in bench.log, bench.log
 
 
-async def test_a_user_of_a_build_is_let_in_with_the_key_that_the_settings_show_it(
+async def test_a_user_of_a_build_is_let_in_with_a_key_that_it_cannot_read(
     tmp_path: Path, lab: Lab, ports: list[int]
 ) -> None:
     (tmp_path / "bench").mkdir()
-    seen = {"untrusted": Paths(readable=(lab.root,))}
-    bench = Bench(tmp_path / "bench", "bwrap", **seen)
+    bench = Bench(tmp_path / "bench", "bwrap")
     hosts = {"one": {**lab.properties(ports[0]), HOST_KEY_VARIABLE: lab.host_key}}
     nodes = Nodeset(nodes=(Node(("one",), "any"),))
     outcome = await bench.start(run=(bench.script("play.yml", PLAY),), nodeset=nodes, spec={"hosts": hosts})
     await bench.runner.close()
     assert outcome.result == "SUCCESS" and "one | reached" in bench.log, bench.log
+
+
+@pytest.mark.parametrize(("key", "why"), [("missing", "cannot be read by the executor"), ("key.pub", "is not taken")])
+async def test_a_key_that_cannot_be_used_is_named(
+    tmp_path: Path, lab: Lab, ports: list[int], key: str, why: str
+) -> None:
+    (tmp_path / "bench").mkdir()
+    bench = Bench(tmp_path / "bench", "bwrap")
+    hosts = {"one": {**lab.properties(ports[0]), "ansible_ssh_private_key_file": str(lab.root / key)}}
+    nodes = Nodeset(nodes=(Node(("one",), "any"),))
+    outcome = await bench.start(run=(bench.script("play.yml", PLAY),), nodeset=nodes, spec={"hosts": hosts})
+    await bench.runner.close()
+    assert outcome.result == "ERROR" and f"the key {lab.root / key}, which a machine" in outcome.error
+    assert why in outcome.error and "UNREACHABLE" not in bench.log

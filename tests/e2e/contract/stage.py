@@ -7,7 +7,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from headgate.adapters.process.sandbox import Paths
 from headgate.config.model import Node, NodeGroup, Nodeset, Playbook
 from headgate.gate.work import BuildOutcome
 from headgate.ports.provider import HOST_KEY_VARIABLE
@@ -34,10 +33,9 @@ class Stage:
         return self.lab is not None
 
     def opened(self, keys: Secrets | None = None) -> Bench:
-        seen = Paths(readable=(self.lab.root,)) if self.lab else Paths()
         place = self.root / ("keys" if keys else "plain")
         place.mkdir()
-        self.bench = Bench(place, "bwrap", keys=keys, trusted=seen, untrusted=seen)
+        self.bench = Bench(place, "bwrap", keys=keys)
         return self.bench
 
     def book(self, name: str, text: str, *, trusted: bool = False, **more: Any) -> Playbook:

@@ -19,6 +19,7 @@ from headgate.ports.provider import HOST_KEY_VARIABLE
 Hosts = Mapping[str, Mapping[str, Any]]
 """Host name -> how to reach it, in Ansible's variables.  JSON."""
 
+KEY_VARIABLES = ("ansible_ssh_private_key_file", "ansible_private_key_file")
 UNREACHABLE = "zuul_unreachable"
 """The group of hosts that an earlier playbook could not reach."""
 _ELSEWHERE = {"ansible_remote_tmp": "~/.ansible/tmp", "ansible_async_dir": "~/.ansible_async"}
@@ -108,9 +109,14 @@ def targets(hosts: Hosts) -> Iterator[Target]:
 def keys(hosts: Hosts, site: Mapping[str, Any]) -> Iterator[Path]:
     """Private keys that ssh reaches them with."""
     for found in (*hosts.values(), site):
-        for name in ("ansible_ssh_private_key_file", "ansible_private_key_file"):
+        for name in KEY_VARIABLES:
             if found.get(name):
                 yield Path(str(found[name]))
+
+
+def without_keys(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the variables of a host without the names of files that no playbook can read: the agent has the keys."""
+    return {name: value for name, value in found.items() if name not in KEY_VARIABLES}
 
 
 def known_host(name: str, found: Mapping[str, Any]) -> str:

@@ -263,6 +263,7 @@ class Phases:
             workspace.writable(stage),
             workspace.readable(stage),
             private=(stage.variables, stage.secrets),
+            secret=stage.context.secret,
             begins=self.contact.begun,
         )
         return await self.cell.run(asked, self.joblog, cancel, max(0.0, limit_s))

@@ -18,9 +18,10 @@ from headgate.adapters.nodes.machines import Machine, Machines, NoNode
 from headgate.adapters.process.ansible import Playbooks
 from headgate.adapters.process.bounds.budget import Bounds
 from headgate.adapters.process.bounds.watch import Limiter
+from headgate.adapters.process.confinement.agent import NoKey
 from headgate.adapters.process.confinement.cell import Cells, Reached
 from headgate.adapters.process.confinement.users import NoUser, Numbers
-from headgate.adapters.process.inventory import Hosts, keys, targets
+from headgate.adapters.process.inventory import Hosts, keys, targets, without_keys
 from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.network.artifacts import ReadLog, given, reached, serving
 from headgate.adapters.process.network.networks import Choice, Fleet
@@ -205,7 +206,7 @@ class ProcessRunner:
             if self.room.gone(work.begun_s, str(missing)):
                 return self._disk_full(spec, str(missing))
             return _again(spec, "MERGE_CONFLICT" if missing.conflict else None, str(missing))
-        except Unusable as unusable:
+        except (Unusable, NoKey) as unusable:
             joblog.say(str(unusable))
             return BuildOutcome(build=spec.build, result="ERROR", error=str(unusable))
         except NoUser as none:
@@ -253,6 +254,9 @@ class ProcessRunner:
             earlier = serving(self._read_log, given(spec.zuul)) if self._read_log else None
             reaching = Reached(tuple(targets(hosts)), tuple(keys(hosts, self.settings.variables)), earlier)
             cell = await stack.enter_async_context(self.cells.opened(spec.build, reaching))
+            if workspace.plays and await cell.arm(workspace.root / "agent"):
+                workspace.site = without_keys(workspace.site)
+                hosts = {name: without_keys(found) for name, found in hosts.items()}
             playbooks = Playbooks(workspace, hosts, cell.user_name)
             phases = Phases(
                 workspace, joblog, cell, playbooks, work.cancel, work.contact, self.settings.limits, self._keys

@@ -8,7 +8,6 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +19,11 @@ from headgate.adapters.process.confinement.users import NEEDED, BuildUser
 log = logging.getLogger("headgate.executor")
 
 PROBE_TIMEOUT_S = 10.0
-KEY_SIZE_MAX_BYTES = 65_536
+AGENT = "/run/headgate-agent"
+"""Where a sandbox has the socket of the build's ssh-agent: a path short enough for sockets."""
+AGENT_SOCKET = "agent"
+PATH_SIZE_MAX = 107
+"""Of a socket."""
 TMP_SIZE_BYTES = 2_000_000_000
 INPUT_FIRST = 100
 """Descriptors of what bubblewrap is given to read begin here; see `supervisor`."""
@@ -96,6 +99,11 @@ class Sandbox:
         if "--size" not in self._options:
             log.warning("/tmp of jobs may fill half of the memory: this bwrap has no --size; install 0.6 or newer")
 
+    def agent_socket(self, place: Path) -> str | None:
+        """Return where a command finds the socket of the agent in `place`; None: its path would be too long."""
+        found = f"{AGENT if self.usable else place}/{AGENT_SOCKET}"
+        return found if len(found) <= PATH_SIZE_MAX else None
+
     def wrap(
         self,
         command: Sequence[str],
@@ -106,12 +114,12 @@ class Sandbox:
         home: str,
         user: BuildUser | None = None,
         network: Network | None = None,
-        keys: Sequence[Path] = (),
+        agent: Path | None = None,
     ) -> Confined:
         if not self.usable:
             return Confined(list(command))
         return self.command(
-            command, writable, readable, trusted=trusted, home=home, user=user, network=network, keys=keys
+            command, writable, readable, trusted=trusted, home=home, user=user, network=network, agent=agent
         )
 
     def command(
@@ -124,13 +132,13 @@ class Sandbox:
         home: str = machine.NO_HOME,
         user: BuildUser | None = None,
         network: Network | None = None,
-        keys: Sequence[Path] = (),
+        agent: Path | None = None,
     ) -> Confined:
         """Programs read-only, `writable`, a /tmp and processes of its own, no capabilities; later mounts cover earlier
         ones, so what is writable lies over what is readable, and both over what is hidden.
 
-        It runs as `user`, else as the one of this process, and is to be started in the spaces of `network`.  `keys` are
-        files that only this process's user may read: as far as the settings let it see them, it can read them, too."""
+        It runs as `user`, else as the one of this process, and is to be started in the spaces of `network`.  `agent` is
+        the directory of the build's ssh-agent."""
         paths, mine, network = self._paths[trusted], (*machine.interpreter(), *readable), network or Network()
         me = machine.User.this(home) if user is None else machine.User(user.inside, user.inside, home)
         inputs = Inputs()
@@ -151,7 +159,7 @@ class Sandbox:
             *_covered(self._hidden, (*map(Path, machine.PROGRAMS), *paths.readable, *paths.writable)),
             *_bound("--ro-bind-try", mine),
             *_bound("--bind", writable),
-            *(arg for key in dict.fromkeys(keys) if user and _seen(key, paths) for arg in self._copy(inputs, key)),
+            *((*self._directories([Path(AGENT).parent]), "--ro-bind", str(agent), AGENT) if agent else ()),
             *("--remount-ro", "/dev", "--remount-ro", "/"),
         ]
         if seccomp.known():
@@ -188,11 +196,6 @@ class Sandbox:
     def _file(self, inputs: Inputs, path: str, text: bytes) -> Iterator[str]:
         yield from (*self._mode("0644"), "--ro-bind-data", str(inputs.add(text)), path)
 
-    def _copy(self, inputs: Inputs, file: Path) -> Iterator[str]:
-        """In the place of a file.  ssh takes a key that is somebody else's, whatever its mode."""
-        with suppress(OSError), open(file, "rb") as found:
-            yield from self._file(inputs, str(file), found.read(KEY_SIZE_MAX_BYTES))
-
     def _memory(self, path: str) -> Iterator[str]:
         """A file system in memory that everybody in the sandbox may write."""
         if "--size" in self._options:
@@ -215,10 +218,6 @@ class Inputs:
 def _bound(how: str, paths: Iterable[Path]) -> Iterator[str]:
     for path in paths:
         yield from (how, str(path), str(path))
-
-
-def _seen(path: Path, paths: Paths) -> bool:
-    return any(path.is_relative_to(seen) for seen in (*paths.readable, *paths.writable))
 
 
 def _covered(hidden: Iterable[Path], visible: Sequence[Path]) -> Iterator[str]:

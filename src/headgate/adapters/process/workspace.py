@@ -128,6 +128,12 @@ class Workspace:
         return self.work / str(variables.project(project, self.spec.job.workspace_scheme)["src_dir"])
 
     @property
+    def plays(self) -> bool:
+        """Return whether Ansible runs any of the job's playbooks."""
+        job = self.spec.job
+        return any(book.path.endswith(ANSIBLE) for book in (*job.pre_run, *job.run, *job.post_run))
+
+    @property
     def result(self) -> Path:
         return self.work / "results.json"
 

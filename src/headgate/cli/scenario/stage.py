@@ -28,8 +28,6 @@ baseurl = hub
 canonical_hostname = git.example
 [web]
 port = 0
-[executor]
-trusted_ro_paths = lab
 """
 GATE = """
 - pipeline:

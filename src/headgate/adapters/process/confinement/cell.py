@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headgate.adapters.process.bounds import machine
-from headgate.adapters.process.confinement import users
+from headgate.adapters.process.confinement import agent, users
+from headgate.adapters.process.confinement.agent import SOCKET_VARIABLE, Agent
 from headgate.adapters.process.confinement.errands import found_program
 from headgate.adapters.process.confinement.spaces import NOWHERE_ELSE, Network, Spaces
 from headgate.adapters.process.confinement.users import BuildUser, Numbers, Users
@@ -44,6 +45,8 @@ class Command:
     readable: Sequence[Path]
     private: Sequence[Path] = ()
     """Files that hold secrets, for it alone."""
+    secret: bool = False
+    """What it gives to the build's agent is taken back."""
     begins: Callable[[], None] = lambda: None
     """Called when everything that it needs is made."""
 
@@ -54,7 +57,7 @@ class Reached:
 
     nodes: tuple[Target, ...] = ()
     keys: tuple[Path, ...] = ()
-    """Files with which they let the executor in."""
+    """Files with which they let the executor in: for the agent of the build."""
     earlier: Serve | None = None
     """Gives the files of earlier builds, see `artifacts`."""
 
@@ -192,16 +195,45 @@ class Cell:
     _open: dict[str, Network] = field(default_factory=dict)
     """Kind -> network, opened for the first command that has it."""
     _given: list[Path] = field(default_factory=list)
+    _agent: Agent | None = None
 
     @property
     def user_name(self) -> str:
         """Return as whom its commands see themselves."""
         return (machine.User(self._user.inside, self._user.inside, "") if self._user else machine.User.this()).name
 
+    async def arm(self, place: Path) -> bool:
+        """Begin the agent of the build, whose directory `place` becomes, with the keys of its machines; return whether
+        there is one.  Raises NoKey, OSError."""
+        if self._sandbox.agent_socket(place) is None or not found_program(agent.PROGRAM):
+            return False
+        opened = Agent.opened(self._keeper, self._networks.user, self._user, place)
+        self._agent = await self._stack.enter_async_context(opened)
+        for key in dict.fromkeys(self._machines.keys):
+            await self._agent.add(key)
+        return True
+
+    @asynccontextmanager
+    async def _lent(self, asked: Command) -> AsyncIterator[None]:
+        """What it gives to the agent stays there, unless it has secrets.  Raises OSError."""
+        if self._agent is None or not asked.secret:
+            yield
+            return
+        before = await self._agent.keys()
+        try:
+            yield
+        finally:
+            await whole(self._agent.back_to(before))
+
     async def run(self, asked: Command, log: JobLog, cancel: asyncio.Event, timeout_s: float) -> int | str:
         """See `Keeper.run`.  Raises OSError."""
+        async with self._lent(asked):
+            return await self._run(asked, log, cancel, timeout_s)
+
+    async def _run(self, asked: Command, log: JobLog, cancel: asyncio.Event, timeout_s: float) -> int | str:
         user = self._user
         network = await self._network(asked.trusted)
+        socket = self._sandbox.agent_socket(self._agent.place) if self._agent else None
         confined = self._sandbox.wrap(
             asked.words,
             asked.writable,
@@ -210,7 +242,7 @@ class Cell:
             home=asked.environment["HOME"],
             user=user,
             network=network,
-            keys=self._machines.keys,
+            agent=self._agent.place if self._agent else None,
         )
         try:
             await self._give(asked)
@@ -219,7 +251,7 @@ class Cell:
                 confined,
                 build=self.build,
                 whose=asked.whose,
-                environment=asked.environment,
+                environment={**asked.environment, **({SOCKET_VARIABLE: socket} if socket else {})},
                 directory=asked.directory,
                 root=asked.root,
                 log=log,

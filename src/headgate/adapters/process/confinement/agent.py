@@ -1,0 +1,107 @@
+"""An ssh-agent for one build: it holds the keys that open the build's machines, and those that jobs give it.
+
+No playbook can read the keys of its machines: it has the agent's socket.  The agent runs as the build's user, outside
+of every sandbox, and is the same for all playbooks, so a base job may exchange the operator's key for one of the
+build's own (`ssh-add`, `ssh-add -d`).  What a playbook with secrets gives it is taken back when that one has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import shlex
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from headgate.adapters.process.confinement.spaces import Spaces
+from headgate.adapters.process.confinement.users import BuildUser
+from headgate.adapters.process.processes import Keeper
+from headgate.adapters.process.sandbox import AGENT_SOCKET
+
+PROGRAM = "ssh-agent"
+SOCKET_VARIABLE = "SSH_AUTH_SOCK"
+START_MAX_S = 20.0
+KEY_SIZE_MAX_BYTES = 65_536
+_INPUT = 100
+"""The descriptor of what a program is given to read."""
+_LISTED = 'ssh-add -L || test "$?" -eq 1'
+"""Without any keys it ends with 1."""
+_KINDS = ("ssh-", "ecdsa-", "sk-")
+
+
+class NoKey(Exception):
+    """A key that opens a machine of the build cannot be used.  The text is for people."""
+
+
+class Agent:
+    """`place` is its directory, with the socket."""
+
+    def __init__(self, keeper: Keeper, spaces: Spaces, user: BuildUser | None, place: Path) -> None:
+        self._keeper, self._spaces, self._user, self.place = keeper, spaces, user, place
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(cls, keeper: Keeper, spaces: Spaces, user: BuildUser | None, place: Path) -> AsyncIterator[Agent]:
+        """Raises OSError."""
+        agent = cls(keeper, spaces, user, place)
+        place.mkdir(mode=0o700)
+        await agent._owned(user.inside if user else None)
+        held = socket.socket(fileno=await agent._begun())
+        try:
+            held.setblocking(False)
+            async with asyncio.timeout(START_MAX_S):
+                if not await asyncio.get_running_loop().sock_recv(held, 1_000):
+                    raise OSError(f"{PROGRAM} does not start")
+            yield agent
+        finally:
+            held.close()  # which ends it
+            await agent._owned(0 if user else None)
+
+    async def add(self, key: Path) -> None:
+        """Give it the key in a file that this process may read.  Raises NoKey."""
+        what = f"the key {key}, which a machine is reached with"
+        try:
+            text = key.read_bytes()[:KEY_SIZE_MAX_BYTES]
+        except OSError as error:
+            raise NoKey(f"{what}, cannot be read by the executor: {error.strerror}") from error
+        try:
+            await self._said("ssh-add -q " + (f"/proc/self/fd/{_INPUT}" if self._user else "-"), text)
+        except OSError as error:
+            raise NoKey(f"{what}, is not taken; it must be a private key without a passphrase: {error}") from error
+
+    async def keys(self) -> frozenset[str]:
+        """Return the public keys of all that it has.  Raises OSError."""
+        said = (await self._said(_LISTED)).splitlines()
+        return frozenset(line for line in said if line.startswith(_KINDS))
+
+    async def back_to(self, keys: frozenset[str]) -> None:
+        """Take from it all keys but these.  Raises OSError."""
+        for key in await self.keys() - keys:
+            await self._said(f"ssh-add -q -d /proc/self/fd/{_INPUT}", f"{key}\n".encode())
+
+    async def _begun(self) -> int:
+        """Raises OSError."""
+        words = self._there(f"{PROGRAM} -D -a {AGENT_SOCKET}")
+        made = (await self._keeper.errand(self._spaces, do="hold", command=words)).made
+        assert made is not None, "the errand makes one"
+        return made
+
+    async def _said(self, command: str, text: bytes = b"") -> str:
+        """What a command says that is given `text` to read.  Raises OSError."""
+        inputs = {_INPUT: base64.b64encode(text).decode()} if text else {}
+        words, stdin = self._there(f"sh -c {shlex.quote(command)}"), text.decode(errors="replace")
+        done = await self._keeper.errand(self._spaces, do="program", command=words, stdin=stdin, inputs=inputs)
+        return done.output
+
+    def _there(self, command: str) -> list[str]:
+        """As the build's user, who may not look at what lies above the directory."""
+        said = f'cd "$0" && export {SOCKET_VARIABLE}={AGENT_SOCKET} && exec "$@" {command}'
+        return ["sh", "-c", said, str(self.place), *(self._user.becoming() if self._user else ("env",))]
+
+    async def _owned(self, owner: int | None) -> None:
+        """Raises OSError."""
+        if owner is not None:
+            words = ["chown", "--recursive", "--no-dereference", f"{owner}:{owner}", "--", str(self.place)]
+            await self._keeper.program(self._spaces, words)

@@ -1,0 +1,83 @@
+"""Keys: the operator's opens the machines, a build's own may take its place, and neither can be read by a playbook."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headgate.testing.servers.sshd import Lab, program
+from tests.integration.builds.test_secrets import Keys, with_secret
+
+from .conftest import SSHD_MISSING
+from .stage import Stage
+
+EXCHANGE = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - command: ssh-keygen -q -t ed25519 -N '' -C build -f {{ zuul.executor.work_root }}/{{ zuul.build }}_id
+    - shell: ssh-add -L | wc -l && test ! -e %(key)s
+- hosts: all
+  gather_facts: false
+  tasks:
+    - name: the machine takes the key of the build
+      lineinfile:
+        path: %(authorized)s
+        line: "{{ lookup('file', zuul.executor.work_root ~ '/' ~ zuul.build ~ '_id.pub') }}"
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - shell: |
+        ssh-add -D 2>&1
+        ssh-add -q {{ zuul.executor.work_root }}/{{ zuul.build }}_id
+        rm {{ zuul.executor.work_root }}/{{ zuul.build }}_id
+"""
+USES = """
+- hosts: localhost
+  gather_facts: false
+  tasks: [{shell: "ssh-add -L | cut -d' ' -f3; find / -xdev -name '*_id' -o -xdev -path '*/lab/key' 2>/dev/null"}]
+- hosts: all
+  gather_facts: false
+  tasks: [{raw: "echo still reached in {{ zuul_execution_phase }}"}]
+"""
+
+
+async def test_the_build_s_own_key_takes_the_place_of_the_operator_s(tmp_path: Path) -> None:
+    if program() is None:
+        pytest.skip(SSHD_MISSING)
+    lab = Lab(tmp_path / "lab")
+    authorized = tmp_path / "authorized"
+    authorized.write_text((lab.root / "key.pub").read_text())
+    with lab.server(AuthorizedKeysFile=str(authorized)) as port:
+        stage = Stage(tmp_path, lab, port)
+        pre = stage.book("pre.yaml", EXCHANGE % {"key": lab.key, "authorized": authorized}, trusted=True)
+        run, post = stage.book("run.yaml", USES), stage.book("post.yaml", USES, trusted=True)
+        await stage.build(pre_run=(pre,), run=(run,), post_run=(post,))
+    assert "localhost | 1\n" in stage.log and stage.log.count("localhost | build\n") == 2, stage.log
+    assert "still reached in run" in stage.log and "still reached in post" in stage.log
+    assert "_id\n" not in stage.log and "/lab/key\n" not in stage.log
+
+
+ADDS = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - shell: ssh-keygen -q -t ed25519 -N '' -C of-secrets -f ~/key && ssh-add -q ~/key && ssh-add -L | cut -d' ' -f3
+"""
+LISTS = """
+- hosts: localhost
+  gather_facts: false
+  tasks: [{shell: "ssh-add -L | cut -d' ' -f3 | tr of TU; ls -ld $SSH_AUTH_SOCK | cut -c1-10"}]
+"""
+
+
+async def test_a_key_that_a_playbook_with_secrets_adds_goes_when_it_has_ended(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.opened(Keys())
+    first = stage.book("first.yaml", ADDS.replace("of-secrets", "common"))
+    own = with_secret(stage.book("own.yaml", ADDS))
+    other = stage.book("other.yaml", LISTS, trusted=True)
+    await stage.build(run=(first, own), post_run=(other,))
+    assert "localhost | of-secrets" in stage.log and "localhost | cTmmTn" in stage.log, stage.log
+    assert "TU-secrets" not in stage.log and "localhost | srw-------" in stage.log
