@@ -103,7 +103,7 @@ async def test_what_has_landed_is_started_again_and_stopped_by_hand(
     running.history.finished.clear()
 
     async def ask(verb: str, pipeline: str) -> tuple[int, str]:
-        body = {"pipeline": pipeline, "change": "one"}
+        body = {"pipeline": pipeline, "change": "one", "reason": "why not"}
         answer = await client.post(f"{TENANT}/project/code/api/{verb}", json=body, headers=TOKEN)
         return answer.status_code, answer.text
 
@@ -112,7 +112,8 @@ async def test_what_has_landed_is_started_again_and_stopped_by_hand(
     assert status == 409 and "of git.example/code/api has landed already" in text
     assert await ask("enqueue", "check") == (200, "true")
     assert await ask("dequeue", "check") == (200, "true")
-    assert (await running.history.result_of("one", "check")).result == "DEQUEUED"
+    gone = await running.history.result_of("one", "check")
+    assert gone.result == "DEQUEUED" and "It was taken out by token: why not." in gone.message
     running.history.finished.clear()
     running.runner.hold.set()
     assert await ask("enqueue", "check") == (200, "true")

@@ -60,6 +60,8 @@ def _pipeline(pipeline: PipelineShape, items_max: int) -> RenderableType:
     title = Text.assemble((pipeline.name, "bold"), (f"  {pipeline.manager}, {len(items)} {noun}", "dim"))
     if pipeline.state == "error":
         title.append("  its records cannot be read; ask `headgate map check`", "red")
+    if pipeline.state == "disabled":
+        title.append("  disabled after too many failures: nothing lands until it is read anew", "red")
     if pipeline.closed:
         title.append(f"  nothing lands: {pipeline.closed}", "yellow")
     table = Table.grid(padding=(0, 2))

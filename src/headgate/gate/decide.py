@@ -32,10 +32,6 @@ LEAVES_MAX = 10
 """Items that leave in one turn, whose end must be recorded at once; what is behind them waits for the next."""
 
 
-DISABLED = (
-    "the pipeline is disabled after too many failures in a row; it lands changes again once its configuration changes "
-    "(or `headgate reconfigure`)"
-)
 WORKED_ON_MAX = 200
 """Changes of one project that are worked on at once where each is tested alone; the rest wait for their turn."""
 
@@ -129,7 +125,7 @@ def settle_queue(
             item = _look(item, obstacle, queue.landed, base, works, permits, world, asked)
             if _finished(item, base):
                 if _lands(item, world) and world.disabled and not item.landed:
-                    item = _held_back(item)
+                    item = _held_back(item, world)
                 if _lands(item, world):
                     item = item if shut else ask_to_land(item, queue, world, asked)
                 elif unfinished(asked):
@@ -261,10 +257,14 @@ def _lands(item: Item, world: World) -> bool:
     return world.dependent and here and not item.epilogue and result_of(item) == "SUCCESS"
 
 
-def _held_back(item: Item) -> Item:
+def _held_back(item: Item, world: World) -> Item:
     """It passed, but a disabled pipeline lands nothing."""
     assert item.buildset is not None, "what lands was tested"
-    return replace(item, buildset=replace(item.buildset, landing_error=DISABLED))
+    why = (
+        "the pipeline is disabled after too many failures in a row; it lands changes again once its configuration "
+        f"changes, or is read anew (headgate reconfigure --tenant {world.tenant})"
+    )
+    return replace(item, buildset=replace(item.buildset, landing_error=why))
 
 
 def _told_to_wait(item: Item, shut: Closing | None, world: World, asked: list[Action]) -> Item:

@@ -23,10 +23,10 @@ def item(topic: str, *jobs: JobShape, live: bool = True, phase: str = "") -> Ite
     )  # fmt: skip
 
 
-def printed(*items: ItemShape) -> str:
+def printed(*items: ItemShape, state: str = "normal") -> str:
     queue = QueueShape(name="shared", branch=None, window=20, heads=(items,))
     gate = PipelineShape(
-        name="gate", description="", state="normal", manager="dependent", triggers=(), trigger_events=0,
+        name="gate", description="", state=state, manager="dependent", triggers=(), trigger_events=0,
         result_events=0, management_events=0, change_queues=(queue,),
     )  # fmt: skip
     console = Console(width=100, record=True, file=io.StringIO())
@@ -40,6 +40,12 @@ def test_an_item_says_what_it_is_there_for() -> None:
     )
     assert "needed by the change below" in text and "‖ serves" in text and "merging" in text
     assert text.startswith("gone; looking again\n")
+
+
+def test_a_pipeline_that_lands_nothing_says_so() -> None:
+    assert "gate  dependent, 0 items\n" in printed()
+    text = printed(state="disabled")
+    assert "gate  dependent, 0 items  disabled after too many failures: nothing lands until it is read anew" in text
 
 
 def line(level: int, said: str) -> str:

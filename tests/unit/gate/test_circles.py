@@ -374,9 +374,9 @@ def test_the_alarm_stands_although_what_is_missing_is_withdrawn_and_ends_when_so
     assert alarm.missing == ("p/master/A",)
     play.act(Dequeue("p/master/A"))
     assert play.state.parted == (alarm,), "that was another pipeline, which takes up what it superseded"
-    play.act(Dequeue("p/master/C", "it was done by hand by op"))
+    play.act(Dequeue("p/master/C", "it was taken out by op"))
     assert play.state.parted == (alarm,), "it is another change"
-    play.act(Dequeue("p/master/A", "it was done by hand by op"))
+    play.act(Dequeue("p/master/A", "it was taken out by op"))
     assert play.state.parted == ()
 
 
@@ -384,7 +384,7 @@ def test_taking_the_rest_out_while_it_is_tested_again_leaves_the_alarm() -> None
     play = broken()
     play.approve("A")
     assert play.queue == ["A"]
-    play.act(Dequeue("p/master/A", "it was done by hand by op"))
+    play.act(Dequeue("p/master/A", "it was taken out by op"))
     assert play.queue == [] and len(play.state.parted) == 1
 
 

@@ -100,10 +100,10 @@ def test_who_is_taken_out_for_a_reason_is_told() -> None:
     play = Play()
     play.approve("A", "B")
     play.merges()
-    play.act(Dequeue(KEY("A"), why="it was done by hand by ada: it breaks the release"))
+    play.act(Dequeue(KEY("A"), why="it was taken out by ada: it breaks the release"))
     assert play.ended == {"A": "DEQUEUED"} and play.queue == ["B"]
-    assert "It was done by hand by ada: it breaks the release." in play.said["A"]
-    note = next(r.work.note for r in play.reports if r.work.change.topic == "A" and "by hand" in r.work.note)
+    assert "It was taken out by ada: it breaks the release." in play.said["A"]
+    note = next(r.work.note for r in play.reports if r.work.change.topic == "A" and "taken out by" in r.work.note)
     assert "it breaks the release" in note
 
 
@@ -112,11 +112,11 @@ def test_a_build_that_somebody_stops_fails_its_change_and_says_why() -> None:
     play.approve("A", "B")
     play.merges()
     build = play.running_spec("A", "unit").build
-    play.act(CancelBuild(build, "it was done by hand by ada: it hangs"))
+    play.act(CancelBuild(build, "it was stopped by ada: it hangs"))
     assert [one for one in play.builds if one[0] == "A"] == [("A", "docs")], "the other goes on"
     play.act(CancelBuild(build, "twice"))
     play.passes("A", "docs")
-    assert play.ended == {"A": "FAILURE"} and "CANCELED it was done by hand by ada: it hangs" in play.said["A"]
+    assert play.ended == {"A": "FAILURE"} and "CANCELED it was stopped by ada: it hangs" in play.said["A"]
     assert "twice" not in play.said["A"] and play.queue == ["B"]
 
 
@@ -216,6 +216,7 @@ def test_a_disabled_pipeline_lands_nothing_until_its_configuration_changes() -> 
     play.merges()
     play.passes("B")
     assert play.landing_names == [] and play.ended["B"] == "MERGE_FAILURE" and "is disabled after" in play.said["B"]
+    assert "or is read anew (headgate reconfigure --tenant t)" in play.said["B"]
     play.act(LayoutChanged("", taken_over=True))
     assert play.state.disabled, "a scheduler that begins changes nothing"
     play.act(LayoutChanged("new"))

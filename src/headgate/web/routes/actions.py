@@ -26,6 +26,8 @@ log = logging.getLogger("headgate.hand")
 TEXT_MAX_CHARS = 1_024
 WAITING_MAX = 10_000
 """On their way into the history, that are looked through."""
+_WORDS = {"dequeue": "taken out", "cancel": "stopped"}
+"""Verb -> what those are told whose change it was done to."""
 Work = Callable[[Sequence[Op]], Awaitable[None]]
 
 
@@ -63,7 +65,9 @@ class Hand:
         """For the people whose change it is: who did it, and why."""
         bearer = self.site.access.bearer(self.request)
         who = plain(bearer.name) if bearer is not None else "nobody"
-        return f"it was done by hand by {who}{f': {plain(self.reason)}' if self.reason else ''}"
+        return (
+            f"it was {_WORDS.get(self.verb, 'done by hand')} by {who}{f': {plain(self.reason)}' if self.reason else ''}"
+        )
 
     async def _ended(self, action: HandAction) -> None:
         log.info("%s by %s: %s", action.verb, action.who, action.outcome)
