@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Set
 from msgspec.structs import replace
 
 from headgate.adapters.git.command import Impossible
+from headgate.adapters.git.looking.heads import as_it_was, moved_heads
 from headgate.adapters.git.looking.misfits import Misfits
 from headgate.adapters.git.looking.names import APPROVED, FOR, HEADS, RECHECK, Names
 from headgate.adapters.git.looking.orphans import orphans
@@ -20,9 +21,9 @@ from headgate.adapters.git.looking.stacks import Stacked, stacked
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, landed_as, read
 from headgate.adapters.git.objects.commits import Original, text
-from headgate.adapters.git.objects.series import changes, contained, few, files
+from headgate.adapters.git.objects.series import contained, few, files
 from headgate.base.ids import derived
-from headgate.gate.change import ZEROS, Change, EventKind, Standing, TriggerEvent
+from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
 from headgate.ports.forge import Sighting
 
 log = logging.getLogger("headgate.git")
@@ -32,8 +33,6 @@ MESSAGE_MAX_CHARS, FOOTERS_MAX_CHARS = 16_000, 4_000
 OWNER_MAX_CHARS = 200
 RECHECKS_MAX = 100
 """Changes tested again for one look; the next one begins at once."""
-MOVED_MAX = 40
-"""Branches that moved and are told of in one look, in one commit; the next one begins at once."""
 FRESH_MAX = 5_000
 """Proposals taken in one look; the next one begins at once."""
 
@@ -121,7 +120,7 @@ class Look:
         """What could not be had; a branch of which that is so stays as it was."""
         self.late = self.late or bool(gone)
         for ref in [ref for ref, commit in self._heads.items() if commit in gone]:
-            _as(old, ref, self._heads)
+            as_it_was(old, ref, self._heads)
         for ref, commit in self._refs.items() if gone else ():
             if commit in gone and (why := self._mirror.refusals.why(commit)):
                 self.misfits.add(ref, f"what it names cannot be had: {why}")
@@ -340,41 +339,15 @@ class Look:
         return found
 
     async def _branches(self, old: Mapping[str, str]) -> None:
-        moved = sorted(ref for ref in {*old, *self._heads} if old.get(ref) != self._heads.get(ref))
-        for ref in moved[MOVED_MAX:]:
-            self.more = True
-            _as(old, ref, self._heads)
-        moved = moved[:MOVED_MAX]
-        pairs = {self._heads[ref]: old[ref] for ref in moved if ref in old and ref in self._heads}
-        absent = await self._mirror.missing([*pairs, *pairs.values()])
-        pairs = {after: before for after, before in pairs.items() if not {after, before} & absent}
-        changed = await changes(self._mirror, pairs.items())
-        for ref in moved:
-            before, after = old.get(ref, ZEROS), self._heads.get(ref, ZEROS)
-            both = pairs.get(after) == before
-            change = Change(
-                connection=self._connection,
-                project=self._project,
-                branch=ref.removeprefix(HEADS),
-                commit=after,
-                old_commit=before,
-                ref=ref,
-                files=few(changed.get((after, before), ())) if both else None,
-            )
-            self._tell(EventKind.REF_UPDATED, change, before)
+        found = await moved_heads(self._connection, self._project, self._mirror, old, self._heads)
+        self._heads, self.more = found.now, self.more or found.more
+        for change in found.updates:
+            self._tell(EventKind.REF_UPDATED, change, change.old_commit)
 
     def _tell(self, kind: EventKind, change: Change, before: str, *, fresh: bool = False) -> None:
         at_ms = int(time.time() * 1000)
         id = derived(kind, self._project, change.ref, before, change.commit, str(at_ms))
         self._events.append(TriggerEvent(kind, change, id, at_ms, fresh))
-
-
-def _as(old: Mapping[str, str], ref: str, heads: dict[str, str]) -> None:
-    """A branch is as it was."""
-    if ref in old:
-        heads[ref] = old[ref]
-    else:
-        del heads[ref]
 
 
 def _owner(author: str) -> str:

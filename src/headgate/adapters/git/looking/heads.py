@@ -1,0 +1,62 @@
+"""Branches: which of them moved since they were last seen, and what that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from headgate.adapters.git.mirror import MirrorRepository
+from headgate.adapters.git.objects.series import changes, few
+from headgate.gate.change import HEADS, ZEROS, Change
+
+MOVED_MAX = 40
+"""Branches that moved and are told of in one look, in one commit; the next one begins at once."""
+
+
+class MovedHeads(NamedTuple):
+    """How the branches of a project differ from what was seen."""
+
+    now: dict[str, str]
+    """All of them; those that are not told of yet, as they were."""
+    updates: tuple[Change, ...]
+    more: bool
+    """Did more move?"""
+
+
+async def moved_heads(
+    connection: str, project: str, mirror: MirrorRepository, old: Mapping[str, str], now: Mapping[str, str]
+) -> MovedHeads:
+    """Return what to tell.  What moved must be here, as far as it can be had.  Raise GitError."""
+    moved = sorted(ref for ref in {*old, *now} if old.get(ref) != now.get(ref))
+    shown = {**now}
+    for ref in moved[MOVED_MAX:]:
+        as_it_was(old, ref, shown)
+    told = moved[:MOVED_MAX]
+    pairs = {shown[ref]: old[ref] for ref in told if ref in old and ref in shown}
+    absent = await mirror.missing([*pairs, *pairs.values()])
+    pairs = {after: before for after, before in pairs.items() if not {after, before} & absent}
+    changed = await changes(mirror, pairs.items())
+    updates = []
+    for ref in told:
+        before, after = old.get(ref, ZEROS), shown.get(ref, ZEROS)
+        both = pairs.get(after) == before
+        updates.append(
+            Change(
+                connection=connection,
+                project=project,
+                branch=ref.removeprefix(HEADS),
+                commit=after,
+                old_commit=before,
+                ref=ref,
+                files=few(changed.get((after, before), ())) if both else None,
+            )
+        )
+    return MovedHeads(shown, tuple(updates), len(moved) > MOVED_MAX)
+
+
+def as_it_was(old: Mapping[str, str], ref: str, heads: dict[str, str]) -> None:
+    """A branch is as it was."""
+    if ref in old:
+        heads[ref] = old[ref]
+    else:
+        del heads[ref]
