@@ -127,6 +127,15 @@ async def test_the_vote_goes_first_and_the_pipeline_has_the_answer() -> None:
     assert answer == LandAnswer("bs1", True, project="hub/lib", change="hub/lib#7", commit="c" * 40)
 
 
+async def test_a_turn_that_asks_before_it_tells_votes_first_all_the_same() -> None:
+    hub = Hub()
+    async with desk(hub) as found:
+        context, vote = found.context, replace(landing("vote"), land=None)
+        await context.store.commit([], [*context.asked_of(TO, landing()), *context.reported(TO, vote)])
+        await found.answered()
+    assert hub.done == ["vote", "land hub/lib#7"]
+
+
 @pytest.mark.parametrize("error", [ReporterAway("it is down"), ReportPutOff("it is still looking")])
 async def test_it_is_asked_again_while_it_cannot_say(error: Exception) -> None:
     hub = Hub(lambda tries: error if tries < 3 else Landed(differs=True))
