@@ -19,6 +19,7 @@ MODULES = sorted(p for p in SOURCE.rglob("*.py") if "ansible_plugins" not in p.p
 BANNED_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "handler", "handlers", "common", "misc"}
 IMPURE = {"asyncio", "time", "random", "os", "socket", "logging", "threading", "subprocess"}
 TASKS = {
+    "adapters/forges/gerrit/watching.py": "the ear at the stream, and looks under way, end with who reads what is seen",
     "adapters/forges/gerrit/stream.py": "what ssh complains, ended with it",
     "adapters/git/engine.py": "one look at a repository, shared by the builds on one state",
     "adapters/git/forge.py": "watchers end with the loop that reads them",

@@ -160,9 +160,6 @@ async def _push(url: str, branch: str, topic: str, kind: str) -> tuple[str, bool
     with tempfile.TemporaryDirectory() as name:
         here = Path(name)
         try:
-            _, there = await git("ls-remote", "--", url, proposed, at=here, remote=True)
-            if not there:
-                raise UserError(f"nobody proposes {topic} for {branch} at {url}; it may have landed")
             await git("init", "-q", "--bare", name)
             await git("fetch", "-q", "--", url, f"+{proposed}:{proposed}", at=here, remote=True)
             commit = (await git("rev-parse", proposed, at=here))[1].strip()

@@ -16,8 +16,7 @@ from headgate.base.errors import UserError
 TOPIC_MAX_CHARS = 60
 """Of one that is made of the subject."""
 
-REMOTE = "origin"
-_remote = click.option("--remote", default=REMOTE, show_default=True, help="The remote that Headgate watches.")
+_remote = click.option("--remote", default="origin", show_default=True, help="The remote that Headgate watches.")
 _branch = click.option("--branch", default="", help="Where it is to land; by default the remote's default branch.")
 _force = click.option("--force", is_flag=True, help="Although somebody else proposed what is there.")
 _topic = click.argument("topic", default="")
@@ -35,7 +34,7 @@ class WorkTree:
     """The repository around the current directory, and a remote of it.  Its methods raise UserError."""
 
     def __init__(self, remote: str) -> None:
-        self.remote, self._at = remote, Path.cwd()
+        self._remote, self._at = remote, Path.cwd()
 
     async def says(self, *args: str, remote: bool = False) -> str:
         """What git prints."""
@@ -46,18 +45,18 @@ class WorkTree:
 
     async def refs(self, *names: str) -> dict[str, str]:
         """ref -> commit, at the remote."""
-        out = await self.says("ls-remote", "--", self.remote, *names, remote=True)
+        out = await self.says("ls-remote", "--", self._remote, *names, remote=True)
         return {name: commit for commit, name in (line.split("\t") for line in out.splitlines() if "\t" in line)}
 
     async def branch(self, said: str) -> str:
         """The one that was said, else the default of the remote."""
-        head = await self.says("ls-remote", "--symref", "--", self.remote, "HEAD", remote=True)
+        head = await self.says("ls-remote", "--symref", "--", self._remote, "HEAD", remote=True)
         named = re.match(r"ref: refs/heads/(\S+)\tHEAD$", head, re.MULTILINE)
         branch = said or (named[1] if named else "")
         if not branch:
-            raise UserError(f"{self.remote} has no default branch; say --branch")
+            raise UserError(f"{self._remote} has no default branch; say --branch")
         if f"refs/heads/{branch}" not in await self.refs(f"refs/heads/{branch}"):
-            raise UserError(f"{self.remote} has no branch {branch!r}")
+            raise UserError(f"{self._remote} has no branch {branch!r}")
         return branch
 
     async def topic(self, said: str, branch: str) -> str:
@@ -76,7 +75,7 @@ class WorkTree:
         commit = (await self.refs(ref)).get(ref)
         if commit is None:
             return None
-        await self.says("fetch", "-q", "--no-tags", "--", self.remote, ref, remote=True)
+        await self.says("fetch", "-q", "--no-tags", "--", self._remote, ref, remote=True)
         return There(commit, await self.says("log", "-1", "--format=%an <%ae>", commit))
 
     async def is_mine(self, there: There) -> bool:
@@ -87,19 +86,12 @@ class WorkTree:
         mine = os.environ.get("GIT_AUTHOR_EMAIL") or known
         return bool(mine) and there.owner.casefold().endswith(f"<{mine.casefold()}>")
 
-    async def brings(self, commit: str, branch: str) -> bool:
-        """Is anything in the history of the commit that the branch does not have?"""
-        ref = f"refs/heads/{branch}"
-        head = (await self.refs(ref)).get(ref, "")
-        await self.says("fetch", "-q", "--no-tags", "--", self.remote, ref, remote=True)
-        return await self.says("rev-list", "--count", commit, "--not", head) != "0"
-
     async def push(self, *steps: tuple[str, str, str]) -> None:
         """(ref, where it must still be, where it goes): all or none."""
         leases = [f"--force-with-lease={ref}:{seen}" for ref, seen, _ in steps]
         specs = [f"{to}:{ref}" for ref, _, to in steps]
         await self.says(
-            "push", "-q", *(["--atomic"] if len(steps) > 1 else []), *leases, "--", self.remote, *specs, remote=True
+            "push", "-q", *(["--atomic"] if len(steps) > 1 else []), *leases, "--", self._remote, *specs, remote=True
         )
 
 
@@ -120,7 +112,7 @@ async def _propose(tree: WorkTree, branch: str, topic: str, *, force: bool) -> N
     commit = await tree.says("rev-parse", "HEAD")
     branch = await tree.branch(branch)
     topic = await tree.topic(topic, branch)
-    ref = f"refs/for/{branch}/{topic}"
+    ref, head = f"refs/for/{branch}/{topic}", (await tree.refs(f"refs/heads/{branch}"))[f"refs/heads/{branch}"]
     there = await tree.there(ref)
     if there is not None and there.commit == commit:
         click.echo(f"{topic} is proposed already: {commit[:8]}.  To have it tested again: headgate recheck.")
@@ -129,23 +121,17 @@ async def _propose(tree: WorkTree, branch: str, topic: str, *, force: bool) -> N
         raise UserError(
             f"{topic} is proposed by {there.owner} ({there.commit[:8]}); choose another topic, or say --force"
         )
-    if not await tree.brings(commit, branch):
-        raise UserError(f"{commit[:8]} is in {branch} already; commit what you propose")
+    if commit == head:
+        raise UserError(f"{commit[:8]} is the head of {branch} already; commit what you propose")
     await tree.push((ref, there.commit if there is not None else "", commit))
     what = "a new patchset of" if there is not None else "the change"
     click.echo(f"Proposed {what} {topic} for {branch}: {commit[:8]} {await tree.says('log', '-1', '--format=%s')}")
-    there_is, named = f"git push {tree.remote} {commit[:8]}", _named(tree, topic)
     click.echo(
-        f"What is next: its jobs run, and tell in a note (git fetch {tree.remote} "
-        "refs/notes/headgate:refs/notes/headgate\n&& git log --notes=headgate).  It lands once it is approved:"
+        "What is next: its jobs run, and tell in a note (git fetch origin refs/notes/headgate:refs/notes/headgate"
     )
-    click.echo(f"  headgate approve {named}, or {there_is}:refs/approved/{branch}/{topic}")
-    click.echo(f"To take it back: headgate withdraw {named}")
-
-
-def _named(tree: WorkTree, topic: str) -> str:
-    """As other commands are to be told of it."""
-    return topic if tree.remote == REMOTE else f"--remote {tree.remote} {topic}"
+    click.echo("&& git log --notes=headgate).  It lands once it is approved:")
+    click.echo(f"  git push origin {commit[:8]}:refs/approved/{branch}/{topic}")
+    click.echo(f"To take it back: headgate withdraw {topic}")
 
 
 @click.command()
@@ -175,4 +161,4 @@ async def _withdraw(tree: WorkTree, branch: str, topic: str, *, force: bool) -> 
     steps += [(approved, seen, "") for seen in [(await tree.refs(approved)).get(approved)] if seen]
     await tree.push(*steps)
     click.echo(f"Withdrew {topic} from {branch}: {there.commit[:8]}.  It leaves every queue; to propose it again:")
-    click.echo(f"  git push {tree.remote} {there.commit[:8]}:{ref}")
+    click.echo(f"  git push origin {there.commit[:8]}:{ref}")

@@ -84,11 +84,9 @@ class Gate:
     repositories: Repositories
     context: Context
 
-    async def scheduler(
-        self, tenants: str, *names: str, seconds: float = 5.0, bound: bool = False
-    ) -> dict[str, Configuration]:
-        """One that has these tenants for so long; then it is gone.  `bound`: as the settings say of the connection."""
-        parsed = parse_tenants(tenants, "tenants.yaml", {"local": Connection("local", "git", bound=bound)})
+    async def scheduler(self, tenants: str, *names: str, seconds: float = 5.0) -> dict[str, Configuration]:
+        """One that has these tenants for so long; then it is gone."""
+        parsed = parse_tenants(tenants, "tenants.yaml", {"local": Connection("local", "git")})
         readings = {p: Reading(tuple(found)) for p, found in readers(parsed.values()).items()}
         cache = ParseCache()
         configurations = {name: Configuration(self.context, parsed[name], cache) for name in names}
@@ -258,23 +256,6 @@ class Observed(Store):
         self.look(mirror)
         self.commits += 1
         return written
-
-
-def test_what_was_held_back_because_of_the_settings_is_in_force_once_they_are_right() -> None:
-    people = PIPELINE.replace("dependent}", "dependent, require: {local: {approvals: {count: 2}}}}")
-
-    async def play(gate: Gate) -> None:
-        await gate.scheduler(TENANTS, "one")
-        gate.repositories.texts["git/config"] = {"zuul.yaml": people}
-        change = Change("local", "git/config", "master", commit="d", old_commit="c", ref=HEAD, files=("zuul.yaml",))
-        stream = gate.context.map.events.tenant("one").trigger.stream
-        await gate.context.store.commit([], stream.append(TriggerEvent(EventKind.REF_UPDATED, change, fresh())))
-        for bound in (False, False, True):
-            found = await gate.scheduler(TENANTS, "one", bound=bound)
-            assert bool(found["one"].layouts.landed.pipelines["gate"].require) is bound
-            assert bool(found["one"].layouts.errors) is not bound
-
-    played(play)
 
 
 def test_what_it_was_is_in_force_wherever_who_reads_it_anew_dies() -> None:

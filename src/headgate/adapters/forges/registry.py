@@ -63,7 +63,24 @@ class _Package(Protocol):
     def connect(self, given: Given) -> Connected: ...
 
 
-FORGES: dict[str, Row] = {}
+_GERRIT = {
+    "server": Setting("text", "", "the host of Gerrit."),
+    "user": Setting("text", "", "the account that Headgate has there, for REST, ssh and git."),
+    "password": Setting("text", "", "its HTTP password."),
+    "auth_type": Setting("text", "basic", "how it is sent: `basic` or `digest`."),
+    "verify_ssl": Setting("flag", "true", "whether certificates are checked."),
+    "ssh_server": Setting("text", "", "the host of ssh, where it is another one than `server`."),
+    "port": Setting("integer:1,65535", "", "the port of ssh. Default: 29418."),
+    "sshkey": Setting("path", "", "the private key of the account. Default: those of who runs Headgate."),
+    "known_hosts": Setting("path", "", "the host keys it trusts; none is learned. Default: `~/.ssh/known_hosts`."),
+    "keepalive": Setting("seconds", "60", "between signs of life on ssh, three of which may fail to come."),
+    "git_over_ssh": Setting("flag", "false", "whether git goes over ssh, too."),
+    "stream_events": Setting("flag", "true", "whether the stream of events is listened to, or it is polled alone."),
+    "replication_delay": Setting("seconds", "0", "how long what the stream tells is held back."),
+}
+FORGES: dict[str, Row] = {
+    "gerrit": Row("headgate.adapters.forges.gerrit.connecting", _GERRIT, ("server", "the host of Gerrit")),
+}
 """Name of the driver, as settings and `config.forges.table` have it -> its row."""
 
 

@@ -54,13 +54,6 @@ def in_force(
     return InForce(branches, held)
 
 
-def mended(configuration: Configuration, before: LayoutRecord | None) -> bool:
-    """Return whether something that is held back would do as it is now: what was wrong lay in the settings, or in what
-    this Headgate understands."""
-    held = {p: {b: one.digest for b, one in found.items()} for p, found in before.held.items()} if before else {}
-    return bool({(p, b) for p, found in held.items() for b in found} - configuration.unfit(held))
-
-
 def _fresh(now: Mapping[str, str], before: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     return ((branch, digest) for branch, digest in now.items() if before.get(branch, digest) != digest)
 

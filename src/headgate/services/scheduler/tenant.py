@@ -33,7 +33,7 @@ from headgate.services.context import Context
 from headgate.services.orders import state_of
 from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries, said, transient
 from headgate.services.scheduler.configfiles import ConfigFiles, Reading
-from headgate.services.scheduler.inforce import expected, in_force, mended, told
+from headgate.services.scheduler.inforce import expected, in_force, told
 from headgate.services.scheduler.turn import Piece, packed, together
 from headgate.store.store import Session
 from headgate.store.types import At, Delete, Op
@@ -93,9 +93,6 @@ class TenantRunner:
         if behind or had.keys() != self._readings.keys():
             await self._reconfigure(list(behind), session)
         await self._keep_current(session)
-        if mended(self._configuration, self._record()):
-            await self._reconfigure([], session)
-            await self._keep_current(session)
 
     async def _keep_current(self, session: Session) -> None:
         """Until what is kept is what the layout is to be made of."""

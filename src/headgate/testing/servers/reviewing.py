@@ -204,14 +204,14 @@ class People:
             admin.asks("PUT", f"accounts/{name}", {**said, **({"ssh_key": key} if name == HEADGATE else {})})
         admin.asks("PUT", f"accounts/self/emails/{ADMIN}@example.org", {"no_confirmation": True})
         admin.asks("PUT", f"groups/{quote(_SERVICES)}/members/{HEADGATE}")
-        values = {"-1": "Fails", " 0": "No score", "+1": "Verified"}
+        values = {"-2": "Fails in the gate", "-1": "Fails", " 0": "No score", "+1": "Works", "+2": "Works in the gate"}
         admin.asks("PUT", "projects/All-Projects/labels/Verified", {"values": values, "function": "NoBlock"})
         rule = {"name": "Verified", "submittability_expression": "label:Verified=MAX AND -label:Verified=MIN"}
         admin.asks("PUT", "projects/All-Projects/submit_requirements/Verified", rule)
         ids = {name: self._group(name) for name in (_USERS, _SERVICES)}
         may = {ids[_SERVICES]: {"action": "ALLOW"}}
         heads = {
-            "label-Verified": _votes("Verified", ids[_SERVICES], 1),
+            "label-Verified": _votes("Verified", ids[_SERVICES], 2),
             "label-Code-Review": _votes("Code-Review", ids[_USERS], 2),
             "submit": {"rules": may},
             "push": {"rules": {**may, self._group("Administrators"): {"action": "ALLOW"}}},

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
+from headgate.adapters.forges.gerrit.driver import GerritForge, git_connection
 from headgate.adapters.forges.gerrit.rest import Gerrit as Rest
 from headgate.adapters.forges.gerrit.rest import gerrit_client
 from headgate.adapters.forges.gerrit.server import Server
+from headgate.adapters.forges.gerrit.wanted import Pace
+from headgate.adapters.git.engine import GitEngine
 from headgate.testing.servers.gerrit import Gerrit, gerrit, missing
 from headgate.testing.servers.reviewing import PASSWORD, Clone, People
 
@@ -71,3 +75,21 @@ async def rest(server: Callable[..., Server]) -> AsyncIterator[Rest]:
     """As the account of Headgate."""
     async with gerrit_client(server()) as client:
         yield Rest(client, server())
+
+
+Forge = Callable[..., Awaitable[GerritForge]]
+QUICK = Pace(lately_s=0.5, all_s=3600.0, refs_s=0.5, refs_told_s=0.5, silent_s=20.0, retry_min_s=0.1)
+
+
+@pytest.fixture
+async def forge(server: Callable[..., Server], tmp_path: Path) -> AsyncIterator[Forge]:
+    """Makes a driver, as the account of Headgate; `pace` and options of the settings may be said."""
+    async with AsyncExitStack() as stack:
+
+        async def of(pace: Pace = QUICK, program: str = "ssh", **said: str) -> GerritForge:
+            at = server(**said)
+            client = await stack.enter_async_context(gerrit_client(at))
+            engine = GitEngine(tmp_path / f"git-{next(_NUMBERS)}", {at.name: git_connection(at)})
+            return GerritForge(at, Rest(client, at), lambda: engine, pace=pace, program=program)
+
+        yield of

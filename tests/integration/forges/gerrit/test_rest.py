@@ -92,7 +92,7 @@ async def test_a_review_votes_and_comments_and_a_submit_lands_what_was_tested(
     with pytest.raises(GerritConflict, match=r"(?i)verified"):
         await rest.submit(change.number, newer.commit)
     assert clone.shows("a") == ""
-    await rest.review(change.number, newer.commit, {"labels": {"Verified": 1}})
+    await rest.review(change.number, newer.commit, {"labels": {"Verified": 2}})
     landed = await rest.submit(change.number, newer.commit)
     assert landed.status == "MERGED" and clone.shows("a") == "2"
     with pytest.raises(GerritConflict, match=r"(?i)merged"):

@@ -44,6 +44,7 @@ class Label(msgspec.Struct, frozen=True, kw_only=True):
 
 class Expression(msgspec.Struct, frozen=True, kw_only=True):
     expression: str = ""
+    passing_atoms: tuple[str, ...] = ()
     failing_atoms: tuple[str, ...] = ()
 
 
@@ -85,6 +86,23 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, File] | None = None
 
 
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody said of a change, or the server of what they did."""
+
+    id: str
+    author: Account = Account()
+    date: str = ""
+    message: str = ""
+    tag: str = ""
+    revision: int = msgspec.field(name="_revision_number", default=0)
+
+
+class Comment(msgspec.Struct, frozen=True, kw_only=True):
+    message: str = ""
+    of_message: str = msgspec.field(name="change_message_id", default="")
+    """The message that it was published with."""
+
+
 class ChangeInfo(msgspec.Struct, frozen=True, kw_only=True):
     number: int = msgspec.field(name="_number")
     project: str
@@ -106,7 +124,12 @@ class ChangeInfo(msgspec.Struct, frozen=True, kw_only=True):
     requirements: tuple[Requirement, ...] = msgspec.field(name="submit_requirements", default=())
     submittable: bool | None = None
     """None: the server was not asked, or is too old to say."""
+    permitted_labels: dict[str, tuple[str, ...]] = {}
+    """Those that our account may vote on."""
     unresolved_comment_count: int = 0
+    messages: tuple[Message, ...] = ()
+    mark: str = msgspec.field(name="meta_rev_id", default="")
+    """It is another one after whatever happens to the change."""
     more: bool = msgspec.field(name="_more_changes", default=False)
     """In a list, on its last element: there are further ones."""
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from headgate.adapters.forges.gerrit.entities import ChangeInfo, File, Related, RelatedChanges, ServerInfo
+from headgate.adapters.forges.gerrit.entities import ChangeInfo, Comment, File, Related, RelatedChanges, ServerInfo
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.base.texts import line
 
@@ -31,7 +31,7 @@ _PATIENCE = frozenset({408, 425, 429})
 """Answers of the 400s that another try may change."""
 BRIEF = ("CURRENT_REVISION", "CURRENT_COMMIT", "DETAILED_ACCOUNTS", "DETAILED_LABELS", "SUBMIT_REQUIREMENTS")
 """What is asked of each of many changes."""
-WHOLE = (*BRIEF, "CURRENT_FILES", "SUBMITTABLE")
+WHOLE = (*BRIEF, "CURRENT_FILES", "MESSAGES", "SUBMITTABLE")
 
 T = TypeVar("T")
 
@@ -107,6 +107,11 @@ class Gerrit:
         GerritRefused."""
         asked = [("parent", str(parent))] if parent else []
         return await self._get(f"changes/{number}/revisions/{revision}/files", dict[str, File], asked)
+
+    async def patchset_comments(self, number: int) -> tuple[Comment, ...]:
+        """Return the comments that are about a patch set as a whole.  Raise GerritAway, GerritRefused."""
+        found = await self._get(f"changes/{number}/comments", dict[str, tuple[Comment, ...]])
+        return found.get("/PATCHSET_LEVEL", ())
 
     async def default_branch(self, path: str) -> str:
         """Return the branch that HEAD of a project names.  Raise GerritAway, GerritRefused."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from headgate.base.errors import UserError
 
@@ -39,14 +39,11 @@ class Server:
     git_over_ssh: bool = False
     stream_events: bool = True
     replication_delay_s: float = 0.0
-    max_dependencies: int = 0
-    """0: any number."""
-    gitweb_url_template: str = ""
 
     @classmethod
     def of(cls, name: str, said: Mapping[str, str]) -> Server:
-        """Return what a section says.  Raise UserError."""
-        options = _Section(name, said)
+        """Return what a section says, with paths that are absolute.  Raise UserError."""
+        options = _Section(said)
         server = options.text("server") or options.wrong("server", "it has no default; it is the host of Gerrit")
         user = options.text("user") or options.wrong("user", "it has no default; it is the account that Headgate has")
         baseurl = (options.text("baseurl") or f"https://{server}").rstrip("/")
@@ -77,8 +74,6 @@ class Server:
             git_over_ssh=options.flag("git_over_ssh", False),
             stream_events=streams and not any(key.startswith(_BROKERS) for key in said),
             replication_delay_s=float(options.number("replication_delay", 0, 0, 3600)),
-            max_dependencies=options.number("max_dependencies", 0, 0, 100_000),
-            gitweb_url_template=options.text("gitweb_url_template"),
         )
 
     def path(self, project: str) -> str:
@@ -101,11 +96,11 @@ class Server:
 
 
 class _Section:
-    def __init__(self, name: str, said: Mapping[str, str]) -> None:
-        self._name, self._said = name, said
+    def __init__(self, said: Mapping[str, str]) -> None:
+        self._said = said
 
     def wrong(self, option: str, why: str) -> str:
-        raise UserError(f"[connection {self._name}] {option}: {why}")
+        raise UserError(f"{option}: {why}")
 
     def text(self, option: str) -> str:
         return self._said.get(option, "").strip()
@@ -129,21 +124,34 @@ def change_number(server: Server, url: str) -> int | None:
     """Return the number of the change that a URL is about, in any form that Gerrit has or had; None: of none here.
 
     Scheme and port are not compared, as people write either."""
-    try:
-        said, base = urlsplit(url.strip()), urlsplit(server.baseurl)
-    except ValueError:
-        return None
-    if (said.hostname or "").lower() not in {(base.hostname or "").lower(), server.server, server.canonical_hostname}:
-        return None
-    path = said.path
-    if base.path and base.path != "/":
-        if not f"{path}/".startswith(f"{base.path}/"):
-            return None
-        path = path[len(base.path) :]
-    words = [word for word in path.split("/") if word]
-    if not words and said.fragment:  # /#/c/N, as it was before 2.15
-        words = [word for word in said.fragment.split("/") if word]
+    words = _words(server, url)
     if words[:1] == ["c"]:
         words = words[words.index("+") + 1 :] if "+" in words else words[1:]
     found = words[0] if words else ""
     return int(found) if found.isascii() and found.isdecimal() and len(found) < 10 else None
+
+
+def change_project(server: Server, url: str) -> str:
+    """Return the canonical name of the project that such a URL names; empty: it names none."""
+    words = _words(server, url)
+    named = words[1 : words.index("+")] if words[:1] == ["c"] and "+" in words else []
+    return server.project(unquote("/".join(named))) if named else ""
+
+
+def _words(server: Server, url: str) -> list[str]:
+    """The parts of a URL's path below that of the server; none: it is of another one."""
+    try:
+        said, base = urlsplit(url.strip()), urlsplit(server.baseurl)
+    except ValueError:
+        return []
+    if (said.hostname or "").lower() not in {(base.hostname or "").lower(), server.server, server.canonical_hostname}:
+        return []
+    path = said.path
+    if base.path and base.path != "/":
+        if not f"{path}/".startswith(f"{base.path}/"):
+            return []
+        path = path[len(base.path) :]
+    words = [word for word in path.split("/") if word]
+    if not words and said.fragment:  # /#/c/N, as it was before 2.15
+        return [word for word in said.fragment.split("/") if word]
+    return words

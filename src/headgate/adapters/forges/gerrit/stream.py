@@ -49,8 +49,8 @@ class Hint(msgspec.Struct, frozen=True):
     """Of the project, when it moved."""
 
 
-def command(server: Server, program: str = "ssh") -> list[str]:
-    """Return how the stream is opened: nobody is asked anything, and no host key is learned."""
+def ssh_options(server: Server) -> list[str]:
+    """Return what ssh is told for any command on the server: nobody is asked anything, and no host key is learned."""
     options = {
         "BatchMode": "yes",
         "ConnectTimeout": str(CONNECT_MAX_S),
@@ -67,9 +67,13 @@ def command(server: Server, program: str = "ssh") -> list[str]:
     if server.sshkey:
         options["IdentitiesOnly"] = "yes"
     said = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-    key = ["-i", server.sshkey] if server.sshkey else []
-    return [program, "-T", *said, *key, "-p", str(server.port), "-l", server.user, "--", server.ssh_server,
-            "gerrit stream-events"]  # fmt: skip
+    return [*said, *(["-i", server.sshkey] if server.sshkey else [])]
+
+
+def command(server: Server, program: str = "ssh") -> list[str]:
+    """Return how the stream is opened."""
+    where = ["-p", str(server.port), "-l", server.user, "--", server.ssh_server]
+    return [program, "-T", *ssh_options(server), *where, "gerrit stream-events"]
 
 
 @asynccontextmanager

@@ -1,0 +1,80 @@
+"""What a connection sees, kept as its runner keeps it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from headgate.adapters.forges.gerrit.driver import GerritForge
+from headgate.config.tenants import TenantProject
+from headgate.gate.change import EventKind, Standing, TriggerEvent
+from headgate.ports.forge import Sighting
+
+SEEN_MAX_S = 40.0
+
+
+class Seen:
+    """The standings, branches, tags and events of one connection."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Standing] = {}
+        self.heads: dict[str, dict[str, str]] = {}
+        self.refs: dict[str, dict[str, str]] = {}
+        self.troubles: dict[str, str] = {}
+        self.events: list[TriggerEvent] = []
+        self.answered: list[str] = []
+        self._stirred = asyncio.Event()
+
+    def take(self, sighting: Sighting) -> None:
+        self.known |= {standing.change.key: standing for standing in sighting.standings}
+        self.heads |= sighting.heads
+        for project, refs in sighting.refs.items():
+            there = {**self.refs.get(project, {}), **refs}
+            self.refs[project] = {ref: object for ref, object in there.items() if object}
+        self.troubles |= sighting.troubles
+        self.events += sighting.events
+        self.answered += sighting.answered
+        self._stirred.set()
+
+    async def until(self, so: Callable[[], object]) -> None:
+        """Waits until it is so."""
+        async with asyncio.timeout(SEEN_MAX_S):
+            while not so():
+                self._stirred.clear()
+                await self._stirred.wait()
+
+    def told(self, event: str, number: int) -> list[TriggerEvent]:
+        """Return the events of a change in the words of Gerrit."""
+        return [
+            one
+            for one in self.events
+            if one.happening is not None and one.happening.event == event and one.change.number == str(number)
+        ]
+
+    def kinds(self, number: int) -> list[EventKind]:
+        return [one.kind for one in self.events if one.change.number == str(number)]
+
+
+@asynccontextmanager
+async def watched(forge: GerritForge, projects: Mapping[str, TenantProject], seen: Seen) -> AsyncIterator[None]:
+    """See what there is and, meanwhile, what happens."""
+    forge.look_at(projects)
+
+    async def watch() -> None:
+        async for sighting in forge.sightings(seen.known, seen.heads, seen.refs):
+            seen.take(sighting)
+
+    task = asyncio.ensure_future(watch())
+    try:
+        waiting = asyncio.ensure_future(seen.until(lambda: all(project in seen.heads for project in projects)))
+        await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+        await waiting
+        yield
+        if task.done():
+            task.result()
+    finally:
+        task.cancel()
+        await asyncio.wait({task})

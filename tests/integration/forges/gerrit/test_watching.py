@@ -1,0 +1,220 @@
+"""What the driver sees of a real Gerrit: with a stream, without one, and after it was away."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from headgate.adapters.forges.gerrit.driver import GerritForge
+from headgate.adapters.forges.gerrit.wanted import Pace
+from headgate.config.forges.facts import Account
+from headgate.config.tenants import TenantProject
+from headgate.gate.change import EventKind, numbered
+from headgate.ports.forge import Hint
+from headgate.testing.servers.gerrit import Gerrit
+from headgate.testing.servers.proxy import Proxy
+from headgate.testing.servers.reviewing import Clone, People
+
+from .seeing import Seen, watched
+
+Forge = Callable[..., Awaitable[GerritForge]]
+SLOW = Pace(lately_s=3600.0, all_s=3600.0, refs_s=3600.0, refs_told_s=3600.0, retry_min_s=0.1)
+"""Nothing is looked at unless somebody says so."""
+HOST = "127.0.0.1"
+
+
+def of(*projects: str) -> dict[str, TenantProject]:
+    return {f"{HOST}/{one}": TenantProject(f"{HOST}/{one}", one, "review", trusted=False) for one in projects}
+
+
+@pytest.mark.parametrize("stream", ["true", "false"])
+async def test_what_people_do_is_seen_and_told_in_gerrit_s_words(
+    stream: str, people: People, project: str, clone: Clone, past_review: Clone, forge: Forge
+) -> None:
+    seen = Seen()
+    before = clone.proposes({"before": "1\n"})
+    async with watched(await forge(stream_events=stream), of(project), seen):
+        key = numbered(f"{HOST}/{project}", str(before.number))
+        assert key in seen.known and not seen.events, "of what was there at the first look no event tells"
+        change = clone.proposes({"a": "1\n"}, "Title\n\nWhy.")
+        await seen.until(lambda: seen.told("patchset-created", change.number))
+        told = seen.told("patchset-created", change.number)[0]
+        assert told.kind is EventKind.PROPOSED and told.fresh and told.change.commit == change.commit
+        assert (told.change.patchset, told.change.branch, told.change.owner) == ("1", "master", "alice")
+        assert told.change.message.startswith("Title\n\nWhy.") and told.change.files == ("a",)
+        assert told.change.url.endswith(f"/c/{project}/+/{change.number}")
+
+        people.bob.votes(change.number, "recheck please", Code_Review=2)
+        await seen.until(lambda: seen.told("comment-added", change.number))
+        said = seen.told("comment-added", change.number)[0].happening
+        assert said is not None and said.who == Account("bob", "bob@example.org")
+        assert "recheck please" in said.comments[0] and "Code-Review+2" in said.comments[0]
+        assert [(vote.label, vote.value, vote.old_value) for vote in said.votes] == [("Code-Review", "2", "0")]
+
+        newer = clone.proposes({"a": "2\n"}, change_id=change.change_id)
+        await seen.until(lambda: len(seen.told("patchset-created", change.number)) == 2)
+        again = seen.told("patchset-created", change.number)[1]
+        assert (again.change.commit, again.change.patchset, again.fresh) == (newer.commit, "2", False)
+
+        people.alice.tags(change.number, "red")
+        people.alice.unfinished(change.number)
+        await seen.until(lambda: seen.told("wip-state-changed", change.number))
+        tagged = seen.told("hashtags-changed", change.number)[0].happening
+        assert tagged is not None and tagged.added == ("red",) and tagged.who == Account("alice", "alice@example.org")
+
+        people.alice.abandons(change.number)
+        await seen.until(lambda: seen.told("change-abandoned", change.number))
+        people.alice.restores(change.number)
+        await seen.until(lambda: seen.told("change-restored", change.number))
+        assert seen.kinds(change.number).count(EventKind.ABANDONED) == 1
+
+        pushed = past_review.pushes({"b": "1\n"})
+        await seen.until(lambda: seen.heads[f"{HOST}/{project}"]["refs/heads/master"] == pushed)
+        update = next(one for one in seen.events if one.kind is EventKind.REF_UPDATED)
+        assert (update.change.commit, update.change.files) == (pushed, ("b",))
+    ids = [event.id for event in seen.events]
+    assert len(ids) == len(set(ids))
+
+
+async def test_what_happened_while_nobody_looked_is_found(
+    people: People, project: str, clone: Clone, forge: Forge
+) -> None:
+    seen = Seen()
+    voted, dropped = clone.proposes({"a": "1\n"}), clone.proposes({"b": "1\n"})
+    merged = clone.proposes({"c": "1\n"})
+    people.bob.votes(voted.number, "first")
+    async with watched(await forge(SLOW, stream_events="false"), of(project), seen):
+        assert not seen.events
+    people.bob.votes(voted.number, "second", Code_Review=1)
+    people.bob.votes(voted.number, "third", Code_Review=2)
+    people.alice.abandons(dropped.number)
+    people.bob.votes(merged.number, Code_Review=2)
+    people.headgate.votes(merged.number, Verified=2)
+    people.headgate.submits(merged.number)
+    fresh = clone.proposes({"d": "1\n"})
+    async with watched(await forge(SLOW, stream_events="false"), of(project), seen):
+        await seen.until(lambda: seen.told("patchset-created", fresh.number))
+        await seen.until(lambda: seen.told("change-merged", merged.number))
+    comments = [one.happening.comments[0] for one in seen.told("comment-added", voted.number) if one.happening]
+    assert [text.splitlines()[-1] for text in comments] == ["second", "third"]
+    assert seen.kinds(dropped.number) == [EventKind.ABANDONED]
+    key = numbered(f"{HOST}/{project}", str(merged.number))
+    assert seen.known[key].landed and not seen.known[key].open
+    assert len(seen.told("patchset-created", fresh.number)) == 1
+    count = len(seen.events)
+    async with watched(await forge(SLOW, stream_events="false"), of(project), seen):
+        assert len(seen.events) == count, "the same look again changes nothing"
+
+
+async def test_a_stack_is_told_with_what_it_is_built_on(
+    people: People, project: str, clone: Clone, forge: Forge
+) -> None:
+    seen = Seen()
+    below = clone.proposes({"a": "1\n"})
+    above = clone.proposes({"b": "1\n"}, on=below.commit)
+    low, high = (numbered(f"{HOST}/{project}", str(one.number)) for one in (below, above))
+    async with watched(await forge(stream_events="false"), of(project), seen):
+        assert seen.known[high].change.bases == (low,) and seen.known[high].change.needs == (low,)
+        assert not seen.known[low].change.needs
+
+        assert not seen.known[high].change.stale
+        clone.proposes({"a": "2\n"}, change_id=below.change_id)
+        await seen.until(lambda: seen.known[high].change.stale)
+        assert seen.known[high].change.stale == (low,) and seen.known[high].change.bases == (low,)
+        people.alice.abandons(below.number)
+        await seen.until(lambda: not seen.known[low].open)
+        assert seen.known[high].change.needs == (low,), "what was given up is in the way"
+
+
+async def test_urls_name_changes(people: People, project: str, clone: Clone, forge: Forge) -> None:
+    seen, watching, url = Seen(), await forge(stream_events="false"), people.url
+    change = clone.proposes({"a": "1\n"})
+    key = numbered(f"{HOST}/{project}", str(change.number))
+    assert (
+        watching.named(f"{url}/c/{project}/+/{change.number}") == key and watching.named(f"{url}/{change.number}") == ""
+    )
+    async with watched(watching, of(project), seen):
+        assert watching.named(f"{url}/{change.number}") == key, "once it was seen its number is enough"
+        assert watching.named("https://elsewhere.example/1") == ""
+
+
+async def test_rules_that_only_wait_for_our_vote_are_told_from_others(
+    people: People, project: str, clone: Clone, forge: Forge
+) -> None:
+    change = clone.proposes({"a": "1\n"})
+    people.requires(project, "Resolved", "-has:unresolved")
+    people.bob.remarks(change.number, "a", "why?")
+    people.bob.votes(change.number, Code_Review=2)
+    people.alice.unfinished(change.number)
+    found = await (await forge()).look_up(numbered(f"{HOST}/{project}", str(change.number)))
+    assert found is not None and found.details is not None and found.details.rules is not None
+    unmet = {rule.text: rule.missing for rule in found.details.rules if rule.met is not True}
+    assert len(unmet) == 3 and ("Verified",) in unmet.values()
+    assert any("Resolved" in text and missing == ("has:unresolved",) for text, missing in unmet.items())
+    assert any("work in progress" in text and not missing for text, missing in unmet.items())
+    assert found.details.draft and found.details.unresolved == 1 and found.details.us == ("headgate",)
+    assert await (await forge()).look_up(f"{HOST}/elsewhere#{change.number}") is None
+    assert await (await forge()).look_up(f"{HOST}/{project}#999999") is None
+
+
+async def test_a_hint_is_answered_and_what_it_names_is_looked_at(
+    people: People, project: str, clone: Clone, forge: Forge
+) -> None:
+    seen, watching = Seen(), await forge(SLOW, stream_events="false")
+    async with watched(watching, of(project), seen):
+        change = clone.proposes({"a": "1\n"})
+        watching.stir(Hint("h1", f"{HOST}/{project}", str(change.number)))
+        await seen.until(lambda: seen.told("patchset-created", change.number))
+        watching.stir(Hint("h1", f"{HOST}/{project}", str(change.number)))
+        watching.stir(Hint("h2", f"{HOST}/{project}", "999999"))
+        watching.stir(Hint("h3", f"{HOST}/{project}", "no number"))
+        await seen.until(lambda: {"h1", "h2", "h3"} <= set(seen.answered))
+    assert len(seen.told("patchset-created", change.number)) == 1
+
+
+async def test_a_stream_that_dies_is_noticed_and_nothing_is_lost(
+    running: Gerrit, people: People, project: str, clone: Clone, forge: Forge
+) -> None:
+    proxy = Proxy("127.0.0.1", running.ssh_port)
+    await proxy.start()
+    seen = Seen()
+    pace = Pace(lately_s=0.5, all_s=3600.0, refs_told_s=3600.0, silent_s=1.0, retry_min_s=0.1)
+    known = running.site / f"known_{proxy.port}"
+    known.write_text(
+        "".join(f"{one}\n".replace(f":{running.ssh_port} ", f":{proxy.port} ") for one in running.host_keys)
+    )
+    through = await forge(pace, port=str(proxy.port), known_hosts=str(known), keepalive="0")
+    canonical = f"{HOST}/{project}"
+    try:
+        async with watched(through, of(project), seen):
+            first = clone.proposes({"a": "1\n"})
+            await seen.until(lambda: seen.told("patchset-created", first.number))
+            proxy.deaf()  # nothing is said any more, and the line seems to be there
+            silent = clone.proposes({"b": "1\n"})
+            await seen.until(lambda: seen.told("patchset-created", silent.number))
+            await seen.until(lambda: "silent" in seen.troubles.get(canonical, ""))
+            proxy.restore()
+            await seen.until(lambda: not seen.troubles[canonical])
+            proxy.refuse()
+            await seen.until(lambda: "ssh ended" in seen.troubles[canonical])
+            refused = clone.proposes({"c": "1\n"})
+            await seen.until(lambda: seen.told("patchset-created", refused.number))
+    finally:
+        await proxy.stop()
+
+
+async def test_a_gerrit_that_restarts_is_waited_for(
+    running: Gerrit, people: People, project: str, clone: Clone, forge: Forge
+) -> None:
+    seen, canonical = Seen(), f"{HOST}/{project}"
+    async with watched(await forge(), of(project), seen):
+        before = clone.proposes({"a": "1\n"})
+        await seen.until(lambda: seen.told("patchset-created", before.number))
+        running.stop()
+        await seen.until(lambda: "cannot be asked" in seen.troubles.get(canonical, ""))
+        running.start()
+        after = clone.proposes({"b": "1\n"})
+        await seen.until(lambda: seen.told("patchset-created", after.number))
+        await seen.until(lambda: not seen.troubles[canonical])
+    assert len(seen.told("patchset-created", before.number)) == 1
