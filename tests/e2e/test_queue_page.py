@@ -29,7 +29,7 @@ def test_from_the_first_message_to_a_worker_that_is_steered(tmp_path: Path) -> N
     written(tmp_path)
     (serve,), (post, peek) = lines("headgate queue serve   "), lines("headgate queue post orders")
     export, worker, mail = lines("export KEY")
-    listed, lag, dead, replay, *steering, seek = lines("headgate queue list")
+    listed, lag, groups, dead, replay, *steering, seek = lines("headgate queue list")
     again, from_old = lines("headgate queue import")
     (node,), (of_key,) = lines("node worker.mjs"), lines("headgate queue post -c worker.conf --key")
     (tmp_path / "worker.mjs").write_text(block("// worker.mjs"))
@@ -46,7 +46,7 @@ echo 127.0.0.1 old > hosts; {post}; {peek}
 {worker} > worker.log 2>&1 & until_said worker.log Processing
 {mail}; headgate queue post -c worker.conf orders '{{"v": 2}}'
 until_said worker.log "processed"; until_said worker.log "sent later"; until_said worker.log "is given up"
-{listed}; {lag}; {dead}; {replay}
+{listed}; {lag}; {groups}; {dead}; {replay}
 {steering[0]}; headgate queue list -c worker.conf; {steering[1]}; {seek}
 kill %2; wait %2
 {node} > node.log 2>&1 & node=$!; until_said node.log "node processed.*v: 2"

@@ -54,6 +54,7 @@ class Answer(msgspec.Struct):
     removed: int = 0
     next_at: str = ""
     lease: msgspec.Raw = msgspec.Raw(b"null")
+    partitions: msgspec.Raw = msgspec.Raw(b"[]")
 
 
 class _Draft(msgspec.Struct, omit_defaults=True):

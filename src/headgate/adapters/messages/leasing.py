@@ -9,6 +9,7 @@ import msgspec
 
 from headgate.adapters.messages.client import MessageClient
 from headgate.adapters.messages.leased import Handed, Lease, Outcome
+from headgate.adapters.messages.standing import Standing
 from headgate.ports.messages import SourceDown
 
 
@@ -37,6 +38,12 @@ class Leasing:
         """Record what became of messages, and extend the lease."""
         said = msgspec.json.encode(outcome)
         await self._client.ask("POST", _path(queue, lease), data=said)
+
+    async def standing(self, queue: str, group: str = "") -> list[Standing]:
+        """Return how the partitions stand, with this group or with all of them."""
+        answer = await self._client.ask("GET", f"/{quote(queue)}/standing", {"group": group} if group else None)
+        found: list[Standing] = _shaped(answer.partitions, list[Standing])
+        return found
 
     async def give_back(self, queue: str, lease: Lease) -> None:
         """End the lease: what was fetched and has no outcome was not begun."""

@@ -43,8 +43,8 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of its messages, 1 is the highest; 0: the queue has none."""
 
 
-def standings(database: Database, queue: Queue, now_ms: int) -> list[Standing]:
-    """Of every partition, by number."""
+def standings(database: Database, queue: Queue, now_ms: int, group: str = "") -> list[Standing]:
+    """Of every partition, by number; with this group, or with all of them."""
     kept = {
         partition: (messages, size)
         for partition, messages, size in database.execute(
@@ -52,9 +52,9 @@ def standings(database: Database, queue: Queue, now_ms: int) -> list[Standing]:
         )
     }
     groups: dict[int, list[GroupShape]] = {}
-    leases = "select crew, partition, worker, expires_ms, ticks, id from lease where queue = ?"
+    leases = "select crew, partition, worker, expires_ms, ticks, id from lease where queue = ? and ? in ('', crew)"
     for crew, partition, worker, expires_ms, ticks, id in database.execute(
-        f"{leases} order by partition, crew limit ?", (queue.id, GROUPS_MAX)
+        f"{leases} order by partition, crew limit ?", (queue.id, group, GROUPS_MAX)
     ):
         behind = "select 1 from message where queue = ? and partition = ? and (ticks, id) > (?, ?) and expires_ms > ?"
         waiting = _count(database, behind, queue.id, partition, ticks, id, now_ms)

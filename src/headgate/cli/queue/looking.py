@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,12 +12,15 @@ import click
 import msgspec
 
 from headgate.adapters.messages.calendar import Calendar
+from headgate.adapters.messages.leased import CREW
 from headgate.base.errors import UserError
 from headgate.base.texts import line, plain_json
+from headgate.cli.queue.groups import GroupStanding, of_progress, of_server, of_store
 from headgate.cli.queue.operator import Operator, operator
 from headgate.cli.queue.workerfile import DEFAULT
 from headgate.queueing.ids import START
 from headgate.queueing.lanes import RESERVED, Lane, parse_lane
+from headgate.queueing.priorities import priority_of
 from headgate.queueing.progress import position
 from headgate.services.queueing.standing import Standing, shape
 
@@ -52,8 +56,11 @@ def list_(config: str, as_json: bool) -> None:
 
 async def _listed(config: str) -> list[Row]:
     async with operator(config) as at:
+        if at.file.leases:
+            found = await of_server(at, _usual(await at.client.lanes()), at.file.group or CREW)
+            return [msgspec.structs.asdict(one.shape()) for one in found]
         standings, workers = await at.standings(), await at.workers()
-        lanes = sorted(lane for lane in {*await at.client.lanes(), *standings} if not lane.queue.startswith(RESERVED))
+        lanes = _usual({*await at.client.lanes(), *standings})
         shapes = [shape(lane, standings.get(lane), workers, known=lane in standings) for lane in lanes]
         return [msgspec.structs.asdict(one) for one in shapes]
 
@@ -62,29 +69,51 @@ async def _listed(config: str) -> list[Row]:
 @config_option
 @json_option
 @click.option("--above", type=int, default=None, help="Exit status 1 when more than so many messages wait in one.")
-def lag(config: str, as_json: bool, above: int | None) -> None:
-    """How many messages wait in each partition, and for how long the oldest has."""
-    rows = asyncio.run(_lags(config))
+@click.option(
+    "--groups", is_flag=True, help="Of every group of workers, those that lease partitions over HTTP included."
+)
+def lag(config: str, as_json: bool, above: int | None, groups: bool) -> None:
+    """How many messages wait in each partition, and for how long the oldest has.
+
+    Without --groups for the group of workers that FILE is of.
+    """
+    rows = asyncio.run(_lags(config, every=groups))
     show(rows, as_json)
     if above is not None and any(row["waiting"] > above for row in rows):
         raise SystemExit(1)
 
 
-async def _lags(config: str) -> list[Row]:
+async def _lags(config: str, *, every: bool) -> list[Row]:
     async with operator(config) as at:
-        standings = await at.standings()
-        lanes = [lane for lane in await at.client.lanes() if not lane.queue.startswith(RESERVED)]
-        return [await _lag(at, lane, standings.get(lane) or Standing()) for lane in sorted(lanes)]
+        lanes = _usual(await at.client.lanes())
+        if every:
+            known = [*await of_store(at), *await of_server(at, lanes)]
+            found = sorted((one for one in known if one.lane in set(lanes)), key=lambda one: (one.lane, one.name))
+        elif at.file.leases:
+            found = await of_server(at, lanes, at.file.group or CREW)
+        else:
+            standings = await at.standings()
+            found = [of_progress(lane, standings.get(lane) or Standing()) for lane in lanes]
+        priorities = await at.client.priorities()
+        return [await _lag(at, one, priorities, named=every) for one in found]
 
 
-async def _lag(at: Operator, lane: Lane, standing: Standing) -> Row:
-    found = await at.client.backlog(lane, position(standing.progress))
+def _usual(lanes: Iterable[Lane]) -> list[Lane]:
+    """Return those that jobs are for, sorted."""
+    return sorted(lane for lane in lanes if not lane.queue.startswith(RESERVED))
+
+
+async def _lag(at: Operator, of: GroupStanding, priorities: Mapping[str, int], *, named: bool) -> Row:
+    found = await at.client.backlog(of.lane, of.at)
     oldest_s = round(time.time() - float(found.oldest_waiting), 1) if found.oldest_waiting else 0
+    count = priorities.get(of.lane.queue)
     return {
-        "partition": str(lane),
+        "partition": str(of.lane),
+        **({"priority": priority_of(of.lane.partition, count) if count else ""} if priorities else {}),
+        **({"group": of.name or "-", "kept_by": of.kept_by, "worker": of.worker} if named else {}),
         "waiting": found.waiting,
         "oldest_s": oldest_s,
-        "retrying": len(standing.progress.parked),
+        "retrying": of.retrying,
         "delayed": found.delayed,
     }
 

@@ -18,7 +18,8 @@ from headgate.cli.identity.pages import known_trust, token_for
 from headgate.cli.queue.workerfile import DEFAULT, WorkerFile, read_worker_file, usual
 from headgate.cli.store.opening import SQLITE, open_to_read
 from headgate.cli.store.silence import open_telling
-from headgate.map.workers import Application, WorkerRecord
+from headgate.map.tree import unescape
+from headgate.map.workers import Application, QueueMap, WorkerRecord
 from headgate.ports.messages import PostRefused, QueueGone, SourceDown
 from headgate.queueing.lanes import Lane
 from headgate.services.queueing.standing import Standing, standings, workers
@@ -44,6 +45,18 @@ class Operator:
 
     async def workers(self) -> dict[str, WorkerRecord]:
         return workers(self.app, await self._entries())
+
+    async def groups(self) -> list[tuple[str, dict[Lane, Standing | None], dict[str, WorkerRecord]]]:
+        """Return what is known of each group of the application in the store; the one without a name is empty."""
+        root = QueueMap(self.file.root)
+        entries = await self._entries(root.path)
+        below = {unescape(entry.path[len(root.path) + 1 :].partition("/")[0]) for entry in entries}
+        found = []
+        for name in sorted(below):
+            of, _, group = name.partition("@")
+            if of == self.file.app_name:
+                found.append((group, standings(root.app(name), entries), workers(root.app(name), entries)))
+        return found
 
     async def steer(self, lane: Lane, *, paused: bool | None = None, seek: str | None = None) -> None:
         """Writes to the store; where one process owns it, asks that process.  Raises UserError."""
@@ -73,14 +86,14 @@ class Operator:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise UserError(f"{url}: the worker does not answer: {error or type(error).__name__}") from error
 
-    async def _entries(self) -> Sequence[Entry]:
-        """Raises UserError."""
+    async def _entries(self, path: str = "") -> Sequence[Entry]:
+        """Below that path, or those of the application.  Raises UserError."""
         url = store_of(self.file)
         if url.startswith(SQLITE) and not Path(url.removeprefix(SQLITE)).exists():
             return []  # no worker has run yet
         backend = await (open_to_read(url) if url.startswith(SQLITE) else open_telling(url))
         try:
-            return await backend.list(self.app.path)
+            return await backend.list(path or self.app.path)
         except StoreError as error:
             raise UserError(str(error)) from error
         finally:
@@ -92,7 +105,7 @@ def store_of(file: WorkerFile) -> str:
     if file.leases:
         raise UserError(
             f"{file.path}: with `[store] url = {file.store_url}` the message server keeps who is how far, and this "
-            "command neither shows nor changes it; post, peek, delayed, dead, replay and schedule work"
+            "command cannot change it; list and lag show it"
         )
     return file.store_url
 

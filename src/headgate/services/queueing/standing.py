@@ -11,7 +11,7 @@ import msgspec
 
 from headgate.map.tree import Undecodable
 from headgate.map.workers import Application, Control, WorkerRecord
-from headgate.queueing.ids import START, TICKS_A_SECOND, UNIX_EPOCH_TICKS
+from headgate.queueing.ids import START, TICKS_A_SECOND, UNIX_EPOCH_TICKS, Position
 from headgate.queueing.lanes import Lane
 from headgate.queueing.progress import NEW, Progress, position
 from headgate.store.types import Entry
@@ -75,7 +75,9 @@ def shape(lane: Lane, standing: Standing | None, by: Mapping[str, WorkerRecord],
         return PartitionShape(str(lane), "unreadable" if known else "new", "", "", 0)
     record = by.get(standing.owner)
     worker = f"{standing.owner} {record.name}" if record is not None else standing.owner
-    return PartitionShape(str(lane), _state(standing), worker, _until(standing.progress), len(standing.progress.parked))
+    return PartitionShape(
+        str(lane), _state(standing), worker, time_of(position(standing.progress)), len(standing.progress.parked)
+    )
 
 
 def _state(standing: Standing) -> str:
@@ -85,8 +87,9 @@ def _state(standing: Standing) -> str:
     return f"{state}, to seek" if standing.control.seek is not None else state
 
 
-def _until(progress: Progress) -> str:
-    if (at := position(progress)) == START:
+def time_of(at: Position) -> str:
+    """Return the time of a message, ISO 8601; empty: none is meant."""
+    if at == START:
         return ""
     unix_s = (at.ticks - UNIX_EPOCH_TICKS) / TICKS_A_SECOND
     return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="milliseconds")

@@ -165,6 +165,7 @@ def _parts_of_queue() -> dict[str, dict[str, Json]]:
         "/v1/{app}/{queue}/standing": {
             "get": {
                 "summary": "What each partition keeps, and how far each group of workers over HTTP is.",
+                "parameters": [_query("group", TEXT, "This one alone.")],
                 "responses": {"200": _answer("By partition.", partitions=_messages("Standing"))},
             }
         },

@@ -27,11 +27,12 @@ async def list_applications(state: State, request: Asked) -> Response[bytes]:
 
 @get("/v1/{app:str}/{queue:str}/standing")
 async def get_standing(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
-    """What each partition keeps, and how far groups of workers are."""
+    """What each partition keeps, and how far groups of workers are, or one `group` of them."""
     site = site_of(state)
     site.caller(request, app).must_be(app)
     of = await site.queue(app, queue)
-    found = await site.board.look(lambda database, now_ms: standing.standings(database, of, now_ms))
+    group = request.query_params.get("group", "")
+    found = await site.board.look(lambda database, now_ms: standing.standings(database, of, now_ms, group))
     return answer({**OK, "partitions": found})
 
 

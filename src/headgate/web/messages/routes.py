@@ -12,10 +12,10 @@ from prometheus_client import generate_latest
 
 from headgate.adapters.messages import later
 from headgate.adapters.messages.reading import backlog
-from headgate.adapters.messages.records import KEY_MAX_CHARS, READ_MAX, Refused
+from headgate.adapters.messages.records import KEY_MAX_CHARS, READ_MAX, Queue, Refused
 from headgate.queueing.ids import is_id, position_of
 from headgate.web.messages import parsing
-from headgate.web.messages.state import OK, Asked, answer, now_ms, site_of
+from headgate.web.messages.state import OK, Asked, Site, answer, now_ms, site_of
 from headgate.web.messages.streams import messages, stream
 
 
@@ -38,22 +38,25 @@ async def post_messages(state: State, request: Asked, app: FromPath[str], queue:
     return answer({**OK, "messages": posted}, 201, headers)
 
 
-@get("/v1/{app:str}/{queue:str}")
-async def get_messages(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
+async def _seen(state: State, request: Asked, app: str, queue: str) -> tuple[Site, Queue]:
+    """Return the queue, which the caller may read.  Raise NoQueue, Denied."""
     site = site_of(state)
     caller = site.caller(request, app)
     of = await site.queue(app, queue)
     caller.must_see(app, of)
+    return site, of
+
+
+@get("/v1/{app:str}/{queue:str}")
+async def get_messages(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
+    site, of = await _seen(state, request, app, queue)
     return answer({**OK, "messages": await messages(site, app, of, parsing.page(request.query_params, of))})
 
 
 @get("/v1/{app:str}/{queue:str}/stream")
 async def stream_messages(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[Any]:
     """Goes on behind `Last-Event-ID` when that is sent, as browsers do after a broken connection."""
-    site = site_of(state)
-    caller = site.caller(request, app)
-    of = await site.queue(app, queue)
-    caller.must_see(app, of)
+    site, of = await _seen(state, request, app, queue)
     page = parsing.page(request.query_params, of)
     last = request.headers.get("last-event-id", "")
     if is_id(last) and len(page.partitions) == 1:
@@ -64,10 +67,7 @@ async def stream_messages(state: State, request: Asked, app: FromPath[str], queu
 @get("/v1/{app:str}/{queue:str}/lag")
 async def get_lag(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
     """What waits behind `after` in one `partition`."""
-    site = site_of(state)
-    caller = site.caller(request, app)
-    of = await site.queue(app, queue)
-    caller.must_see(app, of)
+    site, of = await _seen(state, request, app, queue)
     partition = parsing.whole(request.query_params, "partition", 1, of.partitions, 1)
     after = parsing.position_after(request.query_params)
     found = await site.board.look(lambda database, now_ms: backlog(database, of.id, partition, after, now_ms))
@@ -77,10 +77,7 @@ async def get_lag(state: State, request: Asked, app: FromPath[str], queue: FromP
 @get("/v1/{app:str}/{queue:str}/delayed")
 async def get_delayed(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
     """What is not due yet in one `partition`."""
-    site = site_of(state)
-    caller = site.caller(request, app)
-    of = await site.queue(app, queue)
-    caller.must_see(app, of)
+    site, of = await _seen(state, request, app, queue)
     query = request.query_params
     partition = parsing.whole(query, "partition", 1, of.partitions, 1)
     limit = parsing.whole(query, "limit", 1, READ_MAX, parsing.LIMIT_DEFAULT)
@@ -105,10 +102,7 @@ async def withdraw(
 async def get_by_id(
     state: State, request: Asked, app: FromPath[str], queue: FromPath[str], ids: FromPath[str]
 ) -> Response[bytes]:
-    site = site_of(state)
-    caller = site.caller(request, app)
-    of = await site.queue(app, queue)
-    caller.must_see(app, of)
+    site, of = await _seen(state, request, app, queue)
     return answer({**OK, "messages": await site.board.get(of, parsing.ids(ids))})
 
 

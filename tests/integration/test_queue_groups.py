@@ -1,0 +1,138 @@
+"""How far each group of workers is, on the command line: those with a store, and those that lease partitions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from click.testing import CliRunner, Result
+
+from headgate.adapters.messages.board import MessageBoard
+from headgate.cli.queue.command import command
+from headgate.map.workers import QueueMap
+from headgate.queueing import progress as steps
+from headgate.queueing.lanes import Lane
+from headgate.queueing.progress import NEW, Progress
+from headgate.store.sqlite import SqliteBackend
+from headgate.testing.queues.crew import APP, KEY, serving
+from headgate.testing.queues.postgres import postgres
+
+
+@pytest.fixture(scope="module")
+def database() -> Any:
+    with postgres() as url:
+        yield url
+
+
+class World:
+    """A queue `q` of two partitions, with three messages each; `ids` of the first."""
+
+    def __init__(self, http: aiohttp.ClientSession, url: str, root: Path) -> None:
+        self.http, self.url, self.root = http, f"{url}/v1/{APP}/", root
+        self.ids: list[str] = []
+
+    async def ask(self, method: str, path: str, status: int = 200, **more: Any) -> Any:
+        async with self.http.request(method, self.url.rstrip("/") + path, **more) as answer:
+            assert answer.status == status, await answer.text()
+            return await answer.json()
+
+    async def lease(self, done: int, **wish: Any) -> str:
+        """Process so many messages under a lease, which is kept."""
+        lease: str = (await self.ask("POST", "/q/lease", json=wish))["lease"]["lease"]
+        found = (await self.ask("GET", f"/q/lease/{lease}"))["messages"]
+        await self.ask("POST", f"/q/lease/{lease}", json={"done": [one["message_id"] for one in found[:done]]})
+        return lease
+
+    async def keep(self, group: str, done: dict[int, str]) -> None:
+        """Progress as workers with a store keep it: partition -> the last message that is done."""
+        app = QueueMap().app(f"{APP}@{group}" if group else APP)
+        backend = await SqliteBackend.open(self.root / "workers.sqlite")
+        ops = [app.progress(Lane("q", n)).put(steps.done(NEW, id) if id else Progress("")) for n, id in done.items()]
+        await backend.commit([], ops)
+        await backend.close()
+
+    async def said(self, *arguments: str, store: str = "sqlite:///workers.sqlite", group: str = "") -> Result:
+        file = self.root / "worker.conf"
+        told = f"[queuey]\nconnection = {self.url}\napp_key = {KEY}\n[store]\nurl = {store}\n"
+        file.write_text(f"[qdo-worker]\ngroup = {group}\n{told}")
+        name, *more = arguments
+        return await asyncio.to_thread(CliRunner().invoke, command, [name, "-c", str(file), *more])
+
+    async def rows(self, *arguments: str, **how: str) -> Any:
+        result = await self.said(*arguments, "--json", **how)
+        assert result.exit_code == 0, (result.output, result.exception)
+        return json.loads(result.output)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
+    sqlite = request.param == "sqlite"
+    kept = f"sqlite:///{tmp_path / 'messages.sqlite'}" if sqlite else request.getfixturevalue("database")
+    board = await MessageBoard.open(kept)
+    headers = {"Authorization": f"Application {KEY}"}
+    async with serving(board) as url, aiohttp.ClientSession(headers=headers) as http:
+        found = World(http, url, tmp_path)
+        await found.ask("POST", "", 201, data={"queue_name": "q", "partitions": "2"})
+        for partition in (1, 2):
+            batch = [{"body": f"{n}", "partition": partition} for n in range(3)]
+            posted = (await found.ask("POST", "/q", 201, json={"messages": batch}))["messages"]
+            found.ids = found.ids or [one["key"] for one in posted]
+        yield found
+        await found.ask("DELETE", "/q")
+    await board.close()
+
+
+async def test_every_group_is_told_of_with_how_much_waits_for_it(world: World) -> None:
+    await world.keep("", {1: world.ids[0], 2: ""})
+    await world.keep("audit", {1: world.ids[2], 2: ""})
+    await world.lease(2, worker="node 7", group="packers", partition=1)
+    found = await world.rows("lag", "--groups")
+    assert {(one["partition"], one["group"], one["kept_by"]): (one["worker"], one["waiting"]) for one in found} == {
+        ("q", "-", "store"): ("", 2),
+        ("q:2", "-", "store"): ("", 3),
+        ("q", "audit", "store"): ("", 0),
+        ("q:2", "audit", "store"): ("", 3),
+        ("q", "packers", "server"): ("node 7", 1),
+    }
+    assert {one["oldest_s"] > 0 or one["waiting"] == 0 for one in found} == {True}
+    assert (await world.said("lag", "--groups", "--above", "2")).exit_code == 1
+    assert (await world.said("lag", "--groups", "--above", "3")).exit_code == 0
+    alone = await world.rows("lag")
+    assert [(one["partition"], one["waiting"]) for one in alone] == [("q", 2), ("q:2", 3)] and "group" not in alone[0]
+
+
+async def test_where_the_server_keeps_how_far_workers_are_the_commands_ask_it(world: World) -> None:
+    before = await world.rows("lag", store="server:", group="packers")
+    assert [(one["partition"], one["waiting"]) for one in before] == [("q", 3), ("q:2", 3)], "nobody has begun"
+    lease = await world.lease(1, worker="node 7", group="packers", partition=2)
+    await world.lease(3, worker="other", partition=2)
+    listed = await world.rows("list", store="server:", group="packers")
+    assert [(one["partition"], one["state"], one["worker"]) for one in listed] == [
+        ("q", "waiting", ""), ("q:2", "processed", "node 7"),
+    ]  # fmt: skip
+    assert listed[1]["processed_until"].startswith("20") and not listed[0]["processed_until"]
+    lags = await world.rows("lag", store="server:", group="packers")
+    assert [(one["partition"], one["waiting"]) for one in lags] == [("q", 3), ("q:2", 2)]
+    usual = await world.rows("lag", store="server:")
+    assert [(one["partition"], one["waiting"]) for one in usual] == [("q", 3), ("q:2", 0)], "those that name no group"
+    (failed,) = (await world.ask("GET", f"/q/lease/{lease}?limit=1"))["messages"]
+    await world.ask("POST", f"/q/lease/{lease}", json={"failed": [{"message_id": failed["message_id"]}]})
+    assert (await world.rows("lag", store="server:", group="packers"))[1]["retrying"] == 1
+    every = await world.rows("lag", "--groups", store="server:")
+    assert {(one["partition"], one["group"]) for one in every} == {("q:2", "packers"), ("q:2", "workers")}
+    refused = await world.said("pause", "q", store="server:")
+    assert refused.exit_code != 0 and "list and lag show it" in str(refused.exception)
+
+
+async def test_lag_is_told_of_each_priority(world: World) -> None:
+    assert (await world.said("post", "ranked", "x", "--priority", "low")).exit_code == 0
+    rows = await world.rows("lag", store="server:")
+    assert [(one["partition"], one["priority"], one["waiting"]) for one in rows] == [
+        ("q", "", 3), ("q:2", "", 3), ("ranked", 1, 0), ("ranked:2", 2, 0), ("ranked:3", 3, 1),
+    ]  # fmt: skip
+    await world.ask("DELETE", "/ranked")
