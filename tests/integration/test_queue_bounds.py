@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -16,48 +16,29 @@ from headgate.adapters.messages.bounds import UNLIMITED, Limits
 from headgate.adapters.messages.database import SqliteDatabase
 from headgate.queue import QueueFull, Queues
 from headgate.queueing.lanes import DEAD_LETTERS
-from headgate.testing.queues.crew import APP, KEY, OTHER_APP, OTHER_KEY, serving
-from headgate.testing.queues.postgres import postgres
+from headgate.testing.queues.crew import APP, KEY, OTHER_APP, OTHER_KEY
+from tests.integration.queue_site import Site, site
 
-HEADERS = {"Authorization": f"Application {KEY}"}
 OTHERS = {"Authorization": f"Application {OTHER_KEY}"}
 
 
-@pytest.fixture(scope="module")
-def database() -> Any:
-    with postgres() as url:
-        yield url
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def kept(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    sqlite = request.param == "sqlite"
-    return f"sqlite:///{tmp_path / 'messages.sqlite'}" if sqlite else request.getfixturevalue("database")
-
-
-class Server:
+class Server(Site):
     """Whose clock stands until it is put forward."""
 
     def __init__(self, board: MessageBoard, http: aiohttp.ClientSession, url: str) -> None:
-        self.board, self.http, self.url = board, http, url
+        super().__init__(board, http, url)
         self.now_s = 1_800_000_000.0
         board.now_ns = lambda: int(self.now_s * 1e9)
 
-    async def ask(self, method: str, path: str, status: int = 200, **more: Any) -> Any:
-        async with self.http.request(method, f"{self.url}/v1/{path}", **more) as answer:
-            found = await answer.json()
-            assert answer.status == status, (answer.status, found)
-            return {**found, "again": answer.headers.get("Retry-After")}
-
     async def queue(self, **form: str) -> None:
-        await self.ask("POST", APP, 201, data={"queue_name": "q", **form})
+        await self.ask("POST", "", 201, data={"queue_name": "q", **form})
 
     async def post(self, *bodies: str, status: int = 201, **fields: Any) -> Any:
         batch = {"messages": [{"body": body, "partition": 1, **fields} for body in bodies]}
-        return await self.ask("POST", f"{APP}/q", status, json=batch)
+        return await self.ask("POST", "/q", status, json=batch)
 
     async def bodies(self, partition: int = 1) -> list[str]:
-        found = await self.ask("GET", f"{APP}/q?limit=1000&partitions={partition}")
+        found = await self.ask("GET", f"/q?limit=1000&partitions={partition}")
         return [one["body"] for one in found["messages"]]
 
     async def counted(self) -> None:
@@ -77,19 +58,15 @@ class Server:
         assert said == there
 
 
-@asynccontextmanager
-async def served(kept: str, limits: Limits = UNLIMITED) -> AsyncIterator[Server]:
-    board = await MessageBoard.open(kept, limits)
-    async with serving(board) as url, aiohttp.ClientSession(headers=HEADERS) as http:
-        yield Server(board, http, url)
-    await board.close()
+def served(kept: str, limits: Limits = UNLIMITED) -> AbstractAsyncContextManager[Server]:
+    return site(Server, kept, limits)
 
 
 @pytest.fixture
 async def server(kept: str) -> AsyncIterator[Server]:
     async with served(kept) as found:
         yield found
-        await found.ask("DELETE", f"{APP}/q")
+        await found.ask("DELETE", "/q")
         forget = "delete from retired"  # else ids come behind those of this queue, whose clock may have been ahead
         await found.board.change(APP, lambda database, _: database.execute(forget))
 
@@ -103,8 +80,8 @@ async def test_a_full_queue_refuses_more_of_that_partition_until_there_is_room(s
     await server.post("elsewhere", partition=2)
     await server.post("3", delay=60)
     await server.post("4", status=429)
-    (id, *_) = [one["message_id"] for one in (await server.ask("GET", f"{APP}/q"))["messages"]]
-    await server.ask("DELETE", f"{APP}/q/1:{id}")
+    (id, *_) = [one["message_id"] for one in (await server.ask("GET", "/q"))["messages"]]
+    await server.ask("DELETE", f"/q/1:{id}")
     await server.post("4")
     await server.counted()
 
@@ -124,16 +101,16 @@ async def test_bounds_are_changed_shown_and_taken_away(server: Server) -> None:
     await server.queue(messages_max="1")
     await server.post("1")
     await server.post("2", status=429)
-    changed = await server.ask("PUT", f"{APP}/q", data={"full": "drop"})
+    changed = await server.ask("PUT", "/q", data={"full": "drop"})
     assert (changed["messages_max"], changed["bytes_max"], changed["full"]) == (1, 0, "drop")
     await server.post("2")
     assert await server.bodies() == ["2"]
-    await server.ask("PUT", f"{APP}/q", data={"messages_max": "0"})
+    await server.ask("PUT", "/q", data={"messages_max": "0"})
     await server.post("3", "4")
     assert await server.bodies() == ["2", "3", "4"]
-    await server.ask("PUT", f"{APP}/q", 400, data={"full": "perhaps"})
-    await server.ask("PUT", f"{APP}/q", 400, data={"bytes_max": "-1"})
-    await server.ask("POST", APP, 400, data={"queue_name": DEAD_LETTERS, "messages_max": "1"})
+    await server.ask("PUT", "/q", 400, data={"full": "perhaps"})
+    await server.ask("PUT", "/q", 400, data={"bytes_max": "-1"})
+    await server.ask("POST", "", 400, data={"queue_name": DEAD_LETTERS, "messages_max": "1"})
 
 
 async def test_a_queue_keeps_no_message_beyond_its_age_however_long_that_one_would_stay(server: Server) -> None:
@@ -160,20 +137,20 @@ async def test_an_age_that_is_lowered_counts_for_what_is_there_too(server: Serve
     await server.post("2", partition=2, ttl=86_400)
     server.now_s += 100
     await server.post("new", ttl=86_400)
-    said = await server.ask("PUT", f"{APP}/q", data={"age_max": "50"})
+    said = await server.ask("PUT", "/q", data={"age_max": "50"})
     assert said["age_max"] == 50
-    listed = await server.ask("GET", f"{APP}?details=true")
+    listed = await server.ask("GET", "?details=true")
     assert [one.get("age_max") for one in listed["queues"] if one["queue_name"] == "q"] == [50]
     await server.board._purge()
     assert (await server.bodies(), await server.bodies(2)) == (["new"], [])
     await server.counted()
-    refused = await server.ask("PUT", f"{APP}/q/1:{old}", 400, data="again")
+    refused = await server.ask("PUT", f"/q/1:{old}", 400, data="again")
     assert "50 s" in refused["error_msg"]["message_id"]
-    await server.ask("PUT", f"{APP}/q", data={"messages_max": "9"})
-    assert (await server.ask("PUT", f"{APP}/q", data={}))["age_max"] == 50, "what is not said stays"
-    assert "age_max" not in await server.ask("PUT", f"{APP}/q", data={"age_max": "0"})
-    await server.ask("PUT", f"{APP}/q", 400, data={"age_max": "-1"})
-    await server.ask("PUT", f"{APP}/q", 400, data={"age_max": "99999999999"})
+    await server.ask("PUT", "/q", data={"messages_max": "9"})
+    assert (await server.ask("PUT", "/q", data={}))["age_max"] == 50, "what is not said stays"
+    assert "age_max" not in await server.ask("PUT", "/q", data={"age_max": "0"})
+    await server.ask("PUT", "/q", 400, data={"age_max": "-1"})
+    await server.ask("PUT", "/q", 400, data={"age_max": "99999999999"})
     await server.post("kept", ttl=86_400)
     server.now_s += 3_600
     await server.board._purge()
@@ -191,11 +168,9 @@ async def test_what_is_counted_is_what_is_there_whatever_is_done(server: Server)
                 posted = await server.post("ä" * chance.randrange(1, 9), ttl=chance.choice((5, 90)), **more)
                 ids += [one["key"] for one in posted["messages"]]
             case 2 if ids:
-                await server.ask("DELETE", f"{APP}/q/{partition}:{chance.choice(ids)}")
+                await server.ask("DELETE", f"/q/{partition}:{chance.choice(ids)}")
             case 3 if ids:
-                await server.ask(
-                    "PUT", f"{APP}/q/{partition}:{chance.choice(ids)}", data="put" * chance.randrange(1, 5)
-                )
+                await server.ask("PUT", f"/q/{partition}:{chance.choice(ids)}", data="put" * chance.randrange(1, 5))
             case 4:
                 server.now_s += chance.choice((1, 10))
                 await server.board.deliver()
@@ -207,21 +182,21 @@ async def test_what_is_counted_is_what_is_there_whatever_is_done(server: Server)
 async def test_an_application_keeps_so_much_and_others_are_none_the_worse(kept: str) -> None:
     async with served(kept, Limits(messages_max=50, bytes_max=1_000)) as server:
         await server.queue()
-        await server.ask("POST", OTHER_APP, 201, data={"queue_name": "q"}, headers=OTHERS)
+        await server.ask("POST", "", 201, data={"queue_name": "q"}, app=OTHER_APP, headers=OTHERS)
         await server.post("x" * 600)
         refused = await server.post("x" * 600, status=429)
         assert "1000 bytes" in refused["error_msg"]["queue_name"] and refused["again"]
         await server.post("x" * 500, status=429, delay=60)
         await server.post(*["y"] * 50, status=429)
-        await server.ask("POST", f"{OTHER_APP}/q", 201, data="x" * 900, headers=OTHERS)
+        await server.ask("POST", "/q", 201, data="x" * 900, app=OTHER_APP, headers=OTHERS)
         async with served(kept, Limits(bytes_max=1_000)) as again:
             await again.post("x" * 600, status=429)
-        await server.ask("DELETE", f"{APP}/q")
+        await server.ask("DELETE", "/q")
         await server.queue()
         server.now_s += 1
         await server.post("x" * 600)
-        await server.ask("DELETE", f"{APP}/q")
-        await server.ask("DELETE", f"{OTHER_APP}/q", headers=OTHERS)
+        await server.ask("DELETE", "/q")
+        await server.ask("DELETE", "/q", app=OTHER_APP, headers=OTHERS)
 
 
 async def test_an_application_posts_so_fast(tmp_path: Path) -> None:
@@ -237,7 +212,7 @@ async def test_an_application_posts_so_fast(tmp_path: Path) -> None:
         await server.post(*"mnopqrstuvwxyzmnopqrstuvwxyz"), "a batch above the rate is posted, and paid for afterwards"
         server.now_s += 1
         await server.post("m", status=429)
-        async with Queues(f"{server.url}/v1/{APP}/", KEY) as queues:
+        async with Queues(server.url, KEY) as queues:
             with pytest.raises(QueueFull) as full:
                 await queues.post("q", "m")
             assert full.value.again_s >= 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,43 +15,22 @@ import pytest
 from click.testing import CliRunner, Result
 
 from headgate.adapters.messages.board import MessageBoard
-from headgate.base.tasks import end
 from headgate.cli.queue.command import command
 from headgate.queue import Queues, SyncQueues
 from headgate.queueing.ids import START
 from headgate.queueing.lanes import TTL_MAX_S
-from headgate.testing.queues.crew import APP, KEY, serving
-from headgate.testing.queues.postgres import postgres
-
-HEADERS = {"Authorization": f"Application {KEY}"}
+from headgate.testing.queues.crew import APP, KEY
+from tests.integration.queue_site import Site, site
 
 
-@pytest.fixture(scope="module")
-def database() -> Any:
-    with postgres() as url:
-        yield url
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def kept(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    sqlite = request.param == "sqlite"
-    return f"sqlite:///{tmp_path / 'messages.sqlite'}" if sqlite else request.getfixturevalue("database")
-
-
-class Server:
+class Server(Site):
     """A message server, whose clock can be put forward."""
 
     def __init__(self, board: MessageBoard, http: aiohttp.ClientSession, url: str) -> None:
-        self.board, self.http, self.url = board, http, f"{url}/v1/{APP}"
+        super().__init__(board, http, url)
         self.ahead_s = 0.0
         real = board.now_ns
         board.now_ns = lambda: real() + int(self.ahead_s * 1e9)
-
-    async def ask(self, method: str, path: str, status: int = 200, **more: Any) -> Any:
-        async with self.http.request(method, self.url + path, **more) as answer:
-            found = await answer.json()
-            assert answer.status == status, (answer.status, found)
-            return found
 
     async def post(self, body: str, **fields: Any) -> Any:
         batch = {"messages": [{"body": body, "partition": 1, **fields}]}
@@ -70,14 +49,8 @@ class Server:
         return [(one["body"], one["hold"]) for one in found["messages"]]
 
 
-@asynccontextmanager
-async def served(kept: str, *, upkeep: bool = False) -> AsyncIterator[Server]:
-    board = await MessageBoard.open(kept)
-    keeping = [asyncio.ensure_future(board.upkeep())] if upkeep else []
-    async with serving(board) as url, aiohttp.ClientSession(headers=HEADERS) as http:
-        yield Server(board, http, url)
-    await end(*keeping)
-    await board.close()
+def served(kept: str, *, upkeep: bool = False) -> AbstractAsyncContextManager[Server]:
+    return site(Server, kept, upkeep=upkeep)
 
 
 @pytest.fixture

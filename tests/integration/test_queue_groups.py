@@ -8,38 +8,24 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from click.testing import CliRunner, Result
 
-from headgate.adapters.messages.board import MessageBoard
 from headgate.cli.queue.command import command
 from headgate.map.workers import QueueMap
 from headgate.queueing import progress as steps
 from headgate.queueing.lanes import Lane
 from headgate.queueing.progress import NEW, Progress
 from headgate.store.sqlite import SqliteBackend
-from headgate.testing.queues.crew import APP, KEY, serving
-from headgate.testing.queues.postgres import postgres
+from headgate.testing.queues.crew import APP, KEY
+from tests.integration.queue_site import Site, site
 
 
-@pytest.fixture(scope="module")
-def database() -> Any:
-    with postgres() as url:
-        yield url
-
-
-class World:
+class World(Site):
     """A queue `q` of two partitions, with three messages each; `ids` of the first."""
 
-    def __init__(self, http: aiohttp.ClientSession, url: str, root: Path) -> None:
-        self.http, self.url, self.root = http, f"{url}/v1/{APP}/", root
-        self.ids: list[str] = []
-
-    async def ask(self, method: str, path: str, status: int = 200, **more: Any) -> Any:
-        async with self.http.request(method, self.url.rstrip("/") + path, **more) as answer:
-            assert answer.status == status, await answer.text()
-            return await answer.json()
+    root_dir: Path
+    ids: tuple[str, ...] = ()
 
     async def lease(self, done: int, **wish: Any) -> str:
         """Process so many messages under a lease, which is kept."""
@@ -51,13 +37,13 @@ class World:
     async def keep(self, group: str, done: dict[int, str]) -> None:
         """Progress as workers with a store keep it: partition -> the last message that is done."""
         app = QueueMap().app(f"{APP}@{group}" if group else APP)
-        backend = await SqliteBackend.open(self.root / "workers.sqlite")
+        backend = await SqliteBackend.open(self.root_dir / "workers.sqlite")
         ops = [app.progress(Lane("q", n)).put(steps.done(NEW, id) if id else Progress("")) for n, id in done.items()]
         await backend.commit([], ops)
         await backend.close()
 
     async def said(self, *arguments: str, store: str = "sqlite:///workers.sqlite", group: str = "") -> Result:
-        file = self.root / "worker.conf"
+        file = self.root_dir / "worker.conf"
         told = f"[queuey]\nconnection = {self.url}\napp_key = {KEY}\n[store]\nurl = {store}\n"
         file.write_text(f"[qdo-worker]\ngroup = {group}\n{told}")
         name, *more = arguments
@@ -69,22 +55,17 @@ class World:
         return json.loads(result.output)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
-    sqlite = request.param == "sqlite"
-    kept = f"sqlite:///{tmp_path / 'messages.sqlite'}" if sqlite else request.getfixturevalue("database")
-    board = await MessageBoard.open(kept)
-    headers = {"Authorization": f"Application {KEY}"}
-    async with serving(board) as url, aiohttp.ClientSession(headers=headers) as http:
-        found = World(http, url, tmp_path)
+@pytest.fixture
+async def world(kept: str, tmp_path: Path) -> AsyncIterator[World]:
+    async with site(World, kept) as found:
+        found.root_dir = tmp_path
         await found.ask("POST", "", 201, data={"queue_name": "q", "partitions": "2"})
         for partition in (1, 2):
             batch = [{"body": f"{n}", "partition": partition} for n in range(3)]
             posted = (await found.ask("POST", "/q", 201, json={"messages": batch}))["messages"]
-            found.ids = found.ids or [one["key"] for one in posted]
+            found.ids = found.ids or tuple(one["key"] for one in posted)
         yield found
         await found.ask("DELETE", "/q")
-    await board.close()
 
 
 async def test_every_group_is_told_of_with_how_much_waits_for_it(world: World) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -14,24 +13,18 @@ import pytest
 from headgate.adapters.messages.board import MessageBoard
 from headgate.queueing.lanes import DEAD_LETTERS
 from headgate.queueing.letters import dead_letter
-from headgate.testing.queues.crew import APP, KEY, OTHER_KEY, serving
-from headgate.testing.queues.postgres import postgres
+from headgate.testing.queues.crew import OTHER_KEY
+from tests.integration.queue_site import Site, site
 
 
-class Talk:
+class Talk(Site):
     """To one application, with the clock of the server in our hands."""
 
     def __init__(self, board: MessageBoard, http: aiohttp.ClientSession, url: str) -> None:
-        self.board, self._http, self._url = board, http, f"{url}/v1/{APP}"
+        super().__init__(board, http, url)
         self.ahead_s = 0.0
         real = board.now_ns
         board.now_ns = lambda: real() + int(self.ahead_s * 1e9)
-
-    async def ask(self, method: str, path: str, status: int = 200, **more: Any) -> Any:
-        async with self._http.request(method, self._url + path, **more) as answer:
-            found = await answer.json()
-            assert answer.status == status, (answer.status, found)
-            return found
 
     async def queue(self, *bodies: str, partitions: int = 1) -> list[str]:
         await self.ask("POST", "", 201, data={"queue_name": "q", "partitions": str(partitions)})
@@ -56,25 +49,12 @@ class Talk:
         return [dead_letter(m["body"]) for m in found["messages"]]
 
 
-@pytest.fixture(scope="module")
-def database() -> Any:
-    with postgres() as url:
-        yield url
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def talk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Talk]:
-    if request.param == "sqlite":
-        board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
-    else:
-        board = await MessageBoard.open(request.getfixturevalue("database"))
-    headers = {"Authorization": f"Application {KEY}"}
-    async with serving(board) as url, aiohttp.ClientSession(headers=headers) as http:
-        found = Talk(board, http, url)
+@pytest.fixture
+async def talk(kept: str) -> AsyncIterator[Talk]:
+    async with site(Talk, kept) as found:
         yield found
         for queue in (await found.ask("GET", ""))["queues"]:
             await found.ask("DELETE", f"/{queue['queue_name']}")
-    await board.close()
 
 
 async def test_a_partition_is_taken_worked_on_and_given_back(talk: Talk) -> None:

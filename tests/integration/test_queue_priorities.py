@@ -25,37 +25,17 @@ from headgate.queueing.policy import Policy, Route, Routes
 from headgate.services.queueing.calling import Caller
 from headgate.services.queueing.desk import Pace
 from headgate.store.memory import MemoryBackend
-from headgate.testing.queues.crew import APP, KEY, crew, serving
-from headgate.testing.queues.postgres import postgres
-
-HEADERS = {"Authorization": f"Application {KEY}"}
+from headgate.testing.queues.crew import APP, KEY, crew
+from tests.integration.queue_site import Site, site
 
 
-@pytest.fixture(scope="module")
-def database() -> Any:
-    with postgres() as url:
-        yield url
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def kept(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    sqlite = request.param == "sqlite"
-    return f"sqlite:///{tmp_path / 'messages.sqlite'}" if sqlite else request.getfixturevalue("database")
-
-
-class Server:
+class Server(Site):
     """Whose clock stands until it is put forward, with a queue `q` of three priorities."""
 
     def __init__(self, board: MessageBoard, http: aiohttp.ClientSession, url: str) -> None:
-        self.board, self.http, self.url = board, http, f"{url}/v1/{APP}/"
+        super().__init__(board, http, url)
         self.now_s = 1_900_000_000.0
         board.now_ns = lambda: int(self.now_s * 1e9)
-
-    async def ask(self, method: str, path: str, status: int = 200, **more: Any) -> Any:
-        async with self.http.request(method, self.url.rstrip("/") + path, **more) as answer:
-            found = await answer.json()
-            assert answer.status == status, (answer.status, found)
-            return found
 
     async def post(self, body: str, status: int = 201, **fields: Any) -> Any:
         said = await self.ask("POST", "/q", status, json={"messages": [{"body": body, **fields}]})
@@ -78,15 +58,12 @@ class Server:
 
 @asynccontextmanager
 async def served(kept: str, partitions: int = 3) -> AsyncIterator[Server]:
-    board = await MessageBoard.open(kept)
-    async with serving(board) as url, aiohttp.ClientSession(headers=HEADERS) as http:
-        found = Server(board, http, url)
+    async with site(Server, kept) as found:
         await found.ask("POST", "", 201, data={"queue_name": "q", "partitions": str(partitions), "priorities": "3"})
         yield found
         for queue in (await found.ask("GET", ""))["queues"]:
             await found.ask("DELETE", f"/{queue['queue_name']}")
-        await board.change(APP, lambda database, _: database.execute("delete from retired"))
-    await board.close()
+        await found.board.change(APP, lambda database, _: database.execute("delete from retired"))
 
 
 @pytest.fixture
@@ -101,7 +78,7 @@ async def test_a_priority_decides_on_the_partition_and_the_middle_one_is_usual(s
     ]  # fmt: skip
     assert await server.post("x") == 2
     assert await server.post("x", partition=3) == 3, "as clients do that know nothing of priorities"
-    async with server.http.post(f"{server.url}q", data="x", headers={"X-Priority": "HIGH"}) as answer:
+    async with server.http.post(f"{server.url}/q", data="x", headers={"X-Priority": "HIGH"}) as answer:
         assert (await answer.json())["messages"][0]["partition"] == 1
     listed = (await server.ask("GET", "?details=true"))["queues"][0]
     assert (listed["partitions"], listed["priorities"]) == (3, 3)

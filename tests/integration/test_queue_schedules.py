@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,39 +18,21 @@ from headgate.adapters.messages.board import MessageBoard
 from headgate.base.tasks import end
 from headgate.cli.queue.command import command
 from headgate.queue import Queues
-from headgate.testing.queues.crew import APP, KEY, OTHER_KEY, serving
-from headgate.testing.queues.postgres import postgres
+from headgate.testing.queues.crew import KEY, OTHER_KEY
+from tests.integration.queue_site import Site, site
 
 START = datetime(2027, 3, 1, 9, 30, 20, tzinfo=UTC)
 """A Monday."""
 EACH_MINUTE = {"cron": "* * * * *", "body": "{time}"}
 
 
-@pytest.fixture(scope="module")
-def database() -> Any:
-    with postgres() as url:
-        yield url
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def kept(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    sqlite = request.param == "sqlite"
-    return f"sqlite:///{tmp_path / 'messages.sqlite'}" if sqlite else request.getfixturevalue("database")
-
-
-class Server:
+class Server(Site):
     """With the clock in our hands."""
 
     def __init__(self, board: MessageBoard, http: aiohttp.ClientSession, url: str) -> None:
-        self.board, self.http, self.url = board, http, f"{url}/v1/{APP}"
+        super().__init__(board, http, url)
         self.now = START
         board.now_ns = lambda: int(self.now.timestamp()) * 10**9
-
-    async def ask(self, method: str, path: str, status: int = 200, **more: Any) -> Any:
-        async with self.http.request(method, self.url + path, **more) as answer:
-            found = await answer.json()
-            assert answer.status == status, (answer.status, found)
-            return found
 
     async def at(self, **later: float) -> None:
         """So much after the start."""
@@ -62,12 +44,8 @@ class Server:
         return sorted(one["body"] for one in found)
 
 
-@asynccontextmanager
-async def served(kept: str) -> AsyncIterator[Server]:
-    board = await MessageBoard.open(kept)
-    async with serving(board) as url, aiohttp.ClientSession(headers={"Authorization": f"Application {KEY}"}) as http:
-        yield Server(board, http, url)
-    await board.close()
+def served(kept: str) -> AbstractAsyncContextManager[Server]:
+    return site(Server, kept)
 
 
 @pytest.fixture

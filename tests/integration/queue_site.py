@@ -1,0 +1,43 @@
+"""A message server for tests: real HTTP, on either database, with its clock in the test's hands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import aiohttp
+
+from headgate.adapters.messages.board import MessageBoard
+from headgate.adapters.messages.bounds import UNLIMITED, Limits
+from headgate.base.tasks import end
+from headgate.testing.queues.crew import APP, KEY, serving
+
+
+class Site:
+    """As one application sees it; tests add what they ask for often."""
+
+    def __init__(self, board: MessageBoard, http: aiohttp.ClientSession, url: str) -> None:
+        self.board, self.http, self.root, self.url = board, http, url, f"{url}/v1/{APP}"
+
+    async def ask(self, method: str, path: str, status: int = 200, *, app: str = APP, **more: Any) -> Any:
+        """What is answered; of a refusal for want of room, with `again`."""
+        async with self.http.request(method, f"{self.root}/v1/{app}{path}", **more) as answer:
+            found = await answer.json()
+            assert answer.status == status, (answer.status, found)
+            return {**found, "again": answer.headers["Retry-After"]} if status == 429 else found
+
+
+S = TypeVar("S", bound=Site)
+
+
+@asynccontextmanager
+async def site(kind: type[S], kept: str, limits: Limits = UNLIMITED, *, upkeep: bool = False) -> AsyncIterator[S]:
+    """Serve what is kept in that database; without upkeep nothing is delivered unless the test says so."""
+    board = await MessageBoard.open(kept, limits)
+    keeping = [asyncio.ensure_future(board.upkeep())] if upkeep else []
+    async with serving(board) as url, aiohttp.ClientSession(headers={"Authorization": f"Application {KEY}"}) as http:
+        yield kind(board, http, url)
+    await end(*keeping)
+    await board.close()
