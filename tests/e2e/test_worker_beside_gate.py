@@ -82,8 +82,9 @@ def test_a_worker_beside_a_gate_on_sqlite(tmp_path: Path) -> None:
         assert health
         with urllib.request.urlopen(health[1], timeout=10) as answer:
             assert json.load(answer)["status"] == "ok"
-        said = queue("list")
-        assert "the message server keeps who is how far" in str(said.exception)
+        (listed,) = json.loads(queue("list", "--json").output)
+        assert (listed["partition"], listed["state"]) == ("orders", "processed"), listed
+        assert "the message server keeps who is how far" in str(queue("pause", "orders").exception)
         (dead,) = json.loads(queue("dead", "--json").output)
         assert (dead["tries"], dead["error"]) == (2, "ValueError: bad")
 
