@@ -100,6 +100,8 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """Where patchsets have numbers of their own; elsewhere the commit names them."""
     base: str = ""
     """The commit of the branch that the forge compares it with, where it says so."""
+    ignored: tuple[str, ...] = ()
+    """Depends-On footers that name no change of any connection, and do not count; the text as written."""
     title: str = ""
     """Where it is not the first line of the message."""
 

@@ -156,7 +156,7 @@ def _change_as_known(change: Change, world: World) -> Change:
     own = world.standings.get(change.key)
     if own is None or not own.open or own.change.commit != change.commit:
         return change
-    now, then = ((one.needs, one.stale, one.unresolved) for one in (own.change, change))
+    now, then = ((one.needs, one.stale, one.unresolved, one.ignored) for one in (own.change, change))
     return change if now == then else own.change
 
 

@@ -112,7 +112,11 @@ def untested(change: Change, world: World) -> list[str]:
     """What it names that nobody has proposed, for people."""
     names = () if world.pipeline.ignore_dependencies else change.needs
     absent = [key for key in names if key not in world.standings]
-    return [f"Depends-On: {key}: there is no such change; it does not count until it is proposed." for key in absent]
+    ignored = () if world.pipeline.ignore_dependencies else change.ignored
+    return [
+        *(f"Depends-On: {key}: there is no such change; it does not count until it is proposed." for key in absent),
+        *(f"Depends-On: {text}: no connection here has a change by that name; it does not count." for text in ignored),
+    ]
 
 
 def _hanging(text: str) -> str:

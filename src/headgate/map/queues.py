@@ -6,6 +6,7 @@ from functools import cached_property
 
 from headgate.gate.change import TriggerEvent
 from headgate.gate.work import Answer, BuildSpec, MergerAnswer, MergerWork
+from headgate.map.hints import HintsQueue
 from headgate.map.occasions import ObjectNoticesPlace
 from headgate.map.orders import ReadAnew
 from headgate.map.records import (
@@ -30,6 +31,7 @@ class ConnectionQueue(Dir):
 
     queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler, web", node="sequence")
     data = place(TriggerEvent, "Bodies of events.", by="scheduler, web", node="keyed")
+    hints = below(HintsQueue, seed=False)
     election = place(
         Empty,
         "Who moves the events on to the tenants; others have it beside `events`.",

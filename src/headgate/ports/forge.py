@@ -16,10 +16,11 @@ import msgspec
 from headgate.config.tenants import TenantProject
 from headgate.gate.change import Change, Standing, TriggerEvent
 from headgate.gate.work import Landing, LandRequest
+from headgate.map.hints import Hint
 from headgate.map.telling import Posting
 from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
 
-__all__ = ["ReportPutOff", "ReportRefused", "ReporterAway"]
+__all__ = ["Hint", "ReportPutOff", "ReportRefused", "ReporterAway"]
 
 
 class Sighting(msgspec.Struct, frozen=True):
@@ -85,21 +86,6 @@ class Abilities(msgspec.Struct, frozen=True):
     threads: bool = False
     file_comments: bool = False
     webhooks: bool = False
-
-
-class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where something may have happened; nothing else that a delivery says is believed."""
-
-    id: str
-    """The delivery's own, so that the same one twice is one; else a fresh one."""
-    project: str = ""
-    """Canonical name; empty: anywhere."""
-    number: str = ""
-    """Of a change; empty: the project's branches, or its open changes."""
-    ref: str = ""
-    """A branch or tag."""
-    commit: str = ""
-    """What the driver finds the change by, where the delivery names only that."""
 
 
 class Ignored(NamedTuple):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
+from headgate.gate.model import Item
+from headgate.gate.work import LandRequest
 from headgate.map.places import Map
 from headgate.map.records import ComponentRecord
 from headgate.map.telling import LONG_MAX_BYTES, SHORT_MAX_BYTES, Notice, Notices, Posting, Postings, fitted
 from headgate.map.tree import unescape
+from headgate.ports.forge import Forge
 from headgate.ports.history import HistoryReader
 from headgate.ports.judge import Judging
 from headgate.ports.observer import Nobody, Observer
@@ -41,9 +44,11 @@ class Outboxes(NamedTuple):
     """Where a turn puts what forges are to be told, and to do."""
 
     lands: Mapping[str, str] = MappingProxyType({})
-    """As of `Context`."""
+    """Forge -> how it lands changes (`ports.forge.Abilities`)."""
     tell: Callable[[str, Posting], list[Op]] = lambda _, __: []
-    ask: Callable[[str, Posting], list[Op]] = lambda _, __: []
+    ask: Callable[[str, Sequence[Posting]], list[Op]] = lambda _, __: []
+    first: Callable[[LandRequest, Item], Sequence[Posting]] = lambda _, __: ()
+    """What a forge is told before it is asked to merge."""
 
 
 @dataclass(slots=True)
@@ -67,8 +72,8 @@ class Context:
     judging: Judging | None = None
     """How proposed configuration is judged; without it each turn does so itself."""
 
-    lands: Mapping[str, str] = field(default_factory=dict)
-    """Forge -> how it lands changes (`ports.forge.Abilities`); plain git is no such forge."""
+    forges: Mapping[str, Forge] = field(default_factory=dict)
+    """By the names of their connections, in the order of the settings; plain git is no such forge."""
 
     history: HistoryReader | None = None
     """Where schedulers look up what ended; without it nothing did."""
@@ -89,18 +94,20 @@ class Context:
         kept = fitted(posting, SHORT_MAX_BYTES if many else LONG_MAX_BYTES)
         return self._kept(connection, stream, Postings((kept,)), 1)
 
-    @property
-    def outboxes(self) -> Outboxes:
-        return Outboxes(self.lands, self.reported, self.asked_of)
+    def outboxes(self, first: Callable[[LandRequest, Item], Sequence[Posting]]) -> Outboxes:
+        """`first`: what a forge is told before it is asked to merge."""
+        lands = {name: forge.can.lands for name, forge in self.forges.items()}
+        return Outboxes(lands, self.reported, self.asked_of, first)
 
     @property
     def merging(self) -> frozenset[str]:
         """Return the forges that make the merges that land."""
-        return frozenset(name for name, how in self.lands.items() if how == "merge")
+        return frozenset(name for name, forge in self.forges.items() if forge.can.lands == "merge")
 
-    def asked_of(self, connection: str, posting: Posting) -> list[Op]:
-        """For the commit that makes it true: what a forge is to do, which a pipeline waits for; it is always kept."""
-        return self.map.reports(connection).stream.append(Postings((posting,)))
+    def asked_of(self, connection: str, postings: Sequence[Posting]) -> list[Op]:
+        """For the commit that makes it true: what a forge is to do, one after the other, which a pipeline waits for; it
+        is always kept."""
+        return self.map.reports(connection).stream.append(Postings(tuple(postings)))
 
     def _kept(self, to: str, stream: Stream[E], event: E, messages: int) -> list[Op]:
         if stream.length(self.mirror) < self.waiting_max:

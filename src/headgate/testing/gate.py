@@ -11,6 +11,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from headgate.adapters.forges.registry import Connected
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.forge import GitForge
@@ -18,6 +19,7 @@ from headgate.base.tasks import run_until, unless
 from headgate.config.tenants import Connection, parse_tenant_file
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.records import Finished, HandAction
+from headgate.ports.forge import Watch
 from headgate.ports.history import HistoryWriter
 from headgate.ports.messages import Poster
 from headgate.ports.occasions import Watched
@@ -32,6 +34,7 @@ from headgate.services.notices.posting import Posts
 from headgate.services.notices.publisher import Publisher
 from headgate.services.recorder import Recorder
 from headgate.services.reporting.courier import Courier
+from headgate.services.reporting.forges import ForgeReporter
 from headgate.services.scheduler.scheduler import Scheduler
 from headgate.store.store import Store
 from headgate.store.types import Backend
@@ -116,6 +119,13 @@ class Gate:
     history: Remembered
 
 
+def _couriers(context: Context, takers: Mapping[str, Reporter]) -> list[Body]:
+    """Who tells others what is reported, and has forges merge."""
+    found = ((name, ForgeReporter(context, forge)) for name, forge in context.forges.items())
+    forges = [Courier(context, name, reporter, reporter).run for name, reporter in found]
+    return [*(Courier(context, name, reporter).run for name, reporter in takers.items()), *forges]
+
+
 @asynccontextmanager
 async def gate(
     root: Path,
@@ -129,23 +139,27 @@ async def gate(
     recording: HistoryWriter | None = None,
     read: Callable[[], str] | None = None,
     watched: Mapping[str, tuple[str, Watched]] | None = None,
+    forges: Mapping[str, tuple[str, Connected]] | None = None,
 ) -> AsyncIterator[Gate]:
     """Provide every component at work on the repositories below `hub`, under the connection name `local`.  What happens
     is posted to `poster`; `reporting`: connections that pipelines report to, their drivers, and who takes it;
-    `recording`: what keeps the history, by default in memory; `read`: reads the tenant file again; `watched`:
-    connections whose messages or objects start pipelines, and their drivers."""
+    `recording`: what keeps the history, by default in memory; `read`: reads the tenant file again; `watched`: whose
+    messages or objects start pipelines; `forges`: others than plain git, and what words pipelines have for them."""
     store = Store(backend)
     context = Context(store, Mirror(store, "/zuul"), lambda: int(time.time() * 1000))
     at = {"local": GitConnection("local", str(hub), "git.example")}
+    at |= {name: one.git for name, (_, one) in (forges or {}).items()}
+    context.forges = {name: one.forge for name, (_, one) in (forges or {}).items()}
     engine = GitEngine(root / "git", at)
+    drivers = {name: driver for of in (reporting, watched, forges) for name, (driver, _) in (of or {}).items()}
     known = {"local": Connection("local", "git.example")}
-    known |= {name: Connection(name, "", driver) for name, (driver, _) in (reporting or {}).items()}
-    known |= {name: Connection(name, "", driver) for name, (driver, _) in (watched or {}).items()}
+    for name, driver in drivers.items():
+        known[name] = Connection(name, at[name].canonical_hostname if name in at else "", driver)
     tenants = parse_tenant_file(tenant_file, "tenants.yaml", known)
-    forges = {"local": GitForge(at["local"], engine, {})}
-    looked_at = {name: one for name, (_, one) in (watched or {}).items()}
+    watching: dict[str, Watch] = {"local": GitForge(at["local"], engine, {}), **context.forges}
+    also = {name: one for name, (_, one) in (watched or {}).items()}
     scheduler = Scheduler.of(
-        context, tenant_file, tenants, "tenants.yaml", forges, connections=known, read=read, watched=looked_at
+        context, tenant_file, tenants, "tenants.yaml", watching, connections=known, read=read, watched=also
     )
     runner, history, stop = FunctionRunner(jobs or {}), Remembered(), asyncio.Event()
     bodies: dict[str, Body] = {
@@ -158,8 +172,8 @@ async def gate(
     if poster is not None:
         context.publishing = True
         works.append(serve(context, "web", Publisher(context, Posts(poster)).run, stop))
-    for name, (_, reporter) in (reporting or {}).items():
-        works.append(serve(context, "web", Courier(context, name, reporter).run, stop))
+    takers = {name: reporter for name, (_, reporter) in (reporting or {}).items()}
+    works += [serve(context, "web", body, stop) for body in _couriers(context, takers)]
     task: asyncio.Future[object] = asyncio.ensure_future(run_until(stop, context.mirror.run(), *works))
     try:
         async with asyncio.timeout(DEADLINE_S):

@@ -21,6 +21,7 @@ from headgate.web.routes import (
     autohold,
     configuration,
     control,
+    hooks,
     keys,
     live,
     logs,
@@ -36,7 +37,7 @@ from headgate.web.site import OPEN, Site, must_read, site_of
 
 _MODULES = (
     vitals, about, live, past, configuration, control, orders, autohold, actions, approvals, quarantine, reports, keys,
-    logs, queues, pages,
+    hooks, logs, queues, pages,
 )  # fmt: skip
 ROUTES = tuple(route for module in _MODULES for route in module.ROUTES)
 

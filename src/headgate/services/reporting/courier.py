@@ -129,14 +129,13 @@ class Courier:
 
     def _chosen(self, waiting: Sequence[Waiting[Postings]], now_s: float) -> Iterator[Waiting[Postings]]:
         """The oldest of each change that is not put off, the projects in turn; one alone while it is not known whether
-        any is taken.  What is told of a change goes before its landing, which may need the vote."""
+        any is taken."""
         seen, most = set[str](), 1 if self._away.length_s else AT_ONCE_MAX
         turns: Counter[str] = Counter()
         found = list[tuple[int, int, Waiting[Postings]]]()
-        told = {_change(event) for event in waiting if not _landings(event)}
         for place, event in enumerate(waiting):
             whose = _change(event)
-            if whose in seen or (whose in told and _landings(event)):
+            if whose in seen:
                 continue
             seen.add(whose)
             if whose in self._put_off and self._put_off[whose].until_s > now_s:

@@ -19,6 +19,8 @@ from headgate.recipes.lock import lock
 from headgate.recipes.stream import Reader, Stream, Waiting
 from headgate.services.context import Context
 from headgate.services.quarantine.quarantine import Quarantine
+from headgate.services.scheduler.hints import Hints
+from headgate.services.scheduler.needed import Needed
 from headgate.services.scheduler.refs import Refs
 from headgate.services.scheduler.standings import Standings, forgotten, remember, shown
 from headgate.services.scheduler.turn import Piece, packed, together
@@ -29,6 +31,8 @@ log = logging.getLogger("headgate.connection")
 
 EVENTS_MAX = 15
 """Events moved on in one commit."""
+LOOK_UP_EVERY_S = 60.0
+"""How old what is known of a change may be that others need and nobody watches."""
 ATTEMPTS_MAX = 10
 CLOSED_MAX = 5_000
 """Changes that landed or were given up that are remembered; older ones nobody can depend on."""
@@ -38,9 +42,14 @@ class ConnectionRunner:
     """`run` is driven by one process at a time: whoever leads the connection's election."""
 
     def __init__(
-        self, context: Context, forge: Watch, tenants: Mapping[str, frozenset[str]], closed_max: int = CLOSED_MAX
+        self,
+        context: Context,
+        forge: Watch,
+        tenants: Mapping[str, frozenset[str]],
+        closed_max: int = CLOSED_MAX,
+        beside: tuple[str, ...] = (),
     ) -> None:
-        """`tenants`: name -> canonical names of its projects."""
+        """`tenants`: name -> canonical names of its projects; `beside`: all connections that have changes."""
         self._context, self._forge, self._tenants, self._closed_max = context, forge, tenants, closed_max
         self._standings = Standings(context.map, context.mirror, (forge.name,))
         self._events = context.map.events.connection(forge.name).events
@@ -49,11 +58,16 @@ class ConnectionRunner:
         self._lingering: dict[str, frozenset[str]] = {}
         self._troubles: dict[str, Trouble] = {}
         self._storing = asyncio.Lock()
+        projects = frozenset[str]().union(*tenants.values())
+        self._needed = Needed(context, forge.name, projects, beside or (forge.name,))
+        self._hints = Hints(context, forge.name)
 
     async def run(self, session: Session) -> None:
         async with lock(self._context.store, session, self._events.election.path).hold() as guard:
             await self._recall(guard)
-            await run_until(asyncio.Event(), self._watch(guard), self._forward(guard))
+            await run_until(
+                asyncio.Event(), self._watch(guard), self._forward(guard), self._hints.follow(), self._look_up(guard)
+            )
 
     async def _recall(self, guard: At) -> None:
         """The branch heads as the last leader saw them: what moved since is found by comparing.  Troubles are found
@@ -92,9 +106,26 @@ class ConnectionRunner:
     async def _watch(self, guard: At) -> None:
         known = _Known(self._standings)
         async for sighting in self._forge.sightings(known, self._heads, self._refs.seen):
-            await self._store(sighting, guard)
+            await self._store(await self._completed(sighting), guard)
             self._lingering.update(sighting.lingering)
             await self._forget(guard)
+
+    async def _completed(self, sighting: Sighting) -> Sighting:
+        """With what footers mean, and with the changes that they name and that nobody watches."""
+        standings = [self._needed.completed(one) for one in sighting.standings]
+        of = {one.change.key: one.change for one in standings}
+        events = tuple(replace(one, change=of.get(one.change.key, one.change)) for one in sighting.events)
+        found = await self._needed.looked_up(standings)
+        return replace(sighting, standings=(*found, *standings), events=events)
+
+    async def _look_up(self, guard: At) -> None:
+        """Now and then, how the changes are that ours need and that nobody watches."""
+        while self._context.forges:
+            await asyncio.sleep(LOOK_UP_EVERY_S)
+            own = {key: self._needed.completed(one) for key, one in self._standings.now().items() if one.open}
+            if found := await self._needed.looked_up(own.values()):
+                await self._store(Sighting(tuple(found), tuple(self._needed.retold(found, own))), guard)
+        await asyncio.Event().wait()
 
     async def _forget(self, guard: At) -> None:
         """The changes that closed long ago, a tenth of them at once."""
@@ -141,8 +172,8 @@ class ConnectionRunner:
                 standing = replace(standing, checks=was.checks)
                 if standing.landed and not standing.approvals:  # the landing has removed what they said
                     standing = replace(standing, approvals=was.approvals, proposers=was.proposers)
-            if again and known.get(standing.change.key) == standing:
-                continue  # in a commit before the one that was refused
+            if (again or not own) and known.get(standing.change.key) == standing:
+                continue  # it says nothing new, or is in a commit before the one that was refused
             check, ops = remember(context.map, context.mirror, standing, fresh())
             pieces.append(Piece([*ops, *self._told_of(own)], [check]))
         told = [Piece(self._told_of([event])) for rest in events.values() for event in rest]
@@ -151,6 +182,7 @@ class ConnectionRunner:
             heads = BranchCache({project: refs for project, refs in self._heads.items() if refs})
             told += [Piece([op]) for op in blob.ops(self._branches, msgspec.json.encode(heads))]
         pieces += [*together(told), *self._refs.pieces(sighting.refs, of_refs, self._told_of)]
+        pieces.append(Piece(self._hints.answered(sighting.answered)))
         if sighting.troubles:
             pieces.append(Piece([self._troubled(sighting.troubles)]))
         cached = f"{context.map.cache.connection(self._forge.name).cache.path}/"

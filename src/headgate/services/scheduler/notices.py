@@ -23,6 +23,7 @@ from headgate.gate.change import Change
 from headgate.gate.model import BuildSet, Item, State
 from headgate.gate.report import build_url, filled, kind_of
 from headgate.gate.returned.shape import Comment
+from headgate.gate.work import LandRequest
 from headgate.gate.world import World
 from headgate.map.telling import Answered, BuildTold, Notice, Posting, QueueReport
 from headgate.services.notices.naming import notice, queue_of
@@ -130,15 +131,15 @@ def reports(
     pipeline, forges = world.pipeline, set(world.pipeline.drivers)
     if not pipeline.posts and not forges:
         return
-    for said in _said(before, after, asked, world, tenant):
+    for said in _said(before, after, asked, world):
         for name, hows in pipeline.reports.get(said.kind, {}).items():
             posted, driver = name in pipeline.posts, tenant.driver(name)
             if not posted and name not in forges:
                 continue
             for (number, how), change in product(enumerate(hows), said.item.whole):
-                if not _concerns(name, change, said, tenant, posted=posted):
+                if not posted and not _concerns(name, change, said, tenant):
                     continue
-                report = _report(said.kind, said.item, change, said.result, said.text, world, said.again)
+                report = _report(said.kind, said.item, change, said.result, said.text, world)
                 key = derived(report.id, name, change.key, str(number))
                 queue = (how.get("queue") or queue_of(world.tenant)) if driver == "queue" else ""
                 if posted:
@@ -148,17 +149,24 @@ def reports(
                     yield name, Posting("", report, key=key, change=change, how=dict(how))
 
 
-def _concerns(name: str, change: Change, said: _Said, tenant: Tenant, *, posted: bool) -> bool:
-    """Is a reporter told of this change?  What a forge merges it is told of before."""
-    if posted:
-        return not said.only
-    if said.only and change.connection not in said.only:
-        return False
-    same = name == change.connection
-    beside = tenant.driver(name) == tenant.driver(change.connection) and bool(tenant.hosts.get(name))
-    return (same or (beside and tenant.hosts[name] == tenant.hosts.get(change.connection))) and (
-        change.connection not in said.told
-    )
+def before_merging(world: World, work: LandRequest, item: Item) -> list[Posting]:
+    """Return what a forge has to know before it merges: the votes and statuses that it asks for."""
+    change, found = work.change, list[Posting]()
+    report = _report("success", item, change, "SUCCESS", work.note, world, again=work.buildset)
+    for number, how in enumerate(world.pipeline.reports.get("success", {}).get(change.connection, ())):
+        key = derived(report.id, change.connection, change.key, str(number))
+        found.append(Posting("", report, key=key, change=change, how=dict(how)))
+    return found
+
+
+def _concerns(name: str, change: Change, said: _Said, tenant: Tenant) -> bool:
+    """Is a forge told of this change?  It is its own, or of another connection to the same one; what the forge merges
+    it was told of before that."""
+    if name == change.connection:
+        return change.connection not in said.told
+    host = tenant.hosts.get(name, "")
+    same = tenant.driver(name) == tenant.driver(change.connection)
+    return bool(host) and same and host == tenant.hosts.get(change.connection)
 
 
 def _options(how: Mapping[str, Any], driver: str) -> dict[str, str]:
@@ -176,15 +184,11 @@ class _Said(NamedTuple):
     item: Item
     result: str
     text: str
-    only: frozenset[str] = frozenset()
-    """Connections of which alone changes are told of; empty: any."""
     told: frozenset[str] = frozenset()
-    """Connections of which they were told of before."""
-    again: str = ""
-    """What tells it from the same of another try."""
+    """Forges that were told of it before."""
 
 
-def _said(before: State, after: State, asked: Sequence[Action], world: World, tenant: Tenant) -> Iterator[_Said]:
+def _said(before: State, after: State, asked: Sequence[Action], world: World) -> Iterator[_Said]:
     pipeline = world.pipeline
     ended = [action for action in asked if isinstance(action, Record) and not action.item.epilogue]
     here = {item.id: item for _, item in after.items()}
@@ -199,25 +203,14 @@ def _said(before: State, after: State, asked: Sequence[Action], world: World, te
             yield _Said("enqueue", item, "", text)
         if item.started and not (was is not None and was.started):
             yield _Said("start", item, "", filled(pipeline.start_message, item, world))
-    yield from _to_be_merged(after, asked, world)
     announced, merging = bool(pipeline.reports.get("enqueue")), frozenset(world.merging)
     for action in ended:
         kind, item = kind_of(action.result, world), action.item
         if kind != "dequeue" or announced or item.started:  # who heard of it hears that it left
             landed = action.result == "SUCCESS" and item.buildset is not None and item.buildset.landing
-            entered = item.id in here or earlier(item) is not None
+            entered = item.id in here or earlier(item) is not None  # what is refused is told in a text of its own
             told = merging if landed else frozenset() if entered else frozenset(pipeline.drivers)
-            yield _Said(kind, item, action.result, action.message, told=told)
-
-
-def _to_be_merged(after: State, asked: Sequence[Action], world: World) -> Iterator[_Said]:
-    """What a forge has to know before it merges: votes and statuses that it asks for."""
-    of = {item.buildset.id: item for _, item in after.items() if item.buildset is not None}
-    for action in asked:
-        if isinstance(action, Land) and (item := of.get(action.work.buildset)) is not None and not item.landed:
-            only = frozenset(one.connection for one in item.left) & frozenset(world.merging)
-            if only:
-                yield _Said("success", item, "SUCCESS", action.work.note, only, again=action.work.buildset)
+            yield _Said(kind, item, action.result, action.message, told)
 
 
 def _report(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -40,7 +41,7 @@ from headgate.services.orders import state_of
 from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries, said
 from headgate.services.scheduler.events import Event, whole
 from headgate.services.scheduler.leftovers import disowned, ended, leftover, removed
-from headgate.services.scheduler.notices import batched, notices, reports, tell_of
+from headgate.services.scheduler.notices import batched, before_merging, notices, reports, tell_of
 from headgate.services.scheduler.past import Past
 from headgate.services.scheduler.semaphores import Semaphores
 from headgate.services.scheduler.standings import Standings
@@ -70,12 +71,11 @@ class PipelineRunner:
 
     def __init__(self, context: Context, configuration: Configuration, name: str, standings: Standings) -> None:
         self._context, self.tenant, self.name = context, configuration.tenant.name, name
-        self._configuration, self._standings = configuration, standings
+        self._configuration, self._standings, map = configuration, standings, context.map
         self._state, self._proposals = State(), Proposals(None, lambda: None)
         self._past = Past(context, self.tenant, name, lambda: None)
         self._events: PipelineEvents = context.map.events.tenant(self.tenant).pipelines(name)
         self._place = context.map.tenant(self.tenant).pipeline(name)
-        map = context.map
         self._semaphores = Semaphores(context, configuration, name)
         self._triggers = Reader(self._events.trigger.stream, context.mirror, whose)
         self._quarantine, self._tries = Quarantine(context), Tries()
@@ -360,7 +360,7 @@ class PipelineRunner:
             mirror=mirror,
             now_ms=context.now_ms(),
             outcomes={e.event.outcome.build: e.event.outcome for e in events if isinstance(e.event, BuildEnded)},
-            outboxes=context.outboxes,
+            outboxes=context.outboxes(partial(before_merging, world)),
             remembers=context.remembers(),
         )
         news, answers = self._news(after, asked, world)

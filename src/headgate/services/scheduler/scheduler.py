@@ -185,7 +185,7 @@ class Scheduler:
             case ("connection", name):
                 forge = self._forges[name]
                 forge.look_at(self._sources(name))
-                return ConnectionRunner(self._context, forge, self._followed(name)).run
+                return ConnectionRunner(self._context, forge, self._followed(name), beside=tuple(self._forges)).run
             case ("tenant", name) if name not in self.tenants:
                 return VanishedTenant(self._context, name, self.tenants).run
             case ("tenant", name):

@@ -197,8 +197,8 @@ class TenantRunner:
         yield from self._answer(event)
 
     def _answer(self, event: TriggerEvent) -> Iterable[Piece]:
-        """To who proposed or approved what no pipeline takes up: a note, and a line in the history."""
-        if event.shared or event.kind not in (EventKind.PROPOSED, EventKind.APPROVED):
+        """To who proposed or approved what no pipeline takes up, on plain git: a note, and a line in the history."""
+        if event.shared or event.change.number or event.kind not in (EventKind.PROPOSED, EventKind.APPROVED):
             return
         layout, context, tenant = self._configuration.layouts.landed, self._context, self._tenant.name
         why = untaken(event, layout.pipelines.values(), layout)

@@ -104,7 +104,7 @@ class Turn:
             if isinstance(action, Land):  # with the item that says it is landing, and waits for the answer
                 item = of.get(action.work.buildset)
                 piece = items.setdefault(item.id if item is not None else "", Piece(item=item.id if item else ""))
-                piece.ops += self._landing(action, item.id if item is not None else "")
+                piece.ops += self._landing(action, item)
             elif isinstance(action, Cancel | Resume):  # with the build that it changes, or once nothing knows of it
                 piece = self._word(action)
                 if (with_it := builds.get(action.id)) is not None:
@@ -138,12 +138,16 @@ class Turn:
     def _request(self, id: str, precedence: int, meta: dict[str, str]) -> Request:
         return Request(id, precedence, meta={"tenant": self.tenant, "pipeline": self.pipeline, **meta})
 
-    def _landing(self, action: Land, item: str) -> list[Op]:
+    def _landing(self, action: Land, item: Item | None) -> list[Op]:
         """What has an item is cancelled when nobody waits for it; what is to land is not."""
         connection = action.work.change.connection
         if self.outboxes.lands.get(connection) == "merge":
-            return self.outboxes.ask(connection, to_land(action, item, self.tenant, self.pipeline, self.now_ms))
-        meta = {"buildset": action.work.buildset, "landing": item} | _of(action.work.change)
+            asked = to_land(action, item.id if item is not None else "", self.tenant, self.pipeline, self.now_ms)
+            first = self.outboxes.first(action.work, item) if item is not None else ()
+            return self.outboxes.ask(connection, [*first, asked])
+        meta = {"buildset": action.work.buildset, "landing": item.id if item is not None else ""} | _of(
+            action.work.change
+        )
         request = self._request(action.id, action.precedence, meta)
         return self.merges.submit(request, msgspec.json.encode(action.work))
 

@@ -5,10 +5,9 @@ Branches and topics may both have slashes.  Of `<branch>/<topic>` the branch is 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Iterator
-from itertools import islice
+from collections.abc import Collection, Iterable
 
+from headgate.config.forges.footers import footers
 from headgate.config.tenants import TenantProject
 
 HEADS, FOR, APPROVED, RECHECK = "refs/heads/", "refs/for/", "refs/approved/", "refs/recheck/"
@@ -16,8 +15,6 @@ APPROVALS, VETOES, PROPOSERS = "refs/approvals/", "refs/vetoes/", "refs/proposer
 """Below each a person, then `<branch>/<topic>`; the server says whose name it is."""
 TOPIC_LEVELS_MAX, TOPIC_MAX_BYTES = 20, 200
 """As the hook has them, which keeps other topics from being pushed."""
-FOOTER_MAX_CHARS, FOOTERS_MAX = 1_000, 100
-_DEPENDS = re.compile(r"^Depends-On:[ \t]*(\S+)[ \t\r]*$", re.IGNORECASE | re.MULTILINE)
 
 
 def said_of(ref: str, kind: str) -> tuple[str, str] | None:
@@ -76,7 +73,7 @@ class Names:
 
     def needs(self, message: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Keys of the changes the footers name, and the footers that name no branch of a project of ours."""
-        keys = [(footer, self._key(footer.strip("/"))) for footer in _footers(message)]
+        keys = [(footer, self._key(footer.strip("/"))) for footer in footers(message)]
         found = dict.fromkeys(key for _, key in keys if key)
         return tuple(found), tuple(dict.fromkeys(footer for footer, key in keys if not key))
 
@@ -88,8 +85,3 @@ class Names:
             if topic:
                 return f"{project}/{branch}/{topic}"
         return ""
-
-
-def _footers(message: str) -> Iterator[str]:
-    found = (footer for footer in _DEPENDS.findall(message) if len(footer) <= FOOTER_MAX_CHARS)
-    return islice(found, FOOTERS_MAX)

@@ -1,0 +1,56 @@
+"""What a change says that it needs: `Depends-On:`, at the beginning of a line of what it says of itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+FOOTER_MAX_CHARS, FOOTERS_MAX = 1_000, 100
+_DEPENDS = re.compile(r"^Depends-On:[ \t]*(\S+)[ \t\r]*$", re.IGNORECASE | re.MULTILINE)
+_CHANGE_ID = re.compile(r"I[0-9a-f]{40}")
+"""The old form of Gerrit, which its driver resolves."""
+
+
+def footers(message: str) -> Iterator[str]:
+    """Yield what the footers name, as it is written, of very many the first."""
+    found = (footer for footer in _DEPENDS.findall(message) if len(footer) <= FOOTER_MAX_CHARS)
+    return islice(found, FOOTERS_MAX)
+
+
+class Named(NamedTuple):
+    """What the footers of a change come to."""
+
+    needs: tuple[str, ...] = ()
+    """Keys of changes, whether anybody has proposed them or not."""
+    unknown: tuple[str, ...] = ()
+    """Footers that name no change that could be here, as they are written."""
+
+
+def named(texts: Collection[str], of_url: Callable[[str], str], projects: Collection[str]) -> Named:
+    """Return what footers mean.  `of_url`: the key of the change at a URL, or nothing; `projects`: canonical names of
+    those whose changes are written `<project>/<branch>/<topic>`."""
+    needs, unknown = dict[str, None](), dict[str, None]()
+    for text in texts:
+        key = of_url(text) if "://" in text else _plain(text.strip("/"), projects)
+        if key:
+            needs[key] = None
+        elif not _CHANGE_ID.fullmatch(text):
+            unknown[text] = None
+    return Named(tuple(needs), tuple(unknown))
+
+
+def _plain(text: str, projects: Collection[str]) -> str:
+    """The key of a change of plain git: of the longest name of a project that it begins with, which may leave the host
+    out where no other project has that name."""
+    names: dict[str, set[str]] = {}
+    for project in projects:
+        for name in (project, project.partition("/")[2]):
+            if name and text.startswith(f"{name}/"):
+                names.setdefault(name, set()).add(project)
+    longest = max(names, key=len, default="")
+    rest = text[len(longest) + 1 :]
+    if len(names.get(longest, ())) != 1 or "/" not in rest:
+        return ""
+    return f"{min(names[longest])}/{rest}"

@@ -1,0 +1,36 @@
+"""What a forge, or whoever needs a change of it, hints at: on its way to who looks there."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import msgspec
+
+from headgate.map.tree import Dir, place
+from headgate.recipes.stream import Stream, StreamEntry
+
+
+class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where something may have happened; nothing else that a delivery says is believed."""
+
+    id: str
+    """The delivery's own, so that the same one twice is one; else a fresh one."""
+    project: str = ""
+    """Canonical name; empty: anywhere."""
+    number: str = ""
+    """Of a change; empty: the project's branches, or its open changes."""
+    ref: str = ""
+    """A branch or tag."""
+    commit: str = ""
+    """What the driver finds the change by, where the delivery names only that."""
+
+
+class HintsQueue(Dir):
+    """Where to look at a forge, until somebody has."""
+
+    queue = place(StreamEntry, "Their order; each names its body.", by="web, scheduler", node="sequence", seed=False)
+    data = place(Hint, "Where to look.", by="web, scheduler", node="keyed", seed=False)
+
+    @cached_property
+    def stream(self) -> Stream[Hint]:
+        return Stream(self.queue.path, self.data.path, Hint)

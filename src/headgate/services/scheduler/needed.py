@@ -1,0 +1,102 @@
+"""What changes need, of whichever connection: footers are read here, for every forge, and what they name is looked up
+where nobody watches it.
+
+So the connections' caches are the index of who needs whom (`Standings.dependants`), and no forge is searched.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+
+from msgspec.structs import replace
+
+from headgate.base.ids import derived
+from headgate.config.forges.footers import footers, named
+from headgate.gate.change import EventKind, Standing, TriggerEvent
+from headgate.ports.forge import Forge, ReporterAway, ReportPutOff
+from headgate.services.context import Context
+from headgate.services.scheduler.standings import Standings
+
+log = logging.getLogger("headgate.connection")
+
+LOOKED_UP_MAX = 50
+"""Changes that are looked up in one go."""
+
+
+class Needed:
+    """Of the changes of one connection."""
+
+    def __init__(
+        self, context: Context, connection: str, projects: Collection[str], connections: tuple[str, ...]
+    ) -> None:
+        """`projects`: canonical names of all that any tenant has; `connections`: all that have changes."""
+        self._context, self._connection, self._projects = context, connection, frozenset(projects)
+        self._all = Standings(context.map, context.mirror, connections)
+        self._owners: dict[str, Forge] = {}
+        """Key of a change of a forge that a footer names -> the forge."""
+
+    @property
+    def _forges(self) -> Mapping[str, Forge]:
+        return self._context.forges
+
+    def _key(self, url: str) -> str:
+        """Of the first connection, in the order of the settings, that has this address."""
+        for forge in self._forges.values():
+            if key := forge.named(url):
+                self._owners[key] = forge
+                return key
+        return ""
+
+    def completed(self, standing: Standing) -> Standing:
+        """Return it with what its footers name.  Plain git has read its own: what is left there are URLs."""
+        change = standing.change
+        if not change.is_change:
+            return standing
+        if self._connection not in self._forges:
+            if not any("://" in text for text in change.unresolved):
+                return standing
+            found = named([text for text in change.unresolved if "://" in text], self._key, ())
+            left = tuple(text for text in change.unresolved if "://" not in text or text in found.unknown)
+            now = replace(change, needs=_together(change.needs, found.needs), unresolved=left)
+        else:
+            found = named([*footers(change.message)], self._key, self._projects)
+            needs = tuple(key for key in found.needs if key != change.key)
+            now = replace(change, needs=_together(change.needs, needs), ignored=found.unknown)
+        return standing if now == change else replace(standing, change=now)
+
+    async def looked_up(self, standings: Iterable[Standing]) -> list[Standing]:
+        """Return what is new of the changes that these need, and that nobody watches.  A forge that is away is asked
+        again later."""
+        named = (key for one in standings if one.open for key in one.change.needs if key in self._owners)
+        keys, found = dict.fromkeys(named), list[Standing]()
+        known = self._all.now() if keys else {}
+        wanted = [key for key in keys if self._is_due(known.get(key))]
+        for key in wanted[:LOOKED_UP_MAX]:
+            try:
+                standing = await self._owners[key].look_up(key)
+            except (ReporterAway, ReportPutOff) as away:
+                log.info("%s: %s, which changes of it need, is looked up later: %s", self._connection, key, away)
+                continue
+            if standing is not None and standing != known.get(key):
+                found.append(standing)
+        return found
+
+    def _is_due(self, known: Standing | None) -> bool:
+        """Does only a look tell how it is?"""
+        return known is None or (known.open and known.change.project not in self._projects)
+
+    def retold(self, found: Iterable[Standing], own: Mapping[str, Standing]) -> list[TriggerEvent]:
+        """Return the events with which changes come in again that were told of when what they need was not known."""
+        known, fresh = self._all.now(), {one.change.key for one in found}
+        unknown = {key for key in fresh if key not in known}
+        now_ms = self._context.now_ms()
+        return [
+            TriggerEvent(EventKind.PROPOSED, one.change, derived("needed", one.change.key, *sorted(unknown)), now_ms)
+            for one in own.values()
+            if one.open and not unknown.isdisjoint(one.change.needs)
+        ]
+
+
+def _together(before: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*before, *more)))

@@ -1,0 +1,57 @@
+"""Deliveries of forges: verified here, and no more than a hint where to look."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from litestar import post
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException, NotFoundException
+from litestar.params import FromPath
+
+from headgate.base.ids import fresh
+from headgate.map.hints import Hint
+from headgate.ports.forge import Ignored, Misdelivered
+from headgate.store.types import StoreError
+from headgate.web.site import HttpRequest, site_of
+
+log = logging.getLogger("headgate.web")
+
+BODY_MAX_BYTES = 25_000_000
+"""The most that any forge sends."""
+WAITING_MAX = 500
+"""Hints that wait for one connection; with more, all of it is looked at once."""
+
+
+@post("/api/connection/{name:str}/payload", status_code=200, request_max_body_size=BODY_MAX_BYTES)
+async def payload(state: State, request: HttpRequest, name: FromPath[str]) -> dict[str, Any]:
+    """A delivery of a forge's webhook, signed as that forge signs.  What it says is not believed: it is looked at the
+    forge, soon.  The same delivery twice is as once."""
+    site = site_of(state)
+    forge = site.context.forges.get(name)
+    if forge is None or not forge.can.webhooks:
+        raise NotFoundException(f"there is no connection {name!r} that takes deliveries")
+    try:
+        found = forge.webhook({key.lower(): value for key, value in request.headers.items()}, await request.body())
+    except Misdelivered as wrong:
+        log.warning("a delivery to the connection %s is refused: %s", name, wrong)
+        raise HTTPException(str(wrong), status_code=wrong.status) from wrong
+    if isinstance(found, Ignored):
+        return {"ignored": found.why}
+    stream = site.context.map.events.connection(name).events.hints.stream
+    waiting = stream.waiting(site.context.mirror, limit=WAITING_MAX)
+    ids = {one.event.id for one in waiting}
+    if stream.length(site.context.mirror) >= 2 * WAITING_MAX:
+        raise HTTPException("too many deliveries wait to be looked at; deliver it again later", status_code=503)
+    if len(waiting) >= WAITING_MAX:
+        found = Hint(fresh())
+    if found.id not in ids:
+        try:
+            await site.context.store.commit([], stream.append(found))
+        except StoreError as error:
+            raise HTTPException("the store cannot be reached just now; deliver it again", status_code=503) from error
+    return {"hint": {"project": found.project, "number": found.number, "ref": found.ref}}
+
+
+ROUTES = (payload,)

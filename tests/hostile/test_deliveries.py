@@ -1,0 +1,83 @@
+"""Whoever can reach the web can send deliveries: what is not signed is refused, and what is signed is not believed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+
+from headgate.adapters.process.tail import follow
+from headgate.adapters.sql.history import SqlHistory
+from headgate.services.context import Context
+from headgate.web.access import Access
+from headgate.web.app import create_app
+from headgate.web.routes.hooks import BODY_MAX_BYTES
+from headgate.web.site import Site
+from tests.integration.forge.board import Pull
+from tests.integration.forge.test_board import Town, town
+
+PAYLOAD = "/api/connection/board/payload"
+
+
+@asynccontextmanager
+async def web(here: Town, root: Path) -> AsyncIterator[httpx.AsyncClient]:
+    context, history = here.gate.context, SqlHistory(f"sqlite:///{root}/history.sqlite")
+    site = Site(context, here.gate.scheduler.tenants, history, root, follow, Access("secret"))
+    transport = httpx.ASGITransport(create_app(site))
+    try:
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            yield client
+    finally:
+        history.close()
+
+
+async def deliver(client: httpx.AsyncClient, here: Town, pull: Pull) -> httpx.Response:
+    headers, body = here.board.delivery(pull)
+    return await client.post(PAYLOAD, content=body, headers=headers)
+
+
+def waiting(context: Context) -> int:
+    return context.map.events.connection("board").events.hints.stream.length(context.mirror)
+
+
+async def test_a_forged_delivery_does_nothing_and_a_genuine_one_only_has_its_forge_looked_at(tmp_path: Path) -> None:
+    async with town(tmp_path) as here, web(here, tmp_path) as client:
+        pull = here.board.propose("code/api", "Add a thing", {"thing": "1\n"})
+        headers, body = here.board.delivery(pull)
+        looks = here.board.looks
+        wrong = {"X-Board-Signature": "0" * 64}
+        assert (await client.post(PAYLOAD, content=body)).status_code == 401
+        assert (await client.post(PAYLOAD, content=body, headers=wrong)).status_code == 401
+        assert (await client.post(PAYLOAD, content=body + b" ", headers=headers)).status_code == 401
+        huge = await client.post(PAYLOAD, content=b"x" * (BODY_MAX_BYTES + 1), headers=headers)
+        assert huge.status_code == 413
+        assert (await client.post("/api/connection/local/payload", content=body)).status_code == 404
+        assert (await client.post("/api/connection/%2e%2e%2fboard/payload", content=body)).status_code == 404
+        assert here.board.looks == looks and waiting(here.gate.context) == 0
+        for _ in range(3):  # the same one again
+            answer = await client.post(PAYLOAD, content=body, headers=headers)
+            assert answer.status_code == 200
+        await here.checked(pull)
+        await here.until(lambda: waiting(here.gate.context) == 0, "what was answered goes")
+        assert here.results("check") == ["SUCCESS"] and len(pull.said) == 1
+
+
+async def test_what_is_signed_and_odd_is_refused_or_looked_at_in_vain(tmp_path: Path) -> None:
+    async with town(tmp_path) as here, web(here, tmp_path) as client:
+        pull = here.board.propose("code/api", "Add a thing", {"thing": "1\n"})
+        for said, status in (
+            (b"", 400),
+            (b"[" * 100_000, 400),
+            (b'{"project": 5}', 400),
+            (json.dumps({"project": "code/api", "number": 0, "id": "x"}).encode(), 200),
+            (json.dumps({"project": "../../etc", "number": 9, "id": "y"}).encode(), 200),
+            (json.dumps({"project": "code/api", "number": 4711, "id": "z"}).encode(), 200),
+        ):
+            answer = await client.post(PAYLOAD, content=said, headers=here.board.signed(said))
+            assert answer.status_code == status, said[:50]
+        assert (await deliver(client, here, pull)).status_code == 200
+        await here.checked(pull)
+        await here.until(lambda: waiting(here.gate.context) == 0, "what was answered goes")

@@ -1,0 +1,1 @@
+"""The port of forges, played by a driver of its own."""

@@ -1,0 +1,338 @@
+"""A forge of its own kind, written against the port alone: pull requests in memory, over repositories on disk.
+
+It has pull requests with labels, reviews, statuses and comments; it merges; it tells by signed deliveries, which may be
+lost.  What it knows of the gate is `ports.forge` and the records of a change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import re
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headgate.adapters.forges.registry import Connected, Given
+from headgate.adapters.git.connection import GitConnection
+from headgate.base.errors import UserError
+from headgate.base.ids import derived, fresh
+from headgate.config.forges.facts import Account, Details, Happening, Status, Vote
+from headgate.config.tenants import TenantProject
+from headgate.gate.change import ZEROS, Change, EventKind, Standing, TriggerEvent, numbered
+from headgate.gate.work import Landing, LandRequest
+from headgate.map.telling import Posting
+from headgate.ports.forge import (
+    Abilities,
+    Hint,
+    Ignored,
+    Landed,
+    Misdelivered,
+    NotLanded,
+    ReporterAway,
+    ReportPutOff,
+    Sighting,
+    is_tested_on,
+    tested_tree,
+)
+from headgate.testing.repositories import Repositories, run_git
+
+US, HOST, SECRET = "gatekeeper", "board.example", b"only the two of us know"
+_URL = re.compile(rf"https?://{re.escape(HOST)}/(?P<project>.+)/pulls/(?P<number>\d+)(?:[/?#].*)?$")
+
+
+@dataclass(slots=True)
+class Pull:
+    """One pull request."""
+
+    project: str
+    number: int
+    branch: str
+    head: str
+    title: str
+    body: str = ""
+    open: bool = True
+    merged: str = ""
+    draft: bool = False
+    labels: set[str] = field(default_factory=set)
+    votes: dict[str, str] = field(default_factory=dict)
+    statuses: dict[str, str] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
+    """What Headgate wrote there."""
+    happened: list[tuple[EventKind, Happening]] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        return numbered(f"{HOST}/{self.project}", str(self.number))
+
+    @property
+    def url(self) -> str:
+        return f"https://{HOST}/{self.project}/pulls/{self.number}"
+
+
+def connect(given: Given) -> Connected:
+    """As the registry has drivers made."""
+    if len(given.said["token"]) < 8:
+        raise UserError("the token is no token")
+    board = Board(given.directory / given.said.get("place", "board"), given.name)
+    return Connected(board.git, board)
+
+
+class Board:
+    """See `ports.forge.Forge`."""
+
+    def __init__(self, root: Path, name: str = "board", lands: str = "merge") -> None:
+        self.name = name
+        self.can = Abilities(lands=lands, labels=True, statuses=True, drafts=True, webhooks=True)
+        self.repositories = Repositories(root)
+        self.git = GitConnection(name, str(self.repositories.hub), HOST)
+        self.pulls: dict[str, Pull] = {}
+        self.looks = self.lookups = 0
+        self.away = ""
+        """Why it does not answer."""
+        self.undecided = 0
+        """So often it has not made up its mind whether something can be merged."""
+        self.refuses = ""
+        """Why it merges nothing."""
+        self.meanwhile: dict[str, str] = {}
+        """Project -> file that somebody pushes to it just when something is merged there."""
+        self.calls: list[str] = []
+        self._watched: dict[str, TenantProject] = {}
+        self._stirred = asyncio.Event()
+        self._hints: list[str] = []
+
+    # --- what people do
+
+    def propose(
+        self, project: str, title: str, files: Mapping[str, str], body: str = "", branch: str = "master"
+    ) -> Pull:
+        """Open a pull request."""
+        number = 1 + sum(one.project == project for one in self.pulls.values())
+        work = self.repositories.work(project)
+        run_git("fetch", "-q", "origin", at=work)
+        run_git("checkout", "-q", "--detach", "origin/master", at=work)
+        self.repositories.write(project, files)
+        run_git("commit", "-q", "--allow-empty", "-m", title, at=work)
+        run_git("push", "-q", "-f", "origin", f"HEAD:refs/pull/{number}/head", at=work)
+        pull = Pull(project, number, "master", run_git("rev-parse", "HEAD", at=work), title, body)
+        self.pulls[pull.key] = pull
+        pull.happened.append((EventKind.PROPOSED, Happening("pull_request", "opened")))
+        return pull
+
+    def label(self, pull: Pull, label: str) -> None:
+        pull.labels.add(label)
+        pull.happened.append((EventKind.STIRRED, Happening("pull_request", "labeled", added=(label,))))
+
+    def review(self, pull: Pull, who: str, value: str) -> None:
+        pull.votes[who] = value
+        pull.happened.append((EventKind.STIRRED, Happening("pull_request_review", "submitted", state=value)))
+
+    def comment(self, pull: Pull, text: str) -> None:
+        pull.happened.append((EventKind.STIRRED, Happening("pull_request", "comment", comments=(text,))))
+
+    def merge(self, pull: Pull) -> None:
+        """As somebody does with the button."""
+        pull.merged, pull.open = self._merge(pull), False
+        pull.happened.append((EventKind.MERGED, Happening("pull_request", "closed")))
+
+    def close(self, pull: Pull) -> None:
+        pull.open = False
+        pull.happened.append((EventKind.ABANDONED, Happening("pull_request", "closed")))
+
+    def delivery(self, pull: Pull) -> tuple[dict[str, str], bytes]:
+        """Return what the forge would send of it."""
+        body = json.dumps({"project": pull.project, "number": pull.number, "id": fresh()}).encode()
+        return self.signed(body), body
+
+    @staticmethod
+    def signed(body: bytes) -> dict[str, str]:
+        return {"X-Board-Signature": hmac.new(SECRET, body, hashlib.sha256).hexdigest()}
+
+    # --- the port
+
+    def look_at(self, projects: Mapping[str, TenantProject]) -> None:
+        self._watched = dict(projects)
+
+    def stir(self, hint: Hint) -> None:
+        self._hints.append(hint.id)
+        self._stirred.set()
+
+    def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:
+        signed = hmac.new(SECRET, body, hashlib.sha256).hexdigest()
+        if not hmac.compare_digest(signed, headers.get("x-board-signature", "")):
+            raise Misdelivered("the signature is wrong: see that the secret is the same here and there")
+        try:
+            said = json.loads(body)
+            project, number, id = str(said["project"]), int(said["number"]), str(said["id"])
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise Misdelivered(f"it is no delivery: {error}", 400) from error
+        if number == 0:
+            return Ignored("nobody wants to know that")
+        return Hint(id, f"{HOST}/{project}", str(number))
+
+    def named(self, url: str) -> str:
+        found = _URL.match(url)
+        return numbered(f"{HOST}/{found['project']}", found["number"]) if found else ""
+
+    async def look_up(self, key: str) -> Standing | None:
+        self._answer("look up")
+        self.lookups += 1
+        pull = self.pulls.get(key)
+        return self._standing(pull, None)[0] if pull is not None else None
+
+    async def sightings(
+        self,
+        known: Mapping[str, Standing],
+        heads: Mapping[str, Mapping[str, str]],
+        refs: Mapping[str, Mapping[str, str]],
+    ) -> AsyncIterator[Sighting]:
+        while True:
+            self._stirred.clear()
+            answered, self._hints = tuple(self._hints), []
+            self.looks += 1
+            standings, events = list[Standing](), list[TriggerEvent]()
+            moved = dict[str, dict[str, str]]()
+            for pull in self.pulls.values():
+                self._mark(pull)
+                if f"{HOST}/{pull.project}" in self._watched:
+                    standing, told = self._standing(pull, known.get(pull.key))
+                    events += told
+                    standings += [standing] if told or standing != known.get(pull.key) else []
+            for project in self._watched:
+                now = self._heads(project.removeprefix(f"{HOST}/"))
+                if now != heads.get(project):
+                    moved[project] = now
+                    events += self._moves(project, heads.get(project), now)
+            if standings or events or moved or answered:
+                yield Sighting(tuple(standings), tuple(events), moved, answered=answered)
+            await self._stirred.wait()
+
+    async def report(self, posting: Posting) -> None:
+        self._answer("report")
+        assert posting.change is not None, "it is a forge"
+        pull, how = self.pulls[posting.change.key], posting.how
+        if (state := how.get("status")) is not None:
+            pull.statuses[f"{posting.report.tenant}/{posting.report.pipeline}"] = state
+        pull.labels |= set(_list(how.get("label")))
+        pull.labels -= set(_list(how.get("unlabel")))
+        if how.get("comment", True) and posting.key not in self.calls:
+            pull.said.append(posting.report.message)
+        self.calls.append(posting.key)
+
+    async def land(self, work: LandRequest, part: Landing) -> Landed | NotLanded:
+        self._answer("land")
+        pull = self.pulls[part.change.key]
+        if pull.merged:
+            return Landed(pull.merged)
+        if pull.head != part.change.commit or not pull.open:
+            return NotLanded(f"{pull.url} is closed, or has another head")
+        if self.undecided:
+            self.undecided -= 1
+            raise ReportPutOff("whether it can be merged is still looked at")
+        if self.refuses:
+            return NotLanded(self.refuses)
+        if pull.statuses.get(f"example/{work.pipeline}") != "success":
+            return NotLanded("a status of the gate is required")
+        before = self.repositories.head(pull.project, pull.branch)
+        if not is_tested_on(work, part.change, before):
+            return NotLanded(f"{pull.branch} has moved", moved=True)
+        if (path := self.meanwhile.pop(pull.project, "")) != "":
+            self.push(pull.project, {path: "past the gate"})
+        self.merge(pull)
+        self._stirred.set()
+        tree = run_git("rev-parse", f"{pull.merged}^{{tree}}", at=self.repositories.hub / pull.project)
+        return Landed(pull.merged, differs=tested_tree(work, part.change) not in ("", tree))
+
+    # --- how it does that
+
+    def _answer(self, call: str) -> None:
+        self.calls.append(call)
+        if self.away:
+            raise ReporterAway(self.away)
+
+    def push(self, project: str, files: Mapping[str, str]) -> None:
+        """Past the gate."""
+        work = self.repositories.work(project)
+        run_git("fetch", "-q", "origin", at=work)
+        run_git("checkout", "-q", "--detach", "origin/master", at=work)
+        self.repositories.write(project, files)
+        run_git("commit", "-q", "-m", "past the gate", at=work)
+        run_git("push", "-q", "origin", "HEAD:refs/heads/master", at=work)
+
+    def _merge(self, pull: Pull) -> str:
+        work = self.repositories.work(pull.project)
+        run_git("fetch", "-q", "origin", f"refs/pull/{pull.number}/head", at=work)
+        run_git("fetch", "-q", "origin", at=work)
+        run_git("checkout", "-q", "--detach", f"origin/{pull.branch}", at=work)
+        run_git("merge", "-q", "--no-ff", "-m", f"Merge {pull.url}", pull.head, at=work)
+        run_git("push", "-q", "origin", f"HEAD:refs/heads/{pull.branch}", at=work)
+        return run_git("rev-parse", "HEAD", at=work)
+
+    def _mark(self, pull: Pull) -> None:
+        """What its branch has is merged, whoever pushed it."""
+        bare = self.repositories.hub / pull.project
+        if pull.open and run_git("for-each-ref", "--contains", pull.head, f"refs/heads/{pull.branch}", at=bare):
+            pull.merged, pull.open = self.repositories.head(pull.project, pull.branch), False
+            pull.happened.append((EventKind.MERGED, Happening("pull_request", "closed")))
+
+    def _heads(self, project: str) -> dict[str, str]:
+        lines = run_git(
+            "for-each-ref", "--format=%(refname) %(objectname)", "refs/heads/", at=self.repositories.hub / project
+        )
+        return dict(line.split() for line in lines.splitlines())  # type: ignore[misc]  # two words
+
+    def _moves(self, project: str, before: Mapping[str, str] | None, now: Mapping[str, str]) -> list[TriggerEvent]:
+        found = []
+        for ref in sorted({*(before or {}), *now}) if before is not None else ():
+            old, new = (before or {}).get(ref, ZEROS), now.get(ref, ZEROS)
+            if old != new:
+                branch = ref.removeprefix("refs/heads/")
+                change = Change(self.name, project, branch, commit=new, old_commit=old, ref=ref)
+                happening = Happening("push")
+                found.append(TriggerEvent(EventKind.REF_UPDATED, change, derived(ref, old, new), happening=happening))
+        return found
+
+    def _standing(self, pull: Pull, was: Standing | None) -> tuple[Standing, list[TriggerEvent]]:
+        change = Change(
+            self.name,
+            f"{HOST}/{pull.project}",
+            pull.branch,
+            commit=pull.head,
+            ref=f"refs/pull/{pull.number}/head",
+            message=f"{pull.title}\n\n{pull.body}",
+            title=pull.title,
+            owner="ann",
+            url=pull.url,
+            number=str(pull.number),
+            needs=was.change.needs if was is not None else (),
+            ignored=was.change.ignored if was is not None else (),
+            files=self._files(pull),
+        )
+        votes = tuple(Vote(Account(who, "", "write"), "review", value, 1) for who, value in pull.votes.items())
+        mine = tuple(Status(US, name, state) for name, state in pull.statuses.items())
+        details = Details(
+            us=(US,),
+            draft=pull.draft,
+            votes=votes,
+            statuses=mine,
+            labels=tuple(sorted(pull.labels)),
+            mark=str(len(pull.happened)),
+        )
+        told = int(was.details.mark) if was is not None and was.details is not None and was.details.mark else 0
+        events = [
+            TriggerEvent(kind, change, derived(pull.key, str(number)), 1, number == 0, happening=happening)
+            for number, (kind, happening) in enumerate(pull.happened)
+            if number >= told
+        ]
+        return Standing(change, open=pull.open, landed=bool(pull.merged), details=details), events
+
+    def _files(self, pull: Pull) -> tuple[str, ...]:
+        bare = self.repositories.hub / pull.project
+        base = run_git("merge-base", pull.branch, pull.head, at=bare)
+        return tuple(run_git("diff", "--name-only", base, pull.head, at=bare).splitlines())
+
+
+def _list(value: object) -> list[str]:
+    return [] if value is None else [value] if isinstance(value, str) else [str(one) for one in value]  # type: ignore[attr-defined]

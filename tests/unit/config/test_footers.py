@@ -1,0 +1,71 @@
+"""`Depends-On:`, on every forge: URLs of changes of any connection, and names of changes of plain git."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from headgate.config.forges.footers import FOOTER_MAX_CHARS, FOOTERS_MAX, footers, named
+
+PROJECTS = ("git.example/code/api", "git.example/code/api/tools", "git.example/lib", "other.example/lib")
+_PULL = re.compile(r"https://hub\.example/(.+)/pull/(\d+)")
+
+
+def of_url(url: str) -> str:
+    """Return what a forge called hub.example knows it by."""
+    found = _PULL.match(url)
+    return f"hub.example/{found[1]}#{found[2]}" if found else ""
+
+
+@pytest.mark.parametrize(
+    ("message", "found"),
+    [
+        ("Title\n\nDepends-On: https://hub.example/a/b/pull/1\n", ["https://hub.example/a/b/pull/1"]),
+        ("depends-on:https://x/1\r\nDEPENDS-ON:\thttps://x/2\r\n", ["https://x/1", "https://x/2"]),
+        ("  Depends-On: https://x/1\n> Depends-On: https://x/2\n- Depends-On: https://x/3", []),
+        ("It has Depends-On: https://x/1 in its middle", []),
+        ("Depends-On: two words", []),
+        ("Depends-On: #12\nDepends-On: a/b#3", ["#12", "a/b#3"]),
+    ],
+)
+def test_footers_begin_a_line_and_are_one_word(message: str, found: list[str]) -> None:
+    assert list(footers(message)) == found
+
+
+def test_there_are_only_so_many_of_them_and_none_is_endless() -> None:
+    assert len(list(footers("Depends-On: x\n" * (FOOTERS_MAX + 5)))) == FOOTERS_MAX
+    assert not list(footers(f"Depends-On: https://x/{'1' * FOOTER_MAX_CHARS}"))
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("https://hub.example/a/b/pull/7", "hub.example/a/b#7"),
+        ("https://hub.example/a/b/pull/7/files?w=1", "hub.example/a/b#7"),
+        ("git.example/code/api/master/topic", "git.example/code/api/master/topic"),
+        ("code/api/stable/1.0/topic", "git.example/code/api/stable/1.0/topic"),
+        ("code/api/tools/master/x", "git.example/code/api/tools/master/x"),
+        ("git.example/lib/master/x/", "git.example/lib/master/x"),
+    ],
+)
+def test_what_they_name(text: str, key: str) -> None:
+    assert named([text], of_url, PROJECTS) == ((key,), ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["https://elsewhere.example/a/pull/1", "lib/master/x", "code/api/master", "#12", "a/b#3", "nobody/knows/this"],
+)
+def test_what_names_nothing_is_told(text: str) -> None:
+    """Also a name that two projects have, and one without a topic."""
+    assert named([text], of_url, PROJECTS) == ((), (text,))
+
+
+def test_the_old_form_of_gerrit_is_for_its_driver() -> None:
+    assert named([f"I{'a' * 40}"], of_url, PROJECTS) == ((), ())
+
+
+def test_what_is_named_twice_is_needed_once() -> None:
+    twice = ["https://hub.example/a/b/pull/7", "https://hub.example/a/b/pull/7/files"]
+    assert named(twice, of_url, PROJECTS).needs == ("hub.example/a/b#7",)
