@@ -76,6 +76,17 @@ def test_who_proposes_is_written_down_and_nobody_writes_it(bound: Repositories) 
     assert not [ref for ref in refs(bound) if ref.startswith("refs/proposers")]
 
 
+def test_who_proposed_is_not_forgotten_by_a_push_that_is_refused(bound: Repositories) -> None:
+    """Whoever proposes would else approve it under a name that nobody has written down."""
+    commit, hub = proposed(bound, "ada"), bound.hub / "code"
+    said = push(bound, "ada", "--atomic", ":refs/for/master/one", "HEAD:refs/for/master")
+    assert "rejected" in said and run_git("rev-parse", "refs/for/master/one", at=hub) == commit
+    assert run_git("rev-parse", "refs/proposers/ada/master/one", at=hub) == commit
+    proposed(bound, "grace", "two")
+    assert push(bound, "ada", "--atomic", ":refs/for/master/one", ":refs/for/master/two") == ""
+    assert not [ref for ref in refs(bound) if ref.startswith("refs/proposers")]
+
+
 def test_without_the_account_nobody_speaks_by_name(repositories: Repositories) -> None:
     assert CliRunner().invoke(hook, [str(repositories.hub / "code")]).exit_code == 0
     proposed(repositories, "ada")

@@ -54,8 +54,8 @@ def install(people: str | None, config: str | None, page: str | None, repositori
     `git push` prints it over ssh and from a local path.
 
     With --people `update` also binds the names in refs/approvals and refs/vetoes to who pushes, and writes down who
-    proposed what: requirements that ask for people by name need it, and `approvals = bound` in the connection's
-    settings.
+    proposed what, which `post-receive` forgets once that is gone: requirements that ask for people by name need both,
+    and `approvals = bound` in the connection's settings.
     """
     known = _settings(config) if page is None else None
     for repository in repositories:
@@ -65,14 +65,16 @@ def install(people: str | None, config: str | None, page: str | None, repositori
             _bind(at, people)
         click.echo(f"installed {updating}")
         where = _Where(page.rstrip("/"), "") if page else _where(known, at)
+        if where is not None or people:
+            text = _telling(where) if where is not None else _text("post-receive")
+            click.echo(f"installed {install_hook(at, 'post-receive', text)}")
         if where is None:
+            missing = "" if people else "post-receive is not installed, so "
             click.echo(
-                f"{at}: post-receive is not installed, so nobody is shown a page: no settings say where the pages "
-                "are, or no tenant has this repository; say --page",
+                f"{at}: {missing}nobody is shown a page: no settings say where the pages are, or no tenant has this "
+                "repository; say --page",
                 err=True,
             )
-            continue
-        click.echo(f"installed {install_hook(at, 'post-receive', _telling(where))}")
 
 
 class _Where(NamedTuple):

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Tells who pushes to Headgate where to look for what becomes of it: the lines that git shows after `remote:`.
 # As `hooks/post-receive` of a bare repository it is given, line by line, what was pushed; it refuses nothing.
+# Where people are known by name, who proposed what is gone is forgotten: here, as a push may be refused after `update`.
 status= buildsets=
 LC_ALL=C
 export LC_ALL
@@ -17,9 +18,15 @@ topic_of() {
     done
 }
 
-topics=
+topics= gone=
 while read -r old new ref; do
-    case $new in *[!0]*) ;; *) continue ;; esac # it went
+    case $new in
+        *[!0]*) ;;
+        *)
+            case $ref in refs/for/*) gone="$gone ${ref#refs/for/} " ;; esac
+            continue
+            ;;
+    esac
     case $ref in
         refs/for/* | refs/approved/* | refs/recheck/*) name=${ref#refs/*/} ;;
         refs/approvals/*) name=${ref#refs/*/*/} ;;
@@ -29,6 +36,12 @@ while read -r old new ref; do
     case $name in *[!A-Za-z0-9._/-]*) ;; *) topic_of "$name" ;; esac
     topics="$topics $topic"
 done
+if [ -n "$gone" ] && git config headgate.account > /dev/null; then
+    git for-each-ref --format='%(refname)' refs/proposers | while read -r one; do
+        name=${one#refs/proposers/*/}
+        case $gone in *" $name "*) git show-ref --verify -q "refs/for/$name" || git update-ref -d "$one" ;; esac
+    done
+fi
 [ -n "$topics" ] && [ -n "$status" ] || exit 0
 echo "Headgate: $status"
 set -- $topics

@@ -41,14 +41,6 @@ case $kind in
         who=${name%%/*} name=${name#*/}
         [ "$who" = "$me" ] || { [ -n "$gone" ] && [ "$me" = "$account" ]; } || no "you are $me here, not $who; $push"
         ;;
-    for)
-        if [ -n "$gone" ] && [ -n "$account" ]; then
-            git for-each-ref --format='%(refname)' refs/proposers | while read -r one; do
-                rest=${one#refs/proposers/*/}
-                [ "$rest" = "$name" ] && git update-ref -d "$one"
-            done
-        fi
-        ;;
 esac
 [ -z "$gone" ] || exit 0
 
