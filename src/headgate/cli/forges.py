@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headgate.adapters.forges.registry import FORGES, Connected, Given, connect
 from headgate.base.errors import UserError
+from headgate.cli.moving.reference import LACKING, SOURCES
 from headgate.cli.settings import Settings
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ def connected(settings: Settings, engine: Callable[[], GitEngine] = _no_engine) 
     found: dict[str, Connected] = {}
     for name, said in settings.connections.items():
         driver = said.get("driver") or "git"
+        if driver in SOURCES and not is_forge(driver):
+            raise UserError(f"{settings.path}: [connection {name}] driver {driver}: {LACKING[driver].text}")
         if is_forge(driver):
             filled = {key: value for key, value in said.items() if value}
             given = Given(name, filled, settings.path.parent, engine, lambda: int(time.time() * 1000))

@@ -54,6 +54,17 @@ OPTIONS: dict[str, dict[str, Option]] = {
             "seconds", "15", "After how long without a sign of life a component's work is taken over."
         ),
     },
+    "zookeeper": {
+        "hosts": Option(
+            "text",
+            "",
+            "As in `zuul.conf`: without `[store] url`, state is kept at these servers, below `/headgate`.",
+        ),
+        "tls_cert": Option("path", "", "Certificate to show them."),
+        "tls_key": Option("path", "", "Its key."),
+        "tls_ca": Option("path", "", "Authority of their certificates; with it, connections are encrypted."),
+        "session_timeout": Option("seconds", "", "As of `[store]`."),
+    },
     "keystore": {
         "password": Option("text", "", "Encrypts the private keys of projects. Without it no job can have secrets."),
     },

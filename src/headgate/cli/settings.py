@@ -5,22 +5,39 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlencode
 
 from headgate.adapters.forges.registry import FORGES
 from headgate.base.errors import UserError
 from headgate.cli.inifile import IniFile, read_ini
+from headgate.cli.moving.reference import AUTHENTICATORS, LACKING, NOTES, Note, note
 from headgate.cli.options import OPTIONS, Option
 from headgate.config.budgets import Budgets
 
 FLAGS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 NAME = "headgate.conf"
 SEARCHED = ("~/.config/headgate/headgate.conf", "/etc/headgate/headgate.conf")
+
+
+OWN_NODE = "/headgate"
+"""In ZooKeeper, where the reference has its own tree: what it keeps is left alone."""
+
+
+class Idle(NamedTuple):
+    """An option of the reference that nothing here listens to."""
+
+    section: str
+    option: str
+    """Empty: the whole section."""
+    where: str
+    note: Note
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +48,8 @@ class Settings:
     values: Mapping[str, Mapping[str, str]]
     connections: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     authenticators: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    idle: tuple[Idle, ...] = ()
+    """What the file says that has no effect here."""
 
     def get(self, section: str, option: str) -> str:
         return self.values.get(section, {}).get(option) or OPTIONS[section][option].default
@@ -79,7 +98,7 @@ class Settings:
     @property
     def store_url(self) -> str:
         """`memory:`, `sqlite:///<absolute path>`, `zookeeper://…` or `etcd://…`."""
-        url = self.get("store", "url") or f"sqlite:///{self.state_dir / 'headgate.sqlite'}"
+        url = self.get("store", "url") or self._zookeeper() or f"sqlite:///{self.state_dir / 'headgate.sqlite'}"
         if url == "memory:" or url.startswith(("zookeeper://", "etcd://")):
             return url
         if not url.startswith("sqlite:///"):
@@ -87,6 +106,21 @@ class Settings:
             known = "sqlite:///FILE, zookeeper://HOST:PORT,…/CHROOT, etcd://HOST:PORT,…/PREFIX or memory:"
             raise UserError(f"{self.path}: [store] url: {shown!r} is not known; it is {known}")
         return f"sqlite:///{self._absolute(url.removeprefix('sqlite:///'))}"
+
+    def _zookeeper(self) -> str:
+        """Return the URL of the servers that the section of the reference names: below a node of our own."""
+        hosts = self.get("zookeeper", "hosts")
+        said = {name: self.get("zookeeper", name) for name in ("tls_ca", "tls_cert", "tls_key")}
+        files = {name: str(self._absolute(path)) for name, path in said.items() if path}
+        query = urlencode({**files, "adopt": "yes"})
+        servers = hosts.replace(" ", "").rstrip("/")
+        return f"zookeeper://{servers}{OWN_NODE}?{query}" if hosts else ""
+
+    @property
+    def session_timeout_s(self) -> float:
+        """How long a component is waited for that gives no sign of life."""
+        said = self.get("store", "url") or not self.get("zookeeper", "session_timeout")
+        return self.number("store" if said else "zookeeper", "session_timeout")
 
     @property
     def dburi(self) -> str:
@@ -160,25 +194,56 @@ def read(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
     ini = read_ini(path, environment)
     values: dict[str, dict[str, str]] = {}
     named: dict[str, dict[str, dict[str, str]]] = {"connection *": {}, "auth *": {}}
-    for section, found in ini.sections.items():
+    idle: list[Idle] = []
+    for section, said in ini.sections.items():
         kind = _kind(section)
+        without = list(_idle(ini, section, kind, said))
+        idle += without
+        if not all(one.option for one in without):
+            continue
+        found = {name: value for name, value in said.items() if name not in [one.option for one in without]}
         _check(ini, section, kind, found)
         if kind == section:
-            values[section] = dict(found)
+            values[section] = found
         else:
             name = section.partition(" ")[2].strip("\"' ")
             if name in named[kind]:
                 raise UserError(f"{ini.at(section)}: there are two sections [{section}]")
-            named[kind][name] = dict(found)
-    return Settings(path.absolute(), values, named["connection *"], named["auth *"])
+            named[kind][name] = dict(said) if said.get("driver") in FORGES else found  # it may heed what it has not
+    return Settings(path.absolute(), values, named["connection *"], named["auth *"], tuple(idle))
+
+
+def _idle(ini: IniFile, section: str, kind: str, said: Mapping[str, str]) -> Iterator[Idle]:
+    """Yield what of a section is the reference's, and has no effect here; an empty option: all of it."""
+    driver = said.get("driver") or "git" * (kind == "connection *")
+    if kind == "auth *" and driver in AUTHENTICATORS:
+        yield Idle(section, "", ini.at(section), AUTHENTICATORS[driver])
+    elif kind not in OPTIONS and kind in NOTES:
+        yield Idle(section, "", ini.at(section), NOTES[kind]["*"])
+    elif kind in OPTIONS and "*" not in OPTIONS[kind]:
+        known = _options(kind, driver)
+        for name in said:
+            if name not in known and (found := note(kind, name, driver)) is not None:
+                yield Idle(section, name, ini.at(section, name), found)
+
+
+def _options(kind: str, driver: str) -> Collection[str]:
+    """Return the names that have an effect; a connection of a forge has those of its own, others here have none."""
+    if kind == "connection *" and driver in LACKING and driver not in FORGES:
+        return {"driver"}
+    if kind == "connection *" and driver in FORGES:
+        return {*SHARED, *FORGES[driver].settings}
+    return OPTIONS[kind]
 
 
 def _kind(section: str) -> str:
     """The section of OPTIONS that says what may stand in this one."""
     word = section.partition(" ")[0]
-    return f"{word} *" if f"{word} *" in OPTIONS and section != word else section
+    return f"{word} *" if section != word and {f"{word} *"} & {*OPTIONS, *NOTES} else section
 
 
+SHARED = ("driver", "canonical_hostname", "baseurl", "poll_delay", "approvals")
+"""Options of plain git that a connection of any forge may have."""
 UNTIL = "until="
 """Behind a key: until when it is good."""
 _ANY = Option("text", "", "")
@@ -204,10 +269,14 @@ def _check(ini: IniFile, section: str, kind: str, found: Mapping[str, str]) -> N
             raise UserError(
                 f"{ini.at(section, name)}: unknown option {name!r} in [{section}]{_near(name, OPTIONS[kind])}"
             )
+        if name == "driver" and kind == "connection *" and value in LACKING:
+            continue
         if value and (why := _wrong(OPTIONS[kind].get(name, _ANY).kind, value)):
             raise UserError(f"{ini.at(section, name)}: {name} {why}")
     if kind == "connection *":
         driver = found.get("driver") or "git"
+        if driver in LACKING and driver not in FORGES:
+            return
         needed, what = FORGES[driver].needed if driver in FORGES else _NEEDED.get(driver, ("", ""))
         own = driver == "queue" and not {"messages", "application_keys"}.isdisjoint(ini.sections)
         if driver == "inventory" and found.get("project") and not found.get("partition"):

@@ -19,6 +19,7 @@ from headgate.cli.checking import held as holding
 from headgate.cli.checking import printing, sarif, since
 from headgate.cli.checking.looking import Told, Wanted, pipelines_of, told
 from headgate.cli.keys.opening import unopenable
+from headgate.cli.moving.page import is_of_the_reference, page
 from headgate.cli.offline.graphs import default_branch
 from headgate.cli.offline.reading import Given, Impossible, Loaded, Refused, given
 from headgate.cli.offline.repositories import on_disk
@@ -98,6 +99,8 @@ def command(
     if branches and against is None:
         raise click.UsageError("--branch is for --against; what is wrong is told of every branch")
     try:
+        if not json_ and not sarif_:
+            _tell_of_settings(given)
         if against is not None:
             server = beside.Server(against, token.readline().strip() if token else "")
             sys.exit(_against(given, beside.Only(projects, branches), server, limit, json_))
@@ -107,6 +110,18 @@ def command(
     except UserError as error:
         raise Impossible(str(error)) from error
     _show(found, _Shown(json_, sarif_, limit, fail_on))
+
+
+def _tell_of_settings(given: Given) -> None:
+    """Say what settings of the reference come to, before what needs their connections.  Raises UserError."""
+    try:
+        settings = read(find(given.config))
+    except UserError:
+        if given.repos is None:
+            raise
+        return  # of any file with connections, the rest is nobody's business
+    if is_of_the_reference(settings):
+        click.echo(f"{page(settings)}\n")
 
 
 def _against(given: Given, only: beside.Only, server: beside.Server, limit: int, json_: bool) -> int:

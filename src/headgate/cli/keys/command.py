@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -17,8 +17,10 @@ from headgate.adapters.keys import rsa
 from headgate.adapters.keys.keystore import NO_PASSWORD, KeyStore
 from headgate.adapters.keys.rsa import BadKey
 from headgate.base.errors import UserError
+from headgate.base.texts import line
 from headgate.cli.identity.byhand import Deed, kept
 from headgate.cli.identity.pages import pages
+from headgate.cli.keys.backup import ProjectKeys, is_backup, read_backup
 from headgate.cli.process import connections, open_store, tenants
 from headgate.cli.settings import Settings, find, read
 from headgate.map.keys import KeyPair
@@ -131,32 +133,64 @@ def export(config: str | None, file: Path, projects: tuple[str, ...]) -> None:
 @_kept_reason
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 def import_(config: str | None, overwrite: bool, password_file: Path | None, reason: str, file: Path) -> None:
-    """Take keys from FILE, which `headgate keys export` wrote.  Every one of them is opened first."""
-    try:
-        exported = msgspec.json.decode(file.read_bytes(), type=Exported)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file}: this is no file that `headgate keys export` wrote: {error}") from error
+    """Take keys from FILE, which `headgate keys export` wrote, or the reference's admin command.
+
+    Every one of them is opened first; one that does not open has nothing imported.
+    """
+    wanted, left_out = _offered(file)
 
     async def body(keys: KeyStore, settings: Settings) -> None:
         known = await keys.every()
         password = settings.get("keystore", "password")
         theirs = password_file.read_text().strip() if password_file else password
-        fresh: dict[Project, tuple[KeyPair, ...]] = {}
-        for one in exported.keys:
-            here = Project(one.connection, one.project)
-            if here in known and known[here] != one.pairs and not overwrite:
+        fresh = {
+            (here := Project(one.connection, one.project)): tuple(
+                _again(here, pair, theirs, password) for pair in one.pairs
+            )
+            for one in wanted
+        }
+        there = {here for here in fresh if here in known and _publics(known[here]) == _publics(fresh[here])}
+        for here in fresh:
+            if here in known and here not in there and not overwrite:
                 raise UserError(f"{here} has another key already; nothing was imported. --overwrite replaces it")
-            fresh[here] = tuple(_again(here, pair, theirs, password) for pair in one.pairs)
-        for here, pairs in fresh.items():
-            await keys.put(*here, pairs)
+        for here in fresh.keys() - there:
+            await keys.put(*here, fresh[here])
         click.echo(f"Imported the keys of {len(fresh)} projects from {file}.")
+        for path, why in left_out.items():
+            click.echo(f"Left out {line(path)}: {why}.")
+        for name in sorted({one.connection for one in wanted} - settings.connections.keys()):
+            click.echo(f"There is no connection {line(name)} in {settings.path}: its keys wait for one.")
 
-    what = ", ".join(str(Project(one.connection, one.project)) for one in exported.keys)
+    what = ", ".join(str(Project(one.connection, one.project)) for one in wanted)
     _run(config, body, write=True, deed=Deed("import-keys", f"{file.name}: {what}", reason))
 
 
+def _offered(file: Path) -> tuple[tuple[Kept, ...], Mapping[str, str]]:
+    """Return what a file has, and what of it is not taken, and why.  Raise UserError."""
+    try:
+        document = msgspec.json.decode(file.read_bytes())
+        if is_backup(document):
+            found = read_backup(document, str(file))
+            return tuple(map(_kept, found.projects)), found.left_out
+        return msgspec.convert(document, Exported).keys, {}
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{file}: this is no file that `headgate keys export`, or the reference's export of keys, wrote: {error}"
+        ) from error
+
+
+def _kept(one: ProjectKeys) -> Kept:
+    """Return them as ours, which count from 1; the public halves are made of the private ones as these are opened."""
+    pairs = (KeyPair(of.version + 1, int(of.created * 1000), "", of.private_key) for of in one.versions)
+    return Kept(one.connection, one.project, tuple(pairs))
+
+
+def _publics(pairs: tuple[KeyPair, ...]) -> list[str]:
+    return [pair.public for pair in pairs]
+
+
 def _again(of: Project, pair: KeyPair, theirs: str, ours: str) -> KeyPair:
-    """The pair as our password encrypts it.  Raises UserError when theirs does not open it."""
+    """Return the pair as our password encrypts it.  Raise UserError when theirs does not open it."""
     if not ours:
         raise UserError(NO_PASSWORD)
     try:
@@ -166,9 +200,9 @@ def _again(of: Project, pair: KeyPair, theirs: str, ours: str) -> KeyPair:
             f"key {pair.version} of {of} cannot be opened: {error}. Nothing was imported; give the password it was "
             "exported with in a file: --password-file FILE"
         ) from error
-    if theirs == ours:
+    if theirs == ours and pair.public:
         return pair
-    return msgspec.structs.replace(pair, private=rsa.private_pem(key, ours))
+    return msgspec.structs.replace(pair, public=rsa.public_pem(key), private=rsa.private_pem(key, ours))
 
 
 @command.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
 import signal
 import sys
@@ -14,6 +15,7 @@ import click
 from headgate.adapters.git.command import check_git
 from headgate.base.errors import UserError
 from headgate.cli.identity.tls import scheme, tls_of
+from headgate.cli.moving.reference import NEEDLESS
 from headgate.cli.running.components import (
     Process,
     add_everything,
@@ -29,7 +31,11 @@ from headgate.cli.running.logs import set_up
 from headgate.cli.settings import Settings, find, read
 from headgate.services.formats import TooOld
 
+log = logging.getLogger("headgate.settings")
+
 DESCRIPTORS = 65_536
+TOLD_MAX = 5
+"""Options of no effect that are named one by one."""
 NEEDS_A_HAND = 78
 """Exit status (EX_CONFIG of sysexits.h): started again it would end the same way, until somebody has mended it."""
 
@@ -130,11 +136,21 @@ def _start(config: str | None, verbose: bool, kind: str, made: Made) -> None:
             check_git()
         settings = read(find(config))
         set_up(settings.get("log", "format"), "debug" if verbose else settings.get("log", "level"))
+        _tell_of_idle(settings)
         _allow_descriptors()
         asyncio.run(run(settings, made, ports=_health_ports(settings, kind)))
     except UserError as error:
         error.status = NEEDS_A_HAND
         raise
+
+
+def _tell_of_idle(settings: Settings) -> None:
+    """Say what the settings want that is not done."""
+    wanted = [f"[{one.section}] {one.option}".rstrip() for one in settings.idle if one.note.kind != NEEDLESS]
+    if wanted:
+        more = f" and {len(wanted) - TOLD_MAX} more" if len(wanted) > TOLD_MAX else ""
+        log.warning("%s: %s%s: of no effect here; `headgate check` says what is to be done instead", settings.path,
+                    ", ".join(wanted[:TOLD_MAX]), more)  # fmt: skip
 
 
 def _allow_descriptors() -> None:

@@ -210,7 +210,7 @@ async def process(
         figures = Figures()
         backend = measured(await reached(settings, ports), figures.store, now_ms)
         stack.push_async_callback(backend.close)
-        store = Store(backend, ttl_s=settings.number("store", "session_timeout"))
+        store = Store(backend, ttl_s=settings.session_timeout_s)
         context = Context(store, Mirror(store, Map().path), now_ms, root_url=settings.get("web", "root").rstrip("/"))
         context.publishing = bool(settings.get("notices", "url"))
         context.waiting_max = int(settings.number("notices", "waiting_max"))

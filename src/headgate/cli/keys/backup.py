@@ -1,0 +1,94 @@
+"""The export of the reference's keys: one JSON object, `{"keys": {PATH: RECORD}}`, as its admin command writes it.
+
+Keys of secrets lie at `/keystorage/CONNECTION/PREFIX/NAME/secrets`, NAME being the project's whole name as
+queries have it; a record holds versions, each a PEM that the password of its key store encrypts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import unquote_plus
+
+import msgspec
+
+from headgate.base.errors import UserError
+from headgate.base.texts import line
+
+SECRETS = "secrets"
+SCHEMA = 1
+_ELSEWHERE = {
+    "ssh": "an ssh key: a job that logs in elsewhere has such a key as a secret, and machines are reached with the "
+    "executor's",
+}
+_OTHER = "no key of secrets: nothing here uses it"
+
+
+class Version(msgspec.Struct, frozen=True):
+    """One key."""
+
+    version: int
+    created: float
+    """Seconds since 1970."""
+    private_key: str
+    """PEM."""
+
+
+class Record(msgspec.Struct, frozen=True):
+    """All keys of one project."""
+
+    schema: int
+    keys: tuple[Version, ...]
+
+
+class ProjectKeys(NamedTuple):
+    """What opens a project's secrets, the newest first."""
+
+    connection: str
+    project: str
+    versions: tuple[Version, ...]
+
+
+class Backup(NamedTuple):
+    """What an export comes to."""
+
+    projects: tuple[ProjectKeys, ...]
+    left_out: Mapping[str, str]
+    """Path of what is not taken, and why."""
+
+
+def is_backup(document: Any) -> bool:  # JSON
+    """Return whether it has the form of such an export, whatever is in it."""
+    return isinstance(document, dict) and isinstance(document.get("keys"), dict)
+
+
+def read_backup(document: Mapping[str, Any], where: str) -> Backup:  # JSON
+    """Return what there is in it.  Raise UserError, with the path of what is wrong."""
+    projects, left_out = dict[tuple[str, str], ProjectKeys](), dict[str, str]()
+    for path, record in sorted(document["keys"].items()):
+        parts = path.strip("/").split("/")
+        if len(parts) != 5 or parts[0] != "keystorage" or parts[4] != SECRETS:
+            left_out[path] = _ELSEWHERE.get(parts[-1], _OTHER)
+            continue
+        connection, project = unquote_plus(parts[1]), unquote_plus(parts[3])
+        if project.partition("/")[0] != unquote_plus(parts[2]):
+            raise UserError(f"{where}: {line(path)}: project {project!r} is not below {unquote_plus(parts[2])!r}")
+        found = ProjectKeys(connection, project, tuple(_versions(record, f"{where}: {line(path)}")))
+        if (connection, project) in projects:
+            raise UserError(f"{where}: {line(path)}: the keys of {project} ({connection}) are there twice")
+        projects[connection, project] = found
+    return Backup(tuple(projects.values()), left_out)
+
+
+def _versions(record: Any, where: str) -> Iterator[Version]:  # JSON
+    """Yield the keys, the newest first.  Raise UserError."""
+    try:
+        found = msgspec.convert(record, Record)
+    except msgspec.ValidationError as error:
+        raise UserError(f"{where}: this is no record of keys: {error}") from error
+    if found.schema != SCHEMA:
+        raise UserError(f"{where}: its schema is {found.schema}; only {SCHEMA} is known")
+    numbers = [one.version for one in found.keys]
+    if not numbers or min(numbers) < 0 or len(set(numbers)) != len(numbers):
+        raise UserError(f"{where}: its versions are {numbers}; each is a number of its own from 0")
+    yield from sorted(found.keys, key=lambda one: one.version, reverse=True)

@@ -1,0 +1,1 @@
+"""Moving in from the reference: what its `zuul.conf` comes to here."""
