@@ -143,7 +143,7 @@ def test_a_death_in_the_middle_of_a_landing_lands_once(headgate: Headgate) -> No
     assert log == ["Merge 'one' into master", "Begin"]
 
     def ends() -> list[str]:
-        found = headgate.get("/api/tenant/example/buildsets?pipeline=gate")
+        found = headgate.get("/api/tenant/example/buildsets?complete=true&pipeline=gate")
         return [buildset["result"] for buildset in found]
 
     assert wait_for("its end is in the history", ends) == ["SUCCESS"]

@@ -99,7 +99,7 @@ def test_a_job_runs_on_two_labelled_machines_and_leaves_them_clean(headgate: Hea
         headgate.repositories.propose("code/api", "greet", {"hello": "hi\n"})
 
         def ended() -> str:
-            builds = headgate.get("/api/tenant/example/builds?job_name=unit")
+            builds = headgate.get("/api/tenant/example/builds?complete=true&job_name=unit")
             return str(builds[0]["uuid"]) if builds and builds[0]["result"] else ""
 
         uuid = wait_for("the build ends", ended)

@@ -56,7 +56,7 @@ def test_a_log_streams_while_it_is_written(headgate: Headgate, page: Page) -> No
     shoot(page, "build")
     repositories.abandon("code/api", "slow")
     expect(log).to_contain_text("cancelled", timeout=20_000)
-    wait_for("the build is history", lambda: headgate.get("/api/tenant/example/builds"))
+    wait_for("the build is history", lambda: headgate.get("/api/tenant/example/builds?complete=true"))
     page.goto(headgate.url + "/t/example/builds")
     expect(page.locator("tbody tr").first).to_contain_text("unit")
     shoot(page, "builds")

@@ -74,13 +74,13 @@ def test_pages_name_who_wrote_proposed_and_approved_a_change(
     for who in ("heinz", "tony"):
         assert push(headgate, who, f"HEAD:refs/approvals/{who}/master/one") == ""
     wait_for("it lands", lambda: "Landed on master" in repositories.note("code/api", commit))
-    gate = "/api/tenant/example/buildsets?pipeline=gate"
+    gate = "/api/tenant/example/buildsets?complete=true&pipeline=gate"
     (landed,) = wait_for("it is in the history", lambda: headgate.get(gate))
     page.goto(f"{headgate.url}/t/example/buildset/{landed['uuid']}")
     facts = page.locator("dl")
     for named in ("Ada <ada@example.org>", "ada", "heinz, tony"):
         expect(facts.locator("dd", has_text=named).first).to_be_visible()
-    build = headgate.get("/api/tenant/example/builds?pipeline=gate")[0]
+    build = headgate.get("/api/tenant/example/builds?complete=true&pipeline=gate")[0]
     page.goto(f"{headgate.url}/t/example/build/{build['uuid']}")
     expect(page.locator("dd", has_text="heinz, tony")).to_be_visible()
 

@@ -120,7 +120,7 @@ class Cluster:
         return {one["name"]: one["running"] for one in self.get("web", "/api/components").get(kind, [])}
 
     def landed(self, topic: str) -> Any:
-        found = self.get("web", "/api/tenant/example/buildsets?pipeline=gate")
+        found = self.get("web", "/api/tenant/example/buildsets?complete=true&pipeline=gate")
         return next((b for b in found if b["refs"][0]["change"] == topic and b["result"] == "SUCCESS"), None)
 
 
@@ -166,7 +166,7 @@ def cluster(tmp_path: Path, server: Server) -> Iterator[Cluster]:
 def test_work_moves_when_processes_die_are_paused_or_stop(cluster: Cluster) -> None:
     cluster.approve("first")
     wait_for("a change lands", lambda: cluster.landed("first"))
-    build = cluster.get("web", "/api/tenant/example/builds")[0]["uuid"]
+    build = cluster.get("web", "/api/tenant/example/builds?complete=true")[0]["uuid"]
     (log, *_) = cluster.get("web", f"/api/tenant/example/build/{build}/logs")
     with urllib.request.urlopen(cluster.url("web") + log["url"], timeout=10) as answer:
         assert b"testing first" in answer.read(), "the web shows the log that an executor has"

@@ -97,7 +97,7 @@ def commit(headgate: Headgate, files: dict[str, str]) -> str:
 
 
 def ended(headgate: Headgate, pipeline: str, ref: str = "") -> list[dict[str, Any]]:
-    found = headgate.get(f"/api/tenant/example/buildsets?pipeline={pipeline}")
+    found = headgate.get(f"/api/tenant/example/buildsets?complete=true&pipeline={pipeline}")
     return [one for one in found if ref in ("", one["refs"][0]["ref"])][::-1]
 
 

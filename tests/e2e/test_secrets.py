@@ -165,7 +165,9 @@ def test_a_secret_reaches_the_job_that_may_use_it_and_nothing_else(tmp_path: Pat
         repositories.approve("code/api", "ship")
         note = wait_for("the change has an end", lambda: told(repositories, commit, "gate"))
         assert "Landed on master as" in note, note + headgate.log.read_text()
-        found = wait_for("the history has it", lambda: headgate.get("/api/tenant/example/builds?job_name=publish"))
+        found = wait_for(
+            "the history has it", lambda: headgate.get("/api/tenant/example/builds?complete=true&job_name=publish")
+        )
         (build,) = found
         log = (tmp_path / "state/logs" / build["uuid"] / "job-output.txt").read_text()
         digest = hashlib.sha256(TOKEN.encode()).hexdigest()

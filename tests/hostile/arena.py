@@ -153,7 +153,7 @@ class Arena:
 
     def job_log(self, tenant: str, job: str, deadline_s: float = LAND_S) -> str:
         """The log of the newest ended build of a job."""
-        place = f"/api/tenant/{tenant}/builds?job_name={job}&limit=1"
+        place = f"/api/tenant/{tenant}/builds?complete=true&job_name={job}&limit=1"
         (build,) = wait_for(f"a build of {job} has ended", lambda: self.headgate.get(place), deadline_s)
         return (self.headgate.root / "state/logs" / build["uuid"] / "job-output.txt").read_text(errors="replace")
 

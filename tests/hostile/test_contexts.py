@@ -130,7 +130,7 @@ OWN = """
 def stolen(arena: Arena, job: str) -> str:
     """All that the newest build of the job has left: its log, and what was stolen."""
     log = arena.job_log("example", job)
-    (build,) = arena.headgate.get(f"/api/tenant/example/builds?job_name={job}&limit=1")
+    (build,) = arena.headgate.get(f"/api/tenant/example/builds?complete=true&job_name={job}&limit=1")
     place = arena.headgate.root / "state/logs" / build["uuid"]
     return log + "".join(f"\n== {path.name}\n{path.read_text()}" for path in sorted(place.glob("*stolen*")))
 

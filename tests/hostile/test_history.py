@@ -41,8 +41,8 @@ def test_what_a_database_refuses_keeps_no_build_out_of_the_history(tmp_path: Pat
                 arena.told(ATTACKER, commit, "check")
             arena.neighbours_land()
             for tenant, project in zip(("example", "other"), NEIGHBOURS, strict=True):
-                place = f"/api/tenant/{tenant}/builds?project={project}&pipeline=gate"
+                place = f"/api/tenant/{tenant}/builds?complete=true&project={project}&pipeline=gate"
                 wait_for(f"{project} is in the history", partial(arena.headgate.get, place), LAND_S)
-            every = f"/api/tenant/example/buildsets?project={ATTACKER}"
+            every = f"/api/tenant/example/buildsets?complete=true&project={ATTACKER}"
             wait_for("what was told is kept", lambda: len(arena.headgate.get(every)) == len(JOBS), LAND_S)
             assert "cannot be" not in arena.log, arena.log

@@ -72,7 +72,7 @@ CHAIN = """
 def test_a_job_reads_files_of_the_builds_that_the_gate_names_whatever_another_job_returned(tmp_path: Path) -> None:
     with Arena(tmp_path) as arena:
         assert arena.neighbours_land() > 0
-        foreign = arena.headgate.get("/api/tenant/other/builds?limit=1")[0]["uuid"]
+        foreign = arena.headgate.get("/api/tenant/other/builds?complete=true&limit=1")[0]["uuid"]
         files = {
             "zuul.yaml": CHAIN,
             "jobs/first": GIVES.replace("FOREIGN", foreign),

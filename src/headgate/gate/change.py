@@ -139,6 +139,26 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return f"{self.name},{self.patchset or self.commit[:8]}" if self.is_change else self.commit
 
 
+SHORT_MIN = 7
+"""Digits of a commit by which a patchset can be named."""
+
+
+def is_called(change: Change, said: str) -> bool:
+    """Return whether somebody means this change, and this patchset of it: by its name, with the branch before it or the
+    patchset behind it or both, or by its key.  A patchset is named by its number or its commit, or the commit's
+    beginning."""
+    if said in (change.key, change.id):
+        return True
+    names = (change.name, f"{change.branch}/{change.name}", change.key)
+    if said in names:
+        return change.is_change
+    name, _, patchset = said.rpartition(",")
+    known = patchset in (change.patchset, change.commit) or (
+        len(patchset) >= SHORT_MIN and change.commit.startswith(patchset)
+    )
+    return bool(patchset) and change.is_change and name in names and known
+
+
 def numbered(project: str, number: str) -> str:
     """Return the key of a change that has a number."""
     return f"{project}#{number}"

@@ -7,11 +7,14 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from headgate.map.records import Finished, HandAction
 
 LIMIT_MAX = 1_000
 """Rows answered to one question."""
+NUMBER_MAX_DIGITS = 15
+"""Of a change; what is longer is a name."""
 LOOKED_AT_MAX = 20_000
 """Rows that one answer sums up."""
 
@@ -30,13 +33,14 @@ class PastRef(msgspec.Struct, frozen=True):
     project: str
     """Canonical name."""
     branch: str | None
-    change: str | None
-    """Its topic."""
+    change: str | int | None
+    """Its topic, or its number."""
     patchset: str | None
     """The proposed commit."""
     ref: str
     oldrev: str | None
     newrev: str | None
+    """Of the update of a ref; null for a change."""
     ref_url: str = ""
     author: str = ""
     """Ours, as those that follow: who wrote it, name and address."""
@@ -64,9 +68,11 @@ class InBuildset(msgspec.Struct, frozen=True):
 
 
 class PastBuild(msgspec.Struct, frozen=True, kw_only=True):
-    """One build that ended: one attempt at a job.  Times are `YYYY-MM-DDTHH:MM:SS`, UTC."""
+    """One build: one attempt at a job.  Times are `YYYY-MM-DDTHH:MM:SS`, UTC."""
 
-    id: str = msgspec.field(name="_id")
+    id: int = msgspec.field(name="_id")
+    """Counts builds as they are recorded; of one that is not yet, when it was asked for, milliseconds since the
+    epoch."""
     uuid: str
     job_name: str
     result: str | None
@@ -96,10 +102,20 @@ class PastBuild(msgspec.Struct, frozen=True, kw_only=True):
     buildset: InBuildset
 
 
-class PastBuildset(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt to test an item.  It has no result while it goes on: that is known once a build is tried again."""
+class SetEvent(msgspec.Struct, frozen=True):
+    """What happened to a buildset."""
 
-    id: str = msgspec.field(name="_id")
+    event_time: str
+    event_type: str
+    """triggered"""
+    description: str
+
+
+class PastBuildset(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt to test an item.  It has no result while it goes on."""
+
+    id: int = msgspec.field(name="_id")
+    """As of a build."""
     uuid: str
     result: str | None
     message: str | None
@@ -112,8 +128,14 @@ class PastBuildset(msgspec.Struct, frozen=True, kw_only=True):
     refs: tuple[PastRef, ...]
     final: bool = True
     """Ours.  False: the item was tested anew, on something else."""
-    builds: tuple[PastBuild, ...] | None = None
-    """None in lists."""
+    user_id: str | None = None
+    """Always null: who enqueued it is told among what was done by hand."""
+    parameters: dict[str, Any] | None = None
+    """Always null."""
+    builds: tuple[PastBuild, ...] | UnsetType = UNSET
+    """Absent in lists, and where there are none."""
+    events: tuple[SetEvent, ...] | UnsetType = UNSET
+    """Absent in lists."""
 
 
 class JobHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,8 +172,12 @@ class ResetCost(msgspec.Struct, frozen=True, kw_only=True):
     seconds_lost: float
 
 
+WILD = frozenset({"project", "pipeline", "branch", "job_name"})
+"""Names in whose values `*` stands for any text."""
+
+
 class Question(msgspec.Struct, frozen=True):
-    """Which rows, latest first.  Values of one name are alternatives."""
+    """Which rows, latest first.  Values of one name are alternatives; in those of `WILD` a `*` stands for any text."""
 
     equal: Mapping[str, Sequence[str | bool]] = {}
     """Keys: project pipeline branch change patchset ref newrev queue_item_uuid uuid job_name result nodeset voting
@@ -159,6 +185,16 @@ class Question(msgspec.Struct, frozen=True):
     unequal: Mapping[str, Sequence[str | bool]] = {}
     limit: int = 50
     skip: int = 0
+    numbers: tuple[int | None, int | None] = (None, None)
+    """The least and the greatest `_id`."""
+    ended_ms: tuple[int | None, int | None] = (None, None)
+    """Of builds: when they ended, at the earliest and at the latest."""
+
+
+def named(change: str | None) -> str | int | None:
+    """Return what a change is called, as the API tells it: a number where it is one."""
+    plain = change is not None and change.isascii() and change.isdecimal() and len(change) <= NUMBER_MAX_DIGITS
+    return int(change) if plain and change is not None and str(int(change)) == change else change
 
 
 def time_text(at_ms: int | None) -> str | None:

@@ -25,6 +25,7 @@ from headgate.web.routes import (
     keys,
     live,
     logs,
+    machines,
     orders,
     pages,
     past,
@@ -36,8 +37,8 @@ from headgate.web.routes import (
 from headgate.web.site import OPEN, Site, must_read, site_of
 
 _MODULES = (
-    vitals, about, live, past, configuration, control, orders, autohold, actions, approvals, quarantine, reports, keys,
-    hooks, logs, queues, pages,
+    vitals, about, live, past, configuration, machines, control, orders, autohold, actions, approvals, quarantine,
+    reports, keys, hooks, logs, queues, pages,
 )  # fmt: skip
 ROUTES = tuple(route for module in _MODULES for route in module.ROUTES)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.gate.change import Change, Standing
 from headgate.gate.people import approvers
-from headgate.ports.history import PastRef
+from headgate.ports.history import PastRef, named
 from headgate.web.shapes import RefShape
 
 
@@ -17,6 +17,9 @@ def ref_shape(change: Change, standing: Standing | None) -> RefShape:
         url=change.url or None,
         project=change.project.partition("/")[2],
         project_canonical=change.project,
+        key=change.key,
+        change=named(change.name or None),
+        patchset=change.commit if change.is_change else None,
         branch=change.branch,
         topic=change.name,
         subject=change.message.splitlines()[0] if change.message else "",
@@ -32,11 +35,11 @@ def past_ref(change: Change, standing: Standing | None) -> PastRef:
     return PastRef(
         project=change.project,
         branch=change.branch or None,
-        change=change.name or None,
-        patchset=change.commit,
+        change=named(change.name or None),
+        patchset=change.commit if change.is_change else None,
         ref=change.ref,
         oldrev=change.old_commit or None,
-        newrev=change.commit,
+        newrev=None if change.is_change else change.commit,
         ref_url=change.url,
         author=change.owner,
         proposers=known.proposers,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec import UnsetType
 
 
 class JobShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +52,12 @@ class RefShape(msgspec.Struct, frozen=True, kw_only=True):
     url: str | None
     project: str
     project_canonical: str
+    key: str = ""
+    """Ours: names the change in all its patchsets."""
+    change: str | int | None = None
+    """Ours: its name or number; null for what is no change."""
+    patchset: str | None = None
+    """Ours: the proposed commit."""
     branch: str
     """Ours."""
     topic: str
@@ -70,7 +77,8 @@ class ItemShape(msgspec.Struct, frozen=True, kw_only=True):
     active: bool
     live: bool
     refs: tuple[RefShape, ...]
-    zuul_ref: str | None
+    zuul_ref: str
+    """`Z` and its buildset; empty before it has one."""
     item_ahead: str | None
     items_behind: tuple[str, ...]
     failing_reasons: tuple[str, ...]
@@ -215,23 +223,11 @@ class SemaphoreShape(msgspec.Struct, frozen=True):
     holders: HoldersShape
 
 
-class JobVariant(msgspec.Struct, frozen=True, kw_only=True):
-    """One definition of a job."""
-
-    name: str
-    parent: str | None
-    branches: tuple[str, ...]
-    description: str
-    source_context: dict[str, Any]
-    """project, branch, path, line."""
-    body: dict[str, Any]
-    """As it is written, keys of the configuration language."""
-
-
 class JobName(msgspec.Struct, frozen=True):
     name: str
-    description: str
-    tags: tuple[str, ...]
+    description: str | UnsetType
+    """First line."""
+    tags: tuple[str, ...] | UnsetType
     variants: tuple[dict[str, Any], ...]
     """parent, branches."""
 
@@ -246,15 +242,22 @@ class ProjectName(msgspec.Struct, frozen=True):
 
 class ProjectPipeline(msgspec.Struct, frozen=True):
     name: str
-    queue_name: str | None
+    parameters: tuple[dict[str, Any], ...]
+    """What may be given by hand: name, type, description, values, default, required."""
     jobs: tuple[tuple[dict[str, Any], ...], ...]
+    """Of each name what is said of it, as definitions of jobs are told."""
 
 
 class ProjectConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What one stanza, or a template that it names, says of the project."""
+
     source_context: dict[str, Any]
+    """project, branch, path, line."""
+    is_template: bool
     templates: tuple[str, ...]
-    default_branch: str
-    merge_mode: str
+    default_branch: str | None
+    merge_mode: str | None
+    queue_name: str | None
     pipelines: tuple[ProjectPipeline, ...]
 
 
@@ -266,6 +269,8 @@ class ProjectShape(msgspec.Struct, frozen=True, kw_only=True):
     branches: tuple[str, ...]
     """Ours: those that carry configuration, default branch first."""
     configs: tuple[ProjectConfig, ...]
+    metadata: dict[str, Any]
+    """merge_mode, default_branch, is_template, queue_name; empty for a project that nobody configures."""
 
 
 class PipelineName(msgspec.Struct, frozen=True):
@@ -281,16 +286,6 @@ class ConfigErrorShape(msgspec.Struct, frozen=True, kw_only=True):
     short_error: str
     severity: str
     name: str
-
-
-class FrozenDependency(msgspec.Struct, frozen=True):
-    name: str
-    soft: bool
-
-
-class FrozenName(msgspec.Struct, frozen=True):
-    name: str
-    dependencies: tuple[FrozenDependency, ...]
 
 
 class ConnectionShape(msgspec.Struct, frozen=True, kw_only=True):

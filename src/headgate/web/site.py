@@ -17,7 +17,7 @@ from litestar.exceptions import HTTPException, NotFoundException
 from msgspec.structs import replace
 
 from headgate.config.dynamic import Layouts
-from headgate.gate.change import Change
+from headgate.gate.change import Change, is_called
 from headgate.gate.refs import misnamed, update
 from headgate.gate.work import Managed
 from headgate.map.records import Finished, ForPipeline, Management, Reread, Trouble
@@ -98,6 +98,8 @@ class Site:
     hold_default_s: int = 86_400
     hold_max_s: int = 172_800
     """How long builds are held."""
+    root: str = ""
+    """The address of the pages for people, without a trailing slash; empty: as they ask."""
     beside: tuple[str, ...] = ()
     """What else is served at the same port: inventory, queues."""
     status: Status = field(init=False)
@@ -187,25 +189,16 @@ class Site:
 
     def allow(self, request: HttpRequest, tenant: str, permission: str, **asked: str) -> None:
         """Returns when who asks may; `asked`: project and ref.  Raises 401, 403, 404, 415."""
-        self._json(request)
+        must_be_json(request)
         bearer, found = self._bearer(request), self.tenant(tenant).tenant
         if not self.access.permits(bearer, found, permission, asked):
             raise self.access.refused(403, f"the bearer of this token may not {permission} in tenant {tenant}")
 
     def allow_all(self, request: HttpRequest) -> None:
         """As `allow`, for what concerns every tenant."""
-        self._json(request)
+        must_be_json(request)
         if not self.access.permits_all(self._bearer(request)):
             raise self.access.refused(403, "the bearer of this token is no administrator of the whole")
-
-    def _json(self, request: HttpRequest) -> None:
-        """JSON, or DELETE, alone changes anything: a page elsewhere cannot send them without being asked about first.
-        Raises 415."""
-        if (
-            request.method not in ("GET", "DELETE")
-            and request.headers.get("content-type", "").partition(";")[0] != "application/json"
-        ):
-            raise HTTPException("the body must be sent as application/json", status_code=415)
 
     def _bearer(self, request: HttpRequest) -> Bearer:
         """Raises 401."""
@@ -281,7 +274,7 @@ class Site:
 
 def _named(changes: Sequence[Change], said: str) -> list[Change]:
     """Return those that are meant: by the whole name, if that is one's."""
-    whole = [one for one in changes if said in (f"{one.branch}/{one.name}", one.id)]
+    whole = [one for one in changes if said != one.name and is_called(one, said)]
     return whole if len(whole) == 1 else [one for one in changes if one in whole or one.name == said]
 
 
@@ -306,6 +299,14 @@ async def ref_of(site: Site, tenant: str, project: str, ref: str, oldrev: str, n
 def _too_early(why: str) -> HTTPException:
     """Return a 503 that tells programs to ask again: nothing was done."""
     return HTTPException(why, status_code=503, headers={"Retry-After": str(AGAIN_S)})
+
+
+def must_be_json(request: HttpRequest) -> None:
+    """Raise 415 for anything but JSON and DELETE, which a page elsewhere cannot send without being asked about first:
+    nothing else changes anything."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.method not in ("GET", "DELETE") and kind != "application/json":
+        raise HTTPException("the body must be sent as application/json", status_code=415)
 
 
 def must_read(site: Site, connection: Connection, tenant: str | None = None) -> None:

@@ -263,7 +263,7 @@ class _View:
             active=active,
             live=item.live,
             refs=tuple(ref_shape(change, self.standings.get(change.key)) for change in item.whole),
-            zuul_ref=item.buildset.id if item.buildset else None,
+            zuul_ref=f"Z{item.buildset.id}" if item.buildset else "",
             item_ahead=ahead,
             items_behind=tuple(behind),
             failing_reasons=tuple(failing_reasons(item)),
@@ -291,12 +291,11 @@ class _View:
     def _build(self, job: JobShape, build: Build) -> JobShape:
         request = self.running.get(build.id)
         start_ms = build.start_ms or (request.owner.start_ms if request else 0)
-        page = f"build/{build.id}"
         return replace(
             job,
             uuid=build.id,
-            url=page,
-            report_url=build.log_url or page,
+            url=f"stream/{build.id}?logfile=console.log",
+            report_url=f"build/{build.id}",
             result=build.result,
             error=build.error,
             tries=build.attempt,

@@ -17,6 +17,7 @@ from headgate.adapters.identity.tokens import authenticator
 from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.config.tenants import Connection, parse_tenant_file
+from headgate.ports.history import Question
 from headgate.store.memory import MemoryBackend
 from headgate.testing.gate import DEADLINE_S, Gate, gate
 from headgate.testing.repositories import Repositories, run_git
@@ -56,20 +57,43 @@ class World:
         return answer.json()
 
     async def landed(self, topic: str) -> dict[str, Any]:
-        """Return the build of the gate by which a change lands, once the history has it."""
+        """Return the build of `unit` in the gate by which a change lands, once the history has all of the change."""
         self.repositories.propose("code/api", topic, {topic: "1\n"})
         self.repositories.approve("code/api", topic)
+        asked = Question({"change": (topic,), "final": (True,), "complete": (True,)})
         async with asyncio.timeout(DEADLINE_S):
             while True:
-                for one in await self.get(f"T/builds?change={topic}&pipeline=gate&complete=true"):
-                    found: dict[str, Any] = one
-                    return found
+                known = await self.history.buildsets("example", asked)
+                if len(known) == 2 and not self._leaves():
+                    break
+                await asyncio.sleep(0.05)
+        (found,) = await self.get(f"T/builds?change={topic}&pipeline=gate&job_name=unit")
+        return dict(found)
+
+    def _leaves(self) -> bool:
+        """Return whether anything is on its way to the history."""
+        return bool(self.running.context.map.history.stream.length(self.running.context.mirror))
+
+    async def proposed(self, topic: str) -> None:
+        """Propose a change; when it returns, it is in `check`."""
+        self.repositories.propose("code/api", topic, {topic: "1\n"})
+        await self.in_pipeline(topic, "check")
+
+    async def in_pipeline(self, topic: str, pipeline: str) -> None:
+        """Wait until a change is in a pipeline."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                status = await self.get("T/status")
+                (found,) = (one for one in status["pipelines"] if one["name"] == pipeline)
+                heads = [head for queue in found["change_queues"] for head in queue["heads"]]
+                if any(ref["change"] == topic for head in heads for item in head for ref in item["refs"]):
+                    return
                 await asyncio.sleep(0.05)
 
     async def under_way(self, topic: str) -> dict[str, Any]:
         """Return the job of a change that is tested and held, as the status has it."""
         self.running.runner.hold = asyncio.Event()
-        self.repositories.propose("code/api", topic, {topic: "1\n"})
+        await self.proposed(topic)
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 for item in await self.get(f"T/status/change/{topic}"):

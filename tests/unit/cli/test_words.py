@@ -18,7 +18,7 @@ def item(topic: str, *jobs: JobShape, live: bool = True, phase: str = "") -> Ite
         subject="", owner="",
     )  # fmt: skip
     return ItemShape(
-        id=topic, active=True, live=live, refs=(ref,), zuul_ref=None, item_ahead=None, items_behind=(),
+        id=topic, active=True, live=live, refs=(ref,), zuul_ref="", item_ahead=None, items_behind=(),
         failing_reasons=(), phase=phase, enqueue_time=0, jobs=jobs,
     )  # fmt: skip
 

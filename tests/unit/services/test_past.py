@@ -47,12 +47,12 @@ class Kept:
 
     def _buildset(self) -> PastBuildset:
         build = PastBuild(
-            id="1", uuid="b1", job_name="image", result=self.result, ref=REF, pipeline="check",
+            id=1, uuid="b1", job_name="image", result=self.result, ref=REF, pipeline="check",
             artifacts=(past_of.Artifact("image", "http://kept"),), provides=(past_of.Provided("images"),),
             log_url="http://logs", buildset=past_of.InBuildset("s1"),
         )  # fmt: skip
         return PastBuildset(
-            id="1", uuid="s1", result="SUCCESS", message="", pipeline="check", refs=(REF,), builds=(build,)
+            id=1, uuid="s1", result="SUCCESS", message="", pipeline="check", refs=(REF,), builds=(build,)
         )
 
 

@@ -12,14 +12,16 @@ from typing import Any, TypeVar
 
 import msgspec
 import sqlalchemy as sa
+from msgspec import UNSET
 
-from headgate.adapters.sql.schema import BUILDS, BUILDSETS, HAND_ACTIONS, REFS, TooNew, bring_up, fitting, storable
+from headgate.adapters.sql.recording import keep, write
+from headgate.adapters.sql.schema import BUILDS, BUILDSETS, HAND_ACTIONS, REFS, TooNew, bring_up, storable
 from headgate.adapters.sql.summaries import cost_of, health_of, job_health, reset_costs
 from headgate.base.private import private_file
-from headgate.gate.change import Change
-from headgate.map.records import Finished, FinishedBuild, HandAction
+from headgate.map.records import Finished, HandAction
 from headgate.ports.history import (
     LIMIT_MAX,
+    WILD,
     Artifact,
     HistoryRefused,
     HistoryUnavailable,
@@ -31,6 +33,7 @@ from headgate.ports.history import (
     Provided,
     Question,
     ResetCost,
+    named,
     time_text,
 )
 
@@ -47,11 +50,13 @@ _OF_BUILDSET: Mapping[str, sa.ColumnElement[Any]] = {  # columns are of several 
     "result": BUILDSETS.c.result,
     "final": BUILDSETS.c.final,
     "complete": BUILDSETS.c.result.is_not(None),
+    "_id": BUILDSETS.c.number,
 }
 _OF_BUILD: Mapping[str, sa.ColumnElement[Any]] = {  # columns are of several types
     **_OF_BUILDSET,
     **{name: BUILDS.c[name] for name in ("uuid", "job_name", "result", "nodeset", "voting", "final")},
     "complete": BUILDS.c.result.is_not(None),
+    "_id": BUILDS.c.number,
 }
 _BOTH = BUILDS.join(BUILDSETS, BUILDS.c.buildset == BUILDSETS.c.uuid)
 
@@ -97,6 +102,7 @@ class SqlHistory:
                 said = connection.execute(sa.text("PRAGMA quick_check(1)")).scalar()
                 if said != "ok":
                     raise sa.exc.DatabaseError("quick_check", None, OSError(f"the file is damaged ({said})"))
+                connection.exec_driver_sql("PRAGMA case_sensitive_like = ON")
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             elif connection.dialect.name == "postgresql":
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_BRINGING_UP)))
@@ -104,10 +110,10 @@ class SqlHistory:
         self._opened = True
 
     async def record(self, finished: Finished) -> None:
-        await self._do(lambda connection: _write(connection, finished))
+        await self._do(lambda connection: write(connection, finished))
 
     async def keep(self, action: HandAction) -> None:
-        await self._do(lambda connection: _keep(connection, action))
+        await self._do(lambda connection: keep(connection, action))
 
     async def actions(self, tenant: str, *, limit: int, skip: int = 0) -> list[HandAction]:
         query = sa.select(HAND_ACTIONS).where(HAND_ACTIONS.c.tenant == tenant)
@@ -154,7 +160,7 @@ class SqlHistory:
         query = sa.select(BUILDS, *_named()).select_from(_BOTH).where(BUILDSETS.c.uuid == uuid)
         rows = await self._rows(query.order_by(BUILDS.c.start_ms, BUILDS.c.uuid))
         builds = tuple(_build(row, found[0].refs[1:]) for row in rows)
-        return msgspec.structs.replace(found[0], builds=builds)
+        return msgspec.structs.replace(found[0], builds=builds or UNSET)
 
     async def job_health(self, tenant: str, question: Question, since_ms: int) -> list[JobHealth]:
         query = sa.select(BUILDS.c.uuid).select_from(_BOTH).where(BUILDSETS.c.ended_ms >= since_ms)
@@ -229,15 +235,33 @@ def _asked(
         query = query.where(sa.or_(_same(BUILDSETS, of_ref), _in_circle(of_ref)))
     for name, values in question.equal.items():
         if name in columns and name not in of_ref:
-            query = query.where(columns[name].in_([storable(value) for value in values]))
+            query = query.where(_is(columns[name], name, values))
     for name, values in question.unequal.items():
         if name in columns:
             query = query.where(columns[name].not_in([storable(value) for value in values]))
+    for column, (least, most) in ((columns["_id"], question.numbers), (BUILDS.c.end_ms, question.ended_ms)):
+        query = query.where(column >= least) if least is not None else query
+        query = query.where(column <= most) if most is not None else query
     return query.limit(min(question.limit, LIMIT_MAX)).offset(question.skip)
 
 
 def _same(table: sa.Table, wanted: Mapping[str, Sequence[str | bool]]) -> sa.ColumnElement[bool]:
-    return sa.and_(*(table.c[name].in_([storable(value) for value in values]) for name, values in wanted.items()))
+    return sa.and_(*(_is(table.c[name], name, values) for name, values in wanted.items()))
+
+
+def _is(column: sa.ColumnElement[Any], name: str, values: Sequence[str | bool]) -> sa.ColumnElement[bool]:
+    """One of the values, in which `*` may stand for any text."""
+    texts = [storable(value) for value in values]
+    loose = [text for text in texts if name in WILD and isinstance(text, str) and "*" in text]
+    exact = [text for text in texts if text not in loose]
+    found = [column.in_(exact)] if exact or not loose else []
+    return sa.or_(*found, *(column.like(_pattern(text), escape="\\") for text in loose))
+
+
+def _pattern(text: str) -> str:
+    for special in ("\\", "%", "_"):
+        text = text.replace(special, f"\\{special}")
+    return text.replace("*", "%")
 
 
 def _in_circle(wanted: Mapping[str, Sequence[str | bool]]) -> sa.ColumnElement[bool]:
@@ -245,88 +269,12 @@ def _in_circle(wanted: Mapping[str, Sequence[str | bool]]) -> sa.ColumnElement[b
     return sa.exists().where(REFS.c.buildset == BUILDSETS.c.uuid, _same(REFS, wanted))
 
 
-def _write(connection: sa.Connection, finished: Finished) -> None:
-    """Of a buildset that goes on, what is known of it already is not less."""
-    same = BUILDSETS.c.uuid == finished.buildset
-    goes_on = not finished.result
-    if not (goes_on and connection.execute(sa.select(BUILDSETS.c.uuid).where(same)).first()):
-        connection.execute(sa.delete(BUILDSETS).where(same))
-        _write_buildset(connection, finished)
-    for build in finished.builds:
-        _write_build(connection, finished.buildset, build)
-
-
-def _write_buildset(connection: sa.Connection, finished: Finished) -> None:
-    change = finished.change
-    connection.execute(sa.delete(REFS).where(REFS.c.buildset == finished.buildset))
-    for number, other in enumerate(finished.others, 1):
-        row = fitting(REFS, buildset=finished.buildset, number=number, **_ref_row(other))
-        connection.execute(sa.insert(REFS), row)
-    connection.execute(
-        sa.insert(BUILDSETS),
-        fitting(
-            BUILDSETS,
-            uuid=finished.buildset,
-            tenant=finished.tenant,
-            pipeline=finished.pipeline,
-            **_ref_row(change),
-            item=finished.item,
-            event_id=finished.event,
-            result=finished.result or None,
-            message=finished.message,
-            enqueued_ms=finished.enqueued_ms,
-            ended_ms=finished.ended_ms,
-            final=finished.final,
-            tree=finished.tree or None,
-            proposers=list(finished.proposers),
-            approvers=list(finished.approvers),
-        ),
-    )
-
-
-def _ref_row(change: Change) -> dict[str, str | None]:
-    return {
-        "project": change.project,
-        "branch": change.branch or None,
-        "change": change.name or None,
-        "patchset": change.commit if change.is_change else None,
-        "ref": change.ref,
-        "newrev": change.commit,
-        "oldrev": change.old_commit or None,
-        "ref_url": change.url,
-        "author": change.owner or None,
-    }
-
-
-def _write_build(connection: sa.Connection, buildset: str, build: FinishedBuild) -> None:
-    """When it began and ended is not forgotten by who tells of it later."""
-    same = BUILDS.c.uuid == build.uuid
-    known = connection.execute(sa.select(BUILDS.c.start_ms, BUILDS.c.end_ms).where(same)).first()
-    if known is not None and not build.start_ms:
-        build = msgspec.structs.replace(build, start_ms=known.start_ms or 0, end_ms=known.end_ms or build.end_ms)
-    row = msgspec.structs.asdict(build) | {"buildset": buildset, "error_detail": build.error}
-    row |= {
-        "artifacts": msgspec.to_builtins(build.artifacts),
-        "provides": list(build.provides),
-        "work": build.work or None,
-    }
-    connection.execute(sa.delete(BUILDS).where(same))
-    connection.execute(sa.insert(BUILDS), fitting(BUILDS, **row))
-
-
-def _keep(connection: sa.Connection, action: HandAction) -> None:
-    """What is known of how it ended is not forgotten."""
-    same = HAND_ACTIONS.c.id == action.id
-    known = connection.execute(sa.select(HAND_ACTIONS.c.outcome).where(same)).scalar()
-    row = msgspec.to_builtins(action) | {"tenant": action.tenant, "outcome": action.outcome or known or ""}
-    nothing = {c.name: {} if c.name == "details" else "" for c in HAND_ACTIONS.c}
-    connection.execute(sa.delete(HAND_ACTIONS).where(same))
-    connection.execute(sa.insert(HAND_ACTIONS), fitting(HAND_ACTIONS, **(nothing | row)))
-
-
 def _ref(row: Row, prefix: str = "set_") -> PastRef:
+    of_change = row[f"{prefix}change"] is not None
     return PastRef(
-        **{name: row[f"{prefix}{name}"] for name in (*_OF_REF, "oldrev")},
+        **{name: row[f"{prefix}{name}"] for name in ("project", "branch", "patchset", "ref", "oldrev")},
+        change=named(row[f"{prefix}change"]),
+        newrev=None if of_change else row[f"{prefix}newrev"],
         ref_url=row[f"{prefix}ref_url"] or "",
         author=row[f"{prefix}author"] or "",
         proposers=_known(row.get(f"{prefix}proposers"), tuple[str, ...]),
@@ -337,7 +285,7 @@ def _ref(row: Row, prefix: str = "set_") -> PastRef:
 def _build(row: Row, others: tuple[PastRef, ...]) -> PastBuild:
     ref = _ref(row)
     return PastBuild(
-        id=row["uuid"],
+        id=row["number"] or 0,
         uuid=row["uuid"],
         job_name=row["job_name"],
         result=row["result"],
@@ -368,7 +316,7 @@ def _known(value: object, form: type[tuple[T, ...]]) -> tuple[T, ...]:
 
 def _buildset(row: Row, others: tuple[PastRef, ...]) -> PastBuildset:
     return PastBuildset(
-        id=row["set_uuid"],
+        id=row["set_number"] or 0,
         uuid=row["set_uuid"],
         result=row["set_result"],
         message=row["set_message"],

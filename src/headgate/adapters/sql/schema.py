@@ -9,6 +9,8 @@ from typing import Any
 import sqlalchemy as sa
 
 META = sa.MetaData()
+NUMBERED_ROWS = 10_000
+"""Counted in one statement."""
 
 
 def _of_ref() -> list[sa.Column[Any]]:
@@ -35,6 +37,7 @@ BUILDSETS = sa.Table(
     sa.Column("tree", sa.String(64)),
     sa.Column("proposers", sa.JSON),
     sa.Column("approvers", sa.JSON),
+    sa.Column("number", sa.BigInteger, index=True),
 )
 REFS = sa.Table(
     "buildset_ref",
@@ -62,6 +65,7 @@ BUILDS = sa.Table(
     sa.Column("final", sa.Boolean),
     sa.Column("attempt", sa.Integer),
     sa.Column("work", sa.String(64)),
+    sa.Column("number", sa.BigInteger, index=True),
 )
 HAND_ACTIONS = sa.Table(
     "hand_action",
@@ -131,8 +135,27 @@ def _what_builds_worked_on(connection: sa.Connection) -> None:
     _add(connection, BUILDS, "work")
 
 
+def _numbers(connection: sa.Connection) -> None:
+    """Buildsets and builds are counted, in the order in which they ended."""
+    for table, order in ((BUILDSETS, BUILDSETS.c.ended_ms), (BUILDS, BUILDS.c.end_ms)):
+        _add(connection, table, "number")
+        for index in table.indexes:
+            index.create(connection, checkfirst=True)
+        number, uuid = next_number(connection, table), table.c.uuid
+        left = sa.select(uuid).where(table.c.number.is_(None)).order_by(order, uuid).limit(NUMBERED_ROWS)
+        counted = sa.update(table).where(uuid == sa.bindparam("of")).values(number=sa.bindparam("as"))
+        while uuids := connection.execute(left).scalars().all():
+            connection.execute(counted, [{"of": one, "as": n} for n, one in enumerate(uuids, number)])
+            number += len(uuids)
+
+
+def next_number(connection: sa.Connection, table: sa.Table) -> int:
+    """Return the number of the next row: one at a time writes."""
+    return int(connection.execute(sa.select(sa.func.coalesce(sa.func.max(table.c.number), 0))).scalar_one()) + 1
+
+
 _STEPS: tuple[Callable[[sa.Connection], None], ...] = (
-    _artifacts_and_what_was_tested, _every_attempt, _people, _what_builds_worked_on,
+    _artifacts_and_what_was_tested, _every_attempt, _people, _what_builds_worked_on, _numbers,
 )  # fmt: skip
 """The first leads from version 1 to 2, and so on.  A step may be begun again after it was cut off anywhere."""
 VERSION = len(_STEPS) + 1

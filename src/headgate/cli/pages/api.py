@@ -37,6 +37,31 @@ a pipeline could not.
 """
 
 
+_DIFFERENT = """\
+## What differs from Zuul's API
+
+Clients of Zuul's API work unchanged. What they may notice:
+
+- An unknown path is 404, and a wrong method 405; unknown filters are 400 with the nearest known one. In the reference
+  the first two are answered with a page, and the third with 404.
+- 401 and 403 have a body, as every error has. A tenant that nobody knows is 404 also at `info`.
+- Answers have entity tags and are not to be kept (`no-cache`), where the reference lets some be kept for a while.
+- Enqueue, dequeue and promote answer once it is done, or with 409 and the reason why not.
+- A change of a repository without a forge is called by its topic: then `change` of a ref is text. Its patchset is a
+  commit. Wherever a change is named, `NAME`, `BRANCH/NAME`, and either with `,PATCHSET` are understood.
+- Builds and buildsets that are under way are told with those that ended, first, without a result.
+- `limit` is at most 1,000, and a value has at most three `*`.
+- `voting`, `held`, `final` and `complete` are 1, 0, true or false in any case; anything else is 400.
+- A graph that cannot be frozen is 409.
+- Pages of other servers may read, and change nothing.
+- Headgate builds no images: `images` have no artifacts, and actions on them are 404 or 409. Machines are those of the
+  inventory: `nodes` are those that builds have, and nobody else changes them (409). There are no SSH keys of projects
+  and tenants (404).
+- `system-events` are the last configuration that came into force, and when somebody had it read anew.
+- `user_id` and `parameters` of a buildset are null: `actions` tell who did what.
+"""
+
+
 def page() -> str:
     lines = [_HEAD]
     shapes: dict[str, type[msgspec.Struct]] = {}
@@ -49,7 +74,7 @@ def page() -> str:
         lines += [f"## {title.splitlines()[0].rstrip('.')}", ""]
         for route in routes:
             lines += [*_route(route, shapes), ""]
-    lines += ["## Shapes", "", "What is marked *ours* is not in Zuul's API.", ""]
+    lines += [_DIFFERENT, "## Shapes", "", "What is marked *ours* is not in Zuul's API.", ""]
     for name in sorted(shapes):
         lines += [*_shape(shapes[name]), ""]
     return "\n".join(lines)

@@ -338,6 +338,7 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
         refused=lambda: process.tenancy.refused,
         hold_default_s=int(settings.number("scheduler", "default_hold_expiration")),
         hold_max_s=int(settings.number("scheduler", "max_hold_expiration")),
+        root=settings.get("web", "root").rstrip("/"),
         beside=("inventory",) * (served is not None) + ("queues",) * serves_queues(settings),
     )
     if process.scheduler is None:

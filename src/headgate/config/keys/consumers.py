@@ -63,6 +63,7 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
     "project, for each pipeline": {"config/freezing": "jobs parameters fail-fast", "gate": "fail-fast"},
     "project, a parameter": {
         "config/freezing": "name type values default required",
+        "web": "description=parameter",
     },
     "queue": {"config": "name type per-branch", "gate": "allow-circular-dependencies"},
     "semaphore": {"config": "name max"},

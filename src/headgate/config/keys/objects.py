@@ -24,7 +24,6 @@ from headgate.config.reading.check import (
 NO_IMAGES = "Headgate builds no images"
 NO_PROVIDERS = "machines are those of the inventory, of `[executor] nodes`, or the executor itself"
 NO_TOKENS = "Headgate issues no tokens of OpenID Connect; a job with such a secret ends with an error"
-NO_PARAMETERS = "no page asks for parameters"
 NODEPOOL_KINDS = ("image", "flavor", "label", "section", "provider")
 """What describes where nodes come from; loaded only with include-provider-config."""
 CONFIG_KINDS = ("pipeline", "job", "project", "project-template", "nodeset", "secret", "semaphore", "queue")
@@ -65,7 +64,7 @@ TEMPLATE: Keys = {
 PARAMETER: Keys = {
     "name": Key(name, required=True),
     "type": Key(one_of("string", "selection", "multiple-selection", "bool"), "string"),
-    "description": Key(text, idle=NO_PARAMETERS),
+    "description": Key(text, note="told by the API's freeze-pipeline"),
     "values": Key(many(anything)),
     "default": Key(anything),
     "required": Key(flag, "false"),

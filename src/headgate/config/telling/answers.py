@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-import msgspec
-
-from headgate.config.model import FrozenGraph, FrozenJob, Nodeset, Playbook
+from headgate.config.model import FrozenGraph, FrozenJob, Playbook
 from headgate.config.telling.compare import Difference
+from headgate.config.telling.variants import nodeset
 
 _PHASES = {
     "pre_playbooks": "pre_run",
@@ -54,7 +53,7 @@ def job(found: FrozenJob) -> dict[str, Any]:
         "ansible_split_streams": found.ansible_split_streams,
         "workspace_scheme": found.workspace_scheme,
         "workspace_checkout": found.workspace_checkout,
-        "nodeset": _nodeset(found.nodeset),
+        "nodeset": nodeset(found.nodeset),
         "vars": found.vars,
         "extra_vars": found.extra_vars,
         "host_vars": found.host_vars,
@@ -102,11 +101,6 @@ def _book(book: Playbook) -> dict[str, Any]:
         "nesting_level": book.nesting,
         "preserve_home_paths": list(book.preserve_home_paths),
     }
-
-
-def _nodeset(found: Nodeset) -> dict[str, Any]:
-    nodes = [{"name": node.name[0], "aliases": list(node.name[1:]), "label": node.label} for node in found.nodes]
-    return {"name": found.name, "nodes": nodes, "groups": msgspec.to_builtins(found.groups), "alternatives": []}
 
 
 # --- two answers

@@ -41,6 +41,8 @@ class ForHold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`<topic>` or `<branch>/<topic>`: only builds for this change, in any patchset."""
     ref: str | None = None
     """A regular expression for the whole ref, as `refs/heads/stable/.*`; without it, or a change, for all of them."""
+    ref_filter: str | None = None
+    """The same, as some clients call it."""
 
 
 class HeldShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +133,7 @@ def _escaped(ref: str) -> str:
 
 async def hold(site: Site, request: HttpRequest, tenant: str, project: str, data: ForHold) -> None:
     """Have builds of a job held when they fail.  Raise 400, 404, 409, 503."""
+    data = replace(data, ref=data.ref or data.ref_filter)
     subject = f"{data.job} of {project}{f' for {data.change or data.ref}' if data.change or data.ref else ''}"
 
     async def work(besides: Sequence[Op]) -> None:

@@ -14,6 +14,8 @@ from litestar.params import FromPath, JSONBody
 
 from headgate.base.ids import fresh
 from headgate.config.freezing.sections import completed, unaccepted
+from headgate.config.telling.variants import parameter
+from headgate.gate.change import is_called
 from headgate.gate.refs import is_parametrised, update
 from headgate.gate.work import ByHand, CancelBuild, Dequeue, Enqueue, Promote
 from headgate.map.orders import ReadAnew
@@ -22,7 +24,7 @@ from headgate.store.types import Op
 from headgate.web.access import UNAPPROVED
 from headgate.web.routes.actions import Hand
 from headgate.web.routes.autohold import AUTOHOLD, ForHold, hold
-from headgate.web.site import HttpRequest, Site, asked, ref_of, site_of
+from headgate.web.site import HttpRequest, Site, asked, must_be_json, ref_of, site_of
 
 B = TypeVar("B", bound=msgspec.Struct)
 
@@ -35,14 +37,15 @@ class ForChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     pipeline: str
     change: str | None = None
-    """`<topic>`, `<branch>/<topic>`, or `<topic>,<patchset>` of the project in the URL."""
+    """`NAME` or `BRANCH/NAME` of the project in the URL, each also with `,PATCHSET`: its number or commit, or the first
+    seven digits of that, at least."""
     ref: str | None = None
     """`refs/heads/…`, `refs/tags/…` or another one."""
     oldrev: str | None = None
     """What the ref named before."""
     newrev: str | None = None
     """What it names; by default what it named when it was last seen.  Of dequeue: this update of it alone."""
-    parameters: dict[str, Any] = {}  # of the types that the configuration says
+    parameters: dict[str, Any] | None = None  # of the types that the configuration says
     """Of enqueue, for a branch or a tag: what the pipeline's parameters are to be."""
     reason: str = ""
     """Ours: why, for those who look at it later."""
@@ -50,12 +53,20 @@ class ForChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Ours, of enqueue: this patchset need not meet the requirements of a pipeline that lands."""
 
 
+class ForFreeze(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of freeze-pipeline."""
+
+    pipeline: str = ""
+    ref: str = ""
+    """`refs/heads/…`, `refs/tags/…`, or a branch."""
+
+
 class ForChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body of promote."""
 
     pipeline: str
     changes: tuple[str, ...]
-    """In the order wanted: `<project>/<branch>/<topic>`, project with its host."""
+    """In the order wanted: `NAME`, `BRANCH/NAME` or `HOST/PROJECT/BRANCH/NAME`, each also with `,PATCHSET`."""
     reason: str = ""
     unapproved: bool = False
     """Ours: they are moved although they do not meet the requirements any more."""
@@ -65,9 +76,9 @@ class ForChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     "/api/tenant/{tenant:str}/project/{rest:path}",
     status_code=200,
     opt={
-        "rest": ("{project}/enqueue", "{project}/dequeue", "{project}/autohold"),
+        "rest": ("{project}/enqueue", "{project}/dequeue", "{project}/autohold", "{project}/freeze-pipeline"),
         "permission": f"enqueue, dequeue, {AUTOHOLD}; with unapproved {UNAPPROVED}",
-        "body": ForChange | ForHold,
+        "body": ForChange | ForHold | ForFreeze,
     },
 )
 async def control(
@@ -76,10 +87,11 @@ async def control(
     tenant: FromPath[str],
     rest: FromPath[str],
     data: JSONBody[dict[str, Any]],  # of the verb
-) -> bool:
+) -> bool | dict[str, Any]:  # of the verb
     """Put a change or a ref into a pipeline, or take it out.  A pipeline that lands, or lets jobs see what only
     reviewed changes may, takes by hand what meets its requirements, and commits that their ref has; others take
-    anything.  Or have builds of a job held when they fail."""
+    anything.  Or have builds of a job held when they fail; or say what may be given to a pipeline by hand, for which no
+    token is needed."""
     site = site_of(state)
     project, _, verb = rest.strip("/").rpartition("/")
     if verb == AUTOHOLD:
@@ -87,9 +99,26 @@ async def control(
         await hold(site, request, tenant, project, _said(data, ForHold))
     elif verb in ("enqueue", "dequeue"):
         await _moved(site, request, tenant, project, verb, _said(data, ForChange))
+    elif verb == "freeze-pipeline":
+        must_be_json(request)
+        return _parameters(site, tenant, project, _said(data, ForFreeze))
     else:
-        raise NotFoundException(f"{verb!r} is not known; there are enqueue, dequeue and {AUTOHOLD}")
+        raise NotFoundException(f"{verb!r} is not known; there are enqueue, dequeue, {AUTOHOLD} and freeze-pipeline")
     return True
+
+
+def _parameters(site: Site, tenant: str, project: str, data: ForFreeze) -> dict[str, Any]:  # JSON
+    """Return what a pipeline takes for a ref of a project.  Raise 400, 404, 409."""
+    for name in ("ref", "pipeline"):
+        if not getattr(data, name):
+            raise HTTPException(f"{name} is required", status_code=400)
+    canonical = site.project(tenant, project)
+    site.pipeline(tenant, data.pipeline)
+    branch = data.ref.removeprefix("refs/heads/") if not data.ref.startswith("refs/tags/") else ""
+    graph = site.tenant(tenant).layouts.landed.freeze(data.pipeline, canonical, branch, data.ref)
+    if graph.errors:
+        raise HTTPException("\n".join(error.render() for error in graph.errors), status_code=409)
+    return {"parameters": [parameter(one) for one in graph.parameters]}
 
 
 def _said(data: dict[str, Any], type: type[B]) -> B:
@@ -167,11 +196,10 @@ async def _wanted(site: Site, tenant: str, project: str, verb: str, data: ForCha
     layout = site.tenant(tenant).layouts.landed
     held = layout.branches.get(change.project, ()) if change.tag else ()
     known = layout.freeze(data.pipeline, change.project, change.branch, ref, containing=held).parameters
-    if wrong := unaccepted(known, data.parameters):
+    given = data.parameters or {}
+    if wrong := unaccepted(known, given):
         raise HTTPException(f"parameters: {'; '.join(wrong)}", status_code=400)
-    return Enqueue(
-        change, fresh(), data.unapproved, ByHand(completed(known, data.parameters), claimed=not data.unapproved)
-    )
+    return Enqueue(change, fresh(), data.unapproved, ByHand(completed(known, given), claimed=not data.unapproved))
 
 
 def _parted(site: Site, tenant: str, project: str, data: ForChange) -> str:
@@ -194,10 +222,22 @@ async def promote(state: State, request: HttpRequest, tenant: FromPath[str], dat
         raise HTTPException(f"changes: name at least one, and at most {CHANGES_MAX}", status_code=400)
     subject = f"{', '.join(data.changes)} in {data.pipeline}"
     details = {"pipeline": data.pipeline, "unapproved": data.unapproved}
-    wanted = Promote(data.changes, fresh(), data.unapproved)
+    keys = tuple(_key_of(site, tenant, data.pipeline, said) for said in data.changes)
+    wanted = Promote(keys, fresh(), data.unapproved)
     hand = Hand(site, request, "promote", tenant, subject, data.reason, details)
     await hand.does(partial(site.ask, tenant, data.pipeline, wanted))
     return True
+
+
+def _key_of(site: Site, tenant: str, pipeline: str, said: str) -> str:
+    """Return the key of the change of a pipeline that is meant; else what was said, which it answers.  Raise 400."""
+    site.pipeline(tenant, pipeline)
+    there = [change for _, item in site.status.state(tenant, pipeline).state.items() for change in item.changes]
+    keys = {change.key for change in there if is_called(change, said)}
+    if len(keys) > 1:
+        which = ", ".join(sorted(keys))
+        raise HTTPException(f"several changes are called {said!r}; say which: {which}", status_code=400)
+    return next(iter(keys), said)
 
 
 class ForProjects(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

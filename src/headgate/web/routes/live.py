@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from litestar.datastructures import State
 from litestar.params import FromPath
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 
+from headgate.gate.change import Change, is_called
 from headgate.web.shapes import (
     ComponentShape,
     ConnectionShape,
@@ -21,7 +22,7 @@ from headgate.web.shapes import (
     TenantName,
     TroubleShape,
 )
-from headgate.web.site import HttpRequest, must_read, site_of
+from headgate.web.site import HttpRequest, Site, must_read, site_of
 from headgate.web.status import timed
 
 EVENT_INTERVAL_S = 0.1
@@ -85,13 +86,22 @@ async def status(state: State, request: HttpRequest, tenant: FromPath[str]) -> R
     return Response(timed(shot.status, site.context.now_ms()), headers=headers)
 
 
-@get("/api/tenant/{tenant:str}/status/change/{id:str}")
-async def status_change(state: State, tenant: FromPath[str], id: FromPath[str]) -> list[ItemShape]:
-    """The items of one change: `<topic>,<patchset>`, `<topic>`, or a commit."""
-    site = site_of(state)
+@get("/api/tenant/{tenant:str}/status/change/{rest:path}", opt={"rest": ("{change}",)})
+async def status_change(state: State, tenant: FromPath[str], rest: FromPath[str]) -> list[ItemShape]:
+    """The items of one change, as it is named anywhere: `NAME` or `BRANCH/NAME`, either with `,PATCHSET`, or by its ref
+    or commit."""
+    site, said = site_of(state), rest.strip("/")
+    meant = {c.key for c in _changes(site, tenant) if said in (c.ref, c.commit) or is_called(c, said)}
     whole = timed((await site.shot(tenant)).status, site.context.now_ms())
     items = (i for p in whole.pipelines for q in p.change_queues for head in q.heads for i in head)
-    return [item for item in items if any(id in (ref.id, ref.topic) for ref in item.refs)]
+    return [item for item in items if any(ref.key in meant for ref in item.refs)]
+
+
+def _changes(site: Site, tenant: str) -> Iterator[Change]:
+    """Yield what is in the queues."""
+    for pipeline in site.tenant(tenant).layouts.landed.pipelines:
+        for _, item in site.status.state(tenant, pipeline).state.items():
+            yield from item.whole
 
 
 @get("/api/tenant/{tenant:str}/events", raises=[])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 from collections.abc import AsyncIterator
+from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,6 +18,7 @@ from litestar.params import FromPath
 from litestar.response import File, Stream
 from msgspec.structs import replace
 
+from headgate.web.builds import MANIFEST
 from headgate.web.logfiles import inside, listed, output
 from headgate.web.process import over
 from headgate.web.remote import NoLogs
@@ -26,6 +28,8 @@ from headgate.web.site import OPEN, HttpRequest, Site, must_read, site_of
 
 ASKED = {"Vary": "Accept, Authorization"}
 FIRST_MESSAGE_TIMEOUT_S = 10.0
+DEPTH_MAX = 20
+"""Of directories in the manifest; the name of a file that is deeper has the rest of its path."""
 
 
 async def _checked(site: Site, tenant: str, build: str) -> Path:
@@ -35,21 +39,53 @@ async def _checked(site: Site, tenant: str, build: str) -> Path:
     return (site.log_root / build).resolve()
 
 
-@get("/t/{tenant:str}/logs/{build:str}/{rest:path}", opt={OPEN: True})
-async def log_file(
-    state: State, request: HttpRequest, tenant: FromPath[str], build: FromPath[str], rest: FromPath[str]
-) -> File | Stream | Response[str]:
-    """One file of a build's logs, as plain text.
-
-    A browser that follows a link brings no token: where one is needed it gets a page that asks with that of who logged
-    in."""
-    site = site_of(state)
+def _stranger(site: Site, request: HttpRequest, tenant: str) -> Response[str] | None:
+    """Return the page that asks with the token of who logged in: a browser that follows a link brings none.  Raise 401,
+    403 for programs."""
     try:
         must_read(site, request, tenant)
     except HTTPException as refused:
         if refused.status_code == 401 and "text/html" in request.headers.get("accept", ""):
             return page("log", "Log", status=401)
         raise
+    return None
+
+
+@get("/t/{tenant:str}/logs/{build:str}", opt={OPEN: True})
+async def log_index(state: State, request: HttpRequest, tenant: FromPath[str], build: FromPath[str]) -> Response[str]:
+    """The files of a build's logs as a page of links."""
+    site = site_of(state)
+    if (asking := _stranger(site, request, tenant)) is not None:
+        return asking
+    files = await log_files.fn(state, tenant, build)
+    rows = "\n".join(
+        f'<li><a href="{escape(one.url)}">{escape(one.path)}</a> {one.size_bytes:,} bytes</li>' for one in files
+    )
+    return Response(_INDEX.format(build=build, rows=rows), media_type="text/html; charset=utf-8", headers=ASKED)
+
+
+_INDEX = """\
+<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>Logs of {build}</title></head>
+<body><h1>Logs of {build}</h1><ul>
+{rows}
+</ul></body></html>
+"""
+
+
+@get("/t/{tenant:str}/logs/{build:str}/{rest:path}", opt={OPEN: True})
+async def log_file(
+    state: State, request: HttpRequest, tenant: FromPath[str], build: FromPath[str], rest: FromPath[str]
+) -> File | Stream | Response[Any]:
+    """One file of a build's logs, as plain text; `zuul-manifest.json` is the list of them.
+
+    A browser that follows a link brings no token: where one is needed it gets a page that asks with that of who logged
+    in."""
+    site = site_of(state)
+    if (asking := _stranger(site, request, tenant)) is not None:
+        return asking
+    if rest.strip("/") == MANIFEST:
+        return Response(manifest(await log_files.fn(state, tenant, build)), headers=ASKED)
     root, plain = await _checked(site, tenant, build), "text/plain; charset=utf-8"
     if site.remote is None or root.is_dir():
         return File(inside(root, rest), content_disposition_type="inline", media_type=plain, headers=ASKED)
@@ -108,7 +144,7 @@ async def console(socket: WebSocket[Any, Any, Any], state: State, tenant: FromPa
             if not site.access.still(bearer, site.tenant(tenant).tenant, site.context.now_ms()):
                 raise site.access.refused(403, f"tenant {tenant} may not be read any more")
             await socket.send_text(text)
-        await socket.close(1000)
+        await socket.close(1000, "No more data")
     except HTTPException as refused:
         await socket.close(4011 if refused.status_code == 404 else 4000, refused.detail[:120])
     except NoLogs as missing:
@@ -129,4 +165,21 @@ async def _texts(site: Site, root: Path, wanted: Wanted) -> AsyncIterator[str]:
             yield decoded
 
 
-ROUTES = (log_file, log_files, console)
+def manifest(files: list[LogFile]) -> dict[str, Any]:  # JSON
+    """Return the files as the tree that clients of the reference's API read."""
+    tree: list[dict[str, Any]] = []
+    places: dict[tuple[str, ...], list[dict[str, Any]]] = {(): tree}
+    for file in files:
+        *above, name = file.path.split("/", DEPTH_MAX)
+        for depth in range(1, len(above) + 1):
+            if tuple(above[:depth]) not in places:
+                inside: list[dict[str, Any]] = []
+                entry = {"name": above[depth - 1], "mimetype": "application/directory", "children": inside}
+                places[tuple(above[: depth - 1])].append(entry)
+                places[tuple(above[:depth])] = inside
+        kind = "application/json" if name.endswith(".json") else "text/plain"
+        places[tuple(above)].append({"name": name, "mimetype": kind})
+    return {"tree": tree, "index_links": False}
+
+
+ROUTES = (log_index, log_file, log_files, console)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from litestar import MediaType, Response, get
 from litestar.datastructures import State
 from litestar.exceptions import NotFoundException
@@ -50,6 +52,12 @@ async def tenant_index(state: State, tenant: FromPath[str]) -> Redirect:
     return Redirect(f"/t/{tenant}/status")
 
 
+@get("/t/{tenant:str}/stream/{uuid:str}", include_in_schema=False, opt={OPEN: True})
+async def stream(state: State, tenant: FromPath[str], uuid: FromPath[str]) -> Redirect:
+    site_of(state).tenant(tenant)
+    return Redirect(f"/t/{quote(tenant)}/build/{quote(uuid)}")
+
+
 @get(
     ["/t/{tenant:str}/{name:str}", "/t/{tenant:str}/{name:str}/{rest:path}"], include_in_schema=False, opt={OPEN: True}
 )
@@ -74,4 +82,4 @@ async def static(name: FromPath[str]) -> Response[bytes]:
     )
 
 
-ROUTES = (index, tenants, tenant_index, tenant_page, static)
+ROUTES = (index, tenants, tenant_index, stream, tenant_page, static)

@@ -1,8 +1,8 @@
-"""What ended: builds and buildsets."""
+"""Builds and buildsets, ended and under way."""
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import UTC, datetime
 
 import msgspec
 from litestar import Response, get
@@ -12,13 +12,10 @@ from litestar.params import FromPath
 from msgspec.structs import replace
 
 from headgate.config.reading.source import nearest
-from headgate.gate.model import Build, Item
-from headgate.gate.report import artifacts
-from headgate.gate.returned.shape import joined
+from headgate.map.kept.layouts import layout_at
 from headgate.ports.history import (
     LIMIT_MAX,
-    Artifact,
-    InBuildset,
+    WILD,
     JobHealth,
     PastBuild,
     PastBuildset,
@@ -26,24 +23,27 @@ from headgate.ports.history import (
     ResetCost,
     time_text,
 )
-from headgate.services.autohold import held_builds, hold_requests
-from headgate.web.changes import past_ref
+from headgate.web.builds import Builds
 from headgate.web.site import HttpRequest, Site, site_of
 
 NAMES = (
     "project", "pipeline", "change", "branch", "patchset", "ref", "newrev", "uuid", "job_name", "queue_item_uuid",
     "nodeset", "result",
 )  # fmt: skip
+RECONFIGURED = "tenant reconfiguration"
 FLAGS = ("voting", "final", "held", "complete")
 """Of these the history knows `voting`, `final` and `complete`; what is held is known by the build."""
+BOUNDS = ("idx_min", "idx_max", "limit", "skip")
 DAYS_MAX = 365
+STARS_MAX = 3
+"""In a value that stands for several: more are dear to compare."""
 
 
 def question(site: Site, tenant: str, request: HttpRequest, *others: str) -> Question | None:
     """What the query asks, but for the `others` it may name; None when no row can be an answer.  Raises 400."""
     equal: dict[str, list[str | bool]] = {}
     unequal: dict[str, list[str | bool]] = {}
-    known = (*NAMES, *FLAGS, "limit", "skip", "exclude_result", *others)
+    known = (*NAMES, *FLAGS, *BOUNDS, "exclude_result", *others)
     for name in request.query_params:
         if name not in known:
             raise HTTPException(f"there is no filter {name!r}{nearest(name, list(known))}", status_code=400)
@@ -53,13 +53,13 @@ def question(site: Site, tenant: str, request: HttpRequest, *others: str) -> Que
             if name != "held":
                 equal[name] = list(flags)
             elif len(flags) == 1:
-                held = held_of(site, tenant)
+                held = Builds(site, tenant, "").held()
                 if flags == {True}:
                     equal["uuid"] = [uuid for uuid in held if uuid in equal.get("uuid", held)]
                 else:
                     unequal["uuid"] = [*held]
         elif name in NAMES and any(values):
-            wanted = [_canonical(site, tenant, v) if name == "project" else v for v in values if v]
+            wanted = [_canonical(site, tenant, v) if name == "project" else _bounded(name, v) for v in values if v]
             equal[name] = [v for v in wanted if v in equal.get(name, wanted)]
     limit, skip = (number(request, name, default) for name, default in (("limit", 50), ("skip", 0)))
     if limit > LIMIT_MAX:
@@ -67,18 +67,26 @@ def question(site: Site, tenant: str, request: HttpRequest, *others: str) -> Que
     unequal["result"] = [*request.query_params.getall("exclude_result", [])]
     if not all(equal.values()):
         return None
-    return Question(equal, {name: values for name, values in unequal.items() if values}, limit, skip)
+    least, most = (number(request, n, 0) if n in request.query_params else None for n in ("idx_min", "idx_max"))
+    kept = {name: values for name, values in unequal.items() if values}
+    return Question(equal, kept, limit, skip, (least, most))
 
 
-def held_of(site: Site, tenant: str) -> set[str]:
-    """Return the ids of the tenant's builds that are held now."""
-    requests = hold_requests(site.context.map, site.context.mirror)
-    return {one.build for one in held_builds(request for request in requests if request.tenant == tenant)}
+def _bounded(name: str, value: str) -> str:
+    """Raise 400 for a value that is dear to compare."""
+    if name in WILD and value.count("*") > STARS_MAX:
+        raise HTTPException(f"{name}: at most {STARS_MAX} `*` in one value", status_code=400)
+    return value
 
 
 def _canonical(site: Site, tenant: str, name: str) -> str:
+    """Return the canonical name; of one with `*` the same under any host, unless it names one."""
     source = site.tenant(tenant).tenant.find(name)
-    return source.project if source is not None else name
+    if source is not None:
+        return source.project
+    hosts = {project.project.partition("/")[0] for project in site.tenant(tenant).tenant.projects}
+    whole = "*" not in name or name.startswith("*") or name.partition("/")[0] in hosts
+    return _bounded("project", name if whole else f"*/{name}")
 
 
 def _flag(name: str, value: str) -> bool:
@@ -90,96 +98,147 @@ def _flag(name: str, value: str) -> bool:
 def number(request: HttpRequest, name: str, default: int) -> int:
     """Raises 400."""
     value = request.query_params.get(name, str(default))
-    if not (value.isdecimal() and value.isascii() and len(value) < 10):
+    if not (value.isdecimal() and value.isascii() and len(value) < 16):
         raise HTTPException(f"{name} is a whole number of at least 0, not {value!r}", status_code=400)
     return int(value)
 
 
 @get("/api/tenant/{tenant:str}/builds")
 async def builds(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[PastBuild]:
-    """Builds that ended, latest first.  A filter given several times is an alternative."""
-    site = site_of(state)
-    site.tenant(tenant)
-    asked = question(site, tenant, request)
-    held = held_of(site, tenant)
-    found = await site.history.builds(tenant, asked) if asked else []
-    return [resolved(replace(b, held=b.uuid in held), tenant) for b in found]
+    """Builds, those under way first, then those that ended, latest first.  A filter given several times is an
+    alternative; `exclude_result` leaves out what is under way, too; `*` stands for any text in project, pipeline,
+    branch and job_name."""
+    of = Builds.of(site_of(state), tenant, request)
+    asked = question(of.site, tenant, request)
+    return await of.builds(asked) if asked else []
 
 
 @get("/api/tenant/{tenant:str}/build/{uuid:str}")
-async def build(state: State, tenant: FromPath[str], uuid: FromPath[str]) -> PastBuild:
+async def build(state: State, request: HttpRequest, tenant: FromPath[str], uuid: FromPath[str]) -> PastBuild:
     """One build, under way or ended, of whichever attempt; while it is under way `final` is false."""
-    site = site_of(state)
-    site.tenant(tenant)
-    under_way = next((found for found in site.status.builds(tenant) if found[2].id == uuid), None)
-    if under_way is not None:
-        return resolved(await _under_way(site, tenant, *under_way), tenant)
-    found = await site.history.build(tenant, uuid)
+    found = await Builds.of(site_of(state), tenant, request).build(uuid)
     if found is None:
-        raise NotFoundException(f"there is no build {uuid}")
-    return resolved(replace(found, held=uuid in held_of(site, tenant)), tenant)
-
-
-async def _under_way(site: Site, tenant: str, pipeline: str, item: Item, build: Build) -> PastBuild:
-    assert item.buildset is not None, "a build is of a buildset"
-    shown = next((j for _, i in await site.items(tenant) for j in i.jobs if j.uuid == build.id), None)
-    began = shown.start_time if shown else None
-    ref = past_ref(item.change, site.status.standings(tenant).get(item.change.key))
-    return PastBuild(
-        id=build.id,
-        uuid=build.id,
-        job_name=build.job,
-        result=build.result,
-        final=False,
-        attempt=build.attempt,
-        voting=build.voting,
-        start_time=time_text(int(began * 1000)) if began else None,
-        end_time=time_text(build.end_ms),
-        duration=(build.end_ms / 1000 - began) if began and build.end_ms else None,
-        estimated_time=shown.estimated_time if shown else None,
-        error_detail=build.error or None,
-        log_url=build.log_url or None,
-        artifacts=msgspec.convert(artifacts(build), tuple[Artifact, ...]),
-        ref=ref,
-        pipeline=pipeline,
-        event_id=item.event,
-        event_timestamp=time_text(item.enqueued_ms),
-        queue_item_uuid=item.id,
-        buildset=InBuildset(item.buildset.id, (ref,)),
-    )
-
-
-def resolved(build: PastBuild, tenant: str) -> PastBuild:
-    """With artifacts as whole URLs: relative ones are below the build's log."""
-    base = build.log_url or f"/t/{tenant}/logs/{build.uuid}"
-    return replace(build, artifacts=tuple(replace(a, url=joined(base, a.url)) for a in build.artifacts))
+        raise NotFoundException(f"Build not found: there is no build {uuid}")
+    return found
 
 
 @get("/api/tenant/{tenant:str}/buildsets")
 async def buildsets(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[PastBuildset]:
-    """Buildsets that ended, latest first.  A filter given several times is an alternative."""
-    site = site_of(state)
-    site.tenant(tenant)
-    asked = question(site, tenant, request)
-    return await site.history.buildsets(tenant, asked) if asked else []
+    """Buildsets, those under way first, then those that ended, latest first; filters as for builds."""
+    of = Builds.of(site_of(state), tenant, request)
+    asked = question(of.site, tenant, request)
+    return await of.buildsets(asked) if asked else []
 
 
 @get("/api/tenant/{tenant:str}/buildset/{uuid:str}")
-async def buildset(state: State, tenant: FromPath[str], uuid: FromPath[str]) -> PastBuildset:
-    """One buildset that ended, with its builds and their earlier attempts."""
-    site_of(state).tenant(tenant)
-    found = await site_of(state).history.buildset(tenant, uuid)
+async def buildset(state: State, request: HttpRequest, tenant: FromPath[str], uuid: FromPath[str]) -> PastBuildset:
+    """One buildset, under way or ended, with its builds and, once it ended, their earlier attempts."""
+    found = await Builds.of(site_of(state), tenant, request).buildset(uuid)
     if found is None:
-        raise NotFoundException(f"there is no buildset {uuid} in the history (yet)")
-    return replace(found, builds=tuple(resolved(b, tenant) for b in found.builds or ()))
+        raise NotFoundException(f"Buildset not found: there is no buildset {uuid}")
+    return found
+
+
+class BuildTime(msgspec.Struct, frozen=True, kw_only=True):
+    """How long one build took."""
+
+    id: int = msgspec.field(name="_id")
+    uuid: str
+    job_name: str
+    result: str
+    start_time: str | None
+    end_time: str | None
+    duration: float | None
+    """Seconds."""
+    final: bool
+    project: str
+    branch: str | None
+    pipeline: str
+    ref: str
+    nodeset: str | None
+    """Ours."""
+
+
+TIMES = ("project", "pipeline", "branch", "ref", "job_name", "final", "exclude_result", "limit", "skip", "result")
+"""What times are asked by; `result` is ours."""
 
 
 @get("/api/tenant/{tenant:str}/build-times")
-async def build_times(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[dict[str, Any]]:  # JSON
-    """How long builds took, latest first; filters as for builds."""
-    names = ("uuid", "job_name", "result", "start_time", "end_time", "duration", "pipeline", "nodeset")
-    found = await builds.fn(state, request, tenant)
-    return [{**{name: getattr(b, name) for name in names}, "ref": b.ref} for b in found]
+async def build_times(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[BuildTime]:
+    """How long builds took that ended, latest first; filters as for builds, without `*`; `start_time` and `end_time`
+    bound when they ended."""
+    of = Builds.of(site_of(state), tenant, request)
+    for name in request.query_params:
+        if name not in (*TIMES, "start_time", "end_time"):
+            raise HTTPException(f"there is no filter {name!r}{nearest(name, list(TIMES))}", status_code=400)
+    asked = question(of.site, tenant, request, "start_time", "end_time")
+    if asked is None:
+        return []
+    bounds = (_moment(request, "start_time"), _moment(request, "end_time"))
+    found = await of.site.history.builds(
+        tenant, replace(asked, equal={**asked.equal, "complete": [True]}, ended_ms=bounds)
+    )
+    return [_time(one) for one in found]
+
+
+def _time(build: PastBuild) -> BuildTime:
+    return BuildTime(
+        id=build.id,
+        uuid=build.uuid,
+        job_name=build.job_name,
+        result=build.result or "",
+        start_time=build.start_time,
+        end_time=build.end_time,
+        duration=build.duration,
+        final=build.final,
+        project=build.ref.project,
+        branch=build.ref.branch,
+        pipeline=build.pipeline,
+        ref=build.ref.ref,
+        nodeset=build.nodeset,
+    )
+
+
+def _moment(request: HttpRequest, name: str) -> int | None:
+    """Return milliseconds since the epoch.  Raise 400."""
+    said = request.query_params.get(name, "")
+    if not said:
+        return None
+    try:
+        found = datetime.fromisoformat(said)
+        return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError) as error:
+        raise HTTPException(f"{name}: a time, as 2026-12-31T23:59:59, in UTC", status_code=400) from error
+
+
+class SystemEvent(msgspec.Struct, frozen=True):
+    """Something that happened to the tenant."""
+
+    event_id: str
+    event_time: str
+    event_type: str
+    """tenant reconfiguration"""
+    description: str
+
+
+@get("/api/tenant/{tenant:str}/system-events")
+async def system_events(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[SystemEvent]:
+    """When another configuration came into force last, and when somebody had it read anew, latest first.  Filters:
+    event_type, limit, skip."""
+    site, wanted = site_of(state), request.query_params.getall("event_type", [RECONFIGURED])
+    site.tenant(tenant)
+    limit, skip = number(request, "limit", 50), number(request, "skip", 0)
+    found = [
+        SystemEvent(one.id, time_text(one.at_ms) or "", RECONFIGURED, f"{one.who} had {one.subject} read anew")
+        for one in await site.history.actions(tenant, limit=LIMIT_MAX)
+        if one.verb == "reconfigure"
+    ]
+    layout = layout_at(site.context.map.layout(tenant).record, site.context.mirror)
+    if layout is not None:
+        why = f"the configuration {layout.uuid} is in force"
+        found.append(SystemEvent(layout.uuid, time_text(layout.at_ms) or "", RECONFIGURED, why))
+    ordered = sorted(found, key=lambda one: one.event_time, reverse=True)
+    return ordered[skip:][:limit] if RECONFIGURED in wanted else []
 
 
 @get("/api/tenant/{tenant:str}/job-health")
@@ -210,7 +269,7 @@ def _since_ms(site: Site, request: HttpRequest) -> int:
     return site.context.now_ms() - days * 86_400_000
 
 
-@get("/api/tenant/{tenant:str}/badge")
+@get(["/api/tenant/{tenant:str}/badge", "/tenant/{tenant:str}/badge"])
 async def badge(state: State, request: HttpRequest, tenant: FromPath[str]) -> Response[str]:
     """An SVG picture of how the latest buildset ended; `project`, `pipeline`, `branch` say of which."""
     site = site_of(state)
@@ -231,4 +290,4 @@ _BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="104" height="20" role
 <g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11" text-anchor="middle">
 <text x="20" y="14">gate</text><text x="72" y="14">{word}</text></g></svg>"""
 
-ROUTES = (builds, build, buildsets, buildset, build_times, job_health, reset_costs, badge)
+ROUTES = (builds, build, buildsets, buildset, build_times, system_events, job_health, reset_costs, badge)

@@ -8,6 +8,6 @@ try {
       ["Tested as one with", set.refs.length > 1 ? el("span", {}, set.refs.slice(1).flatMap((r, n) => [n ? ", " : "", link("project", r.project, short(r.project)), ` ${r.change}`])) : ""], ["Pipeline", link("status", set.pipeline, set.pipeline)], ["Branch", ref.branch], ...people(ref),
       ["Commit", el("code", {}, ref.patchset || ref.newrev || "")], ["Superseded", set.final ? "" : "yes: the change was tested anew, on something else"], ["Enqueued", when(set.event_timestamp)], ["Ended", when(set.last_build_end_time)]]),
     el("h2", {}, "Builds"), table(["Job", "Result", "Took", "Artifacts", "Error"], (set.builds ?? []).map((b) => [link("build", b.uuid, b.job_name), el("span", {}, word(b.result), el("span", { class: "small" }, b.voting ? "" : " non-voting", b.final ? "" : ` attempt ${b.attempt}, superseded`)),
-      b.duration === null ? "" : took(b.duration * 1000), el("span", {}, b.artifacts.flatMap((a, n) => [n ? ", " : "", outside(a.url, a.name)])), b.error_detail ?? ""]), "No job was run."),
+      b.duration === null ? "" : took(b.duration * 1000), el("span", {}, b.artifacts.filter((a) => a.metadata?.type !== "zuul_manifest").flatMap((a, n) => [n ? ", " : "", outside(a.url, a.name)])), b.error_detail ?? ""]), "No job was run."),
     el("h2", {}, "Report"), el("pre", {}, set.message ?? ""));
 } catch (error) { trouble(error); }

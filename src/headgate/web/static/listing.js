@@ -15,7 +15,7 @@ export function listing(kind, title, names, heads, row) {
     if (skip) address.set("skip", skip);
     history.replaceState(null, "", address.size ? `?${address}` : location.pathname);
     try {
-      const rows = await fetched(`${api}/${kind}?${wanted}&limit=${PAGE_ROWS + 1}&skip=${skip}`);
+      const rows = await fetched(`${api}/${kind}?${wanted}&complete=true&limit=${PAGE_ROWS + 1}&skip=${skip}`);
       body.replaceChildren(table(heads, rows.slice(0, PAGE_ROWS).map(row), wanted.size ? `No ${kind} fit these filters.` : `No ${kind} yet: what ends is shown here.`));
       const turn = (label, to, usable) => el("button", { type: "button", disabled: !usable, onclick: () => { show(to); scrollTo(0, 0); } }, label);
       pages.replaceChildren(...(skip || rows.length > PAGE_ROWS ? [turn("← Newer", Math.max(0, skip - PAGE_ROWS), skip > 0), turn("Older →", skip + PAGE_ROWS, rows.length > PAGE_ROWS), el("span", { class: "small" }, `from ${skip + 1}`)] : []));

@@ -5,5 +5,5 @@ try {
   const where = (c) => `${c.project} ${c.branch} ${c.path}:${c.line}`, list = (page) => el("a", { href: `/t/${encodeURIComponent(tenant)}/${page}?project=${encodeURIComponent(p.name)}` }, page);
   main.append(el("h1", {}, p.name), facts([["Name", p.canonical_name], ["Connection", p.connection_name], ["Branches", p.branches.join(", ")], ["History", el("span", {}, list("builds"), ", ", list("buildsets"))]]),
     el("h2", {}, "Pipelines"), table(["Pipeline", "Jobs", "Queue", "Written in"], p.configs.flatMap((c) => c.pipelines.map((pipe) => [link("status", pipe.name, pipe.name),
-      el("span", {}, pipe.jobs.flatMap(([job], n) => [n ? ", " : "", link("job", job.name, job.name)])), pipe.queue_name ?? "", where(c.source_context)])), "No pipeline has jobs for this project directly; templates may bring some."));
+      el("span", {}, pipe.jobs.flatMap(([job], n) => [n ? ", " : "", link("job", job.name, job.name)])), c.queue_name ?? "", where(c.source_context)])), "No pipeline has jobs for this project."));
 } catch (error) { trouble(error); }

@@ -1,0 +1,322 @@
+"""Builds and buildsets as the API tells of them: those under way, those that ended, and where their logs are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from headgate.gate.model import Build, Item
+from headgate.gate.report import artifacts
+from headgate.gate.returned.shape import joined
+from headgate.map.records import Finished, FinishedBuild
+from headgate.ports.history import (
+    WILD,
+    Artifact,
+    InBuildset,
+    PastBuild,
+    PastBuildset,
+    PastRef,
+    Provided,
+    Question,
+    SetEvent,
+    time_text,
+)
+from headgate.services.autohold import held_builds, hold_requests
+from headgate.web.changes import past_ref
+from headgate.web.site import HttpRequest, Site
+
+MANIFEST = "zuul-manifest.json"
+"""The list of a build's files, as clients of the reference's API look for it."""
+Values = Mapping[str, Collection[str | bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class Builds:
+    """Of one tenant, for one request."""
+
+    site: Site
+    tenant: str
+    origin: str
+    """Where its pages are, as who asks knows them; without a trailing slash."""
+
+    @classmethod
+    def of(cls, site: Site, tenant: str, request: HttpRequest) -> Builds:
+        """Raise 404."""
+        site.tenant(tenant)
+        return cls(site, tenant, site.root or str(request.base_url).rstrip("/"))
+
+    # --- several
+
+    async def builds(self, asked: Question) -> list[PastBuild]:
+        """Return those under way first, then what the history has."""
+        held, live = self.held(), [b for b in await self._live() if _fits(asked, b.id, _facts_of_build(b), b.result)]
+        live = live if asked.ended_ms == (None, None) else []
+        past = await self.site.history.builds(self.tenant, _beyond(asked, len(live)))
+        known = {build.uuid for build in live}
+        found = [*live[asked.skip :], *(build for build in past if build.uuid not in known)][: asked.limit]
+        return [self.told(replace(build, held=build.uuid in held)) for build in found]
+
+    async def buildsets(self, asked: Question) -> list[PastBuildset]:
+        """Return those under way first, then what the history has."""
+        live = [s for s in await self._live_sets() if _fits(asked, s.id, _facts_of_set(s), s.result)]
+        past = await self.site.history.buildsets(self.tenant, _beyond(asked, len(live)))
+        known = {found.uuid for found in live}
+        return [*live[asked.skip :], *(one for one in past if one.uuid not in known)][: asked.limit]
+
+    # --- one
+
+    async def build(self, uuid: str) -> PastBuild | None:
+        found = next((b for b in await self._live() if b.uuid == uuid), None)
+        found = found or await self.site.history.build(self.tenant, uuid)
+        return self.told(replace(found, held=uuid in self.held())) if found is not None else None
+
+    async def buildset(self, uuid: str) -> PastBuildset | None:
+        """Return it with its builds and what happened to it."""
+        found = next((s for s in await self._live_sets() if s.uuid == uuid), None)
+        if found is not None:
+            builds = tuple(b for b in await self._live() if b.buildset.uuid == uuid)
+        else:
+            found = await self.site.history.buildset(self.tenant, uuid)
+            builds = (found.builds or ()) if found is not None else ()
+        if found is None:
+            return None
+        events = (_triggered(found),) if found.event_timestamp else UNSET
+        return replace(found, builds=tuple(map(self.told, builds)) or UNSET, events=events)
+
+    def held(self) -> set[str]:
+        """Return the ids of the tenant's builds that are held now."""
+        requests = hold_requests(self.site.context.map, self.site.context.mirror)
+        return {one.build for one in held_builds(request for request in requests if request.tenant == self.tenant)}
+
+    # --- how they are told
+
+    def told(self, build: PastBuild) -> PastBuild:
+        """Return it with its log, the list of its files, and artifacts as whole addresses: relative ones are below the
+        log.  What never began has no log."""
+        base = build.log_url or f"/t/{self.tenant}/logs/{build.uuid}"
+        found = tuple(replace(one, url=joined(base, one.url)) for one in build.artifacts)
+        if build.log_url or not build.start_time:
+            whole = build.log_url if not build.log_url or build.log_url.endswith("/") else f"{build.log_url}/"
+            return replace(build, artifacts=found, log_url=whole)
+        url = f"{self.origin}/t/{quote(self.tenant)}/logs/{build.uuid}/"
+        if not any(one.metadata.get("type") == "zuul_manifest" for one in found):
+            found += (Artifact("Zuul Manifest", url + MANIFEST, {"type": "zuul_manifest"}),)
+        return replace(build, artifacts=found, log_url=url)
+
+    # --- what is under way
+
+    async def _live(self) -> list[PastBuild]:
+        """Return what is in the queues, and what is on its way to the history, latest first."""
+        shown = {job.uuid: job for _, item in await self.site.items(self.tenant) for job in item.jobs}
+        found = []
+        for pipeline, item, build in self.site.status.builds(self.tenant):
+            assert item.buildset is not None, "a build is of a buildset"
+            job, refs = shown.get(build.id), self._refs(item)
+            began = job.start_time if job else None
+            found.append(
+                PastBuild(
+                    id=build.asked_ms or item.enqueued_ms,
+                    uuid=build.id,
+                    job_name=next((j.name for j in item.buildset.jobs if j.id == build.job), build.job),
+                    result=build.result,
+                    final=False,
+                    attempt=build.attempt,
+                    voting=build.voting,
+                    execute_time=time_text(build.asked_ms),
+                    start_time=time_text(int(began * 1000)) if began else None,
+                    end_time=time_text(build.end_ms),
+                    duration=(build.end_ms / 1000 - began) if began and build.end_ms else None,
+                    estimated_time=job.estimated_time if job else None,
+                    error_detail=build.error or None,
+                    log_url=build.log_url or None,
+                    nodeset=_nodeset(item, build),
+                    artifacts=msgspec.convert(artifacts(build), tuple[Artifact, ...]),
+                    ref=refs[0],
+                    pipeline=pipeline,
+                    event_id=item.event,
+                    event_timestamp=time_text(item.enqueued_ms),
+                    queue_item_uuid=item.id,
+                    buildset=InBuildset(item.buildset.id, refs),
+                )
+            )
+        for ended in self.site.leaving(self.tenant):
+            found += [self._leaving(ended, build) for build in ended.builds]
+        return sorted(found, key=lambda build: -build.id)
+
+    def _leaving(self, ended: Finished, build: FinishedBuild) -> PastBuild:
+        refs = tuple(past_ref(change, None) for change in (ended.change, *ended.others))
+        return PastBuild(
+            id=ended.ended_ms,
+            uuid=build.uuid,
+            job_name=build.job_name,
+            result=build.result,
+            final=build.final,
+            attempt=build.attempt,
+            voting=build.voting,
+            start_time=time_text(build.start_ms),
+            end_time=time_text(build.end_ms),
+            duration=(build.end_ms - build.start_ms) / 1000 if build.end_ms and build.start_ms else None,
+            error_detail=build.error or None,
+            log_url=build.log_url or None,
+            nodeset=build.nodeset or None,
+            artifacts=msgspec.convert(msgspec.to_builtins(build.artifacts), tuple[Artifact, ...]),
+            provides=tuple(Provided(name) for name in build.provides),
+            ref=refs[0],
+            pipeline=ended.pipeline,
+            event_id=ended.event,
+            event_timestamp=time_text(ended.enqueued_ms),
+            queue_item_uuid=ended.item,
+            buildset=InBuildset(ended.buildset, refs),
+        )
+
+    async def _live_sets(self) -> list[PastBuildset]:
+        """As `_live`, of buildsets."""
+        status, found = self.site.status, dict[str, PastBuildset]()
+        for pipeline in self.site.tenant(self.tenant).layouts.landed.pipelines:
+            for _, item in status.state(self.tenant, pipeline).state.items():
+                if item.buildset is not None and item.live:
+                    found[item.buildset.id] = self._set(pipeline, item)
+        for ended in self.site.leaving(self.tenant):
+            if ended.result:
+                found[ended.buildset] = _ended(ended)
+        return sorted(found.values(), key=lambda one: -one.id)
+
+    def _set(self, pipeline: str, item: Item) -> PastBuildset:
+        assert item.buildset is not None, "who asks has seen it"
+        began = [build.start_ms for build in item.buildset.builds.values() if build.start_ms]
+        return PastBuildset(
+            id=item.enqueued_ms,
+            uuid=item.buildset.id,
+            result=None,
+            message=None,
+            pipeline=pipeline,
+            event_id=item.event,
+            event_timestamp=time_text(item.enqueued_ms),
+            queue_item_uuid=item.id,
+            first_build_start_time=time_text(min(began, default=0)),
+            refs=self._refs(item),
+            final=False,
+        )
+
+    def _refs(self, item: Item) -> tuple[PastRef, ...]:
+        known = self.site.status.standings(self.tenant)
+        return tuple(past_ref(change, known.get(change.key)) for change in item.whole)
+
+
+def _nodeset(item: Item, build: Build) -> str | None:
+    jobs = item.buildset.jobs if item.buildset is not None else ()
+    return next((job.nodeset.name for job in jobs if job.id == build.job), "") or None
+
+
+def _ended(ended: Finished) -> PastBuildset:
+    starts = [build.start_ms for build in ended.builds if build.start_ms]
+    return PastBuildset(
+        id=ended.ended_ms,
+        uuid=ended.buildset,
+        result=ended.result,
+        message=ended.message,
+        pipeline=ended.pipeline,
+        event_id=ended.event,
+        event_timestamp=time_text(ended.enqueued_ms),
+        queue_item_uuid=ended.item,
+        first_build_start_time=time_text(min(starts, default=0)),
+        last_build_end_time=time_text(max((build.end_ms for build in ended.builds), default=0) or ended.ended_ms),
+        refs=tuple(past_ref(change, None) for change in (ended.change, *ended.others)),
+        final=ended.final,
+    )
+
+
+def _triggered(found: PastBuildset) -> SetEvent:
+    what = f"by event {found.event_id}" if found.event_id else "by hand"
+    return SetEvent(found.event_timestamp or "", "triggered", f"It came into pipeline {found.pipeline} {what}")
+
+
+# --- what a question means for what is not in the history
+
+
+def _beyond(asked: Question, live: int) -> Question:
+    """Return what is asked of the history, where so many rows come before its own."""
+    return replace(asked, skip=max(0, asked.skip - live))
+
+
+def _fits(asked: Question, number: int, facts: Values, result: str | None) -> bool:
+    least, most = asked.numbers
+    if (least is not None and number < least) or (most is not None and number > most):
+        return False
+    if any(name in facts and not _named(name, wanted, facts[name]) for name, wanted in asked.equal.items()):
+        return False
+    without = asked.unequal.get("result", ())
+    return not (without and (result is None or result in without)) and not any(
+        set(facts.get(name, ())) & set(values) for name, values in asked.unequal.items() if name != "result"
+    )
+
+
+def _named(name: str, wanted: Sequence[str | bool], have: Collection[str | bool]) -> bool:
+    """Return whether one of what is wanted is there; `*` stands for any text where it may."""
+    for one in wanted:
+        if one in have:
+            return True
+        if name in WILD and isinstance(one, str) and "*" in one:
+            fits = _fitting(one)
+            if any(isinstance(value, str) and fits(value) for value in have):
+                return True
+    return False
+
+
+def _fitting(pattern: str) -> Callable[[str], bool]:
+    """Return whether a text is of the pattern: its parts in their order, from the first to the last character."""
+    first, *rest = pattern.split("*")
+    *middle, last = rest
+
+    def fits(text: str) -> bool:
+        if len(text) < len(first) + len(last) or not (text.startswith(first) and text.endswith(last)):
+            return False
+        inner, at = text[len(first) : len(text) - len(last)], 0
+        for part in middle:
+            found = inner.find(part, at)
+            if found < 0:
+                return False
+            at = found + len(part)
+        return True
+
+    return fits
+
+
+def _of_refs(refs: Iterable[PastRef]) -> Iterator[tuple[str, set[str | bool]]]:
+    known = list(refs)
+    for name in ("project", "branch", "patchset", "ref"):
+        yield name, {value for ref in known if (value := getattr(ref, name)) is not None}
+    yield "change", {str(ref.change) for ref in known if ref.change is not None}
+    yield "newrev", {ref.newrev or ref.patchset or "" for ref in known}
+
+
+def _facts_of_build(build: PastBuild) -> dict[str, set[str | bool]]:
+    return {
+        **dict(_of_refs(build.buildset.refs)),
+        "pipeline": {build.pipeline},
+        "queue_item_uuid": {build.queue_item_uuid or ""},
+        "uuid": {build.uuid},
+        "job_name": {build.job_name},
+        "result": {build.result or ""},
+        "nodeset": {build.nodeset or ""},
+        "voting": {build.voting},
+        "final": {build.final},
+        "complete": {build.result is not None},
+    }
+
+
+def _facts_of_set(found: PastBuildset) -> dict[str, set[str | bool]]:
+    return {
+        **dict(_of_refs(found.refs)),
+        "pipeline": {found.pipeline},
+        "queue_item_uuid": {found.queue_item_uuid or ""},
+        "uuid": {found.uuid},
+        "result": {found.result or ""},
+        "final": {found.final},
+        "complete": {found.result is not None},
+    }

@@ -1,0 +1,128 @@
+"""Builds and buildsets: filters, paging, logs, what is under way."""
+
+from __future__ import annotations
+
+import time
+
+from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+
+from .conftest import TENANT, World
+
+
+async def test_what_is_under_way_is_listed_before_what_ended(world: World) -> None:
+    done = await world.landed("done")
+    busy = await world.under_way("busy")
+    found = await world.get("T/builds")
+    assert found[0]["uuid"] == busy["uuid"] and found[0]["result"] is None and not found[0]["final"]
+    assert found[0]["ref"]["change"] == "busy" and found[0]["pipeline"] == "check"
+    assert done["uuid"] in [one["uuid"] for one in found[1:]]
+    ids = [one["_id"] for one in found]
+    assert len(set(ids)) == len(ids) and all(isinstance(one, int) for one in ids)
+    ended = await world.get("T/builds?complete=true")
+    assert busy["uuid"] not in [one["uuid"] for one in ended] and done["uuid"] in [one["uuid"] for one in ended]
+    assert [one["uuid"] for one in await world.get("T/builds?complete=false")] == [busy["uuid"]]
+    without = await world.get("T/builds?exclude_result=SKIPPED")
+    assert busy["uuid"] not in [one["uuid"] for one in without], "what has no result is left out, too"
+    assert await world.get("T/builds?result=FAILURE") == []
+    paged = [(await world.get(f"T/builds?limit=1&skip={n}"))[0]["uuid"] for n in range(len(found))]
+    assert paged == [one["uuid"] for one in found]
+    sets = await world.get("T/buildsets")
+    assert sets[0]["result"] is None and sets[0]["refs"][0]["change"] == "busy" and "builds" not in sets[0]
+    whole = await world.get(f"T/buildset/{sets[0]['uuid']}")
+    assert [one["uuid"] for one in whole["builds"]] == [busy["uuid"]]
+    assert [one["event_type"] for one in whole["events"]] == ["triggered"]
+
+
+async def test_a_star_stands_for_any_text_and_names_repeat(world: World) -> None:
+    await world.landed("done")
+
+    async def count(query: str) -> int:
+        return len(await world.get(f"T/builds?complete=true&{query}"))
+
+    every = await count("")
+    assert every >= 2
+    for query in (
+        "job_name=*i*", "job_name=*", "job_name=un*&job_name=lint*", "pipeline=gate&pipeline=check", "pipeline=*",
+            "project=code/*",
+        "project=*/api", "project=git.example/code/*", "branch=mas*", "branch=m*s*r",
+    ):  # fmt: skip
+        assert await count(query) == every, query
+    for query in ("job_name=un*", "job_name=*it", "job_name=u*i*t"):
+        assert await count(query) == await count("job_name=unit") == 2, query
+    for query in ("job_name=UN*", "job_name=u_it", "job_name=u%25", "branch=*x", "project=other/*", "change=*"):
+        assert await count(query) == 0, query
+    assert (await world.client.get(f"{TENANT}/builds?job_name=a*b*c*d*e")).status_code == 400
+
+
+async def test_rows_are_counted_and_bounded_by_their_numbers(world: World) -> None:
+    for topic in ("one", "two"):
+        await world.landed(topic)
+    for kind in ("builds", "buildsets"):
+        found = await world.get(f"T/{kind}?complete=true")
+        ids = sorted(one["_id"] for one in found)
+        inner = {one["_id"] for one in await world.get(f"T/{kind}?idx_min={ids[1]}&idx_max={ids[-2]}")}
+        assert inner == set(ids[1:-1]), "both bounds are included"
+        assert (await world.client.get(f"{TENANT}/{kind}?idx_min=x")).status_code == 400
+
+
+async def test_a_build_that_ran_has_a_log_and_a_list_of_its_files(world: World) -> None:
+    def leaves(spec: BuildSpec, state: RepoState) -> BuildOutcome:
+        place = world.logs / spec.build
+        (place / "docs/deep").mkdir(parents=True)
+        (place / "job-output.txt").write_text("hello\n")
+        (place / "docs/deep/<a>.json").write_text("{}")
+        return ran(spec, state)
+
+    world.running.runner.jobs = {"unit": leaves}
+    build = await world.get(f"T/build/{(await world.landed('done'))['uuid']}")
+    url = build["log_url"]
+    assert url.startswith("http://headgate.example/") and url.endswith("/")
+    (listed,) = [one for one in build["artifacts"] if one.get("metadata", {}).get("type") == "zuul_manifest"]
+    tree = (await world.client.get(listed["url"])).json()["tree"]
+    assert {one["name"] for one in tree} == {"docs", "job-output.txt"}
+    (docs,) = [one for one in tree if one["name"] == "docs"]
+    assert [one["name"] for one in docs["children"][0]["children"]] == ["<a>.json"]
+    assert all(one["mimetype"] for one in tree)
+    text = await world.client.get(f"{url}job-output.txt")
+    assert text.text == "hello\n" and text.headers["access-control-allow-origin"] == "*"
+    page = await world.client.get(url)
+    assert 'href="/t/example/logs/' in page.text and "<a>.json" not in page.text and "&lt;a&gt;.json" in page.text
+
+
+def ran(spec: BuildSpec, state: RepoState) -> BuildOutcome:
+    now_ms = int(time.time() * 1000)
+    return BuildOutcome(build=spec.build, result="SUCCESS", start_ms=now_ms - 1_000, end_ms=now_ms)
+
+
+async def test_times_are_flat_and_bounded_by_when_builds_ended(world: World) -> None:
+    world.running.runner.jobs = {"unit": ran}
+    build = await world.landed("done")
+    (one,) = await world.get("T/build-times?pipeline=gate&project=code/api&job_name=unit&branch=master")
+    assert (one["uuid"], one["project"], one["branch"]) == (build["uuid"], "git.example/code/api", "master")
+    assert isinstance(one["ref"], str)
+    later = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() + 60))
+    assert await world.get(f"T/build-times?start_time={later}") == []
+    assert await world.get(f"T/build-times?pipeline=gate&job_name=unit&end_time={later}") == [one]
+    for wrong in ("start_time=yesterday", "patchset=1", "limit=x"):
+        assert (await world.client.get(f"{TENANT}/build-times?{wrong}")).status_code == 400
+
+
+async def test_refs_of_changes_and_of_branches_are_told_apart(world: World) -> None:
+    build = await world.landed("done")
+    ref = (await world.get(f"T/build/{build['uuid']}"))["ref"]
+    assert (ref["change"], ref["newrev"]) == ("done", None) and len(ref["patchset"]) == 40
+
+
+async def test_system_events_tell_of_configurations(world: World) -> None:
+    found = await world.get("T/system-events")
+    assert found and {one["event_type"] for one in found} == {"tenant reconfiguration"}
+    assert await world.get("T/system-events?event_type=other") == []
+
+
+async def test_a_badge_is_also_where_its_address_lacks_the_api(world: World) -> None:
+    await world.landed("done")
+    for path in (f"{TENANT}/badge?project=code/api", "/tenant/example/badge?project=code/*&pipeline=gate"):
+        answer = await world.client.get(path)
+        assert "passing" in answer.text and answer.headers["content-type"].startswith("image/svg+xml")
+        assert answer.headers["cache-control"] == "no-cache"
+    assert (await world.client.get(f"{TENANT}/badge?project=code/lib")).status_code == 404
