@@ -43,6 +43,17 @@ COMMANDS = {
     "approve": ("headgate.cli.approving:approve", "Approve a proposed change, by pushing its approval."),
     "recheck": ("headgate.cli.approving:recheck", "Have a change tested again, by pushing a ref that asks for it."),
     "autohold": ("headgate.cli.autohold:command", "Keep what builds used that fail, to look at."),
+    "autohold-list": ("headgate.cli.autohold:listing", "As `autohold list`."),
+    "autohold-info": ("headgate.cli.autohold:show", "As `autohold show`."),
+    "autohold-delete": ("headgate.cli.autohold:delete", "As `autohold delete`."),
+    "builds": ("headgate.cli.asking:builds", "List builds, under way and ended."),
+    "build-info": ("headgate.cli.asking:build_info", "Show one build, its log, what it left."),
+    "buildsets": ("headgate.cli.asking:buildsets", "List buildsets, under way and ended."),
+    "job-graph": ("headgate.cli.asking:job_graph", "Show the jobs of a branch in a pipeline."),
+    "freeze-job": ("headgate.cli.asking:freeze_job", "Show what a job comes to on a branch in a pipeline."),
+    "node-list": ("headgate.cli.asking:node_list", "List machines that builds have."),
+    "nodeset-request-list": ("headgate.cli.asking:nodeset_request_list", "List builds that wait for machines."),
+    "manage-events": ("headgate.cli.asking:manage_events", "Let what happens in a tenant wait, or go on."),
     "quarantine": ("headgate.cli.quarantine.command:command", "What was set aside because handling it failed."),
     "reports": (
         "headgate.cli.quarantine.reports:command",
@@ -80,7 +91,13 @@ class Commands(click.Group):
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="headgate")
-def group() -> None:
+@click.option("--url", help="Where Headgate's pages are, for every command that asks them.")
+@click.option("--tenant", help="The tenant that is meant, where a command names none.")
+@click.option("--format", type=click.Choice(["text", "json"]), help="The form of what commands print that ask the API.")
+@click.option(
+    "--use-config", metavar="NAME", help="A profile: url, tenant and auth_token of ~/.config/headgate/client.conf."
+)
+def group(url: str | None, tenant: str | None, format: str | None, use_config: str | None) -> None:
     """Headgate keeps the heads of your branches green."""
 
 

@@ -20,6 +20,7 @@ from urllib.parse import quote, urlsplit
 from headgate.adapters.identity.trust import trusting
 from headgate.base.errors import UserError
 from headgate.cli.identity.listener import owners
+from headgate.cli.identity.profile import chosen
 from headgate.cli.identity.tls import authorities
 from headgate.cli.identity.token import VARIABLE, known_token, token_file
 from headgate.cli.settings import NAME, Settings, find, read
@@ -48,6 +49,8 @@ class Pages:
     base: str
     token: str = ""
     tls: ssl.SSLContext | None = None
+    usual: str = ""
+    """The tenant that is meant where none is named."""
 
     def get(self, path: str) -> Any:  # JSON
         """Raises UserError."""
@@ -67,8 +70,8 @@ class Pages:
 
     def tenant(self, named: str | None) -> str:
         """Return the one that is named, else the only one.  Raises UserError."""
-        if named is not None:
-            return named
+        if named or self.usual:
+            return named or self.usual
         names = [found["name"] for found in self.get("/api/tenants")]
         if not names:
             raise UserError(f"{self.base} has no tenant that you may see")
@@ -129,14 +132,16 @@ def _opened(request: urllib.request.Request, timeout_s: float, tls: ssl.SSLConte
 
 
 def pages(config: str | None, url: str | None) -> Pages:
-    """As the settings and the environment say; `url` wins.  Raises UserError."""
+    """As the settings and the environment say, or the profile that is named; `url` wins.  Raises UserError."""
+    said = chosen()
+    url = url or said.url or None
     settings = _settings(config, url)
     base = url.rstrip("/") if url else _address(_needed(settings))
-    token = os.environ.get(VARIABLE, "")
+    token = os.environ.get(VARIABLE, "") or (said.token if base == said.url else "")
     if not token and settings is not None and _ours(base, settings):
         token = known_token(settings)
         _not_a_stranger(base, settings)
-    return Pages(base, token, _trusting(base, settings) if settings else None)
+    return Pages(base, token, _trusting(base, settings) if settings else None, said.tenant)
 
 
 def token_for(host: str, port: int, config: str | None = None) -> str:
