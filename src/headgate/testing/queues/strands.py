@@ -35,8 +35,7 @@ class StrandOracle:
     _in_turn: dict[tuple[Lane, str], int] = field(default_factory=lambda: defaultdict(int))
     """Strand and owner -> messages begun since one was out of turn."""
     _before_late: dict[tuple[Lane, str], int] = field(default_factory=lambda: defaultdict(int))
-    """Strand and owner -> messages begun since one was out of turn, while one of a lower priority was late that is
-    older than they."""
+    """Strand and owner -> messages begun in a row while an older one of a lower priority was late."""
 
     def begins(self, lane: Lane, id: str, posted_s: float, now_s: float) -> None:
         """A job is handed a message of this lane."""
@@ -69,7 +68,7 @@ class StrandOracle:
         else:
             self._in_turn[turns] += 1
         passed = any(since[one] < posted_s for one in late)
-        self._before_late[turns] = 0 if higher or not late else self._before_late[turns] + passed
+        self._before_late[turns] = self._before_late[turns] + 1 if passed else 0
         self.must(self._before_late[turns] < SHARE + SPARE, f"{id} of {lane} is begun, and {late} wait for ever")
 
     def ends(self, lane: Lane) -> None:
