@@ -59,6 +59,9 @@ NOT_OF_JOBS = {
     "adapters/process/confinement/users.py": {"_idle": "/proc", "subordinates_of_this_user": "/etc"},
     "adapters/process/context/facts.py": {"offer": "a directory that is made before its playbook can write in it"},
     "adapters/process/context/places.py": {"of": "directories are made before a job can write in them"},
+    "adapters/process/joboutput.py": dict.fromkeys(
+        ("_listed", "_write", "write_manifest"), "among the kept logs: a job can read them only"
+    ),
     "adapters/process/joblog.py": {"__init__": "among the kept logs: a job can read them only"},
     "adapters/process/network/forwarding.py": dict.fromkeys(
         ("keep_listening", "listen_as_before", "on", "turn"), "/proc"

@@ -32,16 +32,8 @@ def stage(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stage]:
         yield over_ssh(tmp_path, stack)
 
 
-@pytest.fixture
-def far(tmp_path: Path) -> Iterator[Stage]:
-    """With an ssh node."""
-    with ExitStack() as stack:
-        yield over_ssh(tmp_path, stack)
-
-
 def over_ssh(root: Path, stack: ExitStack) -> Stage:
     if program() is None:
         pytest.skip(SSHD_MISSING)
-    lab, home = Lab(root / "lab"), root / "node-home"
-    home.mkdir()
-    return Stage(root, lab, stack.enter_context(lab.server(SetEnv=f"HOME={home}")))
+    lab = Lab(root / "lab")
+    return Stage(root, lab, stack.enter_context(lab.server()))

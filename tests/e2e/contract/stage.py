@@ -18,11 +18,10 @@ NODES = Nodeset(nodes=(Node(("one",), "any"),), groups=(NodeGroup("web", ("one",
 
 
 class Stage:
-    """`home` is that of the user on an ssh node; None: the node is this machine."""
+    """With a `lab` the machine is reached over ssh; else it is this one."""
 
     def __init__(self, root: Path, lab: Lab | None = None, port: int = 0) -> None:
         self.root, self.lab = root, lab
-        self.home = root / "node-home" if lab else None
         self.hosts = {"one": {"ansible_connection": "local"}}
         if lab is not None:
             self.hosts = {"one": {**lab.properties(port), HOST_KEY_VARIABLE: lab.host_key}}

@@ -207,7 +207,8 @@ ln -s /etc/passwd stolen; mkfifo pipe; echo mine > job-output.txt.1"""
     outcome = await bench.build(run=(bench.script("run", does),))
     assert outcome.result == "SUCCESS" and bench.kept("sub/report.json") == {"a": 1}
     kept = {str(p.relative_to(outcome.log_path)) for p in Path(outcome.log_path).rglob("*") if not p.is_dir()}
-    assert kept == {"job-output.txt", "job-output.txt.1", "sub/report.json", "zuul-info/inventory.yaml"}
+    ours = {"job-output.txt", "job-output.json", "zuul-info/inventory.yaml", "zuul-manifest.json"}
+    assert kept == {"job-output.txt.1", "sub/report.json", *ours}
     for line in ("stolen is not kept: it is a symbolic link", "big is not kept: with its 2000 bytes"):
         assert line in bench.log
 

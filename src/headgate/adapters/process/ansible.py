@@ -24,6 +24,7 @@ from headgate.adapters.process.context.values import (
     templates,
 )
 from headgate.adapters.process.inventory import Hosts, Inventory, known_host
+from headgate.adapters.process.joboutput import EVENTS, EVENTS_VARIABLE
 from headgate.adapters.process.workspace import Stage, Unusable, Workspace
 from headgate.adapters.work.directory import Directory, Strange
 
@@ -33,6 +34,8 @@ MISSING = "this playbook needs Ansible, which is not installed; install it with:
 SOCKET_DIRECTORY_SIZE_MAX = 80
 UNREACHABLE_SIZE_MAX_BYTES = 100_000
 UNREACHABLE_VARIABLE = "HEADGATE_UNREACHABLE"
+HERE_VARIABLE = "HEADGATE_HERE"
+"""Hosts that are this machine."""
 STREAMS_VARIABLE = "HEADGATE_STREAMS"
 
 
@@ -140,6 +143,8 @@ class Playbooks:
             "ANSIBLE_CONFIG": str(config),
             "ANSIBLE_HOME": str(stage.context.home / ".ansible"),
             UNREACHABLE_VARIABLE: str(_unreachable(stage)),
+            EVENTS_VARIABLE: str(stage.said / EVENTS),
+            HERE_VARIABLE: ",".join(self._facts.here),
         }
         return [program, "-e", f"@{stage.variables}", "-i", str(stage.inventory), str(stage.path)], environment
 
@@ -187,7 +192,7 @@ def _config(stage: Stage, known: Path) -> str:
         f"local_tmp = {tmp}/local\nremote_tmp = {tmp}/remote\nasync_dir = {tmp}/async\n"
         f"fact_caching = jsonfile\nfact_caching_connection = {stage.facts}\nfact_caching_timeout = 0\n"
         "host_key_checking = False\nretry_files_enabled = False\nnocows = True\nnocolor = True\n"
-        "interpreter_python = auto_silent\ngathering = smart\ntimeout = 30\n"
+        "interpreter_python = auto_silent\ngathering = smart\ntimeout = 30\nallow_broken_conditionals = True\n"
         "[ssh_connection]\n"
         f"pipelining = True\ncontrol_path_dir = {_sockets(stage)}\n"
         f"ssh_args = -o ControlMaster=auto -o ControlPersist=60s -o GlobalKnownHostsFile={known} "

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from headgate.adapters.keys.clear import Clear, opened
-from headgate.adapters.process import ansible, variables
+from headgate.adapters.process import ansible, joboutput, variables
 from headgate.adapters.process.bounds.budget import Exceeded
 from headgate.adapters.process.confinement.cell import Cell, Command
 from headgate.adapters.process.early import TOKEN_VARIABLE, Early, TooLarge
 from headgate.adapters.process.joblog import JobLog
+from headgate.adapters.process.joboutput import JobOutput
 from headgate.adapters.process.returning import ReturnError, read
 from headgate.adapters.process.workspace import Stage, Unusable, Workspace
 from headgate.base.tasks import unless, whole
@@ -83,17 +84,19 @@ class Phases:
     contact: Contact
     limits: Limits = field(default_factory=Limits)
     keys: Secrets | None = None
+    output: JobOutput = field(init=False)
     _early: Early = field(init=False)
     _counts: bool = field(init=False, default=False)
     """Does a failure of the playbook under way count, and mean no further try?"""
 
     def __post_init__(self) -> None:
-        """Raises Unusable."""
+        """Raises Unusable, OSError."""
         try:
             self._early = Early(self.workspace.spec.job.failure_output, self.contact.fails)
         except TooLarge as large:
             raise Unusable(f"job {self.workspace.spec.job.name} cannot be run: {large}") from large
         self.joblog.sieve = self._early.sift
+        self.output = JobOutput(self.workspace.logs / joboutput.NAME, self.joblog.censor.value)
 
     async def whole(self) -> Verdict:
         """Raises OSError."""
@@ -214,7 +217,7 @@ class Phases:
                 stage, command, {**self._environment(stage, said), **more}, end - loop.time(), cancel
             )
         finally:
-            await self._forget(stage, clear)
+            await self._forget(stage, said, clear)
         if status == "timeout":
             return Ended("timeout", f"ended after its time was up ({max(0.0, limit_s):.0f} s)")
         if status == "cancel":
@@ -223,12 +226,15 @@ class Phases:
             return Ended("unreachable", "a host could not be reached")
         return Ended("failed", _status(int(status))) if status else Ended("good")
 
-    async def _forget(self, stage: Stage, clear: Clear) -> None:
-        """Keep what it found out, and nothing else of it.  Raises OSError."""
+    async def _forget(self, stage: Stage, said: dict[str, Any], clear: Clear) -> None:
+        """Keep what it did and found out, and nothing else of it.  Raises OSError."""
         try:
+            secrets = list(clear.texts)
+            problems = await whole(asyncio.to_thread(self.output.add, stage, said, secrets))
             if stage.is_ansible:
-                for line in await whole(asyncio.to_thread(self.playbooks.found, stage, list(clear.texts))):
-                    self.joblog.say(line)
+                problems += await whole(asyncio.to_thread(self.playbooks.found, stage, secrets))
+            for line in problems:
+                self.joblog.say(line)
         finally:
             stage.forget()
 

@@ -23,6 +23,7 @@ from headgate.adapters.process.confinement.cell import Cells, Reached
 from headgate.adapters.process.confinement.users import NoUser, Numbers
 from headgate.adapters.process.inventory import Hosts, keys, targets, without_keys
 from headgate.adapters.process.joblog import JobLog
+from headgate.adapters.process.joboutput import write_manifest
 from headgate.adapters.process.network.artifacts import ReadLog, given, reached, serving
 from headgate.adapters.process.network.networks import Choice, Fleet
 from headgate.adapters.process.phases import Limits, Phases, Verdict
@@ -284,6 +285,7 @@ class ProcessRunner:
         kept = self.settings.files_size_max_bytes
         for line in await whole(asyncio.to_thread(collect, workspace.work / "logs", workspace.logs, kept)):
             joblog.say(line)
+        await whole(asyncio.to_thread(write_manifest, workspace.logs))
         if result in ("FAILURE", "POST_FAILURE", None) and self.room.gone(work.begun_s):
             return replace(self._disk_full(spec, error), data=data)
         if result is None and retry is False:

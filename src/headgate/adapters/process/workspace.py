@@ -15,6 +15,7 @@ from headgate.adapters.keys.clear import Clear, write_private
 from headgate.adapters.process import variables
 from headgate.adapters.process.context.places import Context, Contexts
 from headgate.adapters.process.context.values import JobVariables
+from headgate.adapters.work.collecting import OURS
 from headgate.adapters.work.directory import Directory, Strange, remove
 from headgate.base.tasks import whole
 from headgate.config.model import IncludeVars, JobRole, Playbook, ProjectFilter
@@ -141,7 +142,8 @@ class Workspace:
         """Raises Unusable, CheckoutError, OSError."""
         for name in ("src", "logs"):
             (self.work / name).mkdir(parents=True, exist_ok=True)
-        (self.work / "logs/job-output.txt").symlink_to(self.logs / "job-output.txt")
+        for name in OURS:
+            (self.work / "logs" / name).symlink_to(self.logs / name)
         job = self.spec.job
         required = {r.project: r.override_checkout for r in job.required_projects}
         every, limit = {**dict.fromkeys(self._touched(), ""), **required}, asyncio.Semaphore(CHECKOUTS_MAX)

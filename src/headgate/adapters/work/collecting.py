@@ -13,8 +13,8 @@ from pathlib import Path
 from headgate.adapters.work.directory import Directory, Strange, again, kind, shown
 from headgate.base.texts import line
 
-OURS = "job-output.txt"
-"""In a job's directory of logs this is a link to the log itself."""
+OURS = ("job-output.txt", "job-output.json")
+"""In a job's directory of logs these are links to the logs themselves."""
 FILES_MAX = 50_000
 """Of one build; names are looked at up to twice as many."""
 DEPTH_MAX = 32
@@ -67,7 +67,7 @@ class _Collection:
             self.left_names -= 1
             names.append(name)
         for name in sorted(names):
-            if path == "" and name == OURS:
+            if path == "" and name in OURS:
                 continue
             try:
                 self._one(here, there, name, path, depth)

@@ -44,7 +44,7 @@ class Lab:
         said = {
             "Port": port, "ListenAddress": "127.0.0.1", "HostKey": self.root / "host", "StrictModes": "no",
             "AuthorizedKeysFile": self.root / "key.pub", "UsePAM": "no", "PidFile": "none",
-            "PasswordAuthentication": "no", "PermitRootLogin": "prohibit-password",
+            "PasswordAuthentication": "no", "PermitRootLogin": "prohibit-password", "Subsystem": "sftp internal-sftp",
             **options,
         }  # fmt: skip
         directory = self.root / str(port)

@@ -1,5 +1,6 @@
 """What a playbook does, as lines of a log: plays, tasks, and `host | text`."""
 
+import datetime
 import json
 import os
 
@@ -15,6 +16,15 @@ UNREACHABLE_VARIABLE = "HEADGATE_UNREACHABLE"
 """Names the file that gets the hosts that could not be reached."""
 TOKEN_VARIABLE = "HEADGATE_FAILING"
 """Names what is printed, alone on a line, once a task has failed that nothing rescues."""
+EVENTS_VARIABLE = "HEADGATE_EVENTS"
+"""Names the file that gets what happens, as lines of JSON."""
+EVENTS_SIZE_MAX = 10_000_000
+HERE_VARIABLE = "HEADGATE_HERE"
+"""Names the hosts that are the executor itself, with commas between."""
+NO_BECOME = (
+    "become does not work here: on the executor itself jobs run in a sandbox, where nobody gets other rights;"
+    " let the job have a node of its own, or do without become"
+)
 COMMANDS = (
     "command",
     "shell",
@@ -25,6 +35,7 @@ COMMANDS = (
     "ansible.builtin.raw",
 )
 FULL_NAME = "ansible.builtin.command"
+OF_ANY_RESULT = ("changed", "failed", "warnings", "deprecations")
 DEBUG = ("debug", "ansible.builtin.debug")
 SAYS_NOTHING = ("(traceback unavailable)", "non-zero return code")
 HIDDEN = "the output is hidden because the task says no_log"
@@ -36,21 +47,51 @@ class CallbackModule(CallbackBase):
     CALLBACK_TYPE = "stdout"
     CALLBACK_NAME = "headgate"
 
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._left = EVENTS_SIZE_MAX
+
     def _say(self, text=""):
         self._display.display(text)
 
+    def _happens(self, **event):
+        """Lines that would be too much are left out."""
+        place = os.environ.get(EVENTS_VARIABLE)
+        if place:
+            now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            line = json.dumps({**event, "at": now}, default=str) + "\n"
+            if len(line) <= self._left:
+                self._left -= len(line)
+                with open(place, "a", encoding="utf-8") as file:
+                    file.write(line)
+
+    def _comes(self, result, **more):
+        """A result, for programs."""
+        host, task, found = _parts(result)
+        told = _public(found)
+        if found.get("_ansible_no_log") or task.no_log:
+            told = {name: found[name] for name in ("changed", "failed", "rc") if name in found} | {"censored": HIDDEN}
+        self._happens(of=task._uuid, host=host, result={**told, **more, "action": task.action})
+
     def v2_playbook_on_play_start(self, play):
+        self._happens(play={"id": play._uuid, "name": play.get_name().strip()})
         self._say(f"PLAY [{play.get_name().strip()}]")
 
     def v2_playbook_on_task_start(self, task, is_conditional):
+        self._begins(task)
         if task.action == FULL_NAME:
             task.action = "command"  # ours, whose output is read while it runs; `shell` of any name asks for it itself
         self._say(f"TASK [{task.get_name().strip()}]")
 
+    def _begins(self, task):
+        self._happens(task={"id": task._uuid, "name": task.get_name().strip()})
+
     def v2_playbook_on_cleanup_task_start(self, task):
+        self._begins(task)
         self._say(f"CLEANUP TASK [{task.get_name().strip()}]")
 
     def v2_playbook_on_handler_task_start(self, task):
+        self._begins(task)
         self._say(f"RUNNING HANDLER [{task.get_name().strip()}]")
 
     def v2_playbook_on_no_hosts_matched(self):
@@ -63,6 +104,7 @@ class CallbackModule(CallbackBase):
         self._say(f"included: {included_file._filename}")
 
     def v2_runner_on_ok(self, result):
+        self._comes(result)
         host, task, found = _parts(result)
         if "results" in found and task.loop is not None:
             return  # each item was told
@@ -73,6 +115,7 @@ class CallbackModule(CallbackBase):
         self._told(host, task, found, f"{_word(found)}: {_item(found)}")
 
     def v2_runner_on_failed(self, result, ignore_errors=False):
+        self._comes(result, failed=True)
         host, task, found = _parts(result)
         if not ignore_errors and not _rescued(task) and TOKEN_VARIABLE in os.environ:
             self._say(os.environ[TOKEN_VARIABLE])
@@ -86,6 +129,7 @@ class CallbackModule(CallbackBase):
         self._told(host, task, found, f"FAILED: {_item(found)}", failed=True)
 
     def v2_runner_on_skipped(self, result):
+        self._comes(result)
         host, task, found = _parts(result)
         if task.loop is None or "results" not in found:
             self._say(f"{host} | skipped{_why(found)}")
@@ -95,6 +139,7 @@ class CallbackModule(CallbackBase):
         self._say(f"{host} | skipped: {_item(found)}{_why(found)}")
 
     def v2_runner_on_unreachable(self, result):
+        self._comes(result, unreachable=True)
         host, _, found = _parts(result)
         self._say(f"{host} | UNREACHABLE: {found.get('msg', '')}")
         place = os.environ.get(UNREACHABLE_VARIABLE)
@@ -113,6 +158,7 @@ class CallbackModule(CallbackBase):
             counts = stats.summarize(host)
             words = ("ok", "changed", "unreachable", "failures", "skipped", "rescued", "ignored")
             self._say(f"{host} | " + " ".join(f"{word}: {counts.get(word, 0)}" for word in words))
+        self._happens(stats={host: stats.summarize(host) for host in stats.processed})
 
     def _told(self, host, task, found, word, *, failed=False):
         if found.get("_ansible_no_log") or task.no_log:
@@ -121,6 +167,8 @@ class CallbackModule(CallbackBase):
         for text in _texts(task, found, failed=failed):
             for line in text[:TEXT_SIZE_MAX].splitlines():
                 self._say(f"{host} | {line}")
+        if failed and task.become and host in os.environ.get(HERE_VARIABLE, "").split(",") and _confined():
+            self._say(f"{host} | {NO_BECOME}")
         for warning in found.get("warnings") or ():
             self._say(f"{host} | warning: {warning}")
         self._say(f"{host} | {word}{_end(found)}")
@@ -129,6 +177,24 @@ class CallbackModule(CallbackBase):
 def _parts(result):
     """Host name, task, result."""
     return result._host.get_name(), result._task, result._result
+
+
+def _public(found):
+    """A result, and those of its items, without what a task was given: no task says that its arguments may be seen."""
+    told = {name: value for name, value in found.items() if not name.startswith("_") and name != "invocation"}
+    items = told.get("results")
+    if isinstance(items, list):
+        told["results"] = [_public(item) if isinstance(item, dict) else item for item in items]
+    return told
+
+
+def _confined():
+    """Can nobody here get other rights?"""
+    try:
+        with open("/proc/self/status") as file:
+            return "NoNewPrivs:\t1" in file.read()
+    except OSError:
+        return False
 
 
 def _rescued(task):
@@ -163,7 +229,7 @@ def _why(found):
 def _texts(task, found, *, failed):
     """What a reader wants to see of a result, before the line that says how it ended."""
     if task.action in DEBUG and not failed:
-        shown = {k: v for k, v in found.items() if not k.startswith("_") and k not in ("changed", "failed", "warnings")}
+        shown = {k: v for k, v in found.items() if not k.startswith("_") and k not in OF_ANY_RESULT}
         if list(shown) == ["msg"]:
             yield shown["msg"] if isinstance(shown["msg"], str) else json.dumps(shown["msg"], indent=2, default=str)
         else:

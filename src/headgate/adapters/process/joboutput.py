@@ -1,0 +1,133 @@
+"""`job-output.json`: what each playbook of a build did, for programs (rest-api.md); and the list of what is kept."""
+
+from __future__ import annotations
+
+import mimetypes
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headgate.adapters.keys.censor import Censor
+from headgate.adapters.process.workspace import Stage
+from headgate.adapters.work.directory import Directory, Strange
+
+NAME, MANIFEST = "job-output.json", "zuul-manifest.json"
+EVENTS_VARIABLE = "HEADGATE_EVENTS"
+"""Names the file in which a playbook says what it does, a line of JSON for each thing: see the callback plugin."""
+EVENTS = "events"
+EVENTS_SIZE_MAX_BYTES = 10_000_000
+"""Of one playbook."""
+WHOLE_SIZE_MAX_BYTES = 50_000_000
+LISTED_MAX = 50_000
+DEPTH_MAX = 40
+_STATS = ("ok", "changed", "failures", "unreachable", "skipped", "rescued", "ignored")
+
+
+class JobOutput:
+    """Of one build: `path` is among its kept logs, `censor` takes out what nobody should read."""
+
+    def __init__(self, path: Path, censor: Callable[[Any], Any]) -> None:
+        """Raises OSError."""
+        self._path, self._censor = path, censor
+        self._texts = list[bytes]()
+        self._write()
+
+    def add(self, stage: Stage, said: Mapping[str, Any], secrets: Iterable[str]) -> list[str]:
+        """Take up what a playbook did, which was told `said` of where it stands and had `secrets`, none of which is
+        kept.  Return, for people, what is missing.  Raises OSError."""
+        book = stage.book
+        found: dict[str, Any] = {
+            "branch": book.branch,
+            "index": str(said.get("zuul_execution_phase_index", "")),
+            "phase": said.get("zuul_execution_phase", ""),
+            "playbook": f"{book.project}/{book.path}",
+            "trusted": book.trusted,
+            "plays": [],
+            "stats": {},
+        }
+        try:
+            with Directory.at(stage.said) as place:
+                text = place.read(EVENTS, EVENTS_SIZE_MAX_BYTES) or b""
+            _take(found, _events(text[:EVENTS_SIZE_MAX_BYTES]))
+            own = Censor()
+            own.learn(secrets)
+            whole = msgspec.json.encode(self._censor(own.value(found)))
+        except (Strange, RecursionError) as error:
+            return [f"What {book.path} did is not in {NAME}: {error}"]
+        if sum(map(len, self._texts)) + len(whole) > WHOLE_SIZE_MAX_BYTES:
+            return [f"What {book.path} did is not in {NAME}, which would be more than {WHOLE_SIZE_MAX_BYTES} bytes"]
+        self._texts.append(whole)
+        self._write()
+        return []
+
+    def _write(self) -> None:
+        self._path.write_bytes(b"[" + b",\n".join(self._texts) + b"]\n")
+
+
+def _events(text: bytes) -> Iterator[dict[str, Any]]:
+    """Yield those that can be read: the last one may be half of one."""
+    for line in text.split(b"\n"):
+        try:
+            yield msgspec.json.decode(line, type=dict[str, Any])
+        except (ValueError, RecursionError):
+            continue
+
+
+def _take(found: dict[str, Any], events: Iterator[Mapping[str, Any]]) -> None:
+    """A task is of the last play, and a result of the last task that has its id."""
+    play: dict[str, Any] | None = None
+    tasks = dict[str, dict[str, Any]]()
+    for event in events:
+        at = str(event.get("at", ""))
+        match event:
+            case {"play": {"id": str(id), "name": str(name)}}:
+                play = {"play": _begun(id, name, at), "tasks": []}
+                found["plays"].append(play)
+            case {"task": {"id": str(id), "name": str(name)}} if play is not None:
+                tasks[id] = {"task": _begun(id, name, at), "hosts": {}}
+                play["tasks"].append(tasks[id])
+            case {"of": str(id), "host": str(host), "result": dict(result)} if play is not None and id in tasks:
+                tasks[id]["hosts"][host] = result
+                tasks[id]["task"]["duration"]["end"] = play["play"]["duration"]["end"] = at
+            case {"stats": dict(stats)}:
+                found["stats"] = {host: _counts(counts) for host, counts in stats.items() if isinstance(counts, dict)}
+
+
+def _begun(id: str, name: str, at: str) -> dict[str, Any]:
+    return {"id": id, "name": name, "duration": {"start": at, "end": at}}
+
+
+def _counts(counts: Mapping[str, Any]) -> dict[str, int]:
+    return {name: counts[name] for name in _STATS if isinstance(counts.get(name), int)}
+
+
+def write_manifest(logs: Path) -> None:
+    """List the files that are kept in `logs`, which nobody writes any more, unless the job did.  Raises OSError."""
+    if (logs / MANIFEST).exists():
+        return
+    left = iter(range(LISTED_MAX))
+    tree = _listed(logs, left, DEPTH_MAX)
+    (logs / MANIFEST).write_bytes(msgspec.json.encode({"tree": tree, "index_links": False}))
+
+
+def _listed(place: Path, left: Iterator[int], depth: int) -> list[dict[str, Any]]:
+    """Directories first, then files, by name; no links.  JSON."""
+    found = list[dict[str, Any]]()
+    with os.scandir(place) as entries:
+        names = sorted(islice(entries, LISTED_MAX), key=lambda one: (not one.is_dir(follow_symlinks=False), one.name))
+    for entry in names:
+        if entry.is_symlink() or entry.name == MANIFEST or next(left, None) is None:
+            continue
+        about = entry.stat(follow_symlinks=False)
+        one: dict[str, Any] = {"name": entry.name, "last_modified": int(about.st_mtime)}
+        if entry.is_dir(follow_symlinks=False):
+            inner = _listed(Path(entry.path), left, depth - 1) if depth else []
+            found.append({**one, "mimetype": "application/directory", "children": inner})
+        else:
+            kind, encoding = mimetypes.guess_type(entry.name)
+            found.append({**one, "mimetype": kind or "text/plain", "encoding": encoding, "size": about.st_size})
+    return found

@@ -1,0 +1,139 @@
+"""What is kept of a build for people and for programs: lines with task, host and item, and the same as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.adapters.process import joboutput
+from tests.integration.builds.test_secrets import TOKEN, Keys, with_secret
+
+from .stage import NODES, Stage
+
+PLAY = """
+- name: the play
+  hosts: all
+  gather_facts: false
+  tasks:
+    - name: loops
+      command: echo {{ item }}
+      loop: [one-item, other-item]
+    - name: hidden
+      command: echo treasure
+      no_log: true
+    - name: fails
+      command: "false"
+      ignore_errors: true
+    - name: old conditions, as roles have them
+      debug: {msg: it holds}
+      when: text
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - name: the executor writes among the logs
+      shell: mkdir {{ zuul.executor.log_root }}/sub && echo '<p>' > {{ zuul.executor.log_root }}/sub/page.html
+    - command: test -s {{ zuul.executor.log_root }}/job-output.json
+"""
+
+
+async def test_what_happened_is_told_in_lines_and_as_json(stage: Stage) -> None:
+    run = stage.book("play.yaml", PLAY)
+    await stage.build(pre_run=(stage.book("first", "true"),), run=(run,), vars={"text": "some text"})
+    stamped = [line.partition(" | ") for line in stage.log.splitlines()]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}", stamp) for stamp, _, _ in stamped)
+    lines = [re.sub(r", took .*", "", text) for _, _, text in stamped]
+    wanted = [
+        "TASK [loops]",
+        "one | one-item",
+        "one | changed: one-item",
+        "one | changed: other-item",
+        "one | it holds",
+    ]
+    assert [line for line in wanted if line not in lines] == [], stage.log
+    first, told = stage.bench.kept("job-output.json")
+    assert (first["phase"], first["plays"], first["stats"]) == ("pre", [], {})
+    assert (told["phase"], told["index"], told["playbook"]) == ("run", "0", "h/code/play.yaml")
+    assert (told["branch"], told["trusted"]) == ("master", False)
+    assert told["stats"]["one"] == {
+        "ok": 4, "changed": 3, "failures": 0, "unreachable": 0, "skipped": 0, "rescued": 0, "ignored": 1
+    }  # fmt: skip
+    play = told["plays"][0]
+    assert play["play"]["name"] == "the play" and play["play"]["duration"]["start"] < play["play"]["duration"]["end"]
+    results = {task["task"]["name"]: task["hosts"]["one"] for task in play["tasks"]}
+    assert [item["stdout"] for item in results["loops"]["results"]] == ["one-item", "other-item"]
+    assert results["fails"]["rc"] == 1 and results["fails"]["failed"] and results["fails"]["action"].endswith("command")
+    assert results["hidden"].keys() <= {"changed", "censored", "action", "failed", "rc"}
+    assert "treasure" not in json.dumps(told) + stage.log
+    tree = stage.bench.kept("zuul-manifest.json")["tree"]
+    assert [one["name"] for one in tree] == ["sub", "zuul-info", "job-output.json", "job-output.txt"]
+    (page,) = tree[0]["children"]
+    assert (page["name"], page["mimetype"], page["size"]) == ("page.html", "text/html", 4)
+
+
+SAYS = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - command: printf %s {{ pypi.token | quote }}
+    - command: cat
+      args: {stdin: "{{ pypi.user }} given"}
+      loop: [1]
+"""
+
+
+async def test_no_secret_of_a_playbook_and_no_argument_of_a_task_is_in_it(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.opened(Keys())
+    await stage.build(run=(with_secret(stage.book("play.yaml", SAYS)),))
+    assert TOKEN in stage.log, "where the job wants its log as it is"
+    kept = json.dumps(stage.bench.kept("job-output.json"))
+    assert TOKEN not in kept and "[redacted]" in kept and "invocation" not in kept and "stdin_add" not in kept
+
+
+BECOMES = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - raw: id -un
+      become: true
+      become_user: nobody
+      become_method: ansible.builtin.su
+      become_flags: -s /bin/sh
+"""
+
+
+async def test_become_works_on_a_machine_and_says_why_it_does_not_here(stage: Stage) -> None:
+    run = stage.book("become.yaml", BECOMES)
+    if stage.is_far:
+        await stage.build(run=(run,))
+        assert "one | nobody" in stage.log
+    else:
+        outcome = await stage.bench.start(run=(run,), nodeset=NODES)
+        assert outcome.result == "FAILURE" and "become does not work here: on the executor itself" in stage.log
+
+
+def event(**said: Any) -> str:
+    return json.dumps(said)
+
+
+PLAYED = event(play={"id": "p", "name": "x"}, at="1")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["", "[]", "{", "\x00", event(play=1), event(task={"id": "t", "name": "no play"})],
+        [PLAYED, event(of="nothing", host="h", result={}), event(stats={"h": 1, "g": {"ok": "x", "changed": [1]}})],
+        [PLAYED, event(task={"id": "t", "name": "y"}), '{"of": "t", "host": "h", "result": ' + "[" * 5_000],
+        [PLAYED, event(task={"id": "t", "name": "y"}), event(of="t", host="h", result={"a": 1})[:-5]],
+    ],
+)
+def test_whatever_a_playbook_writes_there_the_file_is_json(tmp_path: Path, lines: list[str]) -> None:
+    found: dict[str, Any] = {"plays": [], "stats": {}}
+    joboutput._take(found, joboutput._events("\n".join(lines).encode()))
+    assert json.dumps(found)
+    assert all(counts == {} for counts in found["stats"].values())
