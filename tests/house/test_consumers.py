@@ -59,8 +59,6 @@ DECLARED: dict[str, Keys] = {
 """Kinds that describe where nodes come from are without an effect as a whole."""
 ONLY_READ = ("config/keys", "config/model.py", "config/operator/model.py", "config/telling", "config/checking")
 """Parts of `config` that declare, copy or show."""
-TOLD = {("queue", "dependencies-by-topic")}
-"""Warned of in words of their own."""
 
 
 @cache
@@ -95,7 +93,7 @@ def test_every_key_names_its_consumer_or_says_that_it_has_no_effect() -> None:
     assert set(DECLARED) == set(CONSUMERS)
     wrong = []
     for stanza, keys in DECLARED.items():
-        consumed = {key for key, _, _ in _consumed(stanza)} | {key for of, key in TOLD if of == stanza}
+        consumed = {key for key, _, _ in _consumed(stanza)}
         idle = {name for name, key in keys.items() if key.idle}
         wrong += [
             f"{stanza}: {key}: nobody acts on it (keys/consumers.py, or `idle`)"

@@ -32,8 +32,9 @@ class Needs(NamedTuple):
 def needs(change: Change, world: World) -> Needs:
     """Everything `change` needs, through others too; what has landed is no longer needed, what nobody has proposed not
     yet."""
-    walk = _Walk(world)
-    walk.visit(change, 1)
+    walk, known = _Walk(world), world.standings.get(change.key)
+    current = known is not None and known.open and known.change.commit == change.commit
+    walk.visit(known.change if known is not None and current else change, 1)
     *ahead, own = walk.groups
     unknown = (
         f"Depends-On: {text}: no branch of a project is known by that name; it is written <project>/<branch>/<topic>"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from headgate.config.dynamic import Asked, Judgement
 from headgate.config.model import ConfigError, FrozenGraph, FrozenJob
+from headgate.gate.topics import BY_TOPIC
 from headgate.gate.world import Layout
 
 
@@ -21,6 +22,8 @@ class PlayLayout:
     absent: frozenset[str] = frozenset()
     circles: bool = False
     """May changes need each other?"""
+    topics: bool = False
+    """Do those of one topic?"""
     freezes: int = 0
 
     @property
@@ -48,7 +51,7 @@ class PlayLayout:
         return self.queues.get(project, "shared")
 
     def queue_says(self, project: str, branch: str, key: str) -> bool:
-        return self.circles
+        return self.topics if key == BY_TOPIC else self.circles
 
     def merge_mode(self, project: str, branch: str) -> str:
         return "merge"

@@ -19,6 +19,7 @@ from headgate.gate.enqueue import concluded
 from headgate.gate.graph import NOTHING_PROVIDED
 from headgate.gate.model import BuildSet, Item, State
 from headgate.gate.removed import as_it_was, dissolved, remembered
+from headgate.gate.topics import ByTopic, topic_of
 from headgate.gate.waiter import Beside, Waiter
 from headgate.gate.work import (
     Answer,
@@ -264,7 +265,12 @@ class Play:
         layouts, now_ms = PlayLayouts(self.layout, self.contents, self.waits), self._clock
         more = (self.state.disabled, *self.most, self.waiters, self.closings)
         pipeline = as_it_was("gate", self.state.remains) if self.removed else self.pipeline
-        world = World("t", pipeline, layouts, self.standings, now_ms, "http://h", self.held, *more)
+        standings, topics = self.standings, dict[tuple[str, str], list[str]]()
+        for key, standing in standings.items():
+            if standing.open and (where := topic_of(standing)) is not None:
+                topics.setdefault(where, []).append(key)
+        seen = ByTopic(standings, topics, self.layout) if topics else standings
+        world = World("t", pipeline, layouts, seen, now_ms, "http://h", self.held, *more)
         return replace_dataclass(world, beside=Beside(self.pipelines, lambda _: self.past), merging=self.merging_there)
 
     @property

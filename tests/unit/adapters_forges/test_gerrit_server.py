@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
+
 import pytest
 
+from headgate.adapters.forges.gerrit.driver import git_connection
 from headgate.adapters.forges.gerrit.server import Server, change_number
 from headgate.base.errors import UserError
 
@@ -94,3 +97,18 @@ def test_urls_below_a_path() -> None:
     assert change_number(found, "https://review.example/r/9") == 9
     assert change_number(found, "https://review.example/9") is None
     assert change_number(found, "https://review.example/rx/9") is None
+
+
+async def test_a_password_stands_in_no_address_and_on_no_command_line() -> None:
+    by_http = git_connection(server(baseurl="https://review.example/r", verify_ssl="false"))
+    assert by_http.url("review.example/code/api") == "https://review.example/r/a/code/api"
+    assert by_http.access is not None
+    said = dict(await by_http.access("review.example/code/api"))
+    header = said.pop("http.https://review.example/r/.extraHeader")
+    assert b64decode(header.removeprefix("Authorization: Basic ")) == b"headgate:s3cret"
+    assert said == {"http.https://review.example/r/.sslVerify": "false"}
+    by_ssh = git_connection(server(git_over_ssh="true", sshkey="/keys/of headgate"))
+    assert by_ssh.url("review.example/code/api") == "ssh://headgate@review.example:29418/code/api"
+    assert by_ssh.access is not None
+    command = (await by_ssh.access(""))["core.sshCommand"]
+    assert "StrictHostKeyChecking=yes" in command and "'/keys/of headgate'" in command and "s3cret" not in command

@@ -45,10 +45,6 @@ REPORTED = (
         "errors: a default parent that is not there is said once",
     ),
     Difference(
-        "`dependencies-by-topic` of a queue: a warning. Only Depends-On says what a change needs.",
-        "objects: queues",
-    ),
-    Difference(
         "A node or group whose name means another host to an inventory, such as `127.0.0.1` or `web[1:9]`: a "
         "warning. A change that would run on it reports an error, since the job could reach its executor.",
         "severity: a node whose name means more to an inventory is a warning, and is not run",

@@ -108,6 +108,8 @@ class Details(msgspec.Struct, frozen=True, omit_defaults=True):
     """Labels or tags."""
     hashtags: tuple[str, ...] | None = None
     topic: str | None = None
+    together: bool = False
+    """The forge merges all open changes of its topic when it merges one."""
     unresolved: int | None = None
     """Threads of discussion that are not resolved."""
     mergeable: bool | None = None

@@ -65,7 +65,7 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
         "config/freezing": "name type values default required",
         "web": "description=parameter",
     },
-    "queue": {"config": "name type per-branch", "gate": "allow-circular-dependencies"},
+    "queue": {"config": "name type per-branch", "gate": "allow-circular-dependencies dependencies-by-topic"},
     "semaphore": {"config": "name max"},
     "nodeset": {"config/freezing": "name nodes groups alternatives"},
     "nodeset, a node": {"config/freezing": "name label"},

@@ -77,13 +77,16 @@ PROJECT_PIPELINE: Keys = {
 }
 
 CIRCLES = "changes that need each other are tested, and land, as one"
-TOPICS = "accepted; only Depends-On says what a change needs, not its topic"
 QUEUE: Keys = {
     "name": Key(name, required=True),
     "type": Key(one_of("all-branches", "per-branch", "branch-assigned"), "all-branches"),
     "per-branch": Key(flag, "false", "old; not together with type"),
     "allow-circular-dependencies": Key(flag, "false", CIRCLES),
-    "dependencies-by-topic": Key(flag, "false", f"{TOPICS}; needs allow-circular-dependencies"),
+    "dependencies-by-topic": Key(
+        flag,
+        "false",
+        "changes of one topic need each other, where the forge has topics; needs allow-circular-dependencies",
+    ),
 }
 SEMAPHORE: Keys = {"name": Key(name, required=True), "max": Key(count(0), "1")}
 

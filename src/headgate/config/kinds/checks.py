@@ -51,7 +51,7 @@ def check_stanza(
     if kind == "provider" and "flavors" in body:
         raise Wrong("a provider has no flavors: they are those of its section", body.at("flavors"))
     if kind == "queue":
-        _queue(body, warnings)
+        _queue(body)
     elif kind == "secret":
         _secret(body, project, opener)
     elif kind == "pipeline" and (body.get("window-ceiling") or body.get("window-floor", 3)) < body.get(
@@ -60,14 +60,11 @@ def check_stanza(
         raise Wrong("window-ceiling is below window-floor", body.at("window-ceiling"))
 
 
-def _queue(body: Table, warnings: list[Wrong]) -> None:
+def _queue(body: Table) -> None:
     if "type" in body and "per-branch" in body:
         raise Wrong("a queue has either type or, as of old, per-branch", body.at("per-branch"))
     if body.get("dependencies-by-topic") and not body.get("allow-circular-dependencies"):
         raise Wrong("dependencies-by-topic needs allow-circular-dependencies", body.at("dependencies-by-topic"))
-    key = "dependencies-by-topic"
-    if body.get(key):
-        warnings.append(Wrong(f"{key} is {objects.TOPICS}", body.at(key), MEANING, "warning"))
 
 
 def _secret(body: Table, project: str, opener: SecretOpener | None) -> None:

@@ -305,7 +305,7 @@ class PipelineRunner:
             tenant=self.tenant,
             pipeline=replace(own, supercedes=known),
             layouts=self._proposals.over(layouts),
-            standings=self._standings.now(),
+            standings=self._standings.under(layouts.landed),
             now_ms=self._context.now_ms(),
             root_url=self._context.root_url,
             held=self._semaphores.held(layouts, self._state),
@@ -314,7 +314,7 @@ class PipelineRunner:
             dependencies_max=layouts.tenant.max_dependencies,
             changes_max=layouts.tenant.max_changes_per_pipeline,
             beside=Beside(pipelines, self._past.of, self._past.away, layouts.tenant.trusted),
-            dependants=self._standings.dependants,
+            dependants=self._standings.needing,
             closings=state_of(self._context, self.tenant).closings,
             merging=self._context.merging,
         )

@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Collection, Mapping
 
 from headgate.gate.change import Change, Standing
+from headgate.gate.topics import ByTopic, DependantsByTopic, topic_of
+from headgate.gate.world import Layout
 from headgate.map.places import ConnectionCache, Map
 from headgate.map.records import CacheEntry
 from headgate.recipes.codec import encode, readable
@@ -28,6 +30,8 @@ class Standings:
         """Grows whenever a standing changed."""
         self.dependants: dict[str, set[str]] = {}
         """Change key -> keys of the changes whose footers name it, as of the last `now`."""
+        self.topics: dict[tuple[str, str], set[str]] = {}
+        """Connection and topic -> keys of the open changes that have it, as of the last `now`."""
 
     def now(self) -> Mapping[str, Standing]:
         """Change key -> standing."""
@@ -35,6 +39,16 @@ class Standings:
             self._seen = self._caches.moves
             self._look(self._caches.changed())
         return self._known
+
+    def under(self, layout: Layout) -> Mapping[str, Standing]:
+        """Return the standings as a configuration has them, in which topics may bind changes together."""
+        known = self.now()
+        return ByTopic(known, self.topics, layout) if self.topics else known
+
+    @property
+    def needing(self) -> Mapping[str, Collection[str]]:
+        """Return key -> keys of changes that may need it, as of the last `now`."""
+        return DependantsByTopic(self.dependants, self._known, self.topics) if self.topics else self.dependants
 
     def counted(self) -> int:
         self.now()
@@ -81,10 +95,16 @@ class Standings:
             self.dependants[need].discard(key)
             if not self.dependants[need]:
                 del self.dependants[need]
+        if before is not None and (where := topic_of(before)) is not None and where in self.topics:
+            self.topics[where].discard(key)
+            if not self.topics[where]:
+                del self.topics[where]
         if standing is None:
             self._known.pop(key, None)
             return
         self._known[key] = standing
+        if standing.open and (where := topic_of(standing)) is not None:
+            self.topics.setdefault(where, set()).add(key)
         for need in standing.change.needs:
             self.dependants.setdefault(need, set()).add(key)
 

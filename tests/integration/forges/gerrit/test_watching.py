@@ -204,17 +204,31 @@ async def test_a_stream_that_dies_is_noticed_and_nothing_is_lost(
         await proxy.stop()
 
 
-async def test_a_gerrit_that_restarts_is_waited_for(
-    running: Gerrit, people: People, project: str, clone: Clone, forge: Forge
+async def test_a_gerrit_that_cannot_be_asked_is_waited_for(
+    running: Gerrit, project: str, clone: Clone, forge: Forge
 ) -> None:
+    proxy = Proxy("127.0.0.1", running.port)
+    await proxy.start()
     seen, canonical = Seen(), f"{HOST}/{project}"
-    async with watched(await forge(), of(project), seen):
-        before = clone.proposes({"a": "1\n"})
-        await seen.until(lambda: seen.told("patchset-created", before.number))
-        running.stop()
-        await seen.until(lambda: "cannot be asked" in seen.troubles.get(canonical, ""))
-        running.start()
-        after = clone.proposes({"b": "1\n"})
-        await seen.until(lambda: seen.told("patchset-created", after.number))
-        await seen.until(lambda: not seen.troubles[canonical])
+    try:
+        async with watched(await forge(baseurl=f"http://127.0.0.1:{proxy.port}"), of(project), seen):
+            before = clone.proposes({"a": "1\n"})
+            await seen.until(lambda: seen.told("patchset-created", before.number))
+            proxy.refuse()
+            after = clone.proposes({"b": "1\n"})
+            await seen.until(lambda: "cannot be asked" in seen.troubles.get(canonical, ""))
+            assert not seen.told("patchset-created", after.number)
+            proxy.restore()
+            await seen.until(lambda: seen.told("patchset-created", after.number))
+            await seen.until(lambda: not seen.troubles[canonical])
+    finally:
+        await proxy.stop()
     assert len(seen.told("patchset-created", before.number)) == 1
+
+
+async def test_git_goes_over_ssh_where_the_operator_says_so(project: str, past_review: Clone, forge: Forge) -> None:
+    seen = Seen()
+    async with watched(await forge(git_over_ssh="true", stream_events="false"), of(project), seen):
+        pushed = past_review.pushes({"a": "1\n"})
+        await seen.until(lambda: seen.heads[f"{HOST}/{project}"]["refs/heads/master"] == pushed)
+        assert not any(seen.troubles.values())

@@ -27,6 +27,8 @@ class Looker:
         self._rest, self._server, self._now_ms = rest, server, now_ms
         self._projects: dict[int, str] = {}
         """Number -> canonical name, of changes that were seen: people name them by their number alone."""
+        self.whole_topics = False
+        """Does the server submit all changes of a topic at once?"""
 
     async def look(
         self, number: int, was: Standing | None, projects: Collection[str], *, afresh: bool = False
@@ -61,7 +63,8 @@ class Looker:
             info = replace(info, revisions={**info.revisions, info.current_revision: current})
         found = change(self._server, info, below)
         self._projects[info.number] = found.project
-        return standing(self._server, info, found)
+        now = standing(self._server, info, found)
+        return replace(now, details=replace(now.details, together=self.whole_topics)) if now.details else now
 
     def _gone(self, was: Standing | None, why: GerritNotThere) -> Found | None:
         if was is None or not was.open:

@@ -122,10 +122,13 @@ class Watcher:
             there = [one for query in self._queries("status:open") for one in await self._rest.changes(query, ())]
             listed = {one.number for one in there}
             self._looker.learn(now.values())
+            whole = (await self._rest.info()).change.submit_whole_topic
+            turned = {one.number for one in there} if whole != self._looker.whole_topics else set()
+            self._looker.whole_topics = whole
             ours = [s for s in now.values() if s.change.number and s.change.project in self._projects]
             gone = {int(s.change.number) for s in ours if s.untold or s.open}
             self._asked_s = self._all_asked_s = at_s
-            return self._differing(there, now) | (gone - listed), True
+            return self._differing(there, now) | (gone - listed) | turned, True
         if at_s - self._asked_s < self._pace.lately_s:
             return set(), False
         since_s = at_s - self._asked_s + MARGIN_S

@@ -1,0 +1,89 @@
+"""Changes of one topic, where their queue says that they need each other."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from headgate.config.forges.facts import Details
+from headgate.config.model import FrozenJob
+from headgate.gate.change import Standing
+from headgate.gate.topics import MEMBERS_MAX, ByTopic, DependantsByTopic
+from headgate.testing.layouts import PlayLayout
+from headgate.testing.plays import Play
+
+UNIT = FrozenJob(name="unit")
+
+
+def play_of(topics: dict[str, str], *, says: bool = True, together: bool = False, circles: bool = True) -> Play:
+    """Changes of project p, each with its topic; nobody has approved them."""
+    play = Play(layout=PlayLayout((UNIT,), circles=circles, topics=says))
+    for name, topic in topics.items():
+        play.propose(play.change(name))
+        named(play, name, topic, together=together)
+    return play
+
+
+def named(play: Play, name: str, topic: str, *, together: bool = False) -> None:
+    key = play.change(name).key
+    play.standings[key] = replace(play.standings[key], details=Details(topic=topic, together=together))
+
+
+def test_they_come_in_once_the_last_of_them_is_approved() -> None:
+    play = play_of({"A": "trip", "B": "trip", "C": ""})
+    play.approve("A")
+    assert play.queue == [] and "p/master/B is not approved" in play.said["A"]
+    play.approve("C")
+    assert play.queue == ["C"]
+    play.approve("B")
+    assert play.queue == ["C", "B+A"]
+
+
+def test_they_land_together_or_not_at_all() -> None:
+    play = play_of({"A": "trip", "B": "trip"})
+    play.approve("A", "B")
+    play.merges()
+    play.fails(play.builds[0][0])
+    for name, job in list(play.builds):
+        play.ends(name, job, "SUCCESS")
+    assert play.landing_names == [] and play.queue == []
+    assert set(play.ended.values()) == {"FAILURE"}
+
+
+def test_where_the_queue_does_not_say_so_a_topic_is_a_word() -> None:
+    play = play_of({"A": "trip", "B": "trip"}, says=False)
+    play.approve("A")
+    assert play.queue == ["A"]
+
+
+def test_where_the_forge_merges_a_topic_at_once_they_go_together_whatever_the_queue_says() -> None:
+    play = play_of({"A": "trip", "B": "trip"}, says=False, together=True)
+    play.approve("A")
+    assert play.queue == []
+    play.approve("B")
+    assert play.queue == ["B+A"]
+    refused = play_of({"A": "trip", "B": "trip"}, says=False, together=True, circles=False)
+    refused.approve("A", "B")
+    assert refused.queue == [] and "allow-circular-dependencies" in refused.said["B"]
+
+
+def test_one_that_joins_the_topic_later_holds_up_those_that_are_there() -> None:
+    play = play_of({"A": "trip", "B": ""})
+    play.approve("A")
+    assert play.queue == ["A"]
+    named(play, "B", "trip")
+    play.act()
+    assert play.queue == [] and "p/master/B" in play.said["A"]
+
+
+def test_a_topic_without_end_costs_no_more_than_is_needed_to_refuse_it() -> None:
+    change = Play(layout=PlayLayout((UNIT,))).change("A")
+    known = {
+        f"p#{n}": Standing(replace(change, topic="", number=str(n)), details=Details(topic="flood"))
+        for n in range(2_000)
+    }
+    topics = {(change.connection, "flood"): list(known)}
+    seen = ByTopic(known, topics, PlayLayout((UNIT,), topics=True))
+    assert len(seen["p#7"].change.needs) == MEMBERS_MAX and "p#7" not in seen["p#7"].change.needs
+    assert seen["p#7"] is seen["p#7"] and len(seen) == 2_000
+    behind = DependantsByTopic({"p#7": {"q#1"}}, known, topics)
+    assert {"q#1", "p#8"} <= set(behind["p#7"]) and "p#7" not in behind["p#7"] and behind["nobody"] == set()
