@@ -146,7 +146,7 @@ GERRIT = Dialect(
         "submit": Key(flag, "false"),
         "comment": Key(flag, "true"),
         "notify": Key(words("NONE", "OWNER", "OWNER_REVIEWERS", "ALL")),
-        "checks-api": Key(mapping),
+        "checks-api": Key(mapping, idle="its plugin is no part of Gerrit any more; let the reporter vote on a label"),
     },
     unless_said={"ignore-deletes": True},
     instead={

@@ -225,6 +225,15 @@ class People:
         """Make a project with one empty commit.  `said`: further options of ProjectInput."""
         self.admin.asks("PUT", f"projects/{quote(name, safe='')}", {"create_empty_commit": True, **said})
 
+    def branch(self, project: str, name: str) -> None:
+        """Make a branch where `master` is."""
+        where = f"projects/{quote(project, safe='')}/branches/{quote(name, safe='')}"
+        self.admin.asks("PUT", where, {"revision": "master"})
+
+    def moves(self, number: int, branch: str) -> None:
+        """Have a change meant for another branch."""
+        self.admin.asks("POST", f"changes/{number}/move", {"destination_branch": branch})
+
     def requires(self, project: str, name: str, expression: str) -> None:
         """Add a submit requirement to a project."""
         rule = {"name": name, "submittability_expression": expression}

@@ -185,6 +185,23 @@ async def test_what_gerrit_refuses_is_told_in_its_words(
     assert answer == NotLanded(f"change {change.number} is abandoned") and clone.shows("a") == ""
 
 
+async def test_what_is_meant_for_another_branch_by_now_does_not_land_there(
+    people: People, project: str, clone: Clone, forge: Forge, tested: Trial
+) -> None:
+    gerrit, change = await forge(), clone.proposes({"a": "1\n"})
+    await approved(people, change)
+    people.branch(project, "stable")
+    here = await seen(gerrit, change)
+    work, part = await tested.of(here)
+    people.moves(change.number, "stable")
+    await approved(people, change)
+    answer = await gerrit.land(work, part)
+    assert answer == NotLanded(f"change {change.number} was tested on master, and is for stable by now")
+    assert clone.shows("a", "stable") == ""
+    now = await seen(gerrit, change)
+    assert (now.key, now.branch, now.commit) == (here.key, "stable", here.commit)
+
+
 async def test_what_was_merged_as_something_else_raises_an_alarm(
     people: People, clone: Clone, forge: Forge, tested: Trial, past_review: Clone
 ) -> None:

@@ -67,9 +67,11 @@ def unheard(was: Standing | None, info: ChangeInfo) -> tuple[Message, ...]:
 def _proposed(was: Standing | None, now: Standing, info: ChangeInfo) -> Iterator[_What]:
     if not now.open:
         return
-    if was is None or was.change.commit != now.change.commit:
+    moved = was is not None and was.change.branch != now.change.branch
+    if was is None or moved or was.change.commit != now.change.commit:
         who = _account(info.current.uploader if info.current is not None else info.owner)
-        yield _What(EventKind.PROPOSED, Happening("patchset-created", who=who), now.change.patchset, was is None)
+        of = f"{now.change.patchset} {now.change.branch}" if moved else now.change.patchset
+        yield _What(EventKind.PROPOSED, Happening("patchset-created", who=who), of, was is None)
     elif not was.open:
         by = _by(info, "restore")
         yield _What(EventKind.STIRRED, Happening("change-restored", who=by), info.mark)

@@ -28,6 +28,8 @@ async def submit(rest: Gerrit, mirror: MirrorRepository, work: LandRequest, chan
     if info.current_revision != change.commit:
         number = info.current.number if info.current is not None else "another one"
         return NotLanded(f"patch set {change.patchset} was tested, and patch set {number} is the current one by now")
+    if info.branch != change.branch:
+        return NotLanded(f"change {change.number} was tested on {change.branch}, and is for {info.branch} by now")
     if not is_tested_on(work, change, await _head(mirror, change)):
         return NotLanded(f"{change.branch} is not where change {change.number} was tested", moved=True)
     try:
