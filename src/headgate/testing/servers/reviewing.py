@@ -225,6 +225,15 @@ class People:
         """Make a project with one empty commit.  `said`: further options of ProjectInput."""
         self.admin.asks("PUT", f"projects/{quote(name, safe='')}", {"create_empty_commit": True, **said})
 
+    def resolves(self, number: int) -> None:
+        """Answer every comment on files of a change: they are done."""
+        found = self.alice.asks("GET", f"changes/{number}/comments")
+        said = {
+            path: [{"in_reply_to": one["id"], "message": "Done", "unresolved": False} for one in comments]
+            for path, comments in found.items()
+        }
+        self.alice.asks("POST", f"changes/{number}/revisions/current/review", {"comments": said})
+
     def branch(self, project: str, name: str) -> None:
         """Make a branch where `master` is."""
         where = f"projects/{quote(project, safe='')}/branches/{quote(name, safe='')}"

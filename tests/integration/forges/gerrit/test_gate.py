@@ -185,6 +185,30 @@ def test_changes_of_one_topic_land_together(site: Site) -> None:
     assert site.clones[site.api].shows("trip") == "1" and site.clones[site.lib].shows("trip") == "2"
 
 
+def test_a_footer_with_a_url_holds_a_change_back_until_the_other_one_goes(site: Site) -> None:
+    first = site.proposes(site.lib, {"first": "1\n"})
+    url = f"{site.gerrit.url}/c/{site.lib}/+/{first.number}"
+    second = site.proposes(site.api, {"second": "1\n"}, f"Use it\n\nDepends-On: {url}")
+    site.checked(first, second)
+    site.approves(second)
+    wait_for("it says what it waits for", lambda: any(f"#{first.number}" in text for text in site.messages(second)))
+    assert site.status(second) == "NEW"
+    site.approves(first)
+    site.lands(first, second)
+
+
+def test_a_rule_that_is_not_met_is_told_and_waited_for(site: Site) -> None:
+    change = site.proposes(site.api, {"rule": "1\n"})
+    site.checked(change)
+    site.people.requires(site.api, "Settled", "-has:unresolved")
+    site.people.bob.remarks(change.number, "rule", "why?")
+    site.approves(change)
+    wait_for("it says so", lambda: any("Settled" in text for text in site.messages(change)))
+    assert site.status(change) == "NEW" and not site.headgate.items("gate")
+    site.people.resolves(change.number)
+    site.lands(change)
+
+
 def test_a_negative_vote_in_the_queue_takes_it_out(site: Site) -> None:
     held = site.proposes(site.api, {"HOLD": "1\n"})
     site.checked(held)
