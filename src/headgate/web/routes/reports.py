@@ -73,7 +73,7 @@ async def of_tenant(state: State, tenant: FromPath[str]) -> ReportsShape:
     """As `/api/reports`, of the connections that pipelines of the tenant report to, and of its own reports.  Ours."""
     site = site_of(state)
     pipelines = site.tenant(tenant).layouts.landed.pipelines.values()
-    named = {name for pipeline in pipelines for name in pipeline.posts}
+    named = {name for pipeline in pipelines for name in (*pipeline.posts, *pipeline.drivers)}
     waiting = tuple(_outbox(found) for found in outboxes(site.context) if found.connection in named)
     return ReportsShape(outboxes=waiting, undelivered=_undelivered(site, tenant))
 
