@@ -96,8 +96,9 @@ class SshProvider:
             known.write_text("".join(lines))
             yield known
 
-    async def _run(self, machine: Machine, command: str, known: Path, limit_s: float = COMMAND_MAX_S) -> str:
-        """What it said.  Raises Unusable."""
+    async def _run(self, machine: Machine, command: str, known: Path, limit_s: float = 0.0) -> str:
+        """Return what it said, within `limit_s` or COMMAND_MAX_S.  Raise Unusable."""
+        limit_s = limit_s or COMMAND_MAX_S
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._arguments(machine, known), command, stdin=PIPE, stdout=PIPE, stderr=PIPE
