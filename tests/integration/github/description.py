@@ -17,7 +17,7 @@ from graphql.pyutils import Path as At
 from headgate.testing.forges.github.server import Exchange
 
 _HERE = Path(__file__).parent
-OMITTED = {301, 304, 401, 403, 422, 429}
+OMITTED = {301, 304, 401, 403, 404, 422, 429}
 """Answers that a call may have though its description does not name them: who asks, limits, renamed repositories."""
 
 
@@ -119,6 +119,8 @@ def judge_hook(event: str, action: str | None, payload: dict[str, Any]) -> None:
     """Raise AssertionError when GitHub delivers no such thing."""
     name = "-".join((event, *([action] if action else []))).replace("_", "-")
     assert name in _rest()["webhooks"], f"GitHub never delivers {name}"
+    if "pull_request" in payload:
+        payload = {**payload, "pull_request": _with_forks(payload["pull_request"])}
     _check(_validator("webhooks", name, ""), f"webhook {name}", payload)
 
 

@@ -32,7 +32,7 @@ class Ground:
         self.clients: list[Client] = []
 
     def client(self, account: GitHubAccount | None = None) -> tuple[Client, Tokens]:
-        client = Client(account or self.account, github_http(), self.hub.world.clock.now_s)
+        client = Client(account or self.account, github_http, self.hub.world.clock.now_s)
         self.clients.append(client)
         return client, Tokens(client, self.hub.world.clock.now_s)
 
@@ -174,7 +174,7 @@ async def test_two_processes_learn_of_each_other_from_what_github_says(ground: G
     other, others = ground.client()
     mine, theirs = await tokens.of("acme/rocket"), await others.of("acme/rocket")
     for n in range(10):
-        await one.get(mine, f"{ROCKET}/pulls", page=n + 1)
+        await one.get(mine, f"{ROCKET}/pulls", {"page": n + 1})
     await other.get(theirs, ROCKET)
     assert other.budget(theirs).remaining == one.budget(mine).remaining - 1
 
@@ -201,7 +201,7 @@ async def test_what_goes_wrong_there(ground: Ground) -> None:
     with pytest.raises(Rejected, match="doesn't exist"):
         await client.query(key, "{ nothing }")
     ground.hub.door.wrong.clear()  # that query is none
-    closed = Client(GitHubAccount("hub", "http://127.0.0.1:1"), github_http())
+    closed = Client(GitHubAccount("hub", "http://127.0.0.1:1"), github_http)
     ground.clients.append(closed)
     with pytest.raises(ReporterAway):
         await closed.get(key, ROCKET)

@@ -76,6 +76,7 @@ def test_what_has_another_form_is_refused(body: bytes) -> None:
 
 
 HUMAN = {"login": "ada"}
+MERGED = {"number": 7, "state": "closed", "merged": True, "merge_commit_sha": SHA}
 OURS = {"login": "headgate[bot]"}
 
 
@@ -84,6 +85,12 @@ OURS = {"login": "headgate[bot]"}
     [
         ("pull_request", {"action": "opened", "pull_request": {"number": 7}}, Hint("g-1", "", "7")),
         ("pull_request", {"action": "closed", "pull_request": {"number": 7}, "sender": OURS}, Hint("g-1", "", "7")),
+        ("pull_request", {"action": "closed", "pull_request": MERGED}, Hint("g-1", "", "7")),
+        (
+            "pull_request",
+            {"action": "closed", "pull_request": MERGED, "sender": OURS},
+            Hint("g-1", "", "7", commit=SHA),
+        ),
         ("pull_request_review", {"action": "submitted", "pull_request": {"number": 7}}, Hint("g-1", "", "7")),
         ("issue_comment", {"action": "created", "issue": {"number": 7, "pull_request": {}}}, Hint("g-1", "", "7")),
         ("status", {"sha": SHA, "sender": HUMAN}, Hint("g-1", "", commit=SHA)),

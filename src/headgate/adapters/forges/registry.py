@@ -78,8 +78,28 @@ _GERRIT = {
     "stream_events": Setting("flag", "true", "whether the stream of events is listened to, or it is polled alone."),
     "replication_delay": Setting("seconds", "0", "how long what the stream tells is held back."),
 }
+_GITHUB = {
+    "server": Setting("text", "github.com", "its host; an Enterprise Server by its name."),
+    "app_id": Setting("text", "", "the id of the app that Headgate is there; with app_key."),
+    "app_key": Setting("path", "", "the app's private key, PEM."),
+    "api_token": Setting(
+        "text", "", "a personal token, where there is no app: without check runs, and with a person's limits."
+    ),
+    "webhook_token": Setting(
+        "text",
+        "",
+        "the secret of the webhook. Without it no delivery is taken, and changes are seen every five minutes.",
+    ),
+    "sshkey": Setting("path", "", "a key for git, which then uses ssh."),
+    "verify_ssl": Setting("flag", "true", "whether the certificate of an Enterprise Server is checked."),
+    "rate_limit_logging": Setting("flag", "true", "taken, and of no effect: limits are logged when they bite."),
+    "max_threads_per_installation": Setting("integer", "1", "taken, and of no effect: there are no threads."),
+    "repo_cache": Setting("text", "", "taken, and of no effect: repositories are cloned from the server."),
+    "repo_retry_timeout": Setting("integer", "600", "taken, and of no effect: what is missing is fetched again."),
+}
 FORGES: dict[str, Row] = {
     "gerrit": Row("headgate.adapters.forges.gerrit.connecting", _GERRIT, ("server", "the host of Gerrit")),
+    "github": Row("headgate.adapters.forges.github.connecting", _GITHUB),
 }
 """Name of the driver, as settings and `config.forges.table` have it -> its row."""
 

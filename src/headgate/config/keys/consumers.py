@@ -75,6 +75,10 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
     "pragma": {"config/freezing": "implied-branch-matchers implied-branches"},
     "git reporter": {"config/kinds": "note", "gate": "land=lands"},
     "queue trigger": {"config": "project", "services/scheduler": "queue project branch"},
+    "github reporter": {
+        "adapters/forges/github": "status status-url comment label unlabel review review-body check",
+        "gate": "merge=lands",
+    },
     "queue reporter": {"services/scheduler": "queue ttl"},
     "inventory trigger": {"config": "project", "services/scheduler": "event=events type filter project branch"},
     "inventory reporter": {"services/reporting": "set unset tag untag"},

@@ -107,7 +107,7 @@ DRIVERS: dict[str, Driver] = {
     "queue": QUEUE,
     "inventory": INVENTORY,
     "gerrit": _of(DIALECTS["gerrit"], free=True, lands=("submit",), idle=_FORGE),
-    "github": _of(DIALECTS["github"], forgiven="Github Trigger Configuration Warning", idle=_FORGE),
+    "github": _of(DIALECTS["github"], forgiven="Github Trigger Configuration Warning"),
     "gitlab": _of(DIALECTS["gitlab"], idle=_FORGE),
     "gitea": _of(DIALECTS["gitea"], idle=_FORGE),
     "pagure": _of(DIALECTS["pagure"], idle=_FORGE),

@@ -65,18 +65,17 @@ def account(name: str, said: Mapping[str, str], key: str = "") -> GitHubAccount:
     server = said.get("server") or PUBLIC
     web = server if "://" in server else f"https://{server}"
     parts = urlsplit(web)
-    where = f"[connection {name}]"
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
-        raise UserError(f"{where} server: {server!r} is no host name; write it as github.example.com")
+        raise UserError(f"server: {server!r} is no host name; write it as github.example.com")
     if parts.scheme == "http" and parts.hostname not in LOOPBACK:
-        raise UserError(f"{where} server: http:// is only taken for this machine, as tokens go over it; leave it out")
+        raise UserError("server: http:// is only taken for this machine, as tokens go over it; leave it out")
     app_id = said.get("app_id", "")
     if bool(app_id) != bool(said.get("app_key")):
-        raise UserError(f"{where} needs both app_id and app_key, or neither")
+        raise UserError("it needs both app_id and app_key, or neither")
     if app_id and not app_id.isdecimal():
-        raise UserError(f"{where} app_id: {app_id!r} is no number; it is on the page of the app's settings")
+        raise UserError(f"app_id: {app_id!r} is no number; it is on the page of the app's settings")
     if app_id and not re.search("-----BEGIN (RSA )?PRIVATE KEY-----", key):
-        raise UserError(f"{where} app_key: {said['app_key']} is no private key in PEM; the app's settings make one")
+        raise UserError(f"app_key: {said['app_key']} is no private key in PEM; the app's settings make one")
     return GitHubAccount(
         name,
         f"{parts.scheme}://{parts.netloc}",

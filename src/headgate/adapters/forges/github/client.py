@@ -12,6 +12,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -31,8 +32,12 @@ PAGES_MAX = 40
 REDIRECTS_MAX = 3
 KNOWN_MAX, KNOWN_MAX_BYTES = 2_000, 64 * 2**20
 """Answers that are kept, to be asked for again only when they changed."""
-AGAIN_S = 10.0
+AGAIN_S = 1.0
 """When it did not answer, or said that it cannot."""
+
+
+Query = Mapping[str, str | int]
+NO_QUERY: Query = MappingProxyType({})
 
 
 class NotThere(Exception):
@@ -76,9 +81,12 @@ class _Known:
 class Client:
     """Talks with one GitHub.  `calls` counts: `rest` (conditional ones as well), `unchanged`, `graphql`."""
 
-    def __init__(self, account: GitHubAccount, http: httpx.AsyncClient, now_s: Callable[[], float] = time.time) -> None:
-        """`http`: as `github_http` makes it."""
-        self.account, self._http, self._now_s = account, http, now_s
+    def __init__(
+        self, account: GitHubAccount, http: Callable[[], httpx.AsyncClient], now_s: Callable[[], float] = time.time
+    ) -> None:
+        """`http`: as `github_http` makes it; made when it is needed first."""
+        self.account, self._make, self._now_s = account, http, now_s
+        self._http: httpx.AsyncClient | None = None
         self.budgets: dict[tuple[str, str], Budget] = {}
         self.calls: Counter[str] = Counter()
         self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
@@ -87,19 +95,21 @@ class Client:
 
     async def close(self) -> None:
         """Talk with nobody any more."""
-        await self._http.aclose()
+        if self._http is not None:
+            await self._http.aclose()
+            self._http = None
 
     def budget(self, key: Key, kind: str = "core") -> Budget:
         """Return what is known of a budget."""
         return self.budgets.setdefault((key.who, kind), Budget())
 
-    async def get(self, key: Key, path: str, *, urgent: bool = True, **query: str | int) -> Answer:
+    async def get(self, key: Key, path: str, query: Query = NO_QUERY, *, urgent: bool = True) -> Answer:
         """Return what is there now; asked again, GitHub only says whether it changed.
 
         Raise NotThere, Denied, Rejected, ReporterAway."""
         return await self._get(key, _with(path, query), urgent)
 
-    async def pages(self, key: Key, path: str, *, urgent: bool = True, **query: str | int) -> AsyncIterator[Any]:
+    async def pages(self, key: Key, path: str, query: Query = NO_QUERY, *, urgent: bool = True) -> AsyncIterator[Any]:
         """Yield the pages of a list.  Raise as `get`."""
         url: str | None = _with(path, {"per_page": 100, **query})
         for _ in range(PAGES_MAX):
@@ -190,6 +200,8 @@ class Client:
             **({"Authorization": f"Bearer {key.token}"} if key.token else {}),
             **headers,
         }
+        if self._http is None:
+            self._http = self._make()
         try:
             async with self._http.stream(method, url, content=body, headers=said) as answer:
                 found = b""
@@ -255,7 +267,7 @@ def _message(said: Any, status: int) -> str:
     return "; ".join(dict.fromkeys(part for part in parts if part))[:2_000] or f"it answers {status}"
 
 
-def _with(path: str, query: Mapping[str, str | int]) -> str:
+def _with(path: str, query: Query) -> str:
     return path if not query else f"{path}?{httpx.QueryParams(query)}"
 
 

@@ -56,15 +56,23 @@ class _Named(msgspec.Struct, frozen=True):
 class _Numbered(msgspec.Struct, frozen=True):
     number: int
     pull_request: Any = None
+    state: str = ""
+    merged: bool = False
+    merge_commit_sha: str | None = None
 
 
-class _Slug(msgspec.Struct, frozen=True):
+class _App(msgspec.Struct, frozen=True):
+    id: int = 0
     slug: str | None = None
 
 
 class _Run(msgspec.Struct, frozen=True):
     head_sha: str
-    app: _Slug | None = None
+    app: _App | None = None
+
+
+class _Comment(msgspec.Struct, frozen=True):
+    performed_via_github_app: _App | None = None
 
 
 class _Delivered(msgspec.Struct, frozen=True):
@@ -77,6 +85,7 @@ class _Delivered(msgspec.Struct, frozen=True):
     issue: _Numbered | None = None
     check_run: _Run | None = None
     check_suite: _Run | None = None
+    comment: _Comment | None = None
     ref: str | None = None
     sha: str = ""
 
@@ -112,14 +121,18 @@ def hint(
     `us`: logins and slugs that Headgate writes as; `known`: whether a project, by canonical name, is looked at.  Raise
     Misdelivered."""
     event, guid = verified(account, headers, body)
+    return place(account, us, known, event, guid, body)
+
+
+def place(
+    account: GitHubAccount, us: frozenset[str], known: Callable[[str], bool], event: str, guid: str, body: bytes
+) -> Hint | Ignored:
+    """Return where a delivery says something happened that is genuine.  Raise Misdelivered."""
     if event == "ping":
         return Ignored("it is a ping; the webhook works")
     if event not in _ACTIONS:
         return Ignored(f"nothing follows from {event[:100]}")
-    try:
-        said = _DECODER.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Misdelivered(f"the delivery is not in the form of {event}: {error}", 400) from error
+    said = _read(event, body)
     wanted = _ACTIONS[event]
     if wanted is not None and said.action not in wanted:
         return Ignored(f"nothing follows from {event} {said.action[:100]}")
@@ -130,7 +143,24 @@ def hint(
         return Ignored(f"{project} is in no tenant")
     if _ours(event, said, us):
         return Ignored("Headgate did it itself")
-    return _place(event, guid, project, said)
+    return _named(event, guid, project, said, us)
+
+
+def _read(event: str, body: bytes) -> _Delivered:
+    try:
+        return _DECODER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Misdelivered(f"the delivery is not in the form of {event}: {error}", 400) from error
+
+
+def our_slug(account: GitHubAccount, headers: Mapping[str, str], body: bytes) -> str:
+    """Return what our app is called where a genuine delivery says it; empty: it does not.  So nobody needs to ask."""
+    if headers.get("x-github-event") not in ("check_run", "check_suite", "issue_comment"):
+        return ""
+    said = _read("", body)
+    run = said.check_run or said.check_suite
+    app = run.app if run is not None else said.comment.performed_via_github_app if said.comment else None
+    return app.slug or "" if app is not None and str(app.id) == account.app_id else ""
 
 
 def _ours(event: str, said: _Delivered, us: frozenset[str]) -> bool:
@@ -143,12 +173,16 @@ def _ours(event: str, said: _Delivered, us: frozenset[str]) -> bool:
     return told and said.sender.login in us
 
 
-def _place(event: str, guid: str, project: str, said: _Delivered) -> Hint | Ignored:
+def _named(event: str, guid: str, project: str, said: _Delivered, us: frozenset[str]) -> Hint | Ignored:
+    """A number with a commit: Headgate merged it, and the gate is about to say so."""
     if event == "issue_comment" and (said.issue is None or said.issue.pull_request is None):
         return Ignored("it is a comment on an issue")
     change = said.pull_request or said.issue
+    if change is not None and change.state == "closed" and said.action != "closed":
+        return Ignored("the change is closed")
     if change is not None:
-        return Hint(guid, project, str(change.number))
+        merged = change.merge_commit_sha or "" if change.merged and said.sender.login in us else ""
+        return Hint(guid, project, str(change.number), commit=merged)
     run = said.check_run or said.check_suite
     commit = said.sha if run is None else run.head_sha
     if commit:

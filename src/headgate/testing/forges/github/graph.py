@@ -12,6 +12,7 @@ from headgate.testing.forges.github.state import (
     Account,
     App,
     CheckRun,
+    Comment,
     Protection,
     Pull,
     Repository,
@@ -166,6 +167,7 @@ class Graph:
             "labels": connection("LabelConnection", labels),
             "reviews": connection("PullRequestReviewConnection", [self._review(one, r) for r in one.reviews]),
             "reviewThreads": connection("PullRequestReviewThreadConnection", threads),
+            "comments": connection("IssueCommentConnection", [self._comment(c) for c in one.comments]),
             "commits": connection("PullRequestCommitConnection", commits),
             "headRef": None,
         }
@@ -193,6 +195,15 @@ class Graph:
             "submittedAt": stamp(one.at_s),
             "commit": {"__typename": "Commit", "oid": one.commit_id},
             "authorCanPushToRepository": pull.repository.role(one.user.login) in ("write", "maintain", "admin"),
+        }
+
+    def _comment(self, one: Comment) -> Node:
+        return {
+            "__typename": "IssueComment",
+            "databaseId": one.id,
+            "body": one.body,
+            "createdAt": stamp(one.created_s),
+            "author": self._actor(one.user),
         }
 
     def _commit(self, repository: Repository, sha: str) -> Node:
@@ -239,7 +250,12 @@ class Graph:
             "conclusion": one.conclusion.upper() if one.conclusion else None,
             "externalId": one.external_id,
             "completedAt": stamp(one.completed_s) if one.completed_s is not None else None,
-            "checkSuite": {"__typename": "CheckSuite", "app": self._app(one.app)},
+            "detailsUrl": one.details_url,
+            "checkSuite": {
+                "__typename": "CheckSuite",
+                "app": self._app(one.app),
+                "status": "QUEUED" if one.asked_again else one.status.upper(),
+            },
         }
 
     def _protection(self, one: Protection, repository: Repository) -> Node:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -201,8 +200,6 @@ async def serve_git(
 ) -> web.StreamResponse:
     """Answer git's client with what `git http-backend` says.  `refuses`: of a ref, whether it may not be pushed."""
     body = await request.read()
-    if request.headers.get("Content-Encoding") == "gzip":
-        body = gzip.decompress(body)
     refused = ""
     if path == "git-receive-pack":
         refused = "\n".join(ref for ref in updates(body) if refuses(ref))

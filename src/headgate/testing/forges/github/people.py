@@ -151,6 +151,11 @@ class Person:
         """Give its head a status, as another program does."""
         self.forge.says.status(pull.repository, self.account, pull.head_sha, state, context, None, None)
 
+    def rerun(self, repository: Repository, run: CheckRun) -> None:
+        """Want a check run once more."""
+        run.asked_again = True
+        self.forge.says.check(repository, self.account, run, "rerequested")
+
     def click(self, repository: Repository, run: CheckRun, identifier: str) -> None:
         """Use a button of a check run."""
         wanted = {"identifier": identifier}

@@ -123,6 +123,7 @@ def notes(call: Call) -> Answer:
 
 def _write(call: Call, run: CheckRun) -> None:
     said, now_s = call.body, call.forge.world.clock.now_s()
+    run.asked_again = False
     output: dict[str, Any] = said.get("output") or {}
     _checked(output, said.get("actions", []))
     run.name = said.get("name", run.name)

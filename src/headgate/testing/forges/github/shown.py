@@ -193,7 +193,7 @@ class Shows:
         return {
             "id": one.id,
             "node_id": node("Label", one.id),
-            "url": f"{self.api}/repos/{pull_repository.full_name}/labels/{one.name}",
+            "url": f"{self.api}/repos/{pull_repository.full_name}/labels/{quote(one.name)}",
             "name": one.name,
             "description": "",
             "color": one.color,

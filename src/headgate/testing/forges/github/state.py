@@ -120,6 +120,8 @@ class CheckRun:
     text: str | None = None
     annotations: list[dict[str, Any]] = field(default_factory=list)
     actions: list[dict[str, str]] = field(default_factory=list)
+    asked_again: bool = False
+    """Somebody wants it to run once more: its suite is queued, and it stays as it is until its app changes it."""
     batches: list[int] = field(default_factory=list)
     """How many annotations each request brought."""
 

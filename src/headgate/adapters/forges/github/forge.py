@@ -1,0 +1,131 @@
+"""The driver: see `ports.forge.Forge`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from urllib.parse import urlsplit
+
+import pygit2
+
+from headgate.adapters.forges.github.client import Client, Denied, NotThere, Rejected
+from headgate.adapters.forges.github.hook import hint, our_slug, verified
+from headgate.adapters.forges.github.landing import Lander
+from headgate.adapters.forges.github.pull import look
+from headgate.adapters.forges.github.standing import Stands
+from headgate.adapters.forges.github.telling import Teller
+from headgate.adapters.forges.github.tokens import NotInstalled, Tokens
+from headgate.adapters.forges.github.watching import EVERY_S, Watching
+from headgate.adapters.git.command import GitError
+from headgate.adapters.git.engine import GitEngine
+from headgate.adapters.git.looking.names import HEADS
+from headgate.config.tenants import TenantProject
+from headgate.gate.change import Standing, numbered
+from headgate.gate.work import Landing, LandRequest
+from headgate.map.telling import Posting
+from headgate.ports.forge import Abilities, Hint, Ignored, Landed, NotLanded, Sighting
+from headgate.ports.reporter import ReporterAway, ReportRefused
+
+_PULL = re.compile(r"/([\w.-]+/[\w.-]+)/pull/([0-9]{1,10})(?:$|[/?#].*)", re.ASCII)
+
+
+class GitHubForge:
+    """One GitHub; see `ports.forge.Forge`."""
+
+    can = Abilities(
+        lands="merge",
+        votes=True,
+        labels=True,
+        statuses=True,
+        checks=True,
+        drafts=True,
+        threads=True,
+        file_comments=True,
+        webhooks=True,
+    )
+
+    def __init__(
+        self, client: Client, tokens: Tokens, engine: Callable[[], GitEngine], every_s: float = EVERY_S
+    ) -> None:
+        self.name = client.account.name
+        self._client, self._tokens, self._engine = client, tokens, engine
+        self._stands = Stands(client, engine)
+        self._watching = Watching(client, tokens, engine, self._stands, every_s)
+        self._teller = Teller(client, tokens)
+        self._lander = Lander(client, tokens, self._head_of)
+
+    def look_at(self, projects: Mapping[str, TenantProject]) -> None:
+        """See `ports.forge.Watch`."""
+        self._watching.look_at(projects)
+
+    def sightings(
+        self,
+        known: Mapping[str, Standing],
+        heads: Mapping[str, Mapping[str, str]],
+        refs: Mapping[str, Mapping[str, str]],
+    ) -> AsyncIterator[Sighting]:
+        """See `ports.forge.Watch`."""
+        return self._watching.sightings(known, heads, refs)
+
+    def stir(self, hint: Hint) -> None:
+        """See `ports.forge.Forge`."""
+        self._watching.stir(hint)
+
+    def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:
+        """See `ports.forge.Forge`."""
+        known, account = self._watching.looks_at, self._client.account
+        verified(account, headers, body)
+        if not self._tokens.slug:
+            self._tokens.slug = our_slug(account, headers, body)
+        slug, login = self._tokens.slug, self._tokens.login
+        us = frozenset({slug, f"{slug}[bot]"} if slug else {login} if login else set())
+        return hint(account, us, known, headers, body)
+
+    def named(self, url: str) -> str:
+        """See `ports.forge.Forge`."""
+        parts = urlsplit(url)
+        found = _PULL.fullmatch(parts.path)
+        account = self._client.account
+        hosts = {account.host, urlsplit(account.web).hostname, account.canonical_hostname}
+        if found is None or (parts.hostname not in hosts and parts.netloc not in hosts):
+            return ""
+        return numbered(account.canonical(found[1]), str(int(found[2])))
+
+    async def look_up(self, key: str) -> Standing | None:
+        """See `ports.forge.Forge`."""
+        project, _, number = key.rpartition("#")
+        short = self._client.account.short(project)
+        if not number.isdecimal() or short == project:
+            return None
+        try:
+            who = await self._tokens.of(short)
+            pull = await look(self._client, who, short, int(number))
+            us, none = await self._tokens.us(), dict[str, str]()
+            standing, _ = await self._stands.of(who, project, pull, None, us, none, first=True)
+            return standing
+        except (NotThere, NotInstalled, Denied):
+            return None
+        except Rejected as error:
+            raise ReporterAway(f"{key} cannot be looked up: {error}") from error
+
+    async def report(self, posting: Posting) -> None:
+        """See `ports.forge.Forge`."""
+        try:
+            await self._teller.tell(posting)
+        except NotInstalled as error:
+            raise ReportRefused(str(error)) from error
+
+    async def land(self, work: LandRequest, part: Landing) -> Landed | NotLanded:
+        """See `ports.forge.Forge`."""
+        return await self._lander.land(work, part)
+
+    async def _head_of(self, project: str, branch: str) -> str:
+        ref = HEADS + branch
+        try:
+            return (await self._engine().mirror(project, self.name).remote.refs(ref)).get(ref, "")
+        except (GitError, OSError, pygit2.GitError) as error:
+            raise ReporterAway(f"{project} cannot be read: {error}") from error
+
+    async def close(self) -> None:
+        """Talk with nobody any more."""
+        await self._client.close()

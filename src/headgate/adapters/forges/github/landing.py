@@ -1,0 +1,116 @@
+"""Merging a pull request as it was tested: that head and no other, and the tree is compared afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from headgate.adapters.forges.github.client import Client, Denied, Key, NotThere, Rejected
+from headgate.adapters.forges.github.tokens import NotInstalled, Tokens
+from headgate.gate.change import Change
+from headgate.gate.work import Landing, LandRequest
+from headgate.ports.forge import Landed, NotLanded, ReporterAway, ReportPutOff, is_tested_on, merge_mode, tested_tree
+
+METHODS = {
+    "merge": "merge",
+    "merge-resolve": "merge",
+    "merge-recursive": "merge",
+    "merge-ort": "merge",
+    "squash-merge": "squash",
+    "rebase": "rebase",
+}
+"""How it was merged for the test -> how GitHub does the same."""
+_WAITS = ("base branch was modified", "try the merge again", "in progress")
+MESSAGE_MAX = 60_000
+
+HeadOf = Callable[[str, str], Awaitable[str]]
+"""Project and branch -> the commit that the branch is at now, empty: it is not there; raise ReporterAway."""
+
+
+class Lander:
+    """Merges at one GitHub."""
+
+    def __init__(self, client: Client, tokens: Tokens, head_of: HeadOf) -> None:
+        self._client, self._tokens, self._head_of = client, tokens, head_of
+
+    async def land(self, work: LandRequest, part: Landing) -> Landed | NotLanded:
+        """Merge one change.  Raise ReporterAway, ReportPutOff."""
+        change = part.change
+        method = METHODS.get(merge_mode(work, change))
+        if method is None:
+            return NotLanded(
+                f"GitHub cannot merge as it was tested ({merge_mode(work, change)}): set the project's merge-mode to "
+                "merge, squash-merge or rebase"
+            )
+        project = self._client.account.short(change.project)
+        try:
+            key = await self._tokens.of(project)
+            head = await self._head_of(change.project, change.branch)
+            if not is_tested_on(work, change, head):
+                return await self._merged(key, project, work, change) or NotLanded(
+                    f"{change.branch} is at {head[:12] or 'no commit'}, where this was not tested", moved=True
+                )
+            return await self._merge(key, project, work, change, method)
+        except (NotInstalled, NotThere) as error:
+            return NotLanded(f"GitHub does not merge it: {error}")
+
+    async def _merge(
+        self, key: Key, project: str, work: LandRequest, change: Change, method: str
+    ) -> Landed | NotLanded:
+        said = {"sha": change.commit, "merge_method": method, **_message(change, method)}
+        try:
+            answer = await self._client.write("PUT", key, f"/repos/{project}/pulls/{change.number}/merge", said)
+        except ReporterAway:
+            # It may be merged although no answer came.
+            done = await self._merged(key, project, work, change)
+            if done is None:
+                raise
+            return done
+        except (Denied, Rejected) as error:
+            return await self._refused(key, project, work, change, error)
+        return await self._landed(key, project, work, change, str(answer.said["sha"]))
+
+    async def _refused(
+        self, key: Key, project: str, work: LandRequest, change: Change, error: Denied | Rejected
+    ) -> Landed | NotLanded:
+        done = await self._merged(key, project, work, change)
+        if done is not None:
+            return done
+        said = " ".join(str(error).split())
+        if isinstance(error, Rejected) and error.status == 409:
+            return NotLanded(f"GitHub does not merge it: its head is no more {change.commit[:12]}, which was tested")
+        if isinstance(error, Rejected) and error.status == 405 and any(one in said.lower() for one in _WAITS):
+            raise ReportPutOff(f"GitHub has not worked out whether it can be merged: {said}") from error
+        return NotLanded(f"GitHub does not merge it: {said}{_advice(said)}")
+
+    async def _merged(self, key: Key, project: str, work: LandRequest, change: Change) -> Landed | None:
+        """Return what came of it when it is merged already, of this very head."""
+        said = (await self._client.get(key, f"/repos/{project}/pulls/{change.number}")).said
+        if not said.get("merged") or said["head"]["sha"] != change.commit:
+            return None
+        return await self._landed(key, project, work, change, str(said["merge_commit_sha"] or ""))
+
+    async def _landed(self, key: Key, project: str, work: LandRequest, change: Change, commit: str) -> Landed:
+        wanted = tested_tree(work, change)
+        if not wanted or not commit:
+            return Landed(commit)
+        found = (await self._client.get(key, f"/repos/{project}/git/commits/{commit}")).said
+        return Landed(commit, differs=str(found["tree"]["sha"]) != wanted)
+
+
+def _message(change: Change, method: str) -> dict[str, str]:
+    """Return what the commit says: the title, and what its author wrote below."""
+    body = change.message.removeprefix(change.title).strip() if change.title else change.message
+    if method == "rebase":
+        return {}
+    return {"commit_title": f"{change.title} (#{change.number})"[:250], "commit_message": body[:MESSAGE_MAX]}
+
+
+def _advice(said: str) -> str:
+    low = said.lower()
+    if "resource not accessible" in low:
+        return "; the app lacks a permission: contents: write, and workflows: write where it changes .github/workflows"
+    if "merge queue" in low:
+        return "; take the rule of GitHub's merge queue away, or let Headgate bypass it"
+    if "not allowed on this repository" in low:
+        return "; allow it in the repository's settings, or set the project's merge-mode to one that is allowed"
+    return ""

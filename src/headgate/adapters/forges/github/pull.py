@@ -1,0 +1,275 @@
+"""One pull request as GitHub has it now: asked for in one query, and turned into what all forges have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from headgate.adapters.forges.github.client import Client, Key, NotThere
+from headgate.config.forges.facts import Account, Status, Vote
+
+PAGES_MAX = 10
+QUERY = """
+query($owner: String!, $name: String!, $number: Int!, $contexts: String, $threads: String) {
+  repository(owner: $owner, name: $name) {
+    nameWithOwner
+    pullRequest(number: $number) {
+      number title body url state isDraft createdAt updatedAt
+      headRefOid baseRefName baseRefOid mergeable mergeStateStatus reviewDecision viewerCanMergeAsAdmin
+      author { __typename login ... on User { email } }
+      mergeCommit { oid }
+      labels(first: 100) { nodes { name } }
+      reviews(last: 100) {
+        nodes {
+          databaseId state submittedAt authorCanPushToRepository author { __typename login ... on User { email } }
+        }
+      }
+      comments(last: 50) { nodes { databaseId body createdAt author { __typename login ... on User { email } } } }
+      reviewThreads(first: 100, after: $threads) { nodes { isResolved } pageInfo { hasNextPage endCursor } }
+      signatures: commits(last: 100) { totalCount nodes { commit { oid signature { __typename isValid } } } }
+      head: commits(last: 1) {
+        nodes { commit { oid statusCheckRollup { contexts(first: 100, after: $contexts) {
+          pageInfo { hasNextPage endCursor }
+          nodes {
+            __typename
+            ... on StatusContext { context state targetUrl createdAt creator { __typename login } }
+            ... on CheckRun {
+              name status conclusion completedAt detailsUrl databaseId
+              checkSuite { status app { slug } }
+            }
+          }
+        } } } }
+      }
+      baseRef {
+        branchProtectionRule {
+          requiresStatusChecks requiresStrictStatusChecks requiredStatusCheckContexts requiresApprovingReviews
+          requiredApprovingReviewCount requiresCodeOwnerReviews requiresConversationResolution requiresCommitSignatures
+          lockBranch restrictsPushes
+          pushAllowances(first: 100) { nodes { actor { __typename ... on App { slug } ... on User { login } } } }
+          bypassPullRequestAllowances(first: 100) {
+            nodes { actor { __typename ... on App { slug } ... on User { login } } }
+          }
+        }
+        rules(first: 100) {
+          nodes {
+            type
+            repositoryRuleset { databaseId name }
+            parameters {
+              __typename
+              ... on RequiredStatusChecksParameters {
+                strictRequiredStatusChecksPolicy requiredStatusChecks { context }
+              }
+              ... on PullRequestParameters {
+                requiredApprovingReviewCount requireCodeOwnerReview requiredReviewThreadResolution
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+"""
+"""What is asked of a pull request."""
+
+
+class Remark(msgspec.Struct, frozen=True):
+    """A comment on the whole of it."""
+
+    id: int
+    who: Account
+    text: str
+    at_ms: int
+
+
+class Reviewed(msgspec.Struct, frozen=True):
+    """A review."""
+
+    id: int
+    who: Account
+    state: str
+    """approved | changes_requested | commented | dismissed | pending"""
+    at_ms: int
+    pushes: bool
+    """Its author may push."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a program says of the head."""
+
+    status: Status
+    at_ms: int
+    asked_again: bool = False
+    """Somebody wants the check to run once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """A pull request, at one moment."""
+
+    project: str
+    """owner/name, as it is called now."""
+    number: int
+    title: str
+    body: str
+    url: str
+    state: str
+    """OPEN | CLOSED | MERGED"""
+    draft: bool
+    created_ms: int
+    updated: str
+    head: str
+    base: str
+    base_commit: str
+    author: Account
+    mergeable: bool | None
+    merge_state: str
+    decision: str
+    """APPROVED | CHANGES_REQUESTED | REVIEW_REQUIRED; empty: no reviews are asked for."""
+    as_admin: bool
+    """We may merge it whatever classic protection asks for."""
+    merge_commit: str
+    labels: tuple[str, ...]
+    reviews: tuple[Reviewed, ...]
+    remarks: tuple[Remark, ...]
+    reports: tuple[Report, ...]
+    unresolved: int
+    signed: bool
+    protection: Mapping[str, Any] | None
+    """As GraphQL has it."""
+    rules: tuple[Mapping[str, Any], ...] | None
+    """Of rulesets; None: they may not be seen."""
+
+    @property
+    def message(self) -> str:
+        """Return the text in which footers stand."""
+        return f"{self.title}\n\n{self.body}" if self.body else self.title
+
+    @property
+    def votes(self) -> tuple[Vote, ...]:
+        """Return one for each author: the newest, but a mere comment takes no approval back."""
+        found: dict[str, Reviewed] = {}
+        for one in self.reviews:
+            if one.state == "commented" and one.who.name in found and found[one.who.name].state != "commented":
+                continue
+            found[one.who.name] = one
+        return tuple(Vote(one.who, "review", one.state, one.at_ms) for one in found.values())
+
+
+async def look(client: Client, key: Key, project: str, number: int, *, urgent: bool = True) -> Pull:
+    """Return a pull request of `project` (owner/name).  Raise NotThere, Denied, Rejected, ReporterAway."""
+    owner, _, name = project.partition("/")
+    cursors: dict[str, str | None] = {"contexts": None, "threads": None}
+    found: Pull | None = None
+    for _ in range(PAGES_MAX):
+        data = await client.query(key, QUERY, urgent=urgent, owner=owner, name=name, number=number, **cursors)
+        repository = data.get("repository")
+        said = repository.get("pullRequest") if repository else None
+        if repository is None or said is None:
+            raise NotThere(f"{project} has no pull request {number}")
+        page = _pull(str(repository["nameWithOwner"]), said)
+        found = page if found is None or found.head != page.head else _joined(found, page, cursors)
+        cursors = {"contexts": _more(_contexts(said)), "threads": _more(said["reviewThreads"])}
+        if not any(cursors.values()):
+            break
+    assert found is not None, "at least one page was asked for"
+    return found
+
+
+def _joined(before: Pull, page: Pull, cursors: Mapping[str, str | None]) -> Pull:
+    reports = page.reports if cursors["contexts"] else ()
+    unresolved = page.unresolved if cursors["threads"] else 0
+    return replace(before, reports=(*before.reports, *reports), unresolved=before.unresolved + unresolved)
+
+
+def _more(connection: Mapping[str, Any] | None) -> str | None:
+    info = connection["pageInfo"] if connection else {}
+    return str(info["endCursor"]) if info.get("hasNextPage") else None
+
+
+def _contexts(said: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    for one in said["head"]["nodes"]:
+        rollup = one["commit"]["statusCheckRollup"]
+        if rollup is not None and one["commit"]["oid"] == said["headRefOid"]:
+            contexts: Mapping[str, Any] = rollup["contexts"]
+            return contexts
+    return None
+
+
+def _pull(project: str, said: Mapping[str, Any]) -> Pull:
+    contexts, base = _contexts(said), said["baseRef"] or {}
+    merge_commit, signed = said["mergeCommit"], said["signatures"]
+    rules = base.get("rules")
+    return Pull(
+        project=project,
+        number=int(said["number"]),
+        title=said["title"],
+        body=(said["body"] or "").replace("\r\n", "\n"),
+        url=said["url"],
+        state=said["state"],
+        draft=said["isDraft"],
+        created_ms=ms(said["createdAt"]),
+        updated=said["updatedAt"],
+        head=said["headRefOid"],
+        base=said["baseRefName"],
+        base_commit=said["baseRefOid"],
+        author=_account(said["author"]),
+        mergeable={"MERGEABLE": True, "CONFLICTING": False}.get(said["mergeable"]),
+        merge_state=said["mergeStateStatus"],
+        decision=said["reviewDecision"] or "",
+        as_admin=bool(said["viewerCanMergeAsAdmin"]),
+        merge_commit=merge_commit["oid"] if merge_commit else "",
+        labels=tuple(one["name"] for one in said["labels"]["nodes"]),
+        reviews=tuple(_review(one) for one in said["reviews"]["nodes"] if one["submittedAt"]),
+        remarks=tuple(_remark(one) for one in said["comments"]["nodes"]),
+        reports=tuple(_report(one) for one in (contexts["nodes"] if contexts else ())),
+        unresolved=sum(not one["isResolved"] for one in said["reviewThreads"]["nodes"]),
+        signed=signed["totalCount"] <= len(signed["nodes"])
+        and all((one["commit"]["signature"] or {}).get("isValid") for one in signed["nodes"]),
+        protection=base.get("branchProtectionRule"),
+        rules=tuple(rules["nodes"]) if rules is not None else None,
+    )
+
+
+def ms(at: str) -> int:
+    """Return milliseconds since the epoch of a time as GitHub writes it."""
+    return int(datetime.fromisoformat(at).timestamp() * 1000)
+
+
+def login(actor: Mapping[str, Any] | None) -> str:
+    """Return the name of an account as REST has it; of one that is gone, GitHub's ghost."""
+    if actor is None:
+        return "ghost"
+    name = str(actor["login"])
+    return f"{name}[bot]" if actor["__typename"] == "Bot" and not name.endswith("[bot]") else name
+
+
+def _account(actor: Mapping[str, Any] | None) -> Account:
+    return Account(login(actor), str(actor.get("email") or "") if actor else "")
+
+
+def _review(said: Mapping[str, Any]) -> Reviewed:
+    at_ms = ms(said["submittedAt"])
+    pushes = bool(said["authorCanPushToRepository"])
+    return Reviewed(int(said["databaseId"]), _account(said["author"]), said["state"].lower(), at_ms, pushes)
+
+
+def _remark(said: Mapping[str, Any]) -> Remark:
+    return Remark(int(said["databaseId"]), _account(said["author"]), said["body"], ms(said["createdAt"]))
+
+
+def _report(said: Mapping[str, Any]) -> Report:
+    if said["__typename"] == "StatusContext":
+        who, state = login(said["creator"]), said["state"].lower()
+        status = Status(who, said["context"], state, url=said["targetUrl"] or "")
+        return Report(status, ms(said["createdAt"]))
+    suite, ended = said["checkSuite"], said["completedAt"]
+    slug = (suite["app"] or {}).get("slug", "") if suite else ""
+    state = (said["conclusion"] or said["status"]).lower()
+    again = bool(suite) and suite["status"] == "QUEUED" and said["status"] == "COMPLETED"
+    status = Status(slug, said["name"], state, check=True, url=said["detailsUrl"] or "")
+    return Report(status, ms(ended) if ended else 0, again)

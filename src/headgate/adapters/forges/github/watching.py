@@ -1,0 +1,268 @@
+"""Looking at one GitHub: what is known is compared with what is there, at the start, where hints say, and now and then.
+
+Each project has a look of its own: one that must wait, or cannot be looked at, holds up no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+import pygit2
+
+from headgate.adapters.forges.github.client import Client, Denied, NotThere, Query, Rejected
+from headgate.adapters.forges.github.hook import place
+from headgate.adapters.forges.github.looking import Known, ProjectLook
+from headgate.adapters.forges.github.pull import ms
+from headgate.adapters.forges.github.standing import Stands
+from headgate.adapters.forges.github.tokens import NotInstalled, Tokens
+from headgate.adapters.git.command import GitError
+from headgate.adapters.git.engine import GitEngine
+from headgate.adapters.git.looking.names import Names
+from headgate.base.tasks import end
+from headgate.config.tenants import TenantProject
+from headgate.gate.change import Standing, numbered
+from headgate.ports.forge import Hint, Misdelivered, Sighting
+from headgate.ports.reporter import ReporterAway
+
+log = logging.getLogger("headgate.github")
+
+EVERY_S = 300.0
+"""How often everything is looked at, whatever is hinted."""
+AGAIN_MIN_S, AGAIN_MAX_S = 1.0, 900.0
+"""Between looks at a project that cannot be looked at, growing."""
+LOOKS_MAX = 6
+"""Looks at a time."""
+HINTS_MAX = 1_000
+"""Of one project that wait; of more, all of it is looked at."""
+PATIENCE_S = 5.0
+"""What Headgate merged, and the gate says so within this time, is not asked for."""
+FAILED_MAX = 100
+"""Deliveries that did not arrive and are looked into."""
+
+_Came = tuple[Hint, float]
+
+
+@dataclass(slots=True)
+class _Followed:
+    """One project, and how looking at it goes."""
+
+    project: str
+    """Canonical name."""
+    stirred: asyncio.Event = field(default_factory=asyncio.Event)
+    hints: list[_Came] = field(default_factory=list)
+    """With when they came, in monotonic seconds."""
+    whole_s: float = 0.0
+    """When all of it is due, in monotonic seconds."""
+    failures: int = 0
+    misfits: str = ""
+    """What is wrong with its refs."""
+    trouble: str = ""
+    """As last told."""
+
+    def hint(self, hint: Hint) -> None:
+        self.hints.append((hint, time.monotonic()))
+        if len(self.hints) > HINTS_MAX:
+            self.whole_s = 0.0
+        self.stirred.set()
+
+    def pause_s(self) -> float:
+        """Return how long to wait after one more failure."""
+        self.failures = min(self.failures + 1, 12)
+        longest: float = min(AGAIN_MAX_S, AGAIN_MIN_S * 2 ** (self.failures - 1))
+        return longest * random.uniform(0.5, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    sighting: Sighting
+    stored: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Watching:
+    """See `ports.forge.Watch`."""
+
+    def __init__(
+        self, client: Client, tokens: Tokens, engine: Callable[[], GitEngine], stands: Stands, every_s: float = EVERY_S
+    ) -> None:
+        self._client, self._tokens, self._engine, self._stands = client, tokens, engine, stands
+        self._every_s = every_s
+        self._projects: dict[str, TenantProject] | None = None
+        self._followed: dict[str, _Followed] = {}
+        self._places = asyncio.Semaphore(LOOKS_MAX)
+        self._seen: asyncio.Queue[_Seen] = asyncio.Queue(1)
+        self._elsewhere: list[Hint] = []
+        """Hints at what is not looked at, to be answered."""
+        self._elsewhere_stirred = asyncio.Event()
+        self._failed: set[str] = set()
+        """Deliveries that did not arrive and were looked into."""
+
+    def look_at(self, projects: Mapping[str, TenantProject]) -> None:
+        """See `ports.forge.Watch`."""
+        self._projects = dict(projects)
+        for project in self._followed.keys() - projects.keys():
+            self._elsewhere += [hint for hint, _ in self._followed.pop(project).hints]
+            self._elsewhere_stirred.set()
+        self._followed = {project: self._followed.get(project) or _Followed(project) for project in projects}
+
+    def looks_at(self, project: str) -> bool:
+        """Say whether a project is looked at; in a process that looks at none, nobody knows, and it may be."""
+        return self._projects is None or project in self._projects
+
+    def stir(self, hint: Hint) -> None:
+        """See `ports.forge.Forge`."""
+        one = self._followed.get(hint.project)
+        if one is not None:
+            one.hint(hint)
+            return
+        if not hint.project:
+            for each in self._followed.values():
+                each.whole_s = 0.0
+                each.stirred.set()
+        self._elsewhere.append(hint)
+        self._elsewhere_stirred.set()
+
+    async def sightings(
+        self,
+        known: Mapping[str, Standing],
+        heads: Mapping[str, Mapping[str, str]],
+        refs: Mapping[str, Mapping[str, str]],
+    ) -> AsyncIterator[Sighting]:
+        """See `ports.forge.Watch`."""
+        for one in self._followed.values():
+            one.whole_s = 0.0
+        names, all_known = Names((self._projects or {}).values()), Known(known, heads, refs)
+        works = [self._follow(one, all_known, names) for one in self._followed.values()]
+        works.append(self._answer_elsewhere())
+        if self._client.account.app_id and self._client.account.webhook_token:
+            works.append(self._look_into_deliveries())
+        tasks = [asyncio.ensure_future(work) for work in works]
+        try:
+            while True:
+                seen = await self._next(tasks)
+                yield seen.sighting
+                seen.stored.set()
+        finally:
+            await end(*tasks)
+
+    async def _next(self, tasks: list[asyncio.Task[None]]) -> _Seen:
+        """Return what is seen next.  Raise what one of the tasks failed with."""
+        getting = asyncio.ensure_future(self._seen.get())
+        try:
+            await asyncio.wait({getting, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    await task
+            return await getting
+        finally:
+            getting.cancel()
+
+    async def _tell(self, sighting: Sighting) -> None:
+        seen = _Seen(sighting)
+        await self._seen.put(seen)
+        await seen.stored.wait()
+
+    async def _answer_elsewhere(self) -> None:
+        while True:
+            await self._elsewhere_stirred.wait()
+            self._elsewhere_stirred.clear()
+            hints, self._elsewhere = self._elsewhere, []
+            if hints:
+                await self._tell(Sighting(answered=tuple(hint.id for hint in hints)))
+
+    # --- one project
+
+    async def _follow(self, one: _Followed, known: Known, names: Names) -> None:
+        """Look at one project again and again."""
+        while True:
+            one.stirred.clear()
+            hints, one.hints = self._due(one, known)
+            try:
+                wait_s, trouble = await self._look(one, known, names, [hint for hint, _ in hints])
+                wait_s = min(wait_s, PATIENCE_S / 5) if one.hints else wait_s
+                one.failures = 0
+            except ReporterAway as away:
+                wait_s, trouble = max(away.wait_s, one.pause_s()), f"it cannot be asked: {away}"
+            except (NotInstalled, NotThere, Denied, Rejected, GitError, OSError, pygit2.GitError) as error:
+                self._tokens.forget(self._client.account.short(one.project))
+                wait_s, trouble = one.pause_s(), f"it cannot be looked at: {error}"
+            if one.failures:
+                one.hints = [*hints, *one.hints]  # they are looked at then
+            if trouble != one.trouble:
+                log.warning("%s: %s", one.project, trouble or "it can be looked at again")
+                one.trouble = trouble
+                await self._tell(Sighting(troubles={one.project: trouble}))
+            await self._rest(one, wait_s)
+
+    def _due(self, one: _Followed, known: Known) -> tuple[list[_Came], list[_Came]]:
+        """Return what is looked at now, and what the gate is given some time for, to say that it has landed."""
+        soon = time.monotonic() - PATIENCE_S
+        later = []
+        for hint, came_s in one.hints:
+            was = known.standings.get(numbered(one.project, hint.number)) if hint.number and hint.commit else None
+            if was is not None and was.open and came_s > soon:
+                later.append((hint, came_s))
+        return [came for came in one.hints if came not in later], later
+
+    async def _look(self, one: _Followed, known: Known, names: Names, hints: list[Hint]) -> tuple[float, str]:
+        """Look once; return how long to wait at most for the next time, and what is wrong with the repository."""
+        async with self._places:
+            now_s = time.monotonic()
+            whole = one.whole_s <= now_s
+            key = await self._tokens.of(self._client.account.short(one.project))
+            us = await self._tokens.us()
+            look = ProjectLook(
+                self._client, self._engine, self._stands, names, key, us, one.project, known, hints, whole
+            )
+            async for sighting in look.sightings():
+                await self._tell(sighting)
+            one.misfits = one.misfits if look.misfits is None else look.misfits
+            if whole:
+                one.whole_s = now_s + self._every_s * random.uniform(0.8, 1.0)
+            if look.more:
+                one.whole_s = 0.0
+                return 1.0, one.misfits
+            return max(0.0, one.whole_s - time.monotonic()), one.misfits
+
+    async def _rest(self, one: _Followed, wait_s: float) -> None:
+        """Wait for a hint; after a failure, for the time whatever is hinted."""
+        try:
+            async with asyncio.timeout(wait_s):
+                if one.failures:
+                    await asyncio.Event().wait()
+                await one.stirred.wait()
+        except TimeoutError:
+            pass  # looked at again all the same
+
+    # --- deliveries that did not arrive
+
+    async def _look_into_deliveries(self) -> None:
+        """Take what GitHub could not deliver as hints: it never sends it again by itself."""
+        while True:
+            await asyncio.sleep(self._every_s)
+            try:
+                await self._failed_deliveries()
+            except (ReporterAway, NotThere, Denied, Rejected) as error:
+                log.info("%s: the log of its deliveries cannot be read: %s", self._client.account.name, error)
+
+    async def _failed_deliveries(self) -> None:
+        key, path = self._tokens.app_key(), "/app/hook/deliveries"
+        query: Query = {"per_page": FAILED_MAX, "status": "failure"}
+        failed = (await self._client.get(key, path, query, urgent=False)).said
+        fresh = [one for one in failed if str(one["guid"]) not in self._failed]
+        self._failed = {str(one["guid"]) for one in failed}
+        us = frozenset(await self._tokens.us())
+        for one in sorted(fresh, key=lambda one: ms(one["delivered_at"])):
+            said = (await self._client.get(key, f"{path}/{one['id']}", urgent=False)).said
+            body = msgspec.json.encode(said["request"]["payload"])
+            try:
+                found = place(self._client.account, us, self.looks_at, str(one["event"]), str(one["guid"]), body)
+            except Misdelivered:
+                continue
+            if isinstance(found, Hint):
+                self.stir(found)

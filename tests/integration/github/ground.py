@@ -1,0 +1,166 @@
+"""A GitHub with one project, a driver that looks at it, and what a gate would keep of that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from aiohttp import web
+
+from headgate.adapters.forges.github.account import GitHubAccount, account
+from headgate.adapters.forges.github.client import Client, github_http
+from headgate.adapters.forges.github.forge import GitHubForge
+from headgate.adapters.forges.github.tokens import Tokens
+from headgate.adapters.git.connection import GitConnection
+from headgate.adapters.git.engine import GitEngine
+from headgate.base.tasks import end
+from headgate.config.tenants import TenantProject
+from headgate.gate.change import Standing, TriggerEvent, numbered
+from headgate.ports.forge import Hint, Ignored, Misdelivered, Sighting
+from headgate.testing.forges.github.people import GitHub, Person
+from headgate.testing.forges.github.state import App, Installation, Pull, Repository
+from headgate.testing.servers.program import free_ports
+
+SECRET = "open sesame"
+PROJECT = "127.0.0.1/acme/rocket"
+
+
+@dataclass
+class Gate:
+    """What is known, as a connection keeps it."""
+
+    forge: GitHubForge
+    known: dict[str, Standing] = field(default_factory=dict)
+    heads: dict[str, dict[str, str]] = field(default_factory=dict)
+    refs: dict[str, dict[str, str]] = field(default_factory=dict)
+    events: list[TriggerEvent] = field(default_factory=list)
+    answered: list[str] = field(default_factory=list)
+    troubles: dict[str, str] = field(default_factory=dict)
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def take(self, sighting: Sighting) -> None:
+        self.known |= {standing.change.key: standing for standing in sighting.standings}
+        self.heads |= sighting.heads
+        self.refs |= sighting.refs
+        seen = {event.id for event in self.events}
+        assert seen.isdisjoint(event.id for event in sighting.events), "nothing is told twice"
+        self.events += sighting.events
+        self.answered += sighting.answered
+        self.troubles |= sighting.troubles
+        self.moved.set()
+
+    async def run(self) -> None:
+        async for sighting in self.forge.sightings(self.known, self.heads, self.refs):
+            self.take(sighting)
+
+    async def until(self, ready: Callable[[], object], deadline_s: float = 20.0) -> None:
+        """Wait until it is so."""
+        async with asyncio.timeout(deadline_s):
+            while not ready():
+                self.moved.clear()
+                await self.moved.wait()
+
+    @property
+    def told(self) -> list[str]:
+        """What happened, as triggers name it."""
+        said = [event.happening for event in self.events if event.happening is not None]
+        return [f"{one.event}.{one.action}" if one.action else one.event for one in said]
+
+    def standing(self, number: int) -> Standing:
+        return self.known[numbered(PROJECT, str(number))]
+
+
+class Ground:
+    """The stand-in, people, and one driver."""
+
+    def __init__(self, hub: GitHub, root: Path) -> None:
+        self.hub = hub
+        self.repository: Repository = hub.repository("acme/rocket", {"a.txt": "1\n"})
+        self.app: App = hub.app(hook_secret=SECRET)
+        self.installation: Installation = hub.install(self.app, "acme")
+        self.ada: Person = hub.person("ada", acme__rocket="write")
+        self.bob: Person = hub.person("bob", acme__rocket="admin")
+        self.eve: Person = hub.person("eve")
+        self.root = root
+        said = {"server": hub.url, "app_id": str(self.app.id), "app_key": "/key", "webhook_token": SECRET}
+        self.account: GitHubAccount = account("hub", said, hub.keys[self.app.id])
+        self.client, self.forge = self.driver("git")
+        self.gate = Gate(self.forge)
+        self.refused: list[str] = []
+        self.ignored: list[str] = []
+        self.hinted: list[str] = []
+
+    def driver(self, name: str, every_s: float = 300.0, **changes: str) -> tuple[Client, GitHubForge]:
+        """Return a driver as another process has it."""
+        now_s = self.hub.world.clock.now_s
+        client = Client(replace(self.account, **changes), github_http, now_s)
+        tokens = Tokens(client, now_s)
+
+        async def access(project: str) -> dict[str, str]:
+            return dict(await tokens.git(client.account.short(project)))
+
+        connection = GitConnection("hub", client.account.git, client.account.canonical_hostname, access=access)
+        engine = GitEngine(self.root / name, {"hub": connection})
+        return client, GitHubForge(client, tokens, lambda: engine, every_s)
+
+    async def take(self, request: web.Request) -> web.Response:
+        """Take a delivery as the web does."""
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        try:
+            found = self.forge.webhook(headers, await request.read())
+        except Misdelivered as error:
+            self.refused.append(str(error))
+            return web.Response(status=error.status, text=str(error))
+        if isinstance(found, Hint):
+            self.hinted.append(found.id)
+            self.forge.stir(found)
+        else:
+            self.ignored.append(found.why)
+        return web.json_response({"ignored": found.why if isinstance(found, Ignored) else ""})
+
+    def watch(self, *projects: str) -> None:
+        names = projects or ("acme/rocket",)
+        self.forge.look_at({f"127.0.0.1/{n}": TenantProject(f"127.0.0.1/{n}", n, "hub", False) for n in names})
+
+    async def settled(self) -> None:
+        """Wait until what was delivered is answered."""
+        await self.hub.mail.delivered()
+        await self.gate.until(lambda: set(self.hinted) <= set(self.gate.answered))
+
+
+@asynccontextmanager
+async def ground(hub: GitHub, root: Path) -> AsyncIterator[Ground]:
+    """Provide it, with webhooks that arrive."""
+    found, port = Ground(hub, root), free_ports(1)[0]
+    application = web.Application(client_max_size=30 << 20)
+    application.router.add_post("/api/connection/hub/payload", found.take)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    found.app.hook_url = f"http://127.0.0.1:{port}/api/connection/hub/payload"
+    try:
+        yield found
+    finally:
+        await runner.cleanup()
+        await found.forge.close()
+
+
+@asynccontextmanager
+async def watched(found: Ground, *projects: str) -> AsyncIterator[Gate]:
+    """Provide the gate while the driver looks, after its first look."""
+    found.watch(*projects)
+    found.forge.stir(Hint("begin", PROJECT, ref="refs/heads/main"))
+    task = asyncio.ensure_future(found.gate.run())
+    try:
+        await found.gate.until(lambda: "begin" in found.gate.answered)
+        yield found.gate
+    finally:
+        await end(task)
+
+
+def opened(found: Ground, **more: object) -> Pull:
+    """Propose something."""
+    return found.ada.propose(found.repository, "topic", {"a.txt": "2\n"}, "A title", "A body", **more)  # type: ignore[arg-type]

@@ -1,0 +1,142 @@
+"""What lands is what was tested: that head, into that branch, and the tree is compared."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from headgate.gate.change import Change
+from headgate.gate.work import Landing, LandRequest, MergeItem, RepoState
+from headgate.ports.forge import Landed, NotLanded
+from headgate.ports.reporter import ReporterAway, ReportPutOff
+from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github.people import GitHub
+from headgate.testing.forges.github.state import Pull
+from tests.integration.github.ground import PROJECT, Ground, ground, opened
+
+
+@pytest.fixture
+async def here(hub: GitHub, tmp_path: Path) -> AsyncIterator[Ground]:
+    async with ground(hub, tmp_path) as found:
+        hub.world.mergeability_asks = 0
+        yield found
+
+
+def as_tested(here: Ground, pull: Pull, mode: str = "merge") -> tuple[LandRequest, Landing]:
+    """Return the request to land what was tested on the branch as it is now."""
+    base = hosting.heads(here.repository)["main"]
+    tree = str(hosting.merged_tree(here.repository, base, pull.head_sha))
+    change = Change(
+        "hub", PROJECT, "main", commit=pull.head_sha, ref=f"refs/pull/{pull.number}/head", number=str(pull.number),
+        title=pull.title, message=f"{pull.title}\n\n{pull.body or ''}",
+    )  # fmt: skip
+    item = MergeItem("item", PROJECT, "hub", "main", change.ref, change.commit, mode)
+    state = RepoState(
+        (item,), {PROJECT: {"refs/heads/main": base}}, {}, {PROJECT: "hub"}, trees={PROJECT: {"main": tree}}
+    )
+    work = LandRequest("buildset", state, change, "speculative", "note")
+    return work, Landing(change, "speculative", "note")
+
+
+@pytest.mark.parametrize(("mode", "parents"), [("merge", 2), ("squash-merge", 1), ("rebase", 1), ("merge-ort", 2)])
+async def test_it_lands_as_it_was_as_tested(here: Ground, mode: str, parents: int) -> None:
+    pull = opened(here)
+    done = await here.forge.land(*as_tested(here, pull, mode))
+    tip = hosting.opened(here.repository)[hosting.heads(here.repository)["main"]]
+    assert done == Landed(str(tip.id))
+    assert len(tip.parent_ids) == parents and pull.merged
+    if mode != "rebase":
+        assert tip.message.startswith("A title (#1)\n\nA body")
+
+
+async def test_asked_again_it_has_landed(here: Ground) -> None:
+    pull = opened(here)
+    asked = as_tested(here, pull)
+    first = await here.forge.land(*asked)
+    assert await here.forge.land(*asked) == first
+
+
+async def test_a_head_that_moved_does_not_land(here: Ground) -> None:
+    pull = opened(here)
+    asked = as_tested(here, pull)
+    here.ada.push(here.repository, "topic", {"a.txt": "evil\n"})
+    done = await here.forge.land(*asked)
+    assert isinstance(done, NotLanded) and "its head is no more" in done.why
+    assert not pull.merged
+
+
+async def test_a_branch_that_moved_is_tested_again(here: Ground) -> None:
+    pull = opened(here)
+    asked = as_tested(here, pull)
+    here.bob.push(here.repository, "main", {"b.txt": "1\n"})
+    done = await here.forge.land(*asked)
+    assert isinstance(done, NotLanded) and done.moved
+    assert not pull.merged
+
+
+async def test_another_tree_is_an_alarm(here: Ground) -> None:
+    """Somebody pushes between our look and GitHub's merge; here the tested tree is another from the beginning."""
+    pull = opened(here)
+    work, part = as_tested(here, pull)
+    work = replace(work, state=replace(work.state, trees={PROJECT: {"main": "0" * 40}}))
+    done = await here.forge.land(work, part)
+    assert isinstance(done, Landed) and done.differs
+
+
+async def test_merged_although_the_answer_was_lost(here: Ground) -> None:
+    pull = opened(here)
+    asked = as_tested(here, pull)
+    here.hub.fail("PUT", "/repos/{owner}/{repo}/pulls/{pull_number}/merge", done=True)
+    done = await here.forge.land(*asked)
+    assert isinstance(done, Landed) and not done.differs and pull.merged
+
+
+async def test_an_answer_that_never_comes_is_no_answer(here: Ground) -> None:
+    pull = opened(here)
+    asked = as_tested(here, pull)
+    here.hub.fail("PUT", "/repos/{owner}/{repo}/pulls/{pull_number}/merge", status=503)
+    with pytest.raises(ReporterAway):
+        await here.forge.land(*asked)
+    assert not pull.merged
+    assert isinstance(await here.forge.land(*asked), Landed)
+
+
+async def test_what_github_has_not_worked_out_is_waited_for(here: Ground) -> None:
+    here.hub.world.mergeability_asks = 1
+    pull = opened(here)
+    asked = as_tested(here, pull)
+    with pytest.raises(ReportPutOff, match="not worked out"):
+        await here.forge.land(*asked)
+    assert isinstance(await here.forge.land(*asked), Landed)
+
+
+async def test_what_the_rules_refuse_is_told_in_words(here: Ground) -> None:
+    here.hub.protect(here.repository, approvals=2, contexts=("lint",))
+    pull = opened(here)
+    done = await here.forge.land(*as_tested(here, pull))
+    assert isinstance(done, NotLanded)
+    assert "At least 2 approving reviews are required" in done.why and 'status check "lint" is expected' in done.why
+    here.repository.protections.clear()
+    here.hub.ruleset(here.repository, {"type": "merge_queue", "parameters": {}})
+    done = await here.forge.land(*as_tested(here, pull))
+    assert isinstance(done, NotLanded) and "let Headgate bypass it" in done.why
+    here.repository.rulesets.clear()
+    here.repository.allow_merge_commit = False
+    done = await here.forge.land(*as_tested(here, pull))
+    assert isinstance(done, NotLanded) and "set the project's merge-mode" in done.why
+    done = await here.forge.land(*as_tested(here, pull, "cherry-pick"))
+    assert isinstance(done, NotLanded) and "merge-mode" in done.why
+    here.app.permissions["contents"] = "read"
+    done = await here.forge.land(*as_tested(here, pull, "squash-merge"))
+    assert isinstance(done, NotLanded) and "the app lacks a permission" in done.why
+
+
+async def test_an_app_that_was_removed_lands_nothing(here: Ground) -> None:
+    pull = opened(here)
+    asked = as_tested(here, pull)
+    here.hub.world.installations.clear()
+    done = await here.forge.land(*asked)
+    assert isinstance(done, NotLanded) and "is not installed" in done.why

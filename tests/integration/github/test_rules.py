@@ -1,0 +1,152 @@
+"""The rule book: what is not met is told in words, what only the gate's own check lacks is named, what we may bypass is
+not lacking."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.config.forges.facts import Rule
+from headgate.testing.forges.github.people import GitHub
+from headgate.testing.forges.github.state import Thread
+from tests.integration.github.ground import PROJECT, Ground, ground, opened
+
+
+@pytest.fixture
+async def here(hub: GitHub, tmp_path: Path) -> AsyncIterator[Ground]:
+    async with ground(hub, tmp_path) as found:
+        hub.world.mergeability_asks = 0
+        yield found
+
+
+async def rules(here: Ground) -> tuple[Rule, ...]:
+    standing = await here.forge.look_up(f"{PROJECT}#1")
+    assert standing is not None and standing.details is not None and standing.details.rules is not None
+    return standing.details.rules
+
+
+def checks(*names: str, strict: bool = False) -> dict[str, Any]:
+    wanted = [{"context": name} for name in names]
+    how = {"strict_required_status_checks_policy": strict, "required_status_checks": wanted}
+    return {"type": "required_status_checks", "parameters": how}
+
+
+def reviews(count: int, **more: Any) -> dict[str, Any]:
+    how = {
+        "required_approving_review_count": count,
+        "dismiss_stale_reviews_on_push": False,
+        "require_code_owner_review": False,
+        "require_last_push_approval": False,
+        "required_review_thread_resolution": False,
+        **more,
+    }
+    return {"type": "pull_request", "parameters": how}
+
+
+async def test_without_rules_nothing_is_lacking(here: Ground) -> None:
+    opened(here)
+    assert await rules(here) == ()
+
+
+@pytest.mark.parametrize("kind", ["classic", "ruleset"])
+async def test_statuses_that_are_missing_are_named(here: Ground, kind: str) -> None:
+    if kind == "classic":
+        here.hub.protect(here.repository, contexts=("acme/gate", "lint"))
+    else:
+        here.hub.ruleset(here.repository, checks("acme/gate", "lint"))
+    pull = opened(here)
+    (rule,) = await rules(here)
+    assert (rule.met, rule.missing, rule.bypassed) == (False, ("acme/gate", "lint"), False)
+    here.eve.status(pull, "lint", "pending")
+    here.eve.status(pull, "acme/gate", "pending")
+    assert (await rules(here))[0].met is None  # it is waited for
+    here.eve.status(pull, "lint")
+    (rule,) = await rules(here)
+    assert rule.missing == ("acme/gate",) and "acme/gate" in rule.text
+    here.eve.status(pull, "acme/gate")
+    assert [one.met for one in await rules(here)] == [True]
+
+
+@pytest.mark.parametrize("kind", ["classic", "ruleset"])
+async def test_reviews_that_are_missing(here: Ground, kind: str) -> None:
+    if kind == "classic":
+        here.hub.protect(here.repository, approvals=1)
+    else:
+        here.hub.ruleset(here.repository, reviews(1))
+    pull = opened(here)
+    (rule,) = await rules(here)
+    assert rule.met is False and "needs 1 approving review of people who may write" in rule.text
+    here.bob.review(pull, "CHANGES_REQUESTED", "No")
+    assert "requested changes" in (await rules(here))[0].text
+    here.bob.review(pull)
+    assert (await rules(here))[0].met is True
+
+
+async def test_all_other_rules_are_told_in_words(here: Ground) -> None:
+    pull = opened(here)
+    pull.threads.append(Thread(1, "a.txt", "Why?"))
+    here.hub.protect(
+        here.repository, conversations=True, signatures=True, locked=True, pushers=frozenset({"ada"}), contexts=("x",),
+        strict=True,
+    )  # fmt: skip
+    here.hub.ruleset(here.repository, {"type": "merge_queue", "parameters": _QUEUE}, name="Queue")
+    here.ada.push(here.repository, "main", {"b.txt": "1\n"})
+    found = {rule.text: rule.met for rule in await rules(here)}
+    words = [
+        "needs this status to be good: x",
+        "newest commit of main",
+        "conversations to be resolved; 1 is not",
+        "verified signatures",
+        "to be unlocked",
+        "among those who may push",
+        "GitHub's own merge queue",
+    ]
+    for word in words:
+        assert [met for text, met in found.items() if word in text] == [False], word
+    pull.threads[0].resolved = True
+    here.repository.verified.update([pull.head_sha])
+    found = {rule.text: rule.met for rule in await rules(here)}
+    assert [met for text, met in found.items() if "conversations" in text or "signatures" in text] == [True, True]
+
+
+_QUEUE = {
+    "check_response_timeout_minutes": 60,
+    "grouping_strategy": "ALLGREEN",
+    "max_entries_to_build": 5,
+    "max_entries_to_merge": 5,
+    "merge_method": "MERGE",
+    "min_entries_to_merge": 1,
+    "min_entries_to_merge_wait_minutes": 5,
+}
+
+
+async def test_what_we_may_bypass_is_not_lacking(here: Ground) -> None:
+    here.hub.protect(here.repository, approvals=2, bypass_reviews=frozenset({"headgate"}))
+    here.hub.ruleset(here.repository, checks("lint"), bypass={"headgate": "always"})
+    here.hub.ruleset(here.repository, checks("lint"), name="Strict", organization=True)
+    opened(here)
+    found = [(rule.met, rule.bypassed) for rule in await rules(here)]
+    assert found == [(False, True), (False, True), (False, False)]
+    asked = [one for one in here.hub.door.log if one.template.endswith("/rulesets/{ruleset_id}")]
+    await rules(here)
+    assert len(asked) == 2 == sum(one.template.endswith("/rulesets/{ruleset_id}") for one in here.hub.door.log)
+
+
+async def test_an_account_that_may_merge_as_admin(here: Ground) -> None:
+    here.hub.protect(here.repository, approvals=2)
+    opened(here)
+    _, plain = here.driver("plain", app_id="", app_key="", api_token=here.hub.token("bob"))
+    standing = await plain.look_up(f"{PROJECT}#1")
+    await plain.close()
+    assert standing is not None and standing.details is not None
+    assert [(rule.met, rule.bypassed) for rule in standing.details.rules or ()] == [(False, True)]
+
+
+async def test_rulesets_that_do_not_count(here: Ground) -> None:
+    here.hub.ruleset(here.repository, checks("lint"), enforcement="evaluate")
+    here.hub.ruleset(here.repository, checks("lint"), branches=("refs/heads/release/*",))
+    opened(here)
+    assert await rules(here) == ()

@@ -1,0 +1,287 @@
+"""What the driver sees: everything, whatever deliveries say or do not say."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from headgate.gate.change import EventKind
+from headgate.map.telling import Posting
+from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github.mail import Delivery
+from headgate.testing.forges.github.people import GitHub
+from tests.integration.github.ground import PROJECT, Ground, ground, opened, watched
+from tests.integration.github.test_telling import report
+
+
+@pytest.fixture
+async def here(hub: GitHub, tmp_path: Path) -> AsyncIterator[Ground]:
+    async with ground(hub, tmp_path) as found:
+        yield found
+
+
+async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
+    pull = opened(here)
+    here.bob.review(pull)
+    async with watched(here) as gate:
+        await gate.until(lambda: gate.known)
+    change = gate.standing(1).change
+    assert (change.key, change.branch, change.commit) == (f"{PROJECT}#1", "main", pull.head_sha)
+    assert (change.title, change.message, change.owner) == ("A title", "A title\n\nA body", "ada")
+    assert (change.ref, change.files) == ("refs/pull/1/head", ("a.txt",))
+    assert change.url == f"{here.hub.url}/acme/rocket/pull/1"
+    assert [one for one in gate.told if one != "push"] == ["pull_request.opened", "pull_request_review.submitted"]
+    assert gate.events[0].kind is EventKind.PROPOSED and gate.events[0].fresh
+    assert gate.heads[PROJECT].keys() == {"refs/heads/main", "refs/heads/topic"}
+
+
+async def test_everything_that_happens_is_told_once(here: Ground) -> None:
+    """Whatever people do, in the words of the triggers."""
+    async with watched(here) as gate:
+        pull = opened(here)
+        await here.settled()
+        for act in (
+            lambda: here.ada.push(here.repository, "topic", {"a.txt": "3\n"}),
+            lambda: here.ada.edit(pull, title="Better"),
+            lambda: here.ada.set_draft(pull),
+            lambda: here.ada.set_draft(pull, False),
+            lambda: here.bob.label(pull, "ready"),
+            lambda: here.bob.label(pull, "ready", off=True),
+            lambda: here.bob.comment(pull, "recheck"),
+            lambda: here.bob.review(pull, "CHANGES_REQUESTED", "No"),
+            lambda: here.bob.review(pull),
+            lambda: here.eve.status(pull, "lint", "failure"),
+            lambda: here.ada.close(pull),
+            lambda: here.ada.reopen(pull),
+            lambda: here.ada.push(here.repository, "main", {"b.txt": "1\n"}),
+        ):
+            act()
+            here.hub.world.clock.advance(1)
+            await here.settled()
+    assert [one for one in gate.told if one != "push"] == [
+        "pull_request.opened",
+        "pull_request.changed",
+        "pull_request.edited",
+        "pull_request.converted_to_draft",
+        "pull_request.ready_for_review",
+        "pull_request.labeled",
+        "pull_request.unlabeled",
+        "pull_request.comment",
+        "pull_request_review.submitted",
+        "pull_request_review.submitted",
+        "pull_request.status",
+        "pull_request.closed",
+        "pull_request.reopened",
+    ]
+    said = {one.happening.action: one.happening for one in gate.events if one.happening}
+    assert said["comment"].comments == ("recheck",)
+    assert said["comment"].who and (said["comment"].who.name, said["comment"].who.permission) == ("bob", "admin")
+    assert said["labeled"].added == ("ready",) == said["unlabeled"].removed
+    assert said["status"].statuses[0].spelled == "eve:lint:failure"
+    assert said["submitted"].state == "approved"
+    details = gate.standing(1).details
+    assert details is not None and details.votes is not None
+    assert [(v.who.name, v.value, v.who.permission) for v in details.votes] == [("bob", "approved", "admin")]
+    assert gate.told.count("push") >= 3  # the branches of what is proposed, and the other
+
+
+async def test_the_gap_between_two_lives_is_found(here: Ground) -> None:
+    """Nobody looked, and no delivery came: the difference says it all."""
+    async with watched(here) as gate:
+        pull = opened(here)
+        await here.settled()
+    here.hub.mail.lose(100)
+    here.hub.world.clock.advance(60)
+    other = here.ada.propose(here.repository, "other", {"b.txt": "1\n"})
+    here.bob.comment(pull, "recheck")
+    here.bob.label(pull, "ready")
+    here.bob.review(other)
+    here.ada.push(here.repository, "main", {"c.txt": "1\n"})
+    before = len(gate.events)
+    async with watched(here):
+        await gate.until(lambda: len(gate.known) == 2 and "pull_request.labeled" in gate.told)
+    assert set(gate.told[before:]) >= {
+        "pull_request.opened",
+        "pull_request.comment",
+        "pull_request.labeled",
+        "pull_request_review.submitted",
+        "push",
+    }
+
+
+def backwards(held: list[Delivery]) -> list[Delivery]:
+    return held[::-1]
+
+
+@pytest.mark.parametrize(
+    "badly",
+    [
+        lambda mail: mail.double(100),
+        lambda mail: mail.hold(),
+    ],
+    ids=["doubled", "reordered"],
+)
+async def test_deliveries_may_come_as_they_like(here: Ground, badly: Callable[[object], None]) -> None:
+    async with watched(here) as gate:
+        badly(here.hub.mail)
+        pull = opened(here)
+        here.bob.comment(pull, "recheck")
+        here.bob.review(pull)
+        here.ada.push(here.repository, "topic", {"a.txt": "3\n"})
+        here.hub.mail.release(backwards)
+        await here.settled()
+        standing = gate.standing(1)
+    assert standing.change.commit == pull.head_sha
+    assert gate.told.count("pull_request.comment") == 1 == gate.told.count("pull_request_review.submitted")
+    assert gate.told.count("pull_request.opened") == 1
+
+
+async def test_what_could_not_be_delivered_is_looked_into(here: Ground) -> None:
+    """GitHub sends nothing again by itself, and a status moves nothing that a list would show."""
+    _, here.forge = here.driver("often", every_s=0.3)
+    here.gate.forge = here.forge
+    async with watched(here) as gate:
+        pull = opened(here)
+        await here.settled()
+        here.hub.mail.fail(1)
+        here.eve.status(pull, "lint")
+        await gate.until(lambda: "pull_request.status" in gate.told)
+
+
+async def test_merged_by_hand_and_forgotten_forks(here: Ground) -> None:
+    fork = here.eve.fork(here.repository)
+    async with watched(here) as gate:
+        pull = here.eve.propose(here.repository, "topic", {"a.txt": "2\n"}, "😀 \u202eright to left", fork=fork)
+        await here.settled()
+        assert gate.standing(1).change.files == ("a.txt",)
+        here.hub.remove_fork(fork)
+        here.bob.comment(pull, "recheck")
+        await here.settled()
+        assert gate.told[-1] == "pull_request.comment"
+        here.bob.push(here.repository, "main", {}, "Merge", merges=pull.head_sha)
+        await here.settled()
+    assert gate.standing(1).landed and not gate.standing(1).open
+    assert EventKind.MERGED in [event.kind for event in gate.events]
+
+
+async def test_two_open_changes_with_one_head(here: Ground) -> None:
+    here.ada.push(here.repository, "stable", {}, base="main")
+    opened(here)
+    here.ada.open(here.repository, "topic", base="stable")
+    async with watched(here) as gate:
+        await gate.until(lambda: len(gate.known) == 2)
+        here.eve.status(here.repository.pulls[1], "lint")
+        await here.settled()
+    assert gate.told.count("pull_request.status") == 2
+    assert {gate.standing(n).change.branch for n in (1, 2)} == {"main", "stable"}
+
+
+async def test_retargeted_to_another_branch(here: Ground) -> None:
+    here.ada.push(here.repository, "stable", {}, base="main")
+    async with watched(here) as gate:
+        pull = opened(here)
+        await here.settled()
+        here.ada.edit(pull, base="stable")
+        await here.settled()
+    assert gate.standing(1).change.branch == "stable"
+    assert gate.told[-1] == "pull_request.edited"
+
+
+async def test_a_branch_with_odd_names_and_a_body_that_is_long(here: Ground) -> None:
+    body = "x" * 65_000 + "\nDepends-On: https://example.com/1"
+    here.ada.push(here.repository, "50%#odd", {"z": "1\n"}, base="main")
+    async with watched(here) as gate:
+        here.ada.propose(here.repository, "more%20", {"a.txt": "2\n"}, "Odd", body, base="50%#odd")
+        await here.settled()
+    change = gate.standing(1).change
+    assert change.branch == "50%#odd" and change.files == ("a.txt",)
+    assert len(change.message) < 17_000 and change.message.endswith("Depends-On: https://example.com/1")
+
+
+async def test_one_project_that_cannot_be_looked_at_holds_up_no_other(here: Ground) -> None:
+    here.hub.repository("eve/away", {"a": "1"})
+    async with watched(here, "acme/rocket", "eve/away") as gate:
+        opened(here)
+        await here.settled()
+        await gate.until(lambda: gate.troubles)
+    assert "is not installed at eve/away" in gate.troubles["127.0.0.1/eve/away"]
+    assert f"{PROJECT}#1" in gate.known
+
+
+async def test_a_limit_is_waited_for_and_nothing_is_lost(here: Ground) -> None:
+    async with watched(here) as gate:
+        here.hub.limits.punish(f"installation {here.installation.id}", 1)
+        opened(here)
+        await gate.until(lambda: "secondary rate limit" in gate.troubles.get(PROJECT, ""))
+        asked = len(here.hub.door.log)
+        here.hub.world.clock.advance(3)
+        await gate.until(lambda: gate.known and not gate.troubles[PROJECT])
+    assert len(here.hub.door.log) > asked
+
+
+async def test_deliveries_that_are_nothing_cost_no_call(here: Ground) -> None:
+    """About something unknown, irrelevant, or what Headgate did itself."""
+    other = here.hub.repository("acme/other", {"a": "1"})
+    async with watched(here) as gate:
+        pull = opened(here)
+        await here.settled()
+        before = len(here.hub.door.log)
+        here.ada.propose(other, "topic", {"a": "2"})
+        root = hosting.heads(here.repository)["main"]
+        here.hub.forge.says.status(here.repository, here.eve.account, root, "success", "x", None, None)
+        here.hub.forge.says.comment(pull, here.app.bot, "From the gate")
+        here.ada.close(pull)
+        await here.settled()
+        after_close = len(here.hub.door.log)
+        here.bob.comment(pull, "A word on what is closed")
+        await here.settled()
+        assert len(here.hub.door.log) == after_close
+    assert after_close - before == 1  # that it was closed
+    assert gate.answered
+
+
+async def test_calls_that_fail_are_made_again(here: Ground) -> None:
+    async with watched(here) as gate:
+        here.hub.fail("POST", "graphql", times=1, status=503)
+        opened(here)
+        await gate.until(lambda: "503" in gate.troubles.get(PROJECT, ""))
+        await gate.until(lambda: gate.known and not gate.troubles[PROJECT])
+
+
+async def test_names_of_changes(here: Ground) -> None:
+    url, key = here.hub.url, f"{PROJECT}#12"
+    for said in (f"{url}/acme/rocket/pull/12", f"{url}/acme/rocket/pull/12/files#x", f"{url}/acme/rocket/pull/12?a=b"):
+        assert here.forge.named(said) == key
+    for said in (
+        "https://example.com/acme/rocket/pull/12",
+        f"{url}/acme/rocket/issues/12",
+        f"{url}/acme/rocket/pull/1x",
+    ):
+        assert here.forge.named(said) == ""
+    opened(here)
+    standing = await here.forge.look_up(f"{PROJECT}#1")
+    assert standing is not None and standing.open and standing.change.number == "1"
+    assert await here.forge.look_up(f"{PROJECT}#2") is None
+    assert await here.forge.look_up("127.0.0.1/nobody/there#2") is None
+
+
+async def test_a_check_that_somebody_wants_once_more(here: Ground) -> None:
+    async with watched(here) as gate:
+        pull = opened(here)
+        await here.settled()
+        told = report("failure")
+        await here.forge.report(Posting("", told, change=gate.standing(1).change, how={"check": "failure"}))
+        (run,) = here.repository.check_runs.values()
+        here.bob.rerun(here.repository, run)
+        await here.settled()
+        here.bob.comment(pull, "Thanks")
+        await here.settled()
+    assert [one for one in gate.told if one != "push"] == [
+        "pull_request.opened",
+        "check_run.rerequested",
+        "pull_request.comment",
+    ]
+    (status,) = [one for event in gate.events if event.happening for one in event.happening.statuses]
+    assert status.spelled == "headgate:acme/gate:failure"
