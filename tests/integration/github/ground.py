@@ -56,7 +56,7 @@ class Gate:
         async for sighting in self.forge.sightings(self.known, self.heads, self.refs):
             self.take(sighting)
 
-    async def until(self, ready: Callable[[], object], deadline_s: float = 20.0) -> None:
+    async def until(self, ready: Callable[[], object], deadline_s: float = 60.0) -> None:
         """Wait until it is so."""
         async with asyncio.timeout(deadline_s):
             while not ready():
