@@ -74,6 +74,7 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
     "secret, oidc": {"config/assembly": "ttl iss"},
     "pragma": {"config/freezing": "implied-branch-matchers implied-branches"},
     "git reporter": {"config/kinds": "note", "gate": "land=lands"},
+    "gerrit reporter": {"adapters/forges/gerrit": "comment notify", "gate": "submit=lands"},
     "queue trigger": {"config": "project", "services/scheduler": "queue project branch"},
     "github reporter": {
         "adapters/forges/github": "status status-url comment label unlabel review review-body check",

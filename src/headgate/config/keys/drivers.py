@@ -106,7 +106,7 @@ DRIVERS: dict[str, Driver] = {
     "git": GIT,
     "queue": QUEUE,
     "inventory": INVENTORY,
-    "gerrit": _of(DIALECTS["gerrit"], free=True, lands=("submit",), idle=_FORGE),
+    "gerrit": _of(DIALECTS["gerrit"], free=True, lands=("submit",)),
     "github": _of(DIALECTS["github"], forgiven="Github Trigger Configuration Warning"),
     "gitlab": _of(DIALECTS["gitlab"], idle=_FORGE),
     "gitea": _of(DIALECTS["gitea"], idle=_FORGE),
