@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
+from itertools import count
 
 from msgspec.structs import replace
 
@@ -20,6 +21,7 @@ from headgate.services.scheduler.standings import Standings
 
 log = logging.getLogger("headgate.connection")
 
+_COUNT = count(1)
 LOOKED_UP_MAX = 50
 """Changes that are looked up in one go."""
 
@@ -35,6 +37,8 @@ class Needed:
         self._all = Standings(context.map, context.mirror, connections)
         self._owners: dict[str, Forge] = {}
         """Key of a change of a forge that a footer names -> the forge."""
+        self._turns: dict[str, int] = {}
+        """Key -> when it was last looked up, as a number that grows: whoever names many keeps nobody else waiting."""
 
     @property
     def _forges(self) -> Mapping[str, Forge]:
@@ -72,11 +76,18 @@ class Needed:
         keys, found = dict.fromkeys(named), list[Standing]()
         known = self._all.now() if keys else {}
         wanted = [key for key in keys if self._is_due(known.get(key))]
-        for key in wanted[:LOOKED_UP_MAX]:
+        away = set[str]()
+        for key in sorted(wanted, key=lambda one: self._turns.get(one, 0))[:LOOKED_UP_MAX]:
+            forge = self._owners[key]
+            if forge.name in away:
+                continue
+            self._turns[key] = next(_COUNT)
             try:
-                standing = await self._owners[key].look_up(key)
-            except (ReporterAway, ReportPutOff) as away:
-                log.info("%s: %s, which changes of it need, is looked up later: %s", self._connection, key, away)
+                standing = await forge.look_up(key)
+            except (ReporterAway, ReportPutOff) as error:
+                log.info("%s: %s, which changes of it need, is looked up later: %s", self._connection, key, error)
+                if isinstance(error, ReporterAway):
+                    away.add(forge.name)
                 continue
             if standing is not None and standing != known.get(key):
                 found.append(standing)

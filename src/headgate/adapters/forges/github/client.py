@@ -27,8 +27,10 @@ log = logging.getLogger("headgate.github")
 
 VERSION = "2022-11-28"
 TIMEOUT_S = 60.0
+ANSWER_MAX_S = 120.0
+"""For a whole answer, however it comes."""
 ANSWER_MAX_BYTES = 32 * 2**20
-PAGES_MAX = 40
+PAGES_MAX = 200
 REDIRECTS_MAX = 3
 KNOWN_MAX, KNOWN_MAX_BYTES = 2_000, 64 * 2**20
 """Answers that are kept, to be asked for again only when they changed."""
@@ -181,7 +183,11 @@ class Client:
     def _elsewhere(self, answer: _Heard) -> str:
         """Return where something renamed is now."""
         place = answer.headers.get("location", "")
-        if urlsplit(place)[:2] != urlsplit(self.account.api)[:2]:
+        try:
+            elsewhere = urlsplit(place)[:2] != urlsplit(self.account.api)[:2]
+        except ValueError:
+            elsewhere = True
+        if elsewhere:
             raise NotThere("it is at another host now")
         self.calls["rest"] += 1
         return place
@@ -203,13 +209,18 @@ class Client:
         if self._http is None:
             self._http = self._make()
         try:
-            async with self._http.stream(method, url, content=body, headers=said) as answer:
+            async with (
+                asyncio.timeout(ANSWER_MAX_S),
+                self._http.stream(method, url, content=body, headers=said) as answer,
+            ):
                 found = b""
                 async for chunk in answer.aiter_bytes():
                     found += chunk
                     if len(found) > ANSWER_MAX_BYTES:
                         raise Rejected(answer.status_code, f"its answer has more than {ANSWER_MAX_BYTES} bytes")
                 return _Heard(answer.status_code, answer.headers, found)
+        except TimeoutError as error:
+            raise ReporterAway(f"{self.account.host} has not answered within {ANSWER_MAX_S:.0f} s", AGAIN_S) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ReporterAway(f"{self.account.host}: {error or type(error).__name__}", AGAIN_S) from error
 

@@ -26,7 +26,8 @@ from headgate.map.telling import Posting
 from headgate.ports.forge import Abilities, Hint, Ignored, Landed, NotLanded, Sighting
 from headgate.ports.reporter import ReporterAway, ReportRefused
 
-_PULL = re.compile(r"/([\w.-]+/[\w.-]+)/pull/([0-9]{1,10})(?:$|[/?#].*)", re.ASCII)
+_NAME = r"(?!\.{1,2}/)[\w.-]{1,100}"
+_PULL = re.compile(rf"/({_NAME}/{_NAME})/pull/([0-9]{{1,9}})(?:$|[/?#].*)", re.ASCII)
 
 
 class GitHubForge:
@@ -83,7 +84,10 @@ class GitHubForge:
 
     def named(self, url: str) -> str:
         """See `ports.forge.Forge`."""
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError:  # anybody can write it: brackets that do not close, letters that stand for a slash
+            return ""
         found = _PULL.fullmatch(parts.path)
         account = self._client.account
         hosts = {account.host, urlsplit(account.web).hostname, account.canonical_hostname}

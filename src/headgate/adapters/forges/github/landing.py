@@ -49,9 +49,17 @@ class Lander:
                 return await self._merged(key, project, work, change) or NotLanded(
                     f"{change.branch} is at {head[:12] or 'no commit'}, where this was not tested", moved=True
                 )
+            base = await self._base(key, project, change)
+            if base != change.branch:
+                return NotLanded(f"it was tested on {change.branch}, and is for {base} by now")
             return await self._merge(key, project, work, change, method)
         except (NotInstalled, NotThere) as error:
             return NotLanded(f"GitHub does not merge it: {error}")
+
+    async def _base(self, key: Key, project: str, change: Change) -> str:
+        """Return the branch that it is for now: whoever proposed it may choose another one, and GitHub merges there."""
+        said = (await self._client.get(key, f"/repos/{project}/pulls/{change.number}")).said
+        return str(said["base"]["ref"])
 
     async def _merge(
         self, key: Key, project: str, work: LandRequest, change: Change, method: str
@@ -83,9 +91,9 @@ class Lander:
         return NotLanded(f"GitHub does not merge it: {said}{_advice(said)}")
 
     async def _merged(self, key: Key, project: str, work: LandRequest, change: Change) -> Landed | None:
-        """Return what came of it when it is merged already, of this very head."""
+        """Return what came of it when it is merged already, of this very head and into this very branch."""
         said = (await self._client.get(key, f"/repos/{project}/pulls/{change.number}")).said
-        if not said.get("merged") or said["head"]["sha"] != change.commit:
+        if not said.get("merged") or (said["head"]["sha"], said["base"]["ref"]) != (change.commit, change.branch):
             return None
         return await self._landed(key, project, work, change, str(said["merge_commit_sha"] or ""))
 

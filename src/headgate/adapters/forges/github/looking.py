@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from headgate.adapters.forges.github.client import Client, Key, NotThere, Query
+from headgate.adapters.forges.github.client import AGAIN_S, Client, Denied, Key, NotThere, Query, Rejected
 from headgate.adapters.forges.github.happenings import Mark
 from headgate.adapters.forges.github.pull import look
 from headgate.adapters.forges.github.standing import Stands
@@ -21,9 +21,12 @@ from headgate.base.ids import derived
 from headgate.config.forges.facts import Happening
 from headgate.gate.change import TAGS, EventKind, Standing, TriggerEvent, numbered
 from headgate.ports.forge import Hint, Sighting
+from headgate.ports.reporter import ReporterAway
 
 log = logging.getLogger("headgate.github")
 
+ODD_MAX = 3
+"""Pull requests in a row that GitHub does not tell of now; with more, it is not they that are odd."""
 BATCH_MAX = 10
 """Changes of one sighting: what is seen is stored before more is asked for."""
 
@@ -53,7 +56,11 @@ class ProjectLook:
     hints: Sequence[Hint]
     whole: bool
     """All of it is looked at, not only what is hinted at."""
+    again: frozenset[int] = frozenset()
+    """Pull requests that could not be looked at before."""
     more: bool = False
+    odd: dict[int, str] = field(default_factory=dict)
+    """Pull requests that cannot be looked at -> why; the others are all the same."""
     misfits: str | None = None
     """What is wrong with the refs, where they were looked at."""
     _heads: dict[str, str] = field(default_factory=dict)
@@ -100,11 +107,20 @@ class ProjectLook:
         for standing in own.values():
             if standing.untold:
                 yield _told(standing)
+        failed = 0
         for number in await self._due(own):
             was = self.known.standings.get(numbered(self.project, str(number)))
             if was is not None and (was.untold or (was.landed and not self.whole)):
                 continue
-            found = await self._one(number, was, first)
+            try:
+                found = await self._one(number, was, first)
+            except (Denied, Rejected, ReporterAway) as error:
+                self.odd[number] = str(error)
+                failed += not isinstance(error, Rejected)
+                if failed > ODD_MAX or (isinstance(error, ReporterAway) and error.wait_s > AGAIN_S):
+                    raise
+                continue
+            failed = 0
             if found is not None and (found[0] != was or found[1]):
                 yield found
 
@@ -120,7 +136,8 @@ class ProjectLook:
 
     async def _due(self, own: Mapping[str, Standing]) -> list[int]:
         """Return the numbers of what may have moved."""
-        found = {int(hint.number) for hint in self.hints if hint.number.isdecimal()}
+        found = {int(hint.number) for hint in self.hints if hint.number.isdecimal() and len(hint.number) < 10}
+        found |= self.again
         commits = {hint.commit for hint in self.hints if hint.commit and not hint.number}
         found |= {int(s.change.number) for s in own.values() if s.open and s.change.commit in commits}
         if any(not (hint.number or hint.commit or hint.ref) for hint in self.hints):  # the rules, or all of it

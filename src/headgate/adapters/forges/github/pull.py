@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.adapters.forges.github.client import Client, Key, NotThere
+from headgate.adapters.forges.github.client import Client, Key, NotThere, Rejected
 from headgate.config.forges.facts import Account, Status, Vote
 
 PAGES_MAX = 10
@@ -25,10 +25,15 @@ query($owner: String!, $name: String!, $number: Int!, $contexts: String, $thread
       labels(first: 100) { nodes { name } }
       reviews(last: 100) {
         nodes {
-          databaseId state submittedAt authorCanPushToRepository author { __typename login ... on User { email } }
+          fullDatabaseId state submittedAt authorCanPushToRepository author { __typename login ... on User { email } }
         }
       }
-      comments(last: 50) { nodes { databaseId body createdAt author { __typename login ... on User { email } } } }
+      opinions: latestOpinionatedReviews(first: 100, writersOnly: true) {
+        nodes {
+          fullDatabaseId state submittedAt authorCanPushToRepository author { __typename login ... on User { email } }
+        }
+      }
+      comments(last: 50) { nodes { fullDatabaseId body createdAt author { __typename login ... on User { email } } } }
       reviewThreads(first: 100, after: $threads) { nodes { isResolved } pageInfo { hasNextPage endCursor } }
       signatures: commits(last: 100) { totalCount nodes { commit { oid signature { __typename isValid } } } }
       head: commits(last: 1) {
@@ -135,6 +140,9 @@ class Pull:
     merge_commit: str
     labels: tuple[str, ...]
     reviews: tuple[Reviewed, ...]
+    """The newest ones, which strangers can make old ones of."""
+    opinions: tuple[Reviewed, ...]
+    """The newest of each who may write, however many others came after it."""
     remarks: tuple[Remark, ...]
     reports: tuple[Report, ...]
     unresolved: int
@@ -152,8 +160,10 @@ class Pull:
     @property
     def votes(self) -> tuple[Vote, ...]:
         """Return one for each author: the newest, but a mere comment takes no approval back."""
-        found: dict[str, Reviewed] = {}
+        found = {one.who.name: one for one in self.opinions}
         for one in self.reviews:
+            if one.who.name in found and found[one.who.name].id > one.id:
+                continue
             if one.state == "commented" and one.who.name in found and found[one.who.name].state != "commented":
                 continue
             found[one.who.name] = one
@@ -171,7 +181,10 @@ async def look(client: Client, key: Key, project: str, number: int, *, urgent: b
         said = repository.get("pullRequest") if repository else None
         if repository is None or said is None:
             raise NotThere(f"{project} has no pull request {number}")
-        page = _pull(str(repository["nameWithOwner"]), said)
+        try:
+            page = _pull(str(repository["nameWithOwner"]), said)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise Rejected(200, f"what it says of it has another form: {error!r}"[:300]) from error
         found = page if found is None or found.head != page.head else _joined(found, page, cursors)
         cursors = {"contexts": _more(_contexts(said)), "threads": _more(said["reviewThreads"])}
         if not any(cursors.values()):
@@ -224,7 +237,8 @@ def _pull(project: str, said: Mapping[str, Any]) -> Pull:
         as_admin=bool(said["viewerCanMergeAsAdmin"]),
         merge_commit=merge_commit["oid"] if merge_commit else "",
         labels=tuple(one["name"] for one in said["labels"]["nodes"]),
-        reviews=tuple(_review(one) for one in said["reviews"]["nodes"] if one["submittedAt"]),
+        reviews=_reviews(said["reviews"]),
+        opinions=_reviews(said["opinions"]),
         remarks=tuple(_remark(one) for one in said["comments"]["nodes"]),
         reports=tuple(_report(one) for one in (contexts["nodes"] if contexts else ())),
         unresolved=sum(not one["isResolved"] for one in said["reviewThreads"]["nodes"]),
@@ -252,14 +266,18 @@ def _account(actor: Mapping[str, Any] | None) -> Account:
     return Account(login(actor), str(actor.get("email") or "") if actor else "")
 
 
+def _reviews(said: Mapping[str, Any] | None) -> tuple[Reviewed, ...]:
+    return tuple(_review(one) for one in said["nodes"] if one["submittedAt"]) if said is not None else ()
+
+
 def _review(said: Mapping[str, Any]) -> Reviewed:
     at_ms = ms(said["submittedAt"])
     pushes = bool(said["authorCanPushToRepository"])
-    return Reviewed(int(said["databaseId"]), _account(said["author"]), said["state"].lower(), at_ms, pushes)
+    return Reviewed(int(said["fullDatabaseId"]), _account(said["author"]), said["state"].lower(), at_ms, pushes)
 
 
 def _remark(said: Mapping[str, Any]) -> Remark:
-    return Remark(int(said["databaseId"]), _account(said["author"]), said["body"], ms(said["createdAt"]))
+    return Remark(int(said["fullDatabaseId"]), _account(said["author"]), said["body"], ms(said["createdAt"]))
 
 
 def _report(said: Mapping[str, Any]) -> Report:

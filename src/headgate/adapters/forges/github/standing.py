@@ -115,7 +115,7 @@ class Stands:
     # --- who may do what
 
     async def _vote(self, key: Key, pull: Pull, vote: Vote) -> Vote:
-        pushes = {one.who.name: one.pushes for one in pull.reviews}.get(vote.who.name, False)
+        pushes = {one.who.name: one.pushes for one in (*pull.reviews, *pull.opinions)}.get(vote.who.name, False)
         may = await self.permission(key, pull.project, vote.who.name) if pushes else "read"
         return replace(vote, who=replace(vote.who, permission=may or "write"))
 

@@ -25,6 +25,7 @@ from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.looking.names import Names
 from headgate.base.tasks import end
+from headgate.base.texts import line
 from headgate.config.tenants import TenantProject
 from headgate.gate.change import Standing, numbered
 from headgate.ports.forge import Hint, Misdelivered, Sighting
@@ -42,6 +43,10 @@ HINTS_MAX = 1_000
 """Of one project that wait; of more, all of it is looked at."""
 PATIENCE_S = 5.0
 """What Headgate merged, and the gate says so within this time, is not asked for."""
+ODD_S = 30.0
+"""When a pull request is looked at again that could not be."""
+TOLD_MAX = 5
+"""Of those, in what is told of the project."""
 FAILED_MAX = 100
 """Deliveries that did not arrive and are looked into."""
 
@@ -60,6 +65,8 @@ class _Followed:
     whole_s: float = 0.0
     """When all of it is due, in monotonic seconds."""
     failures: int = 0
+    odd: frozenset[int] = frozenset()
+    """Pull requests that could not be looked at."""
     misfits: str = ""
     """What is wrong with its refs."""
     trouble: str = ""
@@ -191,6 +198,9 @@ class Watching:
             except (NotInstalled, NotThere, Denied, Rejected, GitError, OSError, pygit2.GitError) as error:
                 self._tokens.forget(self._client.account.short(one.project))
                 wait_s, trouble = one.pause_s(), f"it cannot be looked at: {error}"
+            except (LookupError, TypeError, ValueError, AttributeError) as error:
+                log.exception("%s: what it is told has another form", one.project)
+                wait_s, trouble = one.pause_s(), f"what it is told of it has another form: {error!r}"[:500]
             if one.failures:
                 one.hints = [*hints, *one.hints]  # they are looked at then
             if trouble != one.trouble:
@@ -217,17 +227,20 @@ class Watching:
             key = await self._tokens.of(self._client.account.short(one.project))
             us = await self._tokens.us()
             look = ProjectLook(
-                self._client, self._engine, self._stands, names, key, us, one.project, known, hints, whole
+                self._client, self._engine, self._stands, names, key, us, one.project, known, hints, whole, one.odd
             )
             async for sighting in look.sightings():
                 await self._tell(sighting)
             one.misfits = one.misfits if look.misfits is None else look.misfits
+            if look.odd:  # we may be let in no longer
+                self._tokens.forget(self._client.account.short(one.project))
+            one.odd, trouble = frozenset(look.odd), "; ".join(filter(None, (one.misfits, *_told(look.odd))))
             if whole:
                 one.whole_s = now_s + self._every_s * random.uniform(0.8, 1.0)
             if look.more:
                 one.whole_s = 0.0
-                return 1.0, one.misfits
-            return max(0.0, one.whole_s - time.monotonic()), one.misfits
+                return 1.0, trouble
+            return min(max(0.0, one.whole_s - time.monotonic()), ODD_S if look.odd else self._every_s), trouble
 
     async def _rest(self, one: _Followed, wait_s: float) -> None:
         """Wait for a hint; after a failure, for the time whatever is hinted."""
@@ -247,7 +260,7 @@ class Watching:
             await asyncio.sleep(self._every_s)
             try:
                 await self._failed_deliveries()
-            except (ReporterAway, NotThere, Denied, Rejected) as error:
+            except (ReporterAway, NotThere, Denied, Rejected, LookupError, TypeError, ValueError) as error:
                 log.info("%s: the log of its deliveries cannot be read: %s", self._client.account.name, error)
 
     async def _failed_deliveries(self) -> None:
@@ -266,3 +279,7 @@ class Watching:
                 continue
             if isinstance(found, Hint):
                 self.stir(found)
+
+
+def _told(odd: Mapping[int, str]) -> list[str]:
+    return [f"pull request {number} cannot be looked at: {line(why, 300)}" for number, why in [*odd.items()][:TOLD_MAX]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from headgate.testing.forges.github import hosting, rules
@@ -166,6 +167,7 @@ class Graph:
             "changedFiles": len(files),
             "labels": connection("LabelConnection", labels),
             "reviews": connection("PullRequestReviewConnection", [self._review(one, r) for r in one.reviews]),
+            "latestOpinionatedReviews": self._opinions(one),
             "reviewThreads": connection("PullRequestReviewThreadConnection", threads),
             "comments": connection("IssueCommentConnection", [self._comment(c) for c in one.comments]),
             "commits": connection("PullRequestCommitConnection", commits),
@@ -189,6 +191,7 @@ class Graph:
         return {
             "__typename": "PullRequestReview",
             "databaseId": one.id,
+            "fullDatabaseId": str(one.id),
             "author": self._actor(one.user),
             "state": one.state,
             "body": one.body,
@@ -197,10 +200,19 @@ class Graph:
             "authorCanPushToRepository": pull.repository.role(one.user.login) in ("write", "maintain", "admin"),
         }
 
+    def _opinions(self, pull: Pull) -> Callable[..., Node]:
+        def page(writersOnly: bool = False, **asked: Any) -> Node:
+            found = [self._review(pull, one) for one in rules.last_opinions(pull).values()]
+            kept = [one for one in found if one["authorCanPushToRepository"] or not writersOnly]
+            return connection("PullRequestReviewConnection", kept)(**asked)
+
+        return page
+
     def _comment(self, one: Comment) -> Node:
         return {
             "__typename": "IssueComment",
             "databaseId": one.id,
+            "fullDatabaseId": str(one.id),
             "body": one.body,
             "createdAt": stamp(one.created_s),
             "author": self._actor(one.user),

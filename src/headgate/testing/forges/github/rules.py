@@ -43,13 +43,18 @@ def rulesets_of(repository: Repository, branch: str) -> list[Ruleset]:
     return [r for r in repository.rulesets if r.enforcement == "active" and any(map(matches, r.branches))]
 
 
-def opinions(pull: Pull) -> dict[str, Review]:
-    """Return the last review of each account that says more than a comment, without dismissed ones."""
+def last_opinions(pull: Pull) -> dict[str, Review]:
+    """Return the last review of each account that says more than a comment."""
     found: dict[str, Review] = {}
     for review in pull.reviews:
         if review.state in ("APPROVED", "CHANGES_REQUESTED", "DISMISSED"):
             found[review.user.login] = review
-    return {login: r for login, r in found.items() if r.state != "DISMISSED"}
+    return found
+
+
+def opinions(pull: Pull) -> dict[str, Review]:
+    """Return the last review of each account that says more than a comment, without dismissed ones."""
+    return {login: r for login, r in last_opinions(pull).items() if r.state != "DISMISSED"}
 
 
 def counted(pull: Pull) -> tuple[int, bool]:

@@ -1,0 +1,181 @@
+"""Whoever may only propose at a forge, or say something of a proposal, and a forge that answers nonsense."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+
+from headgate.adapters.forges.gerrit.looking import Looker
+from headgate.adapters.forges.gerrit.rest import Gerrit
+from headgate.adapters.forges.gerrit.server import Server
+from headgate.adapters.forges.github import client as calls
+from headgate.adapters.forges.github.client import Client, Key
+from headgate.config.forges.footers import footers, named
+from headgate.gate.change import Change, Standing
+from headgate.ports.forge import Hint, NotLanded, ReporterAway
+from headgate.services.context import Context
+from headgate.services.scheduler.needed import LOOKED_UP_MAX, Needed
+from headgate.testing.forges.github.people import github
+from tests.integration.github.ground import PROJECT, Ground, ground, opened, watched
+from tests.integration.github.test_landing import as_tested
+
+ODD = (
+    "https://[x/acme/rocket/pull/1",
+    "https://[::1/acme/rocket/pull/1",
+    "https://127.0.0.1／x/acme/rocket/pull/1",
+    "https://127.0.0.1/../app/pull/1",
+    "https://127.0.0.1/acme/../pull/1",
+    "https://127.0.0.1/./acme/pull/1",
+    "https://127.0.0.1@elsewhere.example/acme/rocket/pull/1",
+    "https://elsewhere.example/acme/rocket/pull/1?127.0.0.1",
+    "https://127.0.0.1/acme/rocket/pull/" + "9" * 900,
+    "://",
+    "file:///etc/passwd",
+)
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Ground]:
+    async with github(tmp_path / "github") as hub, ground(hub, tmp_path) as found:
+        hub.world.mergeability_asks = 0
+        yield found
+
+
+async def test_no_address_in_a_footer_ends_a_look_or_leads_elsewhere(here: Ground) -> None:
+    said = {"server": "127.0.0.1", "user": "gate", "password": "secret"}
+    server = Server.of("gerrit", said)
+    looker = Looker(Gerrit(httpx.AsyncClient(), server), server, lambda: 0)
+    message = "Title\n\n" + "\n".join(f"Depends-On: {text}" for text in ODD)
+    for of_url in (here.forge.named, looker.named):
+        found = named([*footers(message)], of_url, ())
+        assert found.needs == () and len(found.unknown) == len(ODD)
+    good = f"{here.hub.url}/acme/rocket/pull/7/files"
+    assert named([*footers(f"{message}\nDepends-On: {good}")], here.forge.named, ()).needs == (f"{PROJECT}#7",)
+
+
+async def test_who_names_changes_that_are_not_there_keeps_no_other_need_from_being_looked_up(tmp_path: Path) -> None:
+    class Counted:
+        name = "far"
+
+        def __init__(self) -> None:
+            self.asked: list[str] = []
+            self.away = False
+
+        def named(self, url: str) -> str:
+            return url.removeprefix("https://")
+
+        async def look_up(self, key: str) -> Standing | None:
+            self.asked.append(key)
+            if self.away:
+                raise ReporterAway("it is down")
+            return None
+
+    far = Counted()
+    needed = object.__new__(Needed)  # all but what it reads of the store
+    needed._context = cast(Context, type("Only", (), {"forges": {"far": far}}))
+    needed._connection, needed._projects = "far", frozenset()
+    needed._owners, needed._turns = {}, {}
+    needed._all = cast(Any, type("None_", (), {"now": staticmethod(dict)}))
+    many = "T\n\n" + "\n".join(f"Depends-On: https://x/{n}#1" for n in range(90))
+    evil = Standing(Change("far", "x/p", "main", commit="1" * 40, message=many, number="1"))
+    good = Standing(
+        Change("far", "x/p", "main", commit="2" * 40, message="T\n\nDepends-On: https://x/good#1", number="2")
+    )
+    both = [needed.completed(evil), needed.completed(good)]
+    await needed.looked_up(both)
+    assert len(far.asked) == LOOKED_UP_MAX and "x/good#1" not in far.asked
+    await needed.looked_up(both)
+    assert "x/good#1" in far.asked
+    far.asked.clear()
+    far.away = True
+    await needed.looked_up(both)
+    assert len(far.asked) == 1, "who does not answer is not asked fifty times"
+
+
+async def test_what_is_moved_to_another_branch_after_its_test_does_not_land_there(here: Ground) -> None:
+    here.bob.push(here.repository, "release", {"a.txt": "1\n"})
+    pull = opened(here)
+    asked = as_tested(here, pull)
+    here.ada.edit(pull, base="release")
+    done = await here.forge.land(*asked)
+    assert isinstance(done, NotLanded) and "is for release by now" in done.why
+    assert not pull.merged
+    here.bob.push(here.repository, "release", {"a.txt": "2\n"}, merges=pull.head_sha)
+    assert pull.merged
+    done = await here.forge.land(*asked)
+    assert isinstance(done, NotLanded), "merged by hand into another branch it has not landed on this one"
+
+
+async def test_no_number_of_remarks_hides_that_somebody_wants_changes(here: Ground) -> None:
+    pull = opened(here)
+    here.bob.review(pull, "CHANGES_REQUESTED", "Not like that")
+    for _ in range(101):
+        here.ada.review(pull, "COMMENTED", "spam")
+        here.eve.review(pull, "APPROVED")
+    async with watched(here) as gate:
+        await gate.until(lambda: gate.known)
+    details = gate.standing(1).details
+    assert details is not None and details.votes is not None
+    assert {(one.who.name, one.value, one.who.permission) for one in details.votes} >= {
+        ("bob", "changes_requested", "admin"),
+        ("eve", "approved", "read"),
+    }
+
+
+async def test_one_pull_request_that_cannot_be_looked_at_holds_up_no_other(
+    here: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = here.client.query
+    away, broken = [ReporterAway("answers 502", 1.0)], {1}
+
+    async def query(key: Key, text: str, *, urgent: bool = True, **variables: Any) -> dict[str, Any]:
+        found = await whole(key, text, urgent=urgent, **variables)
+        if variables["number"] not in broken:
+            return found
+        for error in away:
+            raise error
+        return {"repository": {"nameWithOwner": "acme/rocket", "pullRequest": {"number": "x", "head": {"nodes": []}}}}
+
+    monkeypatch.setattr(here.client, "query", query)
+    opened(here)
+    here.ada.propose(here.repository, "second", {"b": "1\n"}, "Second")
+    async with watched(here) as gate:
+        await gate.until(lambda: f"{PROJECT}#2" in gate.known and gate.troubles.get(PROJECT))
+        assert "pull request 1 cannot be looked at" in gate.troubles[PROJECT] and f"{PROJECT}#1" not in gate.known
+        away.clear()
+        here.ada.propose(here.repository, "third", {"c": "1\n"}, "Third")
+        await gate.until(lambda: f"{PROJECT}#3" in gate.known)
+        assert "another form" in gate.troubles[PROJECT]
+        broken.clear()
+        here.forge.stir(Hint("again", PROJECT, "3"))
+        await gate.until(lambda: f"{PROJECT}#1" in gate.known and not gate.troubles[PROJECT])
+
+
+async def test_an_answer_that_trickles_is_not_waited_for(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100000\r\n\r\n")
+            while True:
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(0.02)
+        except OSError:
+            writer.close()
+
+    monkeypatch.setattr(calls, "ANSWER_MAX_S", 0.3)
+    server = await asyncio.start_server(trickle, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    client = Client(replace(here.account, web=f"http://127.0.0.1:{port}"), calls.github_http)
+    try:
+        async with asyncio.timeout(10):
+            with pytest.raises(ReporterAway, match="has not answered within"):
+                await client.get(Key("us", ""), "/user")
+    finally:
+        await client.close()
+        server.close()
