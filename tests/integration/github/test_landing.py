@@ -105,7 +105,7 @@ async def test_an_answer_that_never_comes_is_no_answer(here: Ground) -> None:
 
 
 async def test_what_github_has_not_worked_out_is_waited_for(here: Ground) -> None:
-    here.hub.world.mergeability_asks = 1
+    here.hub.world.mergeability_asks = 2
     pull = opened(here)
     asked = as_tested(here, pull)
     with pytest.raises(ReportPutOff, match="not worked out"):
