@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
+from headgate.adapters.process.confinement.agent import Agent
 from headgate.testing.servers.sshd import Lab, program
 from tests.e2e.contract.conftest import SSHD_MISSING
 from tests.e2e.contract.stage import Stage
+from tests.integration.builds.test_secrets import Keys, with_secret
 
 LOOKS = """
 - hosts: localhost
@@ -53,3 +57,84 @@ async def test_the_key_of_a_machine_is_read_by_no_playbook_and_no_other_build_ha
     assert told[0] == "1" and "No such file" in told[1] and told[2] == "0", stage.log
     assert not [line for line in told[3:] if line.startswith(("/run", "/tmp/", "/proc", "REMOVED", "MOVED", "ssh-"))]
     assert "one | reached" in stage.log
+
+
+PLANTS = """
+exec python3 - <<'END'
+import base64, os, socket, struct
+def text(said): return struct.pack(">I", len(said)) + said
+def give(public, comment):
+    agent = socket.socket(socket.AF_UNIX)
+    agent.connect(os.environ["SSH_AUTH_SOCK"])
+    key = text(b"ssh-ed25519") + text(public) + text(os.urandom(32) + public)
+    agent.sendall(text(bytes([17]) + key + text(comment)))
+    assert agent.recv(5)[4] == 6
+lines = %(lines)r
+give(base64.b64decode(lines[0].split()[1])[-32:], lines[0].split()[2].encode())
+give(os.urandom(32), b"any\\n" + lines[1].encode())
+for _ in range(%(more)d):
+    give(os.urandom(32), b"")
+END
+"""
+GIVES = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - shell: |
+        umask 077; cd
+        cat > a <<'END'
+        %(a)s
+        END
+        cat > b <<'END'
+        %(b)s
+        END
+        ssh-add -q a b && ssh-add -T %(pub)s/a.pub %(pub)s/b.pub && echo given
+"""
+TESTS = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - shell: "for key in a b; do ssh-add -T %(pub)s/$key.pub >&2 && echo SIGNS; done; echo asked"
+"""
+
+
+def _made(key: Path) -> str:
+    """A new key, as lines of a task."""
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"key-{key.name}", "-f", str(key)], check=True)
+    return key.read_text().strip().replace("\n", "\n        ")
+
+
+@pytest.mark.parametrize("more", [0, 2_100])
+async def test_a_key_of_a_playbook_with_secrets_goes_also_where_its_public_part_was_planted(
+    tmp_path: Path, more: int
+) -> None:
+    stage = Stage(tmp_path)
+    stage.opened(Keys())
+    found = {name: _made(tmp_path / name) for name in ("a", "b")}
+    lines = [(tmp_path / f"{name}.pub").read_text().strip() for name in found]
+    writes = "".join(f"printf '%s\\n' '{line}' > {{place}}/{n}.pub; " for n, line in zip(found, lines, strict=True))
+    place = "{{ zuul.executor.work_root }}"
+    shares = "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - shell: |\n        "
+    first = stage.book("first.yaml", shares + writes.replace("{place}", place) + "\n")
+    plants = stage.book("plants", PLANTS % {"lines": lines, "more": more})
+    own = with_secret(stage.book("own.yaml", GIVES % {**found, "pub": place}))
+    last = stage.book("last.yaml", TESTS % {"pub": place})
+    await stage.build(run=(first, plants, own, last))
+    assert "localhost | given" in stage.log and "localhost | asked" in stage.log, stage.log
+    assert "SIGNS" not in stage.log, stage.log
+
+
+async def test_the_agent_loads_no_library_that_a_job_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with TemporaryDirectory() as reached:
+        place, there = Path(reached), Agent._there
+        place.chmod(0o777)  # what loads libraries runs as the build's user
+        helper, loaded = place / "helper", place / "loaded"
+        helper.write_text(f"#!/bin/sh\n: > {loaded}\n")
+        helper.chmod(0o755)
+        monkeypatch.setattr(Agent, "_there", lambda self, said: there(self, f"env SSH_PKCS11_HELPER={helper} {said}"))
+        stage = Stage(tmp_path)
+        asks = "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - shell: |\n        %s\n"
+        word = "for one in $(find /usr/lib -name libz.so.1); do echo | ssh-add -s $one 2>&1; done; echo asked"
+        await stage.build(run=(stage.book("asks.yaml", asks % word),))
+        assert "localhost | asked" in stage.log and "refused" in stage.log, stage.log
+        assert not loaded.exists()

@@ -2,7 +2,9 @@
 
 No playbook can read the keys of its machines: it has the agent's socket.  The agent runs as the build's user, outside
 of every sandbox, and is the same for all playbooks, so a base job may exchange the operator's key for one of the
-build's own (`ssh-add`, `ssh-add -d`).  What a playbook with secrets gives it is taken back when that one has ended.
+build's own (`ssh-add`, `ssh-add -d`).  What a playbook with secrets gives it is taken back when that one has ended:
+all but the keys that signed before it began, since whoever knows a public key can put it there without the private one,
+or into the comment of another.
 """
 
 from __future__ import annotations
@@ -26,8 +28,14 @@ START_MAX_S = 20.0
 KEY_SIZE_MAX_BYTES = 65_536
 _INPUT = 100
 """The descriptor of what a program is given to read."""
-_LISTED = 'ssh-add -L || test "$?" -eq 1'
-"""Without any keys it ends with 1."""
+KEYS_MAX = 50
+"""That are kept when a playbook with secrets has ended, or taken back one by one."""
+_LISTED = 'said=$(ssh-add -L) || test "$said" = "The agent has no identities." || exit 1; printf "%s\\n" "$said"'
+"""Without any keys it ends with 1, and also where there are too many to list."""
+_SIGNING = (
+    f"ssh-add -L | head -n {KEYS_MAX} | while IFS= read -r key; do"
+    ' printf "%s\\n" "$key" | ssh-add -T /dev/stdin >&2 && printf "%s\\n" "$key"; done; true'
+)
 _KINDS = ("ssh-", "ecdsa-", "sk-")
 
 
@@ -71,19 +79,25 @@ class Agent:
         except OSError as error:
             raise NoKey(f"{what}, is not taken; it must be a private key without a passphrase: {error}") from error
 
-    async def keys(self) -> frozenset[str]:
-        """Return the public keys of all that it has.  Raises OSError."""
-        said = (await self._said(_LISTED)).splitlines()
-        return frozenset(line for line in said if line.startswith(_KINDS))
+    async def signing(self) -> frozenset[str]:
+        """Return the public keys of those that it signs with.  Raises OSError."""
+        return _keys(await self._said(_SIGNING))
 
     async def back_to(self, keys: frozenset[str]) -> None:
-        """Take from it all keys but these.  Raises OSError."""
-        for key in await self.keys() - keys:
-            await self._said(f"ssh-add -q -d /proc/self/fd/{_INPUT}", f"{key}\n".encode())
+        """Take from it all keys but these; these, too, where what it lists cannot be taken one by one.  Raises
+        OSError."""
+        try:
+            others = _keys(await self._said(_LISTED)) - keys
+            if len(others) > KEYS_MAX:
+                raise OSError(f"the agent has {len(others)} more keys than before")
+            for key in others:
+                await self._said(f"ssh-add -q -d /proc/self/fd/{_INPUT}", f"{key}\n".encode())
+        except OSError:
+            await self._said("ssh-add -q -D")
 
     async def _begun(self) -> int:
         """Raises OSError."""
-        words = self._there(f"{PROGRAM} -D -a {AGENT_SOCKET}")
+        words = self._there(f"{PROGRAM} -P '' -D -a {AGENT_SOCKET}")  # it loads no library that a job names
         made = (await self._keeper.errand(self._spaces, do="hold", command=words)).made
         assert made is not None, "the errand makes one"
         return made
@@ -105,3 +119,7 @@ class Agent:
         if owner is not None:
             words = ["chown", "--recursive", "--no-dereference", f"{owner}:{owner}", "--", str(self.place)]
             await self._keeper.program(self._spaces, words)
+
+
+def _keys(said: str) -> frozenset[str]:
+    return frozenset(line for line in said.splitlines() if line.startswith(_KINDS))

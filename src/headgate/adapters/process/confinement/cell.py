@@ -219,7 +219,7 @@ class Cell:
         if self._agent is None or not asked.secret:
             yield
             return
-        before = await self._agent.keys()
+        before = await self._agent.signing()
         try:
             yield
         finally:
