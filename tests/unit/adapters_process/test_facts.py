@@ -102,9 +102,22 @@ def test_what_was_gathered_of_this_machine_stays_in_its_context(tmp_path: Path) 
     assert facts.known(PLAIN) == {"here": {"set": 1}, "there": gathered}
 
 
+DEEP = '{"a": ' + "[" * 350 + "]" * 350 + "}"
+
+
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "nothing", "[" * 100_000, '{"a": ' * 50_000, newer({})[:-3], '{"__payload__": 1}', '{"a": "\\ud800"}'],
+    [
+        "",
+        "[]",
+        "nothing",
+        "[" * 100_000,
+        '{"a": ' * 50_000,
+        newer({})[:-3],
+        '{"__payload__": 1}',
+        '{"a": "\\ud800"}',
+        DEEP,
+    ],
 )
 def test_garbage_is_named_and_takes_nothing_from_others(tmp_path: Path, text: str) -> None:
     facts = Facts()
@@ -127,3 +140,14 @@ def test_links_pipes_directories_and_what_is_too_much_are_not_taken(
     assert len(facts.learn(PLAIN, place, [])) == 4 and facts.known(PLAIN) == {"d": {"a": 1}}
     (tmp_path / "link").symlink_to(place)
     assert facts.learn(PLAIN, tmp_path / "link", []) and facts.learn(PLAIN, tmp_path / "none", []) == []
+
+
+@pytest.mark.parametrize("host", ["", "..", ".", "x" * 240])
+def test_a_file_that_is_named_like_no_host_stops_no_playbook_after_it(tmp_path: Path, host: str) -> None:
+    facts, place = Facts(), left(tmp_path / "f")
+    for name in (f"s1_{host}", "s123456789_one"):
+        (place / name).write_text(newer({"a": 1}))
+    (problem,) = facts.learn(PLAIN, place, [])
+    assert problem.endswith("that is no name of a host") and facts.known(PLAIN) == {"one": {"a": 1}}
+    facts.offer(PLAIN, tmp_path / "next")
+    assert [one.name for one in (tmp_path / "next").iterdir()] == ["s123456789_one"]

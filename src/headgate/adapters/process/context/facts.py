@@ -10,6 +10,7 @@ machine, where each context has a home of its own, stays in its context.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -30,10 +31,14 @@ SIZE_MAX_BYTES = 1_000_000
 WHOLE_SIZE_MAX_BYTES = 8_000_000
 """Of the facts that one playbook ends with."""
 
+DEPTH_MAX = 100
+"""Of lists and mappings in one another; each costs several calls when a variable is written."""
+NAME_SIZE_MAX_BYTES = 200
+"""Of a host."""
 _TOO_LARGE = f"they are more than {SIZE_MAX_BYTES // 1_000} kB, or {WHOLE_SIZE_MAX_BYTES // 1_000} kB with all others"
 _PAYLOAD = "__payload__"
 """Under which Ansible 2.19 and newer have the facts, as a text of JSON."""
-_PREFIX = re.compile(r"s[0-9]+_")
+_PREFIX = re.compile(r"s[0-9]{1,9}_")
 """What names of files begin with that have a payload."""
 _TAGGED, _UNSAFE = "__ansible_type", "__ansible_unsafe"
 _GONE = object()
@@ -126,9 +131,14 @@ class Facts:
             except (ValueError, RecursionError, Strange) as error:
                 problems.append(f"The facts of {shown(name)} are not kept: {error}")
                 continue
-            prefix = _PREFIX.match(name) if payload else None
-            self._forms[by] = (prefix[0] if prefix else "", payload)
-            found[name.removeprefix(self._forms[by][0])] = facts
+            begins = _PREFIX.match(name) if payload else None
+            prefix = begins[0] if begins else ""
+            host = name.removeprefix(prefix)
+            if host in ("", ".", "..") or len(os.fsencode(host)) > NAME_SIZE_MAX_BYTES:
+                problems.append(f"The facts of {shown(name)} are not kept: that is no name of a host")
+                continue
+            self._forms[by] = prefix, payload
+            found[host] = facts
         return found
 
 
@@ -154,21 +164,24 @@ def _facts(text: bytes) -> tuple[dict[str, Any], bool]:
     whole = msgspec.json.decode(text, type=dict[str, Any])
     payload = _PAYLOAD in whole
     facts = msgspec.json.decode(str(whole[_PAYLOAD]), type=dict[str, Any]) if payload else whole
-    plain = ((name, list(_values(value))) for name, value in facts.items())
+    plain = ((name, list(_values(value, DEPTH_MAX))) for name, value in facts.items())
     return {name: values[0] for name, values in plain if values}, payload
 
 
-def _values(value: Any) -> Iterator[Any]:
-    """Yield what it is as plain JSON; nothing where it is, or holds, what JSON does not have."""
+def _values(value: Any, depth: int) -> Iterator[Any]:
+    """Yield what it is as plain JSON; nothing where it is, or holds, what JSON does not have.  Raise ValueError where
+    that is deeper than `depth`."""
+    if not depth:
+        raise ValueError(f"they have more than {DEPTH_MAX} lists and mappings in one another")
     if isinstance(value, dict):
         if _UNSAFE in value or (_TAGGED in value and "value" in value):
-            yield from _values(value.get(_UNSAFE, value.get("value")))
+            yield from _values(value.get(_UNSAFE, value.get("value")), depth - 1)
             return
-        inner = {name: list(_values(one)) for name, one in value.items()}
+        inner = {name: list(_values(one, depth - 1)) for name, one in value.items()}
         if not any(name.startswith("__ansible_") for name in value) and all(inner.values()):
             yield {name: found[0] for name, found in inner.items()}
     elif isinstance(value, list):
-        items = [list(_values(one)) for one in value]
+        items = [list(_values(one, depth - 1)) for one in value]
         if all(items):
             yield [found[0] for found in items]
     else:
