@@ -10,18 +10,23 @@ from typing import Any, cast
 
 import httpx
 import pytest
+from aiohttp import web
 
+from headgate.adapters.forges.gerrit.driver import git_connection
 from headgate.adapters.forges.gerrit.looking import Looker
 from headgate.adapters.forges.gerrit.rest import Gerrit
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.adapters.forges.github import client as calls
 from headgate.adapters.forges.github.client import Client, Key
+from headgate.adapters.git.command import GitError
+from headgate.adapters.git.engine import GitEngine
 from headgate.config.forges.footers import footers, named
 from headgate.gate.change import Change, Standing
 from headgate.ports.forge import Hint, NotLanded, ReporterAway
 from headgate.services.context import Context
 from headgate.services.scheduler.needed import LOOKED_UP_MAX, Needed
 from headgate.testing.forges.github.people import github
+from headgate.testing.servers.program import free_ports
 from tests.integration.github.ground import PROJECT, Ground, ground, opened, watched
 from tests.integration.github.test_landing import as_tested
 
@@ -179,3 +184,37 @@ async def test_an_answer_that_trickles_is_not_waited_for(here: Ground, monkeypat
     finally:
         await client.close()
         server.close()
+
+
+async def test_a_gerrit_that_sends_git_elsewhere_sends_no_password_there(tmp_path: Path) -> None:
+    """Git leaves the password out when it follows, and sends it with the next request to the same place."""
+    at_gerrit, elsewhere = list[web.Request](), list[web.Request]()
+
+    async def other(request: web.Request) -> web.Response:
+        elsewhere.append(request)
+        lines = [b"1" * 40 + b" HEAD\0agent=x\n", b"1" * 40 + b" refs/heads/main\n"]
+        said = b"001e# service=git-upload-pack\n0000" + b"".join(b"%04x" % (len(one) + 4) + one for one in lines)
+        return web.Response(body=said + b"0000", content_type="application/x-git-upload-pack-advertisement")
+
+    async def sends_on(request: web.Request) -> web.Response:
+        at_gerrit.append(request)
+        raise web.HTTPFound(f"http://localhost:{there}{request.path_qs}")
+
+    here, there = free_ports(2)
+    runners = []
+    for port, handler in ((here, sends_on), (there, other)):
+        application = web.Application()
+        application.router.add_route("*", "/{rest:.*}", handler)
+        runners.append(web.AppRunner(application))
+        await runners[-1].setup()
+        await web.TCPSite(runners[-1], "127.0.0.1", port).start()
+    said = {"server": "127.0.0.1", "baseurl": f"http://127.0.0.1:{here}", "user": "gate", "password": "secret"}
+    engine = GitEngine(tmp_path, {"gerrit": git_connection(Server.of("gerrit", said))})
+    try:
+        with pytest.raises(GitError):
+            await engine.mirror("127.0.0.1/code", "gerrit").bring({"refs/heads/main": "1" * 40})
+    finally:
+        for runner in runners:
+            await runner.cleanup()
+    assert at_gerrit and at_gerrit[0].headers["Authorization"].startswith("Basic ")
+    assert elsewhere == []

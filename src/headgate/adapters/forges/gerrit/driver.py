@@ -158,6 +158,7 @@ def git_connection(server: Server, poll_interval_s: float = 30.0) -> GitConnecti
     else:
         said = base64.b64encode(f"{server.user}:{server.password}".encode()).decode()
         config[f"http.{server.baseurl}/.extraHeader"] = f"Authorization: Basic {said}"
+        config[f"http.{server.baseurl}/.followRedirects"] = "false"  # what git posts there has the password, too
         if not server.verify_ssl:
             config[f"http.{server.baseurl}/.sslVerify"] = "false"
 
