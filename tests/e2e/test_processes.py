@@ -167,7 +167,8 @@ def test_work_moves_when_processes_die_are_paused_or_stop(cluster: Cluster) -> N
     cluster.approve("first")
     wait_for("a change lands", lambda: cluster.landed("first"))
     build = cluster.get("web", "/api/tenant/example/builds?complete=true")[0]["uuid"]
-    (log, *_) = cluster.get("web", f"/api/tenant/example/build/{build}/logs")
+    logs = {one["path"]: one for one in cluster.get("web", f"/api/tenant/example/build/{build}/logs")}
+    log = logs["job-output.txt"]
     with urllib.request.urlopen(cluster.url("web") + log["url"], timeout=10) as answer:
         assert b"testing first" in answer.read(), "the web shows the log that an executor has"
 

@@ -80,7 +80,7 @@ async def test_every_group_is_told_of_with_how_much_waits_for_it(world: World) -
         ("q:2", "audit", "store"): ("", 3),
         ("q", "packers", "server"): ("node 7", 1),
     }
-    assert {one["oldest_s"] > 0 or one["waiting"] == 0 for one in found} == {True}
+    assert {0 <= one["oldest_s"] < 3600 for one in found} == {True}
     assert (await world.said("lag", "--groups", "--above", "2")).exit_code == 1
     assert (await world.said("lag", "--groups", "--above", "3")).exit_code == 0
     alone = await world.rows("lag")
