@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from headgate.adapters.identity.tokens import authenticator
 from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.config.tenants import Connection, parse_tenant_file
+from headgate.services.scheduler.refs import looked_at
 from headgate.store.memory import MemoryBackend
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
@@ -90,6 +92,9 @@ async def client(tmp_path: Path, repositories: Repositories, access: Access) -> 
         gate(tmp_path, repositories.hub, MemoryBackend(), TENANT_FILE, recording=history) as running,
         running.context.store.session("web") as session,
     ):
+        async with asyncio.timeout(60):
+            while not all(looked_at(running.context, "local", f"git.example/code/{name}") for name in ("api", "lib")):
+                await running.context.mirror.moved(running.context.mirror.moves)
         site = Site(
             running.context,
             running.scheduler.tenants,

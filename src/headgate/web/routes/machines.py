@@ -341,9 +341,9 @@ async def upload(
     state: State, request: HttpRequest, tenant: FromPath[str], id: FromPath[str], verb: FromPath[str]
 ) -> None:
     """Find nothing to validate or upload: Headgate builds no images."""
+    _somebody(site_of(state), request)
     if verb not in ("validate", "upload"):
         raise NotFoundException(f"{verb!r} is not known; there are validate and upload")
-    _somebody(site_of(state), request)
     raise NotFoundException(NO_IMAGES)
 
 
