@@ -40,6 +40,13 @@ def _common(command: F) -> F:
     return command
 
 
+def _of_a_branch(command: F) -> F:
+    """Add the options that name a pipeline, a project and its branch."""
+    for name in ("--branch", "--project", "--pipeline"):
+        command = click.option(name, required=True)(command)
+    return command
+
+
 def _filters(*names: str) -> Callable[[F], F]:
     def decorate(command: F) -> F:
         for name in reversed(names):
@@ -193,9 +200,7 @@ def _log(at: Pages, build: Mapping[str, Any], name: str) -> str:
 
 @click.command("job-graph")
 @_common
-@click.option("--pipeline", required=True)
-@click.option("--project", required=True)
-@click.option("--branch", required=True)
+@_of_a_branch
 def job_graph(
     config: str | None,
     url: str | None,
@@ -217,9 +222,7 @@ def job_graph(
 
 @click.command("freeze-job")
 @_common
-@click.option("--pipeline", required=True)
-@click.option("--project", required=True)
-@click.option("--branch", required=True)
+@_of_a_branch
 @click.option("--job", required=True)
 def freeze_job(
     config: str | None,
