@@ -123,7 +123,7 @@ class GerritForge:
             raise _away(error) from error
 
     async def _review(self, number: int, commit: str, body: dict[str, object]) -> None:
-        """Where only the votes or comments are refused, the words are told, and why the rest is not."""
+        """Send one review; where Gerrit refuses its votes or comments, send the words alone and say what is missing."""
         try:
             await self._rest.review(number, commit, body)
         except GerritNotThere:

@@ -1,4 +1,4 @@
-"""What Gerrit's REST API and its stream say, as far as it is used.  Fields that nobody reads are left out."""
+"""Declare what is read of the answers of Gerrit's REST API and of its stream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Vote(msgspec.Struct, frozen=True, kw_only=True):
-    """What one account says with one label; without `value` it may vote and has not."""
+    """Hold the vote of one account on one label; without `value` it may vote and has not."""
 
     id: int = msgspec.field(name="_account_id", default=0)
     name: str = ""
@@ -49,7 +49,7 @@ class Expression(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Requirement(msgspec.Struct, frozen=True, kw_only=True):
-    """How one submit requirement came out."""
+    """Hold the result of one submit requirement."""
 
     name: str
     status: str
@@ -87,7 +87,7 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody said of a change, or the server of what they did."""
+    """Hold a message on a change, written by a person or by the server."""
 
     id: str
     author: Account = Account()

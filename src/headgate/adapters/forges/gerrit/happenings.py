@@ -1,4 +1,4 @@
-"""What happened to a change between two looks, in the order and in the words of Gerrit's own events."""
+"""Find what happened to a change between two looks, in the order and in the words of Gerrit's own events."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _said(was: Standing | None, now: Standing, info: ChangeInfo, comments: Seque
 
 
 def _values(was: Standing | None, now: Standing) -> Mapping[tuple[Account, str], str]:
-    """Who and label -> the vote on this patch set as it was."""
+    """Return the votes on this patch set as they were: account and label -> value."""
     if was is None or was.details is None or was.change.commit != now.change.commit:
         return {}
     return {(vote.who, vote.label): vote.value for vote in was.details.votes or ()}
@@ -127,7 +127,7 @@ def voted(text: str) -> dict[str, str]:
 
 
 def _set(was: Standing | None, now: Standing, info: ChangeInfo) -> Iterator[_What]:
-    """What is set, and was set otherwise."""
+    """Return what is set now and was set otherwise before."""
     old = was.details if was is not None and was.details is not None else None
     new = now.details or Details()
     if old is None or not now.open:

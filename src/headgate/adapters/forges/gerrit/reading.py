@@ -1,4 +1,4 @@
-"""What a change is as Gerrit has it, in the words that all forges share."""
+"""Translate a change as Gerrit has it into the words that all forges share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAGIC = frozenset({"/COMMIT_MSG", "/MERGE_LIST", "/PATCHSET_LEVEL"})
 
 
 class Mark(NamedTuple):
-    """How far a change was told of: as text, three words."""
+    """Mark how far a change was told of; as text it is three words."""
 
     state: str = ""
     """It is another one after whatever happens to the change."""
@@ -42,7 +42,7 @@ class Mark(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """What a revision is built on; `bases` and `stale` as `gate.change.Change` has them."""
+    """Say what a revision is built on; `bases` and `stale` are those of `gate.change.Change`."""
 
     bases: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What is told at a change: one review with votes, a message, and comments on files."""
+"""Make the one review that tells of a report: votes, a message, and comments on files."""
 
 from __future__ import annotations
 
