@@ -65,7 +65,8 @@ async def test_a_command_that_does_not_end_ends_with_all_it_started(tmp_path: Pa
     alias = f"alias.slow=!sleep 300 & echo $! > {mark}; wait"
     with pytest.raises(TooLong, match="did not end within 1 s"):
         await git("-c", alias, "slow", at=tmp_path, limits=Limits(timeout_s=1.0))
-    assert has_ended(int(mark.read_text()))
+    process = int(mark.read_text())
+    wait_for("what it started has ended", lambda: has_ended(process))
 
 
 def has_ended(process: int) -> bool:

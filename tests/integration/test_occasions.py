@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headgate.adapters.git.forge import GitForge
 from headgate.config.model import TriggerFilter
 from headgate.gate.change import EventKind, Occasion
 from headgate.map.occasions import Begun
 from headgate.map.orders import TenantState
+from headgate.ports.forge import Sighting
 from headgate.ports.occasions import Lane, Seen
 from headgate.recipes.codec import encode
 from headgate.services.orders import ordered
@@ -56,6 +59,33 @@ class Lines:
             yield None
             await self.stirred.wait()
             self.stirred.clear()
+
+
+async def test_what_comes_before_the_first_look_at_a_project_waits_for_it(
+    tmp_path: Path, repositories: Repositories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, look = asyncio.Event(), GitForge.sightings
+
+    async def sightings(*arguments: Any) -> AsyncIterator[Sighting]:
+        await seen.wait()
+        async for one in look(*arguments):
+            yield one
+
+    monkeypatch.setattr(GitForge, "sightings", sightings)
+    monkeypatch.setattr(runner, "PAUSE_FIRST_S", 0.05)
+    lines = Lines()
+    async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS, watched={"bus": ("queue", lines)}) as running:
+        troubles, mirror = running.context.map.cache.connection("bus").troubles.path, running.context.mirror
+        lines.say(2)
+        async with asyncio.timeout(DEADLINE_S):
+            with mirror.part(troubles) as part:
+                while b"have not been read yet" not in getattr(mirror.get(troubles), "value", b""):
+                    await part.moved(part.moves)
+            assert not running.runner.ran
+            seen.set()
+            await running.runner.begun(2)
+        ran = [spec.change.occasion.id for spec in running.runner.ran if spec.change.occasion is not None]
+        assert ran == ["1", "2"]
 
 
 async def test_lost_places_are_free_again_and_what_is_stopped_starts_nothing(

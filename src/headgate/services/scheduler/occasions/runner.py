@@ -244,7 +244,7 @@ class OccasionRunner:
         branches = configuration.layouts.landed.branches.get(source.project, ()) if source is not None else ()
         branch = str(said.get("branch") or next(iter(branches), ""))
         ref = f"{HEADS}{branch}"
-        commit = (await self._heads(source.connection, heads)).get(source.project, {}).get(ref, "") if source else ""
+        commit = await self._head(source.connection, source.project, ref, heads) if source is not None else ""
         if not commit and not occasion.trouble:
             why = f"the project {said.get('project')} of the trigger has no branch {branch}".rstrip()
             occasion = msgspec.structs.replace(occasion, trouble=why)
@@ -253,16 +253,17 @@ class OccasionRunner:
         id = derived("occasion", self._watched.name, *bound.whose, bound.place(Lane(occasion.source)), occasion.id)
         return TriggerEvent(seen.kind, change, id, self._context.now_ms(), pipeline=bound.pipeline.name)
 
-    async def _heads(
-        self, connection: str, known: dict[str, dict[str, dict[str, str]]]
-    ) -> Mapping[str, Mapping[str, str]]:
-        """Project -> branch -> commit, as last seen."""
+    async def _head(self, connection: str, project: str, ref: str, known: dict[str, dict[str, dict[str, str]]]) -> str:
+        """Return the commit of a branch as last seen, or nothing if there is no such branch.  Raise Away while the
+        project has not been looked at: what is posted meanwhile waits."""
         if connection not in known:
             kept = await blob.read(
                 self._context.store, self._context.map.cache.connection(connection).branches.data.path
             )
             known[connection] = msgspec.json.decode(kept, type=BranchCache).projects if kept else {}
-        return known[connection]
+        if project not in known[connection]:
+            raise Away(f"the branches of {project} have not been read yet")
+        return known[connection][project].get(ref, "")
 
     async def _tell(self, why: str, guard: At) -> None:
         """For people; written once for as long as it is the same."""
