@@ -12,12 +12,13 @@ import httpx
 import pytest
 from aiohttp import web
 
+from headgate.adapters.forges import rest as calls
 from headgate.adapters.forges.gerrit.driver import git_connection
 from headgate.adapters.forges.gerrit.looking import Looker
 from headgate.adapters.forges.gerrit.rest import Gerrit
 from headgate.adapters.forges.gerrit.server import Server
-from headgate.adapters.forges.github import client as calls
-from headgate.adapters.forges.github.client import Client, Key
+from headgate.adapters.forges.github.client import Client
+from headgate.adapters.forges.rest import Key
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
 from headgate.config.forges.footers import footers, named
@@ -176,7 +177,7 @@ async def test_an_answer_that_trickles_is_not_waited_for(here: Ground, monkeypat
     monkeypatch.setattr(calls, "ANSWER_MAX_S", 0.3)
     server = await asyncio.start_server(trickle, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    client = Client(replace(here.account, web=f"http://127.0.0.1:{port}"), calls.github_http)
+    client = Client(replace(here.account, web=f"http://127.0.0.1:{port}"), calls.forge_http)
     try:
         async with asyncio.timeout(10):
             with pytest.raises(ReporterAway, match="has not answered within"):

@@ -21,7 +21,7 @@ IMPURE = {"asyncio", "time", "random", "os", "socket", "logging", "threading", "
 TASKS = {
     "adapters/forges/gerrit/watching.py": "the ear at the stream, and looks under way, end with who reads what is seen",
     "adapters/forges/gerrit/stream.py": "what ssh complains, ended with it",
-    "adapters/forges/github/watching.py": "looks end with the loop that reads them",
+    "adapters/forges/watching.py": "looks end with the loop that reads them",
     "adapters/git/engine.py": "one look at a repository, shared by the builds on one state",
     "adapters/git/forge.py": "watchers end with the loop that reads them",
     "adapters/judging/apart.py": "what listens to the process ends with it",

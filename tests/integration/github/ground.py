@@ -11,9 +11,10 @@ from pathlib import Path
 from aiohttp import web
 
 from headgate.adapters.forges.github.account import GitHubAccount, account
-from headgate.adapters.forges.github.client import Client, github_http
+from headgate.adapters.forges.github.client import Client
 from headgate.adapters.forges.github.forge import GitHubForge
 from headgate.adapters.forges.github.tokens import Tokens
+from headgate.adapters.forges.rest import forge_http
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.base.tasks import end
@@ -96,7 +97,7 @@ class Ground:
     def driver(self, name: str, every_s: float = 300.0, **changes: str) -> tuple[Client, GitHubForge]:
         """Return a driver as another process has it."""
         now_s = self.hub.world.clock.now_s
-        client = Client(replace(self.account, **changes), github_http, now_s)
+        client = Client(replace(self.account, **changes), forge_http, now_s)
         tokens = Tokens(client, now_s)
 
         async def access(project: str) -> dict[str, str]:

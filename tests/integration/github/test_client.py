@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 
 from headgate.adapters.forges.github.account import GitHubAccount, account
-from headgate.adapters.forges.github.client import Client, Denied, Key, NotThere, Rejected, github_http
+from headgate.adapters.forges.github.client import Client
 from headgate.adapters.forges.github.tokens import NotInstalled, Tokens
+from headgate.adapters.forges.rest import Denied, Key, NotThere, Rejected, forge_http
 from headgate.base.errors import UserError
 from headgate.ports.reporter import ReporterAway
 from headgate.testing.forges.github.people import GitHub
@@ -32,7 +33,7 @@ class Ground:
         self.clients: list[Client] = []
 
     def client(self, account: GitHubAccount | None = None) -> tuple[Client, Tokens]:
-        client = Client(account or self.account, github_http, self.hub.world.clock.now_s)
+        client = Client(account or self.account, forge_http, self.hub.world.clock.now_s)
         self.clients.append(client)
         return client, Tokens(client, self.hub.world.clock.now_s)
 
@@ -201,7 +202,7 @@ async def test_what_goes_wrong_there(ground: Ground) -> None:
     with pytest.raises(Rejected, match="doesn't exist"):
         await client.query(key, "{ nothing }")
     ground.hub.door.wrong.clear()  # that query is none
-    closed = Client(GitHubAccount("hub", "http://127.0.0.1:1"), github_http)
+    closed = Client(GitHubAccount("hub", "http://127.0.0.1:1"), forge_http)
     ground.clients.append(closed)
     with pytest.raises(ReporterAway):
         await closed.get(key, ROCKET)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.adapters.forges.github.budget import Budget
+from headgate.adapters.forges.budget import Budget
 
 
 def left(remaining: int, reset: int, limit: int = 5000) -> dict[str, str]:

@@ -1,141 +1,46 @@
-"""Calls of GitHub's API: counted, within the budget, conditional, and refused in words.
-
-Nothing sleeps: whoever must wait is told for how long.  Redirections lead to renamed repositories and stay on the host;
-nothing of the environment (proxies, `.netrc`) is added.
-"""
+"""Calls of GitHub's API, REST and GraphQL."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import httpx
 import msgspec
 
 from headgate.adapters.forges.github.account import GitHubAccount
-from headgate.adapters.forges.github.budget import Budget
+from headgate.adapters.forges.rest import AGAIN_S, Key, NotThere, Rejected, Rest
 from headgate.ports.reporter import ReporterAway
 
 log = logging.getLogger("headgate.github")
 
 VERSION = "2022-11-28"
-TIMEOUT_S = 60.0
-ANSWER_MAX_S = 120.0
-"""For a whole answer, however it comes."""
-ANSWER_MAX_BYTES = 32 * 2**20
-PAGES_MAX = 200
-REDIRECTS_MAX = 3
-KNOWN_MAX, KNOWN_MAX_BYTES = 2_000, 64 * 2**20
-"""Answers that are kept, to be asked for again only when they changed."""
-AGAIN_S = 1.0
-"""When it did not answer, or said that it cannot."""
 
 
-Query = Mapping[str, str | int]
-NO_QUERY: Query = MappingProxyType({})
-
-
-class NotThere(Exception):
-    """There is no such thing, or it is hidden from us."""
-
-
-class Denied(Exception):
-    """We may not."""
-
-
-class Rejected(Exception):
-    """GitHub will not do it."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status, self.message = status, message
-
-
-class Answer(NamedTuple):
-    status: int
-    said: Any
-    """JSON; None: there was none."""
-    headers: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """Who asks: whose budget it is, and the token that says so."""
-
-    who: str
-    token: str = field(repr=False)
-
-
-@dataclass(slots=True)
-class _Known:
-    tag: str
-    body: bytes
-    link: str
-
-
-class Client:
-    """Talks with one GitHub.  `calls` counts: `rest` (conditional ones as well), `unchanged`, `graphql`."""
+class Client(Rest):
+    """Talks with one GitHub.  `calls` counts `graphql`, too."""
 
     def __init__(
         self, account: GitHubAccount, http: Callable[[], httpx.AsyncClient], now_s: Callable[[], float] = time.time
     ) -> None:
-        """`http`: as `github_http` makes it; made when it is needed first."""
-        self.account, self._make, self._now_s = account, http, now_s
-        self._http: httpx.AsyncClient | None = None
-        self.budgets: dict[tuple[str, str], Budget] = {}
-        self.calls: Counter[str] = Counter()
-        self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
-        self._known_bytes = 0
-        self._writing: dict[str, asyncio.Lock] = {}
+        super().__init__(account.host, account.api, http, now_s)
+        self.account = account
 
-    async def close(self) -> None:
-        """Talk with nobody any more."""
-        if self._http is not None:
-            await self._http.aclose()
-            self._http = None
-
-    def budget(self, key: Key, kind: str = "core") -> Budget:
-        """Return what is known of a budget."""
-        return self.budgets.setdefault((key.who, kind), Budget())
-
-    async def get(self, key: Key, path: str, query: Query = NO_QUERY, *, urgent: bool = True) -> Answer:
-        """Return what is there now; asked again, GitHub only says whether it changed.
-
-        Raise NotThere, Denied, Rejected, ReporterAway."""
-        return await self._get(key, _with(path, query), urgent)
-
-    async def pages(self, key: Key, path: str, query: Query = NO_QUERY, *, urgent: bool = True) -> AsyncIterator[Any]:
-        """Yield the pages of a list.  Raise as `get`."""
-        url: str | None = _with(path, {"per_page": 100, **query})
-        for _ in range(PAGES_MAX):
-            if url is None:
-                return
-            answer = await self._get(key, url, urgent)
-            yield answer.said
-            url = _next(answer.headers.get("link", ""), self.account.api)
-
-    async def write(self, method: str, key: Key, path: str, said: Any = None) -> Answer:
-        """Do something, one after the other for each account.  Raise as `get`."""
-        lock = self._writing.setdefault(key.who, asyncio.Lock())
-        async with lock:
-            self.calls["rest"] += 1
-            return await self._rest(method, key, path, said, {}, urgent=True)
+    def headers(self, key: Key) -> Mapping[str, str]:
+        """See `Rest`."""
+        said = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": VERSION}
+        return {**said, "Authorization": f"Bearer {key.token}"} if key.token else said
 
     async def query(self, key: Key, text: str, *, urgent: bool = True, **variables: Any) -> dict[str, Any]:
         """Return the data of a GraphQL query.  Raise as `get`; what may not be seen is None there."""
         budget = self.budget(key, "graphql")
-        self._may(budget, key, urgent)
+        self.may(budget, key, urgent)
         self.calls["graphql"] += 1
         body = msgspec.json.encode({"query": text, "variables": variables})
-        answer = await self._sent("POST", self.account.graphql, key, {"Content-Type": "application/json"}, body)
-        said = self._taken(answer, budget)
+        answer = await self.sent("POST", self.account.graphql, key, {"Content-Type": "application/json"}, body)
+        said = self.taken(answer, budget)
         errors = said.get("errors") or [] if isinstance(said, dict) else []
         for error in errors:
             message = str(error.get("message", ""))
@@ -150,149 +55,3 @@ class Client:
         for error in errors[:3]:
             log.info("GraphQL of %s: %s", self.account.name, str(error.get("message", ""))[:300])
         return data
-
-    # --- REST
-
-    async def _get(self, key: Key, url: str, urgent: bool) -> Answer:
-        known = self._known.get((key.who, url))
-        headers = {"If-None-Match": known.tag} if known is not None else {}
-        self.calls["rest"] += 1
-        answer = await self._rest("GET", key, url, None, headers, urgent=urgent)
-        if answer.status == 304 and known is not None:
-            self.calls["unchanged"] += 1
-            self._known.move_to_end((key.who, url))
-            return Answer(200, msgspec.json.decode(known.body), {**answer.headers, "link": known.link})
-        return answer
-
-    async def _rest(
-        self, method: str, key: Key, url: str, said: Any, headers: Mapping[str, str], *, urgent: bool
-    ) -> Answer:
-        budget = self.budget(key)
-        self._may(budget, key, urgent)
-        body = None if said is None else msgspec.json.encode(said)
-        place = url if "://" in url else self.account.api + url
-        for _ in range(REDIRECTS_MAX):
-            answer = await self._sent(method, place, key, headers, body)
-            if answer.status not in (301, 302, 307, 308):
-                break
-            place = self._elsewhere(answer)
-        if method == "GET" and answer.status == 200 and (tag := answer.headers.get("etag", "")):
-            self._remember(key, url, _Known(tag, answer.body, answer.headers.get("link", "")))
-        return Answer(answer.status, self._taken(answer, budget), answer.headers)
-
-    def _elsewhere(self, answer: _Heard) -> str:
-        """Return where something renamed is now."""
-        place = answer.headers.get("location", "")
-        try:
-            elsewhere = urlsplit(place)[:2] != urlsplit(self.account.api)[:2]
-        except ValueError:
-            elsewhere = True
-        if elsewhere:
-            raise NotThere("it is at another host now")
-        self.calls["rest"] += 1
-        return place
-
-    def _may(self, budget: Budget, key: Key, urgent: bool) -> None:
-        """Raise ReporterAway."""
-        wait_s = budget.wait_s(self._now_s(), urgent=urgent)
-        if wait_s:
-            raise ReporterAway(f"the limit of requests of {key.who} at {self.account.host} is reached", wait_s)
-
-    async def _sent(self, method: str, url: str, key: Key, headers: Mapping[str, str], body: bytes | None) -> _Heard:
-        said = {
-            "Accept": "application/vnd.github+json",
-            "X-GitHub-Api-Version": VERSION,
-            "User-Agent": "headgate",
-            **({"Authorization": f"Bearer {key.token}"} if key.token else {}),
-            **headers,
-        }
-        if self._http is None:
-            self._http = self._make()
-        try:
-            async with (
-                asyncio.timeout(ANSWER_MAX_S),
-                self._http.stream(method, url, content=body, headers=said) as answer,
-            ):
-                found = b""
-                async for chunk in answer.aiter_bytes():
-                    found += chunk
-                    if len(found) > ANSWER_MAX_BYTES:
-                        raise Rejected(answer.status_code, f"its answer has more than {ANSWER_MAX_BYTES} bytes")
-                return _Heard(answer.status_code, answer.headers, found)
-        except TimeoutError as error:
-            raise ReporterAway(f"{self.account.host} has not answered within {ANSWER_MAX_S:.0f} s", AGAIN_S) from error
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise ReporterAway(f"{self.account.host}: {error or type(error).__name__}", AGAIN_S) from error
-
-    def _taken(self, answer: _Heard, budget: Budget) -> Any:
-        """Return what was said.  Raise what it means."""
-        now_s = self._now_s()
-        budget.learn(answer.headers, now_s)
-        if answer.status == 304 or (answer.status < 300 and not answer.body):
-            return None
-        try:
-            said = msgspec.json.decode(answer.body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            said = None
-            if answer.status < 300:
-                raise ReporterAway(f"{self.account.host} answers something that is no JSON", AGAIN_S) from None
-        if answer.status < 300:
-            budget.answered()
-            return said
-        message = _message(said, answer.status)
-        wait_s = budget.refused(answer.status, answer.headers, message, now_s)
-        if wait_s is not None:
-            raise ReporterAway(f"{self.account.host}: {message}", wait_s)
-        if answer.status >= 500 or answer.status == 408:
-            raise ReporterAway(f"{self.account.host} answers {answer.status}", AGAIN_S)
-        if answer.status in (404, 410, 451):
-            raise NotThere(message)
-        if answer.status in (401, 403):
-            raise Denied(message)
-        raise Rejected(answer.status, message)
-
-    def _remember(self, key: Key, url: str, known: _Known) -> None:
-        old = self._known.pop((key.who, url), None)
-        self._known_bytes -= len(old.body) if old is not None else 0
-        self._known[key.who, url] = known
-        self._known_bytes += len(known.body)
-        while len(self._known) > KNOWN_MAX or self._known_bytes > KNOWN_MAX_BYTES:
-            _, gone = self._known.popitem(last=False)
-            self._known_bytes -= len(gone.body)
-
-
-@dataclass(frozen=True, slots=True)
-class _Heard:
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
-def _message(said: Any, status: int) -> str:
-    """Return what GitHub says is wrong, in one piece."""
-    if not isinstance(said, dict):
-        return f"it answers {status}"
-    parts = [str(said.get("message", ""))]
-    for error in said.get("errors") or [] if isinstance(said.get("errors"), list) else []:
-        parts.append(str(error.get("message") or error.get("code") or "") if isinstance(error, dict) else str(error))
-    return "; ".join(dict.fromkeys(part for part in parts if part))[:2_000] or f"it answers {status}"
-
-
-def _with(path: str, query: Query) -> str:
-    return path if not query else f"{path}?{httpx.QueryParams(query)}"
-
-
-def _next(link: str, api: str) -> str | None:
-    """Return the address of the next page, which is at the same host."""
-    for part in link.split(","):
-        address, _, rel = part.partition(";")
-        place = address.strip().strip("<>")
-        if 'rel="next"' in rel and urlsplit(place)[:2] == urlsplit(api)[:2]:
-            return place
-    return None
-
-
-def github_http(verify: bool = True) -> httpx.AsyncClient:
-    """Return a client that talks with nobody but whom it is told to."""
-    limits = httpx.Limits(max_connections=20, max_keepalive_connections=10)
-    return httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False, verify=verify, limits=limits)

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from functools import partial
 
 from headgate.adapters.forges.github.account import GitHubAccount, account
-from headgate.adapters.forges.github.client import Client, Denied, Rejected, github_http
+from headgate.adapters.forges.github.client import Client
 from headgate.adapters.forges.github.forge import GitHubForge
 from headgate.adapters.forges.github.tokens import NotInstalled, Tokens
 from headgate.adapters.forges.registry import Connected, Given
+from headgate.adapters.forges.rest import Denied, Rejected, forge_http
 from headgate.adapters.git.command import RemoteError
 from headgate.adapters.git.connection import GitConnection
 from headgate.base.errors import UserError
@@ -23,7 +24,7 @@ def connect(given: Given) -> Connected:
         if option in said:
             said[option] = str((given.directory / said[option]).expanduser())
     one = account(given.name, said, _key(said.get("app_key", "")))
-    client = Client(one, partial(github_http, one.verify_ssl), lambda: given.now_ms() / 1000)
+    client = Client(one, partial(forge_http, one.verify_ssl), lambda: given.now_ms() / 1000)
     tokens = Tokens(client, lambda: given.now_ms() / 1000)
     git = GitConnection(one.name, one.git, one.canonical_hostname, access=partial(_access, one, tokens))
     forge = GitHubForge(client, tokens, given.engine)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from headgate.adapters.forges.github.client import Client, Denied, Key, NotThere, Rejected
+from headgate.adapters.forges.github.client import Client
 from headgate.adapters.forges.github.tokens import NotInstalled, Tokens
+from headgate.adapters.forges.rest import Denied, Key, NotThere, Rejected
 from headgate.gate.change import Change
 from headgate.gate.work import Landing, LandRequest
 from headgate.ports.forge import Landed, NotLanded, ReporterAway, ReportPutOff, is_tested_on, merge_mode, tested_tree

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from headgate.adapters.forges.github.client import Client, Key, NotThere, Rejected
+from headgate.adapters.forges.github.client import Client
+from headgate.adapters.forges.rest import Key, NotThere, Rejected
 from headgate.config.forges.facts import Account, Status, Vote
 
 PAGES_MAX = 10

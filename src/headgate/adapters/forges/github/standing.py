@@ -9,10 +9,11 @@ from collections.abc import Callable, Collection, Mapping
 import pygit2
 from msgspec.structs import replace
 
-from headgate.adapters.forges.github.client import Client, Denied, Key, NotThere, Rejected
+from headgate.adapters.forges.github.client import Client
 from headgate.adapters.forges.github.happenings import Mark, events, marked
 from headgate.adapters.forges.github.pull import Pull
 from headgate.adapters.forges.github.rules import BYPASSES, lacking, rule_book
+from headgate.adapters.forges.rest import Denied, Key, NotThere, Rejected
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.looking.names import HEADS

@@ -17,8 +17,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from headgate.adapters.forges.github.client import Client, Denied, Key, NotThere, Rejected
+from headgate.adapters.forges.github.client import Client
 from headgate.adapters.forges.github.tokens import Tokens
+from headgate.adapters.forges.rest import Denied, Key, NotThere, Rejected
 from headgate.adapters.reporting.wording import WORDS, page
 from headgate.base.texts import line, visible
 from headgate.config.reading.check import as_list

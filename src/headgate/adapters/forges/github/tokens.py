@@ -11,7 +11,8 @@ from datetime import datetime
 
 import jwt
 
-from headgate.adapters.forges.github.client import Client, Denied, Key, NotThere
+from headgate.adapters.forges.github.client import Client
+from headgate.adapters.forges.rest import Denied, Key, NotLetIn, NotThere
 from headgate.base.errors import UserError
 
 JWT_LIFE_S, SKEW_S = 300, 60
@@ -22,8 +23,8 @@ ABSENT_S = 600.0
 PROJECTS_MAX = 10_000
 
 
-class NotInstalled(Exception):
-    """Nobody lets Headgate in at the project."""
+class NotInstalled(NotLetIn):
+    """The app is not installed at the project."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Looking at one GitHub: what is known is compared with what is there, at the start, where hints say, and now and then.
+"""Looking at one forge: what is known is compared with what is there, at the start, where hints say, and now and then.
 
 Each project has a look of its own: one that must wait, or cannot be looked at, holds up no other.
 """
@@ -9,29 +9,24 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-import msgspec
 import pygit2
 
-from headgate.adapters.forges.github.client import Client, Denied, NotThere, Query, Rejected
-from headgate.adapters.forges.github.hook import place
-from headgate.adapters.forges.github.looking import Known, ProjectLook
-from headgate.adapters.forges.github.pull import ms
-from headgate.adapters.forges.github.standing import Stands
-from headgate.adapters.forges.github.tokens import NotInstalled, Tokens
+from headgate.adapters.forges.looking import Known, ProjectLook
+from headgate.adapters.forges.rest import Denied, NotLetIn, NotThere, Rejected
 from headgate.adapters.git.command import GitError
-from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.looking.names import Names
 from headgate.base.tasks import end
 from headgate.base.texts import line
 from headgate.config.tenants import TenantProject
 from headgate.gate.change import Standing, numbered
-from headgate.ports.forge import Hint, Misdelivered, Sighting
+from headgate.ports.forge import Hint, Sighting
 from headgate.ports.reporter import ReporterAway
 
-log = logging.getLogger("headgate.github")
+log = logging.getLogger("headgate.forges")
 
 EVERY_S = 300.0
 """How often everything is looked at, whatever is hinted."""
@@ -44,11 +39,9 @@ HINTS_MAX = 1_000
 PATIENCE_S = 5.0
 """What Headgate merged, and the gate says so within this time, is not asked for."""
 ODD_S = 30.0
-"""When a pull request is looked at again that could not be."""
+"""When a change is looked at again that could not be."""
 TOLD_MAX = 5
 """Of those, in what is told of the project."""
-FAILED_MAX = 100
-"""Deliveries that did not arrive and are looked into."""
 
 _Came = tuple[Hint, float]
 
@@ -66,7 +59,7 @@ class _Followed:
     """When all of it is due, in monotonic seconds."""
     failures: int = 0
     odd: frozenset[int] = frozenset()
-    """Pull requests that could not be looked at."""
+    """Changes that could not be looked at."""
     misfits: str = ""
     """What is wrong with its refs."""
     trouble: str = ""
@@ -91,14 +84,38 @@ class _Seen:
     stored: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+class Source(Protocol):
+    """How a driver looks at its forge."""
+
+    async def look(
+        self,
+        project: str,
+        names: Names,
+        known: Known,
+        hints: Sequence[Hint],
+        *,
+        whole: bool,
+        again: frozenset[int],
+    ) -> ProjectLook:
+        """Return a look at a project, not begun yet.  Raise NotLetIn, ReporterAway, Denied."""
+        ...
+
+    def refused(self, project: str) -> None:
+        """Find out anew who Headgate is at a project: what was known is refused."""
+        ...
+
+
 class Watching:
     """See `ports.forge.Watch`."""
 
     def __init__(
-        self, client: Client, tokens: Tokens, engine: Callable[[], GitEngine], stands: Stands, every_s: float = EVERY_S
+        self,
+        source: Source,
+        every_s: float = EVERY_S,
+        beside: Callable[[Watching], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
-        self._client, self._tokens, self._engine, self._stands = client, tokens, engine, stands
-        self._every_s = every_s
+        """`beside`: what else is done for as long as it is looked."""
+        self._source, self._every_s, self._beside = source, every_s, beside
         self._projects: dict[str, TenantProject] | None = None
         self._followed: dict[str, _Followed] = {}
         self._places = asyncio.Semaphore(LOOKS_MAX)
@@ -106,8 +123,6 @@ class Watching:
         self._elsewhere: list[Hint] = []
         """Hints at what is not looked at, to be answered."""
         self._elsewhere_stirred = asyncio.Event()
-        self._failed: set[str] = set()
-        """Deliveries that did not arrive and were looked into."""
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
         """See `ports.forge.Watch`."""
@@ -146,8 +161,8 @@ class Watching:
         names, all_known = Names((self._projects or {}).values()), Known(known, heads, refs)
         works = [self._follow(one, all_known, names) for one in self._followed.values()]
         works.append(self._answer_elsewhere())
-        if self._client.account.app_id and self._client.account.webhook_token:
-            works.append(self._look_into_deliveries())
+        if self._beside is not None:
+            works.append(self._beside(self))
         tasks = [asyncio.ensure_future(work) for work in works]
         try:
             while True:
@@ -195,8 +210,8 @@ class Watching:
                 one.failures = 0
             except ReporterAway as away:
                 wait_s, trouble = max(away.wait_s, one.pause_s()), f"it cannot be asked: {away}"
-            except (NotInstalled, NotThere, Denied, Rejected, GitError, OSError, pygit2.GitError) as error:
-                self._tokens.forget(self._client.account.short(one.project))
+            except (NotLetIn, NotThere, Denied, Rejected, GitError, OSError, pygit2.GitError) as error:
+                self._source.refused(one.project)
                 wait_s, trouble = one.pause_s(), f"it cannot be looked at: {error}"
             except (LookupError, TypeError, ValueError, AttributeError) as error:
                 log.exception("%s: what it is told has another form", one.project)
@@ -224,17 +239,13 @@ class Watching:
         async with self._places:
             now_s = time.monotonic()
             whole = one.whole_s <= now_s
-            key = await self._tokens.of(self._client.account.short(one.project))
-            us = await self._tokens.us()
-            look = ProjectLook(
-                self._client, self._engine, self._stands, names, key, us, one.project, known, hints, whole, one.odd
-            )
+            look = await self._source.look(one.project, names, known, hints, whole=whole, again=one.odd)
             async for sighting in look.sightings():
                 await self._tell(sighting)
             one.misfits = one.misfits if look.misfits is None else look.misfits
             if look.odd:  # we may be let in no longer
-                self._tokens.forget(self._client.account.short(one.project))
-            one.odd, trouble = frozenset(look.odd), "; ".join(filter(None, (one.misfits, *_told(look.odd))))
+                self._source.refused(one.project)
+            one.odd, trouble = frozenset(look.odd), "; ".join(filter(None, (one.misfits, *_told(look))))
             if whole:
                 one.whole_s = now_s + self._every_s * random.uniform(0.8, 1.0)
             if look.more:
@@ -252,34 +263,7 @@ class Watching:
         except TimeoutError:
             pass  # looked at again all the same
 
-    # --- deliveries that did not arrive
 
-    async def _look_into_deliveries(self) -> None:
-        """Take what GitHub could not deliver as hints: it never sends it again by itself."""
-        while True:
-            await asyncio.sleep(self._every_s)
-            try:
-                await self._failed_deliveries()
-            except (ReporterAway, NotThere, Denied, Rejected, LookupError, TypeError, ValueError) as error:
-                log.info("%s: the log of its deliveries cannot be read: %s", self._client.account.name, error)
-
-    async def _failed_deliveries(self) -> None:
-        key, path = self._tokens.app_key(), "/app/hook/deliveries"
-        query: Query = {"per_page": FAILED_MAX, "status": "failure"}
-        failed = (await self._client.get(key, path, query, urgent=False)).said
-        fresh = [one for one in failed if str(one["guid"]) not in self._failed]
-        self._failed = {str(one["guid"]) for one in failed}
-        us = frozenset(await self._tokens.us())
-        for one in sorted(fresh, key=lambda one: ms(one["delivered_at"])):
-            said = (await self._client.get(key, f"{path}/{one['id']}", urgent=False)).said
-            body = msgspec.json.encode(said["request"]["payload"])
-            try:
-                found = place(self._client.account, us, self.looks_at, str(one["event"]), str(one["guid"]), body)
-            except Misdelivered:
-                continue
-            if isinstance(found, Hint):
-                self.stir(found)
-
-
-def _told(odd: Mapping[int, str]) -> list[str]:
-    return [f"pull request {number} cannot be looked at: {line(why, 300)}" for number, why in [*odd.items()][:TOLD_MAX]]
+def _told(look: ProjectLook) -> list[str]:
+    odd, noun = [*look.odd.items()][:TOLD_MAX], look.asking.words.noun
+    return [f"{noun} {number} cannot be looked at: {line(why, 300)}" for number, why in odd]

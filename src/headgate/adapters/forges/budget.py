@@ -1,4 +1,4 @@
-"""How much GitHub may be asked by one account, as its answers tell.  Pure: moments are given."""
+"""How much a forge may be asked by one account, as its answers tell.  Pure: moments are given."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SECONDARY = ("secondary rate limit", "abuse detection")
 
 @dataclass(slots=True)
 class Budget:
-    """Of one account and kind of call.  GitHub counts for all processes together: each learns what the others use."""
+    """Of one account and kind of call.  The forge counts for all processes: each learns what the others use."""
 
     limit: int = 0
     """0: nothing is known yet."""

@@ -1,0 +1,191 @@
+"""One look at a project: its branches and tags, and those of its changes that may have moved.
+
+For forges whose changes have numbers, and that say of an open one whether anything about it moved."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from headgate.adapters.forges.rest import AGAIN_S, Denied, NotThere, Rejected
+from headgate.adapters.git.engine import GitEngine
+from headgate.adapters.git.looking.look import Look
+from headgate.adapters.git.looking.misfits import Misfits
+from headgate.adapters.git.looking.names import HEADS, Names
+from headgate.base.ids import derived
+from headgate.config.forges.facts import Happening
+from headgate.gate.change import TAGS, EventKind, Standing, TriggerEvent, numbered
+from headgate.ports.forge import Hint, Sighting
+from headgate.ports.reporter import ReporterAway
+
+ODD_MAX = 3
+"""Changes in a row that the forge does not tell of now; with more, it is not they that are odd."""
+BATCH_MAX = 10
+"""Changes of one sighting: what is seen is stored before more is asked for."""
+
+
+@dataclass(slots=True)
+class Known:
+    """What is known of a connection; it is kept up to date while it is looked at."""
+
+    standings: Mapping[str, Standing]
+    heads: Mapping[str, Mapping[str, str]]
+    refs: Mapping[str, Mapping[str, str]]
+
+
+class Words(NamedTuple):
+    """How a forge calls what all have."""
+
+    noun: str
+    """Of a change, for people."""
+    landed: Happening
+    pushed: Happening
+
+
+Found = tuple[Standing, list[TriggerEvent]]
+"""What a change is now, and what happened to it since it was known."""
+
+
+class Asking(Protocol):
+    """What a driver asks about one project, in one look."""
+
+    @property
+    def words(self) -> Words: ...
+
+    async def opened(self, known: Mapping[int, Standing]) -> Mapping[int, bool]:
+        """Return the numbers of what is open there, and whether it has moved since it was known."""
+        ...
+
+    async def one(
+        self, number: int, was: Standing | None, heads: Mapping[str, str], *, first: bool, urgent: bool
+    ) -> Found | None:
+        """Return what a change is now; None: it is of no concern, being closed and unknown.  `heads`: ref -> commit of
+        the branches; `first`: nobody ever looked at the project.  Raise NotThere, Denied, Rejected, ReporterAway."""
+        ...
+
+    def forget_rules(self) -> None:
+        """Ask anew about rules: somebody changed them."""
+        ...
+
+
+@dataclass(slots=True)
+class ProjectLook:
+    """Used once.  `more`: there is more than in one look."""
+
+    asking: Asking
+    connection: str
+    engine: Callable[[], GitEngine]
+    names: Names
+    project: str
+    """Canonical name."""
+    known: Known
+    hints: Sequence[Hint]
+    whole: bool
+    """All of it is looked at, not only what is hinted at."""
+    again: frozenset[int] = frozenset()
+    """Changes that could not be looked at before."""
+    more: bool = False
+    odd: dict[int, str] = field(default_factory=dict)
+    """Changes that cannot be looked at -> why; the others are all the same."""
+    misfits: str | None = None
+    """What is wrong with the refs, where they were looked at."""
+    _heads: dict[str, str] = field(default_factory=dict)
+
+    async def sightings(self) -> AsyncIterator[Sighting]:
+        """Yield what is new, and at last which hints that answers.  Raise what client and git do."""
+        old = self.known.heads.get(self.project)
+        self._heads = dict(old or {})
+        if self.whole or any(hint.ref for hint in self.hints):
+            seen = await self._refs(old)
+            if seen is not None:
+                yield seen
+        standings: list[Standing] = []
+        told: list[TriggerEvent] = []
+        async for standing, events in self._changes(first=old is None):
+            standings.append(standing)
+            told += events
+            if len(standings) >= BATCH_MAX:
+                yield Sighting(tuple(standings), tuple(told))
+                standings, told = [], []
+        answered = tuple(hint.id for hint in self.hints)
+        if standings or told or answered:
+            yield Sighting(tuple(standings), tuple(told), answered=answered)
+
+    async def _refs(self, old: Mapping[str, str] | None) -> Sighting | None:
+        """Compare branches and tags, as plain git has them."""
+        mirror = self.engine().mirror(self.project, self.connection)
+        listing = await mirror.remote.listing(HEADS, TAGS)
+        misfits = Misfits()
+        for ref, why in listing.unreadable.items():
+            misfits.add(ref, why)
+        seen = self.known.refs.get(self.project)
+        self._heads = {ref: commit for ref, commit in listing.refs.items() if ref.startswith(HEADS)}
+        one = Look(self.connection, self.project, mirror, self.names, dict(listing.refs), {}, misfits)
+        found = await one.compare(old, seen, set(), {})
+        self.more = one.more or one.late
+        self.misfits = misfits.told
+        if found is None:
+            return None
+        return replace(found, lingering={}, events=tuple(self._in_words(event) for event in found.events))
+
+    async def _changes(self, *, first: bool) -> AsyncIterator[Found]:
+        own = {key: s for key, s in self.known.standings.items() if s.change.project == self.project}
+        for standing in own.values():
+            if standing.untold:
+                yield self._told(standing)
+        failed = 0
+        for number in await self._due(own):
+            was = self.known.standings.get(numbered(self.project, str(number)))
+            if was is not None and (was.untold or (was.landed and not self.whole)):
+                continue
+            try:
+                found = await self._one(number, was, first)
+            except (Denied, Rejected, ReporterAway) as error:
+                self.odd[number] = str(error)
+                failed += not isinstance(error, Rejected)
+                if failed > ODD_MAX or (isinstance(error, ReporterAway) and error.wait_s > AGAIN_S):
+                    raise
+                continue
+            failed = 0
+            if found is not None and (found[0] != was or found[1]):
+                yield found
+
+    async def _one(self, number: int, was: Standing | None, first: bool) -> Found | None:
+        try:
+            return await self.asking.one(number, was, self._heads, first=first, urgent=not self.whole)
+        except NotThere:
+            return None  # it was transferred, or never there
+
+    async def _due(self, own: Mapping[str, Standing]) -> list[int]:
+        """Return the numbers of what may have moved."""
+        found = {int(hint.number) for hint in self.hints if hint.number.isdecimal() and len(hint.number) < 10}
+        found |= self.again
+        commits = {hint.commit for hint in self.hints if hint.commit and not hint.number}
+        found |= {int(s.change.number) for s in own.values() if s.open and s.change.commit in commits}
+        if any(not (hint.number or hint.commit or hint.ref) for hint in self.hints):  # the rules, or all of it
+            self.asking.forget_rules()
+            found |= {int(s.change.number) for s in own.values() if s.open}
+        if self.whole:
+            found |= await self._moved(own)
+        return sorted(found)
+
+    async def _moved(self, own: Mapping[str, Standing]) -> set[int]:
+        """Return those that are open there and are not as known, and those that are known to be open and are not."""
+        known = {int(s.change.number): s for s in own.values() if s.change.number.isdecimal()}
+        there = await self.asking.opened(known)
+        moved = {number for number, one in there.items() if one}
+        return moved | {number for number, s in known.items() if s.open and number not in there}
+
+    def _told(self, standing: Standing) -> Found:
+        """What the gate landed is told of, without asking the forge."""
+        change = standing.change
+        id = derived(change.key, "landed", change.commit)
+        details = replace(standing.details, state="MERGED") if standing.details is not None else None
+        told = TriggerEvent(EventKind.MERGED, change, id, happening=self.asking.words.landed)
+        return replace(standing, untold=False, details=details), [told]
+
+    def _in_words(self, event: TriggerEvent) -> TriggerEvent:
+        return replace(event, happening=self.asking.words.pushed) if event.kind is EventKind.REF_UPDATED else event
