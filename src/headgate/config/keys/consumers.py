@@ -77,7 +77,8 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
     "gerrit reporter": {"adapters/forges/gerrit": "comment notify", "gate": "submit=lands"},
     "queue trigger": {"config": "project", "services/scheduler": "queue project branch"},
     "github reporter": {
-        "adapters/forges/github": "status status-url comment label unlabel review review-body check",
+        "adapters/forges/github": "status comment label unlabel review review-body check",
+        "adapters/forges": "status-url",
         "gate": "merge=lands",
     },
     "queue reporter": {"services/scheduler": "queue ttl"},

@@ -9,8 +9,8 @@ import msgspec
 
 from headgate.adapters.forges.github.client import Client
 from headgate.adapters.forges.github.hook import place
-from headgate.adapters.forges.github.pull import ms
 from headgate.adapters.forges.github.tokens import Tokens
+from headgate.adapters.forges.pulls import ms
 from headgate.adapters.forges.rest import Denied, NotThere, Query, Rejected
 from headgate.adapters.forges.watching import Watching
 from headgate.ports.forge import Hint, Misdelivered

@@ -14,8 +14,8 @@ from headgate.adapters.forges.github.hook import hint, our_slug, verified
 from headgate.adapters.forges.github.landing import Lander
 from headgate.adapters.forges.github.looking import Source
 from headgate.adapters.forges.github.pull import look
-from headgate.adapters.forges.github.standing import Stands
-from headgate.adapters.forges.github.telling import Teller
+from headgate.adapters.forges.github.standing import GitHubStands
+from headgate.adapters.forges.github.telling import GitHubTeller
 from headgate.adapters.forges.github.tokens import NotInstalled, Tokens
 from headgate.adapters.forges.rest import Denied, NotThere, Rejected
 from headgate.adapters.forges.watching import EVERY_S, Watching
@@ -53,11 +53,11 @@ class GitHubForge:
     ) -> None:
         self.name = client.account.name
         self._client, self._tokens, self._engine = client, tokens, engine
-        self._stands = Stands(client, engine)
+        self._stands = GitHubStands(client, engine)
         hooked = client.account.app_id and client.account.webhook_token
         beside = Deliveries(client, tokens, every_s).look_into if hooked else None
         self._watching = Watching(Source(client, tokens, engine, self._stands), every_s, beside)
-        self._teller = Teller(client, tokens)
+        self._teller = GitHubTeller(client, tokens)
         self._lander = Lander(client, tokens, self._head_of)
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:

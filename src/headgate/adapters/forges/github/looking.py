@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from headgate.adapters.forges.github.client import Client
-from headgate.adapters.forges.github.happenings import Mark
 from headgate.adapters.forges.github.pull import look
-from headgate.adapters.forges.github.standing import Stands
+from headgate.adapters.forges.github.standing import GitHubStands
 from headgate.adapters.forges.github.tokens import Tokens
+from headgate.adapters.forges.happenings import Mark
 from headgate.adapters.forges.looking import Found, Known, ProjectLook, Words
 from headgate.adapters.forges.rest import Key, Query
 from headgate.adapters.git.engine import GitEngine
@@ -29,7 +29,7 @@ class Source:
     client: Client
     tokens: Tokens
     engine: Callable[[], GitEngine]
-    stands: Stands
+    stands: GitHubStands
 
     async def look(
         self,
@@ -56,7 +56,7 @@ class Asking:
     """See `forges.looking.Asking`."""
 
     client: Client
-    stands: Stands
+    stands: GitHubStands
     key: Key
     us: tuple[str, ...]
     project: str

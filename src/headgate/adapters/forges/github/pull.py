@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from headgate.adapters.forges.github.client import Client
+from headgate.adapters.forges.pulls import AnyPull, Remark, Report, Reviewed, ms, newest_of_each
 from headgate.adapters.forges.rest import Key, NotThere, Rejected
 from headgate.config.forges.facts import Account, Status, Vote
 
@@ -83,69 +81,17 @@ query($owner: String!, $name: String!, $number: Int!, $contexts: String, $thread
 """What is asked of a pull request."""
 
 
-class Remark(msgspec.Struct, frozen=True):
-    """A comment on the whole of it."""
-
-    id: int
-    who: Account
-    text: str
-    at_ms: int
-
-
-class Reviewed(msgspec.Struct, frozen=True):
-    """A review."""
-
-    id: int
-    who: Account
-    state: str
-    """approved | changes_requested | commented | dismissed | pending"""
-    at_ms: int
-    pushes: bool
-    """Its author may push."""
-
-
-class Report(msgspec.Struct, frozen=True):
-    """What a program says of the head."""
-
-    status: Status
-    at_ms: int
-    asked_again: bool = False
-    """Somebody wants the check to run once more."""
-
-
 @dataclass(frozen=True, slots=True)
-class Pull:
+class Pull(AnyPull):
     """A pull request, at one moment."""
 
-    project: str
-    """owner/name, as it is called now."""
-    number: int
-    title: str
-    body: str
-    url: str
-    state: str
-    """OPEN | CLOSED | MERGED"""
-    draft: bool
-    created_ms: int
-    updated: str
-    head: str
-    base: str
-    base_commit: str
-    author: Account
-    mergeable: bool | None
     merge_state: str
     decision: str
     """APPROVED | CHANGES_REQUESTED | REVIEW_REQUIRED; empty: no reviews are asked for."""
     as_admin: bool
     """We may merge it whatever classic protection asks for."""
-    merge_commit: str
-    labels: tuple[str, ...]
-    reviews: tuple[Reviewed, ...]
-    """The newest ones, which strangers can make old ones of."""
     opinions: tuple[Reviewed, ...]
     """The newest of each who may write, however many others came after it."""
-    remarks: tuple[Remark, ...]
-    reports: tuple[Report, ...]
     unresolved: int
     signed: bool
     protection: Mapping[str, Any] | None
@@ -154,21 +100,14 @@ class Pull:
     """Of rulesets; None: they may not be seen."""
 
     @property
-    def message(self) -> str:
-        """Return the text in which footers stand."""
-        return f"{self.title}\n\n{self.body}" if self.body else self.title
+    def approved(self) -> bool:
+        """See `AnyPull`."""
+        return self.decision == "APPROVED"
 
     @property
     def votes(self) -> tuple[Vote, ...]:
-        """Return one for each author: the newest, but a mere comment takes no approval back."""
-        found = {one.who.name: one for one in self.opinions}
-        for one in self.reviews:
-            if one.who.name in found and found[one.who.name].id > one.id:
-                continue
-            if one.state == "commented" and one.who.name in found and found[one.who.name].state != "commented":
-                continue
-            found[one.who.name] = one
-        return tuple(Vote(one.who, "review", one.state, one.at_ms) for one in found.values())
+        """See `AnyPull`."""
+        return newest_of_each(self.reviews, self.opinions)
 
 
 async def look(client: Client, key: Key, project: str, number: int, *, urgent: bool = True) -> Pull:
@@ -248,11 +187,6 @@ def _pull(project: str, said: Mapping[str, Any]) -> Pull:
         protection=base.get("branchProtectionRule"),
         rules=tuple(rules["nodes"]) if rules is not None else None,
     )
-
-
-def ms(at: str) -> int:
-    """Return milliseconds since the epoch of a time as GitHub writes it."""
-    return int(datetime.fromisoformat(at).timestamp() * 1000)
 
 
 def login(actor: Mapping[str, Any] | None) -> str:

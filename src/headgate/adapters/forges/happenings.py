@@ -1,7 +1,7 @@
 """What happened to a pull request since it was last told of, by comparing.  Pure: the same however often it is asked.
 
 A missed delivery is nothing: what it would have told is in the difference.  What is not in any state is remembered in
-the mark: the last comment and review that were told, the moment of the last change that GitHub counts.
+the mark: the last comment and review that were told, the moment of the last change that the forge counts.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headgate.adapters.forges.github.pull import Pull, Report
+from headgate.adapters.forges.pulls import AnyPull, Report
 from headgate.base.ids import derived
 from headgate.config.forges.facts import Account, Details, Happening, Vote
 from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
@@ -43,7 +43,7 @@ class Mark:
         return f"{self.updated}|{self.remark}|{self.review}|{self.again}"
 
 
-def marked(pull: Pull, before: Mark) -> Mark:
+def marked(pull: AnyPull, before: Mark) -> Mark:
     """Return the mark once everything is told."""
     remark = max((one.id for one in pull.remarks), default=0)
     review = max((one.id for one in pull.reviews), default=0)
@@ -51,12 +51,12 @@ def marked(pull: Pull, before: Mark) -> Mark:
     return Mark(pull.updated, max(remark, before.remark), max(review, before.review), asked)
 
 
-def _asked_again(pull: Pull) -> str:
+def _asked_again(pull: AnyPull) -> str:
     return ",".join(str(one.at_ms) for one in pull.reports if one.asked_again)
 
 
 def events(
-    now: Standing, was: Standing | None, pull: Pull, us: frozenset[str], at_ms: int, *, first: bool
+    now: Standing, was: Standing | None, pull: AnyPull, us: frozenset[str], at_ms: int, *, first: bool
 ) -> Iterator[TriggerEvent]:
     """Yield what happened.  `us`: what Headgate said itself is not told; `first`: nobody ever looked at its project."""
     change, key = now.change, now.change.key
@@ -95,7 +95,7 @@ def _edited(was: Change, now: Change) -> bool:
 
 
 def _said(
-    pull: Pull, before: Details, mark: Mark, us: frozenset[str], since_ms: int
+    pull: AnyPull, before: Details, mark: Mark, us: frozenset[str], since_ms: int
 ) -> Iterator[tuple[Happening, tuple[object, ...]]]:
     """Yield what people and programs said, each with what makes it this very thing."""
     for name in pull.labels:
@@ -118,7 +118,7 @@ def _said(
 
 
 def _reviewed(
-    pull: Pull, before: Details, mark: Mark, us: frozenset[str]
+    pull: AnyPull, before: Details, mark: Mark, us: frozenset[str]
 ) -> Iterator[tuple[Happening, tuple[object, ...]]]:
     votes = {vote.who.name: vote for vote in before.votes or ()}
     for one in pull.reviews:

@@ -1,0 +1,103 @@
+"""Pull requests, as GitHub and Gitea have them, at one moment."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from headgate.config.forges.facts import Account, Status, Vote
+
+
+class Remark(msgspec.Struct, frozen=True):
+    """A comment on the whole of it."""
+
+    id: int
+    who: Account
+    text: str
+    at_ms: int
+
+
+class Reviewed(msgspec.Struct, frozen=True):
+    """A review."""
+
+    id: int
+    who: Account
+    state: str
+    """approved | changes_requested | commented | dismissed | pending"""
+    at_ms: int
+    pushes: bool
+    """Its author may push."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a program says of the head."""
+
+    status: Status
+    at_ms: int
+    asked_again: bool = False
+    """Somebody wants the check to run once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnyPull(ABC):
+    """What is told of a pull request by any forge that has them."""
+
+    project: str
+    """owner/name, as it is called now."""
+    number: int
+    title: str
+    body: str
+    url: str
+    state: str
+    """OPEN | CLOSED | MERGED"""
+    draft: bool
+    created_ms: int
+    updated: str
+    head: str
+    base: str
+    base_commit: str
+    author: Account
+    mergeable: bool | None
+    merge_commit: str
+    labels: tuple[str, ...]
+    reviews: tuple[Reviewed, ...]
+    """The newest ones, which strangers can make old ones of."""
+    remarks: tuple[Remark, ...]
+    reports: tuple[Report, ...]
+
+    @property
+    def message(self) -> str:
+        """Return the text in which footers stand."""
+        return f"{self.title}\n\n{self.body}" if self.body else self.title
+
+    @property
+    @abstractmethod
+    def approved(self) -> bool:
+        """Say whether the forge takes it as approved."""
+
+    @property
+    @abstractmethod
+    def votes(self) -> tuple[Vote, ...]:
+        """Return one for each author."""
+
+
+def newest_of_each(reviews: Collection[Reviewed], opinions: Collection[Reviewed] = ()) -> tuple[Vote, ...]:
+    """Return one vote for each author: the newest, but a mere comment takes no approval back.  `opinions`: what is
+    known beside the reviews, one of each author."""
+    found = {one.who.name: one for one in opinions}
+    for one in reviews:
+        if one.who.name in found and found[one.who.name].id > one.id:
+            continue
+        if one.state == "commented" and one.who.name in found and found[one.who.name].state != "commented":
+            continue
+        found[one.who.name] = one
+    return tuple(Vote(one.who, "review", one.state, one.at_ms) for one in found.values())
+
+
+def ms(at: str) -> int:
+    """Return milliseconds since the epoch of a time as forges write it."""
+    return int(datetime.fromisoformat(at).timestamp() * 1000)

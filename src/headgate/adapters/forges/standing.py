@@ -1,0 +1,146 @@
+"""What is known of a change, made of a pull request: with its files, who may do what, and the rules in force."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from typing import Generic, TypeVar
+from urllib.parse import quote
+
+import pygit2
+from msgspec.structs import replace
+
+from headgate.adapters.forges.happenings import Mark, events
+from headgate.adapters.forges.pulls import AnyPull
+from headgate.adapters.forges.rest import Denied, Key, NotThere, Rejected, Rest
+from headgate.adapters.git.command import GitError
+from headgate.adapters.git.engine import GitEngine
+from headgate.adapters.git.looking.names import HEADS
+from headgate.adapters.git.objects.series import few, files
+from headgate.base.texts import line
+from headgate.config.forges.facts import Details, Happening
+from headgate.gate.change import Change, Standing, TriggerEvent
+
+MESSAGE_MAX_CHARS, FOOTERS_MAX_CHARS = 16_000, 4_000
+"""Of a longer message the middle is left out."""
+LABELS_MAX, STATUSES_MAX, TITLE_MAX = 100, 500, 500
+FRESH_S = 600.0
+"""For so long what somebody may do, and whether we may bypass a ruleset, is taken as it was."""
+KNOWN_MAX = 4_096
+PERMISSIONS = {"owner": "admin"}
+"""What forges say beside read, write, admin and none."""
+
+
+Pull = TypeVar("Pull", bound=AnyPull)
+
+
+class Stands(ABC, Generic[Pull]):
+    """Makes standings of one forge."""
+
+    def __init__(
+        self, rest: Rest, connection: str, engine: Callable[[], GitEngine], now_s: Callable[[], float] = time.time
+    ) -> None:
+        self._rest, self._connection, self._engine, self._now_s = rest, connection, engine, now_s
+        self._permissions: OrderedDict[tuple[str, str], tuple[float, str]] = OrderedDict()
+        """owner/name and login -> until when, and what."""
+
+    @abstractmethod
+    async def details(
+        self, key: Key, pull: Pull, us: Collection[str], mark: Mark, files: Collection[str] | None
+    ) -> Details:
+        """Return what may change while the patchset stays the same.  `mark`: how far was told before; `files`: what it
+        changes, None: that is not known."""
+
+    @abstractmethod
+    def forget_rules(self) -> None:
+        """Ask anew about rules: somebody changed them."""
+
+    async def of(
+        self,
+        key: Key,
+        project: str,
+        pull: Pull,
+        was: Standing | None,
+        us: Collection[str],
+        heads: Mapping[str, str],
+        *,
+        first: bool,
+    ) -> tuple[Standing, list[TriggerEvent]]:
+        """Return the standing of a pull request of `project` (canonical name), and what happened since `was`.
+
+        `heads`: ref -> commit of its branches.  Raise ReporterAway, Denied, Rejected, NotThere."""
+        same = was is not None and was.change.commit == pull.head and was.change.branch == pull.base
+        paths = was.change.files if was is not None and same else None
+        if paths is None and pull.state == "OPEN":
+            paths = await self._files(project, pull, heads)
+        change = Change(
+            connection=self._connection,
+            project=project,
+            branch=pull.base,
+            commit=pull.head,
+            ref=f"refs/pull/{pull.number}/head",
+            message=_cut(pull.message.replace("\0", "\ufffd")),
+            owner=pull.author.name,
+            url=pull.url,
+            files=paths,
+            number=str(pull.number),
+            base=pull.base_commit,
+            title=line(pull.title, TITLE_MAX),
+        )
+        if was is not None and same:
+            change = replace(change, needs=was.change.needs, unresolved=was.change.unresolved)
+        details = await self.details(key, pull, us, Mark.of(was.details.mark if was and was.details else ""), paths)
+        approved = pull.head if pull.approved else ""
+        now = Standing(change, pull.state == "OPEN", approved, pull.state == "MERGED", details=details)
+        at_ms = int(self._now_s() * 1000)
+        told = list(events(now, was, pull, frozenset(us), at_ms, first=first))
+        return now, [await self._with_permission(key, pull.project, event) for event in told]
+
+    async def _files(self, project: str, pull: Pull, heads: Mapping[str, str]) -> tuple[str, ...] | None:
+        """Return what it changes, as git says, which knows no limit; None: that cannot be told yet."""
+        head = heads.get(HEADS + pull.base, "")
+        if not head:
+            return None
+        try:
+            mirror = self._engine().mirror(project, self._connection)
+            if await mirror.bring({f"refs/pull/{pull.number}/head": pull.head, HEADS + pull.base: head}):
+                return None
+            return few((await files(mirror, head, {pull.head}))[pull.head])
+        except (GitError, OSError, pygit2.GitError):
+            return None  # who merges it asks again
+
+    async def _with_permission(self, key: Key, project: str, event: TriggerEvent) -> TriggerEvent:
+        said = event.happening
+        if said is None or said.who is None or not said.who.name:
+            return event
+        who = replace(said.who, permission=await self.permission(key, project, said.who.name))
+        votes = tuple(replace(vote, who=who) if vote.who.name == who.name else vote for vote in said.votes)
+        happening: Happening = replace(said, who=who, votes=votes)
+        return replace(event, happening=happening)
+
+    async def permission(self, key: Key, project: str, login: str) -> str:
+        """Return read, write, admin or none; empty: that is not known."""
+        now_s = self._now_s()
+        until_s, known = self._permissions.get((project, login), (0.0, ""))
+        if until_s > now_s:
+            return known
+        try:
+            answer = await self._rest.get(key, f"/repos/{project}/collaborators/{quote(login, safe='')}/permission")
+            known = PERMISSIONS.get(str(answer.said["permission"]), str(answer.said["permission"]))
+        except NotThere:
+            known = "none"
+        except (Denied, Rejected):
+            known = ""
+        self._permissions[project, login] = (now_s + FRESH_S, known)
+        while len(self._permissions) > KNOWN_MAX:
+            self._permissions.popitem(last=False)
+        return known
+
+
+def _cut(message: str) -> str:
+    """Return what fits: what is told of a change is stored many times over; its footers are at the end."""
+    if len(message) <= MESSAGE_MAX_CHARS:
+        return message
+    return f"{message[: MESSAGE_MAX_CHARS - FOOTERS_MAX_CHARS]}\n[…]\n{message[-FOOTERS_MAX_CHARS:]}"
